@@ -1,0 +1,1 @@
+"""Cooperation algorithms: each decides which messages cross between sites, and where to."""

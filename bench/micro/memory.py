@@ -1,0 +1,83 @@
+"""Memory of the node per idle client: real connections through one node before Mosquitto."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import resource
+import shutil
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.micro.measure import free_port, machine, process, resident_bytes, wait_for_port
+from bench.micro.relay import MOSQUITTO, start
+from ildm.mqtt import Connect
+
+BATCH = 200
+
+
+class Idle:
+    """A client that connects, is accepted and stays."""
+
+    def __init__(self, client_id: str, accepted: asyncio.Future[None]) -> None:
+        self.client_id = client_id
+        self.accepted = accepted
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        transport.write(Connect(client_id=self.client_id, keep_alive=600).encode())
+
+    def data_received(self, data: bytes) -> None:
+        if not self.accepted.done():
+            self.accepted.set_result(None)
+
+    def eof_received(self) -> None:
+        pass
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.accepted.done():
+            self.accepted.set_exception(ConnectionError(f"{self.client_id} was not accepted"))
+
+
+async def connect(port: int, count: int, pid: int) -> tuple[int, int]:
+    """Resident bytes of the node before and after ``count`` clients have connected."""
+    loop = asyncio.get_running_loop()
+    before = resident_bytes(pid)
+    for start_ in range(0, count, BATCH):
+        waiting = []
+        for number in range(start_, min(count, start_ + BATCH)):
+            client = Idle(f"idle-{number}", loop.create_future())
+            await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[arg-type,misc]
+            waiting.append(client.accepted)
+        await asyncio.gather(*waiting)
+    await asyncio.sleep(1)
+    return before, resident_bytes(pid)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--clients", type=int, default=10_000)
+    parser.add_argument("--algorithm", choices=("none", "pf", "sf"), default="sf")
+    options = parser.parse_args()
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # inherited by the broker and the node
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        directory = Path(name)
+        broker = free_port()
+        (directory / "mosquitto.conf").write_text(MOSQUITTO.format(port=broker))
+        log = directory / "mosquitto.log"
+        program = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
+        child = stack.enter_context(process([program, "-c", str(directory / "mosquitto.conf")], log))
+        wait_for_port(broker, child, log)
+        port, pid = start(stack, directory, options.algorithm, broker)
+        before, after = asyncio.run(connect(port, options.clients, pid))
+    each = (after - before) / options.clients
+    print(machine())
+    print(f"{options.clients} idle clients, algorithm {options.algorithm}: {each / 1000:.1f} kB each")
+    print(json.dumps({"clients": options.clients, "before": before, "after": after, "each": each}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

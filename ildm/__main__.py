@@ -1,0 +1,7 @@
+"""``python -m ildm`` is ``ildm``."""
+
+import sys
+
+from ildm.cli import main
+
+sys.exit(main())

@@ -1,0 +1,1 @@
+"""The admin API of a node on a unix socket, and its clients."""

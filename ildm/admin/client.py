@@ -1,0 +1,145 @@
+"""A synchronous client of the admin API, for the command line, the shell and the demo."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode
+
+from ildm.admin.view import AdminError, Row
+
+PAGE_LIMIT = 1000
+
+
+class NoNodeError(AdminError):
+    """Nobody answers on the admin socket."""
+
+
+class Page(NamedTuple):
+    """Some of ``total`` rows."""
+
+    total: int
+    items: list[Row]
+
+
+class AdminClient:
+    """One node's admin API. Each call makes a connection of its own.
+
+    Every method raises :class:`NoNodeError` where no node answers, and :class:`AdminError` with the
+    node's text where it refuses.
+    """
+
+    def __init__(self, socket_path: Path, timeout: float = 10.0) -> None:
+        self.path = socket_path
+        self.timeout = timeout
+
+    def status(self) -> Row:
+        return self._object("GET", "/v1/status")
+
+    def neighbors(self, limit: int = PAGE_LIMIT) -> Page:
+        return self._page("/v1/neighbors", limit)
+
+    def clients(self, limit: int = PAGE_LIMIT) -> Page:
+        return self._page("/v1/clients", limit)
+
+    def subscriptions(self, limit: int = PAGE_LIMIT) -> Page:
+        return self._page("/v1/subscriptions", limit)
+
+    def algorithm(self) -> Row:
+        return self._object("GET", "/v1/algorithm")
+
+    def add_neighbor(self, address: str, save: bool = True) -> Row:
+        return self._object("POST", "/v1/neighbors", {"address": address, "save": save})
+
+    def remove_neighbor(self, target: str, save: bool = True) -> Row:
+        query = urlencode({"save": "true" if save else "false"})
+        return self._object("DELETE", f"/v1/neighbors/{quote(target, safe='')}?{query}")
+
+    def set_log_level(self, level: str) -> Row:
+        return self._object("PUT", "/v1/log-level", {"level": level})
+
+    def stop(self) -> Row:
+        return self._object("POST", "/v1/stop", {})
+
+    def wait_stopped(self, timeout: float) -> None:
+        """Wait until the node has given up its admin socket, which it does after all clients have gone.
+
+        Raises:
+            AdminError: it has not after ``timeout`` seconds.
+        """
+        give_up = time.monotonic() + timeout
+        while self._listening():
+            if time.monotonic() > give_up:
+                raise AdminError(f"the node is still stopping after {timeout:g} s")
+            time.sleep(0.05)
+
+    def _page(self, path: str, limit: int) -> Page:
+        answer = self._object("GET", f"{path}?{urlencode({'limit': limit})}")
+        return Page(answer["total"], answer["items"])
+
+    def _object(self, method: str, path: str, body: Row | None = None) -> Row:
+        connection = _UnixConnection(self.path, self.timeout)
+        try:
+            connection.request(
+                method,
+                path,
+                None if body is None else json.dumps(body),
+                {"Connection": "close", "Content-Type": "application/json"},
+            )
+            response = connection.getresponse()
+            raw = response.read()
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            raise NoNodeError(self._nobody()) from error
+        except PermissionError as error:
+            raise AdminError(
+                f"{self.path}: permission denied; the admin socket belongs to the user who runs the node"
+            ) from error
+        except TimeoutError as error:
+            raise AdminError(f"{self.path}: the node did not answer within {self.timeout:g} s") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise AdminError(f"{self.path}: {str(error) or type(error).__name__}") from error
+        finally:
+            connection.close()
+        return self._decoded(response.status, raw)
+
+    def _decoded(self, status: int, raw: bytes) -> Row:
+        try:
+            answer: Any = json.loads(raw)
+        except ValueError as error:
+            raise AdminError(f"{self.path}: no admin API of a node (status {status})") from error
+        if not isinstance(answer, dict):
+            raise AdminError(f"{self.path}: no admin API of a node (status {status})")
+        if status >= 400:
+            raise AdminError(str(answer.get("error", f"status {status}")))
+        return answer
+
+    def _nobody(self) -> str:
+        where = (
+            f"with state directory {self.path.parent}"
+            if self.path.name == "admin.sock"
+            else f"with admin socket {self.path}"
+        )
+        return f"no node runs {where}; start one with: ildm run --config FILE"
+
+    def _listening(self) -> bool:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            try:
+                probe.connect(str(self.path))
+            except OSError:
+                return False
+        return True
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))

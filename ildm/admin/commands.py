@@ -1,0 +1,277 @@
+"""The commands of the shell and of the command line, each written once.
+
+A command is a function of an :class:`AdminClient` and of typed parameters: positional ones are
+arguments, keyword-only ones are options. Types are checked at registration; an unknown one is a
+:class:`TypeError` at import, not a surprise for the user.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NewType
+
+from ildm.admin.client import AdminClient, Page
+from ildm.admin.view import Row
+from ildm.mqtt import IldmError
+
+AddressText = NewType("AddressText", str)
+"""``HOST:PORT``, checked."""
+NeighborTarget = NewType("NeighborTarget", str)
+"""Address or node id of a neighbour."""
+LogLevelName = Literal["debug", "info", "warning", "error"]
+Limit = NewType("Limit", int)
+"""Number of rows."""
+ROWS = Limit(1000)
+
+
+class UsageError(IldmError):
+    """A command that was not understood."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How values of one type are read, shown in help texts, and completed."""
+
+    metavar: str
+    parse: Callable[[str], Any]
+    """Text -> value; ValueError says what is wrong."""
+    choices: tuple[str, ...] = ()
+    complete: Callable[[AdminClient], Iterable[str]] | None = None
+
+
+@dataclass(frozen=True)
+class Parameter:
+    name: str
+    kind: Kind | None
+    """None is an on/off option."""
+    option: bool
+    default: Any
+    """``inspect.Parameter.empty`` where a value must be given."""
+
+    @property
+    def flag(self) -> str:
+        """Spelling of an option; an on/off option that is on by default is switched off by name."""
+        prefix = "--no-" if self.kind is None and self.default else "--"
+        return prefix + self.name.replace("_", "-")
+
+    @property
+    def usage(self) -> str:
+        if not self.option:
+            return self.kind.metavar if self.kind else self.name
+        return f"[{self.flag}]" if self.kind is None else f"[{self.flag} {self.kind.metavar}]"
+
+
+@dataclass(frozen=True)
+class Command:
+    name: str
+    """One or two words."""
+    help: str
+    parameters: tuple[Parameter, ...]
+    call: Callable[..., Any]
+
+    @property
+    def arguments(self) -> list[Parameter]:
+        return [parameter for parameter in self.parameters if not parameter.option]
+
+    @property
+    def options(self) -> dict[str, Parameter]:
+        return {parameter.flag: parameter for parameter in self.parameters if parameter.option}
+
+    @property
+    def usage(self) -> str:
+        return " ".join([self.name, *(parameter.usage for parameter in self.parameters)])
+
+    def bind(self, words: Sequence[str]) -> dict[str, Any]:
+        """What follows the command's name -> keyword arguments of :attr:`call`.
+
+        Raises:
+            UsageError: a word too many or too few, an unknown option, a value that cannot be read.
+        """
+        values: dict[str, Any] = {}
+        arguments = iter(self.arguments)
+        rest = iter(words)
+        for word in rest:
+            if word.startswith("--"):
+                flag, equals, text = word.partition("=")
+                parameter = self.options.get(flag)
+                if parameter is None:
+                    raise UsageError(f"{self.name}: unknown option {flag}; usage: {self.usage}")
+                if parameter.kind is None:
+                    values[parameter.name] = not parameter.default
+                    continue
+                value = text if equals else next(rest, None)
+                if value is None:
+                    raise UsageError(f"{self.name}: {flag} needs a value; usage: {self.usage}")
+            else:
+                parameter = next(arguments, None)
+                if parameter is None:
+                    raise UsageError(f"{self.name}: {word!r} is one word too many; usage: {self.usage}")
+                value = word
+            values[parameter.name] = self.read(parameter, value)
+        missing = next(arguments, None)
+        if missing is not None:
+            raise UsageError(f"{self.name}: {missing.usage} is missing; usage: {self.usage}")
+        return values
+
+    def read(self, parameter: Parameter, text: str) -> Any:
+        """One value.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        assert parameter.kind is not None
+        try:
+            return parameter.kind.parse(text)
+        except ValueError as error:
+            raise UsageError(f"{self.name}: {error}") from None
+
+
+COMMANDS: dict[str, Command] = {}
+
+
+def command(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function; its docstring's first line is the help text.
+
+    Raises:
+        TypeError: a parameter whose type is not among :data:`KINDS`, or no docstring.
+    """
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        if not function.__doc__:
+            raise TypeError(f"command {name!r} has no docstring")
+        hints = typing.get_type_hints(function)
+        first, *others = inspect.signature(function).parameters.values()
+        if hints.get(first.name) is not AdminClient:
+            raise TypeError(f"command {name!r}: the first parameter must be an AdminClient")
+        parameters = tuple(_parameter(name, parameter, hints) for parameter in others)
+        help_text = function.__doc__.split("\n", 1)[0].rstrip(".")
+        COMMANDS[name] = Command(name, help_text, parameters, function)
+        return function
+
+    return register
+
+
+def _parameter(command_name: str, found: inspect.Parameter, hints: dict[str, Any]) -> Parameter:
+    option = found.kind is inspect.Parameter.KEYWORD_ONLY
+    hint = hints.get(found.name)
+    if hint is bool and option and isinstance(found.default, bool):
+        return Parameter(found.name, None, True, found.default)
+    if hint not in KINDS:
+        raise TypeError(f"command {command_name!r}: type of parameter {found.name!r} is not understood")
+    if option and found.default is inspect.Parameter.empty:
+        raise TypeError(f"command {command_name!r}: option {found.name!r} has no default")
+    return Parameter(found.name, KINDS[hint], option, found.default)
+
+
+def split_name(words: Sequence[str]) -> tuple[Command, Sequence[str]]:
+    """Find the command whose name the words begin with; gives it and the rest.
+
+    Raises:
+        UsageError: there is none.
+    """
+    for length in (2, 1):
+        found = COMMANDS.get(" ".join(words[:length]))
+        if found is not None and len(words) >= length:
+            return found, words[length:]
+    family = [name for name in COMMANDS if words and name.startswith(words[0] + " ")]
+    if family:
+        raise UsageError(f"{words[0]}: expected one of: {', '.join(family)}")
+    raise UsageError(f"unknown command {words[0]!r}; known: {', '.join(COMMANDS)}")
+
+
+def _address(text: str) -> str:
+    from ildm.config import parse_address  # noqa: PLC0415 - slow to import
+
+    return str(parse_address(text))
+
+
+def _target(text: str) -> str:
+    if not text:
+        raise ValueError("expected HOST:PORT or a node id")
+    return text
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= 100_000):
+        raise ValueError(f"{text!r}: expected a number from 1 to 100000")
+    return int(text)
+
+
+def _level(text: str) -> str:
+    levels = typing.get_args(LogLevelName)
+    if text not in levels:
+        raise ValueError(f"{text!r}: expected one of {', '.join(levels)}")
+    return text
+
+
+def _known_targets(node: AdminClient) -> list[str]:
+    rows = node.neighbors().items
+    return [str(row[key]) for key in ("address", "node_id") for row in rows if row.get(key)]
+
+
+KINDS: dict[Any, Kind] = {
+    AddressText: Kind("HOST:PORT", _address),
+    NeighborTarget: Kind("HOST:PORT|NODE_ID", _target, complete=_known_targets),
+    Limit: Kind("NUMBER", _limit),
+    LogLevelName: Kind("LEVEL", _level, choices=typing.get_args(LogLevelName)),
+}
+
+
+@command("status")
+def status(node: AdminClient) -> Row:
+    """Broker, links and counters of the node."""
+    return node.status()
+
+
+@command("neighbor list")
+def neighbor_list(node: AdminClient) -> Page:
+    """Neighbour nodes and the state of the links."""
+    return node.neighbors()
+
+
+@command("neighbor add")
+def neighbor_add(node: AdminClient, address: AddressText, *, save: bool = True) -> Row:
+    """Add a neighbour node, also for the next start."""
+    return node.add_neighbor(address, save)
+
+
+@command("neighbor remove")
+def neighbor_remove(node: AdminClient, target: NeighborTarget, *, save: bool = True) -> Row:
+    """Remove a neighbour node, also for the next start."""
+    return node.remove_neighbor(target, save)
+
+
+@command("clients")
+def clients(node: AdminClient, *, limit: Limit = ROWS) -> Page:
+    """Local clients and their sessions."""
+    return node.clients(limit)
+
+
+@command("subscriptions")
+def subscriptions(node: AdminClient, *, limit: Limit = ROWS) -> Page:
+    """Topic filters of local clients and of neighbours."""
+    return node.subscriptions(limit)
+
+
+@command("algorithm")
+def algorithm(node: AdminClient) -> Row:
+    """The algorithm, its options and counters."""
+    return node.algorithm()
+
+
+@command("log-level")
+def log_level(node: AdminClient, level: LogLevelName) -> Row:
+    """Change how much the node logs."""
+    return node.set_log_level(level)
+
+
+@command("stop")
+def stop(node: AdminClient, *, wait: bool = True) -> Row:
+    """Stop the node and wait until it has."""
+    answer = node.stop()
+    if wait:
+        node.wait_stopped(60.0)
+    return {**answer, "stopped": wait}

@@ -1,0 +1,210 @@
+"""The admin API: JSON over HTTP on a unix socket.
+
+======= ========================= =========================================== ======================
+GET     /v1/status                                                            the view's object
+GET     /v1/neighbors             ``?limit=&offset=``                         ``{total, items}``
+GET     /v1/clients               ``?limit=&offset=``                         ``{total, items}``
+GET     /v1/subscriptions         ``?limit=&offset=``                         ``{total, items}``
+GET     /v1/algorithm                                                         the view's object
+POST    /v1/neighbors             ``{"address": "HOST:PORT", "save": true}``  201, the neighbour
+DELETE  /v1/neighbors/TARGET      ``?save=true``                              the neighbour
+PUT     /v1/log-level             ``{"level": "debug"}``                      ``{level}``
+POST    /v1/stop                                                              202, ``{"stopping": true}``
+======= ========================= =========================================== ======================
+
+An error is ``{"error": text}``: 400 not understood, 404 unknown, 409 not possible now, 500 our fault.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from aiohttp import web
+from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
+
+from ildm.admin.unix_socket import close_socket, open_socket, socket_inode
+from ildm.admin.view import AdminError, NodeView, Row
+from ildm.config import AddressField
+from ildm.log import get_logger
+
+BODY_LIMIT = 16 << 10
+DEFAULT_LIMIT = 1000
+MAX_LIMIT = 100_000
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class AddNeighbor(_Body):
+    """Body of ``POST /v1/neighbors``."""
+
+    address: AddressField
+    save: StrictBool = True
+
+
+class LogLevel(_Body):
+    """Body of ``PUT /v1/log-level``."""
+
+    level: Literal["debug", "info", "warning", "error"]
+
+
+Model = TypeVar("Model", bound=_Body)
+
+
+class AdminServer:
+    """Serves a :class:`NodeView` from :meth:`start` to :meth:`stop`."""
+
+    def __init__(self, view: NodeView, socket_path: Path) -> None:
+        self.view = view
+        self.path = socket_path
+        self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self._inode: tuple[int, int] | None = None
+
+    async def start(self) -> None:
+        """Listen.
+
+        Raises:
+            AdminError: the socket is in use or cannot be made.
+        """
+        listener = open_socket(self.path)
+        self._inode = socket_inode(self.path)
+        try:
+            runner = web.AppRunner(self._app(), access_log=None, handle_signals=False, shutdown_timeout=2.0)
+            self._runner = runner
+            await runner.setup()
+            assert runner.server is not None  # made by setup
+            self._server = await asyncio.get_running_loop().create_unix_server(runner.server, sock=listener)
+        except BaseException:
+            listener.close()
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Answer what is being asked, close, remove the socket file. Without a start: nothing happens."""
+        server, self._server = self._server, None
+        runner, self._runner = self._runner, None
+        inode, self._inode = self._inode, None
+        if inode is not None:
+            close_socket(self.path, inode)
+        if server is not None:
+            server.close()
+        if runner is not None:
+            await runner.cleanup()
+
+    def _app(self) -> web.Application:
+        app = web.Application(middlewares=[_json_errors], client_max_size=BODY_LIMIT)
+        view = self.view
+        app.add_routes(
+            [
+                web.get("/v1/status", _object(view.status)),
+                web.get("/v1/neighbors", _page(view.neighbors)),
+                web.get("/v1/clients", _page(view.clients)),
+                web.get("/v1/subscriptions", _page(view.subscriptions)),
+                web.get("/v1/algorithm", _object(view.algorithm)),
+                web.post("/v1/neighbors", self._add_neighbor),
+                web.delete("/v1/neighbors/{target}", self._remove_neighbor),
+                web.put("/v1/log-level", self._set_log_level),
+                web.post("/v1/stop", self._stop),
+            ]
+        )
+        return app
+
+    async def _add_neighbor(self, request: web.Request) -> web.Response:
+        body = await _body(request, AddNeighbor)
+        row = self.view.add_neighbor(body.address, body.save)
+        get_logger("ildm.admin").info("neighbour added", address=str(body.address), saved=body.save)
+        return web.json_response(row, status=201)
+
+    async def _remove_neighbor(self, request: web.Request) -> web.Response:
+        target, save = request.match_info["target"], request.query.get("save", "true")
+        if save not in ("true", "false"):
+            raise _RequestError(f"save: expected true or false, found {save!r}")
+        try:
+            row = self.view.remove_neighbor(target, save == "true")
+        except AdminError as error:
+            return _error(404, str(error))
+        get_logger("ildm.admin").info("neighbour removed", target=target, saved=save == "true")
+        return web.json_response(row)
+
+    async def _set_log_level(self, request: web.Request) -> web.Response:
+        body = await _body(request, LogLevel)
+        self.view.set_log_level(body.level)
+        return web.json_response({"level": body.level})
+
+    async def _stop(self, request: web.Request) -> web.Response:
+        get_logger("ildm.admin").info("stop asked for")
+        self.view.stop()
+        return web.json_response({"stopping": True}, status=202)
+
+
+class _RequestError(Exception):
+    """The text goes to the client with status 400."""
+
+
+def _object(read: Callable[[], Row]) -> Handler:
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response(read())
+
+    return handler
+
+
+def _page(read: Callable[[], Sequence[Row]]) -> Handler:
+    async def handler(request: web.Request) -> web.Response:
+        limit = _number(request, "limit", DEFAULT_LIMIT, MAX_LIMIT)
+        offset = _number(request, "offset", 0, None)
+        rows = read()
+        return web.json_response({"total": len(rows), "items": rows[offset : offset + limit]})
+
+    return handler
+
+
+def _number(request: web.Request, name: str, default: int, highest: int | None) -> int:
+    text = request.query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 12) or (
+        highest is not None and int(text) > highest
+    ):
+        allowed = "a number" if highest is None else f"a number from 0 to {highest}"
+        raise _RequestError(f"{name}: expected {allowed}, found {text!r}")
+    return int(text)
+
+
+async def _body(request: web.Request, model: type[Model]) -> Model:
+    raw = await request.read()
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        raise _RequestError("; ".join(_problem(item) for item in error.errors(include_url=False))) from None
+
+
+def _problem(item: Any) -> str:
+    where = ".".join(str(part) for part in item["loc"]) or "body"
+    text = "unknown key" if item["type"] == "extra_forbidden" else str(item["msg"])
+    return f"{where}: {text.removeprefix('Value error, ')}"
+
+
+def _error(status: int, text: str) -> web.Response:
+    return web.json_response({"error": text}, status=status)
+
+
+@web.middleware
+async def _json_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except _RequestError as error:
+        return _error(400, str(error))
+    except AdminError as error:
+        return _error(409, str(error))
+    except web.HTTPException as error:
+        return _error(error.status, f"{request.method} {request.path}: {error.reason}")
+    except Exception as error:
+        get_logger("ildm.admin").exception("admin request failed", method=request.method, path=request.path)
+        return _error(500, f"internal error: {type(error).__name__}; see the node's log")

@@ -1,0 +1,72 @@
+"""What the admin API needs of a node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ildm.mqtt import IldmError
+
+if TYPE_CHECKING:
+    from ildm.config import Address
+
+Row = dict[str, Any]
+"""One JSON object."""
+
+
+class AdminError(IldmError):
+    """A request that cannot be carried out, such as adding a neighbour twice; the text is for people."""
+
+
+class NodeView(Protocol):
+    """The node as plain data, and what can be done to it.
+
+    All times are Unix times or durations in seconds. Methods are called in the node's event loop
+    and do not block.
+    """
+
+    def status(self) -> Row:
+        """``node_id, version, algorithm, filters, status, uptime, listen, link_listen``, then
+
+        ``broker: {address, protocol, connected, reason}``, ``clients``, ``persistent_sessions``,
+        ``links: {active, blocked, down}`` (numbers) and ``counters`` (name -> number).
+        """
+
+    def neighbors(self) -> list[Row]:
+        """Each with ``address, node_id, state, since, reason, sessions: {open, of}, direction``,
+
+        ``transferred_out, transferred_in, queued_messages, queued_bytes, dropped``, ``interest``
+        and ``announced`` (numbers of filters) and ``saved``. ``state`` is active, blocked,
+        connecting, down, refused or duplicate; ``direction`` is out where this node connects.
+        """
+
+    def clients(self) -> list[Row]:
+        """Each with ``client_id, peer, version, connected, since, clean_start, subscriptions``,
+
+        ``messages_in`` and ``messages_out``; persistent sessions whose client is away are included.
+        """
+
+    def subscriptions(self) -> list[Row]:
+        """Each with ``filter, qos, source``; source is ``client ID`` or ``neighbor ID``."""
+
+    def algorithm(self) -> Row:
+        """``name, topology, options, counters, errors``; ``{"name": None}`` on a node that only relays."""
+
+    def add_neighbor(self, address: Address, save: bool) -> Row:
+        """Begin to add a neighbour (thesis Fig. 5.4, ILDM_ADDING); gives its row.
+
+        Raises:
+            AdminError: it is one already, or there are too many.
+        """
+
+    def remove_neighbor(self, target: str, save: bool) -> Row:
+        """Begin to remove a neighbour (ILDM_REMOVING) by ``HOST:PORT`` or node id; gives its last row.
+
+        Raises:
+            AdminError: there is no such neighbour.
+        """
+
+    def set_log_level(self, level: str) -> None:
+        """``level`` is debug, info, warning or error."""
+
+    def stop(self) -> None:
+        """Begin to drain and stop; returns at once."""

@@ -1,0 +1,258 @@
+"""The command line ``ildm``. Exit status: 0 done, 1 failed, 2 wrong usage or configuration."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ildm.admin.client import AdminClient
+from ildm.admin.commands import COMMANDS, Command, Parameter, UsageError
+from ildm.cli_mqtt import pub, sub
+from ildm.mqtt import IldmError
+
+SOCKET_VARIABLE = "ILDM_SOCKET"
+DEFAULT_SOCKET = Path("ildm-state/admin.sock")
+FAMILIES = {"neighbor": "Neighbour nodes: list, add, remove."}
+"""First words of commands that consist of two."""
+
+SocketOption = Annotated[
+    Path | None,
+    typer.Option("--socket", metavar="PATH", help=f"Admin socket of the node [env: {SOCKET_VARIABLE}]."),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Configuration of the node, to find its admin socket."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+app = typer.Typer(
+    name="ildm",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help"]},
+)
+
+
+def find_node(socket: Path | None, config: Path | None) -> AdminClient:
+    """The node meant: ``--socket``, else ``--config``, else the environment, else the default place."""
+    if socket is not None:
+        return AdminClient(socket)
+    if config is not None:
+        from ildm.config import load_config  # noqa: PLC0415 - slow to import
+
+        return AdminClient(load_config(config).admin_socket)
+    return AdminClient(Path(os.environ.get(SOCKET_VARIABLE) or DEFAULT_SOCKET))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from ildm import __version__  # noqa: PLC0415
+
+        print(f"ildm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """ILDM joins MQTT brokers of different make, so that they behave as one."""
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration (YAML).")],
+) -> None:
+    """Run a node in the foreground.
+
+    SIGTERM, Ctrl-C and `ildm stop` end it.
+    """
+    from ildm.config import load_config  # noqa: PLC0415
+
+    loaded = load_config(config)
+    from ildm.net.run import run_node  # noqa: PLC0415
+
+    raise typer.Exit(run_node(loaded))
+
+
+@app.command()
+def check(
+    config: Annotated[Path, typer.Argument(metavar="FILE", help="Configuration (YAML).")],
+) -> None:
+    """Check a configuration.
+
+    Plugins and secret files it names are checked too; nothing is started.
+    """
+    from ildm.config import load_config, read_secret  # noqa: PLC0415
+
+    loaded = load_config(config)
+    from ildm.core.plugins import load_plugins  # noqa: PLC0415
+
+    load_plugins(loaded)
+    read_secret(loaded.broker.password, loaded.broker.password_file, "broker.password_file")
+    read_secret(loaded.link.secret, loaded.link.secret_file, "link.secret_file")
+    neighbors = ", ".join(map(str, loaded.link.neighbors)) or "none"
+    print(f"{config}: ok")
+    print(f"  clients at     {loaded.listen}")
+    print(f"  local broker   {loaded.broker.address}")
+    print(f"  algorithm      {loaded.algorithm.name if loaded.algorithm else 'none: relays only'}")
+    if loaded.filters:
+        print(f"  filters        {', '.join(choice.name for choice in loaded.filters)}")
+    print(f"  neighbours at  {loaded.link.listen or 'none'}")
+    print(f"  neighbours     {neighbors}")
+    print(f"  state          {loaded.state_dir}")
+
+
+@app.command()
+def shell(
+    script: Annotated[
+        str | None,
+        typer.Option("-c", metavar="COMMANDS", help="Carry these out (separated by ;) and end."),
+    ] = None,
+    as_json: JsonOption = False,
+    socket: SocketOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Operate a running node interactively.
+
+    With completion and history; without a terminal the commands come from standard input.
+    """
+    from ildm.shell import interact, run_script  # noqa: PLC0415
+
+    node = find_node(socket, config)
+    if script is None and sys.stdin.isatty():
+        raise typer.Exit(interact(node, node.path.parent / "shell-history", as_json))
+    run_script(node, sys.stdin.read() if script is None else script, as_json)
+
+
+@app.command()
+def demo(
+    once: Annotated[bool, typer.Option("--once", help="Prove that messages cross, then end.")] = False,
+    algorithm: Annotated[str, typer.Option(metavar="sf|pf", help="Cooperation algorithm.")] = "sf",
+    broker: Annotated[
+        str, typer.Option(metavar="auto|mosquitto|amqtt|mixed", help="Make of the brokers.")
+    ] = "auto",
+) -> None:
+    """Show three sites working as one.
+
+    They stand in a row, each with a broker and a node of its own, all on this machine.
+    """
+    from ildm.demo.run import ALGORITHMS, MAKES, run_demo  # noqa: PLC0415
+
+    if algorithm not in ALGORITHMS:
+        raise UsageError(f"--algorithm {algorithm}: expected one of {', '.join(ALGORITHMS)}")
+    if broker not in MAKES:
+        raise UsageError(f"--broker {broker}: expected one of {', '.join(MAKES)}")
+    raise typer.Exit(run_demo(once=once, algorithm=algorithm, make=broker))
+
+
+app.command()(pub)
+app.command()(sub)
+
+
+def _add_admin_commands() -> None:
+    families = {
+        word: typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+        for word, text in FAMILIES.items()
+    }
+    for word, family in families.items():
+        app.add_typer(family, name=word)
+    for command in COMMANDS.values():
+        first, _, second = command.name.partition(" ")
+        where, name = (families[first], second) if second else (app, first)
+        where.command(name, help=f"{command.help}.")(_as_callback(command))
+
+
+def _as_callback(command: Command) -> Callable[..., None]:
+    """A function whose signature shows typer the command's parameters."""
+
+    def callback(**values: Any) -> None:
+        node = find_node(values.pop("socket"), values.pop("config"))
+        as_json = values.pop("as_json")
+        arguments = {
+            parameter.name: parameter.default ^ values[parameter.name]
+            if parameter.kind is None
+            else command.read(parameter, values[parameter.name])
+            for parameter in command.parameters
+        }
+        from ildm.shell import run_command  # noqa: PLC0415
+
+        run_command(node, command, arguments, as_json)
+
+    kind = inspect.Parameter.KEYWORD_ONLY
+    shown = [_shown(parameter) for parameter in command.parameters]
+    shown += [
+        inspect.Parameter("as_json", kind, default=False, annotation=JsonOption),
+        inspect.Parameter("socket", kind, default=None, annotation=SocketOption),
+        inspect.Parameter("config", kind, default=None, annotation=ConfigOption),
+    ]
+    callback.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    callback.__annotations__ = {parameter.name: parameter.annotation for parameter in shown}
+    return callback
+
+
+def _shown(parameter: Parameter) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    if parameter.kind is None:
+        option = typer.Option(parameter.flag, show_default=False)
+        return inspect.Parameter(parameter.name, kind, default=False, annotation=Annotated[bool, option])
+    metavar = parameter.kind.metavar
+    if not parameter.option:
+        return inspect.Parameter(
+            parameter.name,
+            kind,
+            annotation=Annotated[str, typer.Argument(metavar=metavar, show_default=False)],
+        )
+    return inspect.Parameter(
+        parameter.name,
+        kind,
+        default=str(parameter.default),
+        annotation=Annotated[str, typer.Option(parameter.flag, metavar=metavar)],
+    )
+
+
+_add_admin_commands()
+
+
+def main() -> int:
+    """Carry out ``sys.argv``; the exit status."""
+    try:
+        app()
+    except IldmError as error:
+        _complain(str(error))
+        return 2 if _is_usage(error) else 1
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # the reader has seen enough; without this the interpreter complains when it flushes at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except SystemExit as exit:
+        return exit.code if isinstance(exit.code, int) else 0 if exit.code is None else 1
+    return 0
+
+
+def _is_usage(error: IldmError) -> bool:
+    from ildm.api import PluginError  # noqa: PLC0415
+    from ildm.config import ConfigError  # noqa: PLC0415
+
+    return isinstance(error, UsageError | ConfigError | PluginError)
+
+
+def _complain(text: str) -> None:
+    for line in text.splitlines() or ["failed"]:
+        print(f"ildm: {line}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""``ildm pub`` and ``ildm sub``: a publisher and a subscriber to try brokers and nodes with."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ildm.admin.commands import UsageError
+
+if TYPE_CHECKING:
+    from paho.mqtt.client import MQTTMessage
+
+    from ildm.tool.client import Target
+
+PASSWORD_VARIABLE = "ILDM_PASSWORD"  # noqa: S105 - a name, no password
+
+Host = Annotated[str, typer.Option("-h", "--host", help="Node or broker.")]
+Port = Annotated[int, typer.Option("-p", "--port", min=1, max=65535)]
+Qos = Annotated[int, typer.Option("-q", "--qos", min=0, max=2, help="Quality of service.")]
+ClientId = Annotated[str, typer.Option("-i", "--id", help="Client identifier; by default a random one.")]
+Protocol = Annotated[str, typer.Option("-V", "--mqtt", metavar="3.1.1|5", help="MQTT version.")]
+User = Annotated[str | None, typer.Option("-u", "--user", metavar="NAME")]
+PasswordFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--password-file",
+        metavar="FILE",
+        help=f"First line is the password [env: {PASSWORD_VARIABLE}].",
+    ),
+]
+Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for an answer.", min=0.1)]
+
+
+def sub(
+    topics: Annotated[list[str], typer.Option("-t", "--topic", metavar="FILTER", help="May be repeated.")],
+    host: Host = "127.0.0.1",
+    port: Port = 1883,
+    qos: Qos = 0,
+    client_id: ClientId = "",
+    count: Annotated[
+        int | None, typer.Option("-C", "--count", min=1, help="End after so many messages.")
+    ] = None,
+    wait: Annotated[
+        float | None, typer.Option("-W", "--wait", min=0, help="Give up (status 1) after so many seconds.")
+    ] = None,
+    version: Protocol = "3.1.1",
+    clean: Annotated[
+        bool, typer.Option("--clean/--persistent", help="New session, or one that the broker keeps.")
+    ] = True,
+    user: User = None,
+    password_file: PasswordFile = None,
+    timeout: Timeout = 10.0,
+    form: Annotated[
+        str, typer.Option("--format", metavar="text|payload|json", help="text is TOPIC PAYLOAD.")
+    ] = "text",
+) -> None:
+    """Print messages that match a topic filter."""
+    if form not in ("text", "payload", "json"):
+        raise UsageError(f"--format {form}: expected text, payload or json")
+    if not clean and not client_id:
+        raise UsageError("--persistent needs a client identifier (-i)")
+    target = _target(host, port, client_id, version, clean, user, password_file, timeout)
+    from ildm.tool.client import Connection, ToolError, write_message  # noqa: PLC0415 - slow to import
+
+    left = count
+
+    def arrived(message: MQTTMessage) -> bool:
+        nonlocal left
+        if left == 0:
+            return False
+        write_message(message, form)
+        if left is not None:
+            left -= 1
+        return True
+
+    give_up = None if wait is None else time.monotonic() + wait
+    connection = Connection(target, arrived)
+    connection.subscribe(topics, qos)
+    while left != 0:
+        connection.step(0.5 if give_up is None else max(0.0, min(0.5, give_up - time.monotonic())))
+        if give_up is not None and time.monotonic() >= give_up:
+            connection.close()
+            if count is None:
+                return
+            raise ToolError(f"{target}: {count - (left or 0)} of {count} messages within {wait:g} s")
+    connection.close()
+
+
+def pub(
+    topic: Annotated[str, typer.Option("-t", "--topic", metavar="TOPIC")],
+    message: Annotated[str | None, typer.Option("-m", "--message", metavar="TEXT")] = None,
+    lines: Annotated[
+        bool, typer.Option("-l", "--lines", help="A message for each line of standard input.")
+    ] = False,
+    file: Annotated[
+        Path | None, typer.Option("-f", "--file", metavar="FILE", help="The file is the message.")
+    ] = None,
+    host: Host = "127.0.0.1",
+    port: Port = 1883,
+    qos: Qos = 0,
+    retain: Annotated[bool, typer.Option("-r", "--retain", help="The broker is to keep it.")] = False,
+    client_id: ClientId = "",
+    version: Protocol = "3.1.1",
+    user: User = None,
+    password_file: PasswordFile = None,
+    timeout: Timeout = 10.0,
+) -> None:
+    """Publish a message or many."""
+    if (message is not None) + lines + (file is not None) != 1:
+        raise UsageError("give one of -m TEXT, -l and -f FILE")
+    if any(wild in topic for wild in "+#") or not topic:
+        raise UsageError(f"-t {topic}: a topic to publish on is not empty and has no wildcards")
+    target = _target(host, port, client_id, version, True, user, password_file, timeout)
+    payloads = _payloads(message, file)
+    from ildm.tool.client import Connection  # noqa: PLC0415 - slow to import
+
+    connection = Connection(target)
+    for payload in payloads:
+        connection.publish(topic, payload, qos, retain)
+    connection.flush()
+    connection.close()
+
+
+def _payloads(message: str | None, file: Path | None) -> Iterator[bytes]:
+    if message is not None:
+        return iter([message.encode("utf-8", "surrogateescape")])
+    if file is None:
+        return (line.rstrip(b"\r\n") for line in sys.stdin.buffer)
+    try:
+        return iter([file.read_bytes()])
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror or error}") from error
+
+
+def _target(
+    host: str,
+    port: int,
+    client_id: str,
+    version: str,
+    clean: bool,
+    user: str | None,
+    password_file: Path | None,
+    timeout: float,
+) -> Target:
+    from ildm.tool.client import VERSIONS, Target  # noqa: PLC0415 - slow to import
+
+    if version not in VERSIONS:
+        raise UsageError(f"-V {version}: expected {' or '.join(VERSIONS)}")
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if password_file is not None:
+        from ildm.config import read_secret  # noqa: PLC0415 - slow to import
+
+        password = read_secret(None, password_file, "--password-file")
+    if user is None:
+        if password_file is not None:
+            raise UsageError("--password-file needs -u NAME")
+        password = None
+    return Target(
+        host, port, client_id or f"ildm-{secrets.token_hex(4)}", version, clean, user, password, timeout
+    )

@@ -1,0 +1,283 @@
+"""The configuration file: one YAML document, checked as a whole before anything starts."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
+
+from ildm.mqtt import IldmError
+
+
+class ConfigError(IldmError):
+    """A configuration that cannot be used; the text names the file, the key and what is allowed."""
+
+
+class Address(NamedTuple):
+    """Host and TCP port."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_address(text: object) -> Address:
+    """``host:port`` or ``[ipv6]:port`` -> :class:`Address`; ValueError says what is wrong."""
+    if isinstance(text, Address):
+        return text
+    if not isinstance(text, str):
+        raise ValueError("expected an address as text, HOST:PORT")
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError(f"{text!r}: an IPv6 address is written [ADDRESS]:PORT")
+    if not colon or not host or not port.isdecimal() or not port.isascii() or not 0 <= int(port) <= 65535:
+        raise ValueError(f"{text!r}: expected HOST:PORT with a port from 0 to 65535")
+    return Address(host, int(port))
+
+
+AddressField = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str)]
+Seconds = Annotated[float, Field(gt=0, le=86400 * 365)]
+Bytes = Annotated[int, Field(ge=1024, le=1 << 30)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BrokerConfig(Section):
+    """The local broker."""
+
+    address: AddressField = Address("127.0.0.1", 1884)
+    protocol: Literal["auto", "3.1.1", "5"] = "auto"
+    """MQTT version of the node's own sessions; ``auto`` tries 5 and falls back."""
+    username: str | None = None
+    password: SecretStr | None = None
+    password_file: Path | None = None
+    connect_timeout: Seconds = 5.0
+    keep_alive: Annotated[int, Field(ge=1, le=65535)] = 30
+    reconnect_min: Seconds = 0.2
+    reconnect_max: Seconds = 10.0
+
+    @model_validator(mode="after")
+    def _one_password(self) -> BrokerConfig:
+        if self.password is not None and self.password_file is not None:
+            raise ValueError("give password or password_file, not both")
+        return self
+
+
+class LinkConfig(Section):
+    """Links with neighbour nodes."""
+
+    listen: AddressField | None = Address("127.0.0.1", 1885)
+    """Where neighbours connect to; null for none."""
+    neighbors: list[AddressField] = []
+    secret: SecretStr | None = None
+    secret_file: Path | None = None
+    allow_without_secret: bool = False
+    """Needed to listen for links on an address other than loopback without a secret."""
+    sessions: Annotated[int, Field(ge=1, le=64)] = 1
+    """TCP connections per link, and injection sessions to the local broker (thesis 5.4.1)."""
+    round_robin: Literal["publisher", "message"] = "publisher"
+    qos: Literal[0, 1, 2] = 2
+    """A message crosses with the smaller of its own QoS and this."""
+    overflow: Literal["drop", "block"] = "drop"
+    queue_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
+    queue_bytes: Bytes = 8 << 20
+    inflight: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    """QoS 1 and 2 messages sent but not acknowledged, per session."""
+    packet_size: Bytes = 16 << 20
+    keep_alive: Annotated[int, Field(ge=1, le=3600)] = 10
+    connect_timeout: Seconds = 5.0
+    reconnect_min: Seconds = 0.5
+    reconnect_max: Seconds = 30.0
+    settle: Seconds = 0.25
+    """How long the topology must stay unchanged before a link becomes part of the tree."""
+    expiry: Seconds = 300.0
+    """How long an absent neighbour's interest and queue are kept."""
+    max_neighbors: Annotated[int, Field(ge=1, le=10_000)] = 64
+    max_nodes: Annotated[int, Field(ge=1, le=100_000)] = 1024
+    max_filters: Annotated[int, Field(ge=1, le=10_000_000)] = 1_000_000
+    """Filters one neighbour may inter-subscribe to."""
+
+    @model_validator(mode="after")
+    def _secure(self) -> LinkConfig:
+        if self.secret is not None and self.secret_file is not None:
+            raise ValueError("give secret or secret_file, not both")
+        if (
+            self.listen is not None
+            and not self.listen.is_loopback
+            and self.secret is None
+            and self.secret_file is None
+            and not self.allow_without_secret
+        ):
+            raise ValueError(
+                f"listening for links on {self.listen} needs secret or secret_file "
+                "(or allow_without_secret: true)"
+            )
+        return self
+
+
+class LimitsConfig(Section):
+    """Bounds of what local clients can make the node hold."""
+
+    clients: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
+    packet_size: Bytes = 16 << 20
+    connect_timeout: Seconds = 10.0
+    """Time from the TCP connection until CONNECT is complete."""
+    write_buffer: Annotated[int, Field(ge=4096, le=1 << 30)] = 256 << 10
+    """Bytes waiting towards one peer before reading from the paired session pauses."""
+    subscriptions_per_client: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    persistent_sessions: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
+    route_cache: Annotated[int, Field(ge=1, le=10_000_000)] = 65_536
+    drain_timeout: Seconds = 10.0
+
+
+class AdminConfig(Section):
+    socket: Path | None = None
+    """Unix socket of the admin API; default ``STATE_DIR/admin.sock``."""
+
+
+class LogConfig(Section):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "console", "json"] = "auto"
+
+
+class PluginChoice(Section):
+    name: str
+    options: dict[str, Any] = {}
+
+
+def _plugin_choice(value: object) -> object:
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, dict) and "name" in value:
+        rest = {k: v for k, v in value.items() if k != "name"}
+        return {"name": value["name"], "options": rest}
+    return value
+
+
+Choice = Annotated[PluginChoice, BeforeValidator(_plugin_choice)]
+
+
+class Config(Section):
+    """One node."""
+
+    node_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = None
+    """Identifier among all nodes; by default one is made and kept in the state directory."""
+    state_dir: Path = Path("ildm-state")
+    listen: AddressField = Address("127.0.0.1", 1883)
+    """Where local clients connect to."""
+    broker: BrokerConfig = BrokerConfig()
+    algorithm: Choice | None = None
+    """Cooperation algorithm; null relays only."""
+    filters: list[Choice] = []
+    link: LinkConfig = LinkConfig()
+    limits: LimitsConfig = LimitsConfig()
+    admin: AdminConfig = AdminConfig()
+    log: LogConfig = LogConfig()
+
+    @property
+    def admin_socket(self) -> Path:
+        return self.admin.socket or self.state_dir / "admin.sock"
+
+
+def load_config(path: Path) -> Config:
+    """Read and check a configuration file. Relative paths in it are relative to the file.
+
+    Raises:
+        ConfigError: unreadable, not YAML, or a key that is unknown or out of range (all are named).
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error
+    return parse_config(document if document is not None else {}, str(path), path.parent)
+
+
+def parse_config(document: object, name: str, base: Path) -> Config:
+    """Check a configuration document; ``name`` is used in errors, ``base`` anchors relative paths."""
+    if not isinstance(document, dict):
+        raise ConfigError(f"{name}: expected a mapping of keys, found {type(document).__name__}")
+    try:
+        config = Config.model_validate(document)
+    except ValidationError as error:
+        lines = []
+        for item in error.errors(include_url=False):
+            where = ".".join(str(part) for part in item["loc"]) or "(top level)"
+            # the input is left out where it could be a secret
+            shown = (
+                "" if {"secret", "password"} & {str(p) for p in item["loc"]} else _shown(item.get("input"))
+            )
+            lines.append(f"{name}: {where}: {_reason(item)}{shown}")
+        raise ConfigError("\n".join(lines)) from None
+    return _anchored(config, base)
+
+
+def _reason(item: Any) -> str:
+    if item["type"] == "extra_forbidden":
+        return "unknown key"
+    return str(item["msg"]).removeprefix("Value error, ")
+
+
+def _shown(value: object) -> str:
+    return f" (found {value!r})" if isinstance(value, str | int | float | bool) or value is None else ""
+
+
+def _anchored(config: Config, base: Path) -> Config:
+    def anchor(path: Path | None) -> Path | None:
+        return None if path is None else base / path.expanduser()
+
+    return config.model_copy(
+        update={
+            "state_dir": anchor(config.state_dir),
+            "broker": config.broker.model_copy(update={"password_file": anchor(config.broker.password_file)}),
+            "link": config.link.model_copy(update={"secret_file": anchor(config.link.secret_file)}),
+            "admin": config.admin.model_copy(update={"socket": anchor(config.admin.socket)}),
+        }
+    )
+
+
+def read_secret(given: SecretStr | None, file: Path | None, key: str) -> str | None:
+    """The secret itself, or the first line of its file.
+
+    Raises:
+        ConfigError: the file cannot be read or is empty.
+    """
+    if given is not None:
+        return given.get_secret_value()
+    if file is None:
+        return None
+    try:
+        secret = file.read_text(encoding="utf-8").split("\n", 1)[0].strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{key}: {file} cannot be read: {error}") from error
+    if not secret:
+        raise ConfigError(f"{key}: {file} is empty")
+    return secret

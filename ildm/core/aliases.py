@@ -1,0 +1,42 @@
+"""Topic aliases of one connection in one direction; they never leave it (MQTT-3.3.2-7 to -12)."""
+
+from __future__ import annotations
+
+from ildm.mqtt import Property, ProtocolViolation, Publish, ReasonCode, Version, decode
+
+
+class TopicAliases:
+    """Alias -> topic; bounded by the 16 bits of an alias, and by the peer that enforces its maximum."""
+
+    __slots__ = ("_topics",)
+
+    def __init__(self) -> None:
+        self._topics: dict[int, str] = {}
+
+    def resolve(self, alias: int, topic: str) -> str:
+        """The topic of a message with an alias; one that carries a topic sets the alias.
+
+        Raises:
+            ProtocolViolation: the alias was never set.
+        """
+        if topic:
+            self._topics[alias] = topic
+            return topic
+        try:
+            return self._topics[alias]
+        except KeyError:
+            raise ProtocolViolation(
+                f"topic alias {alias} was not set",
+                clause="MQTT-3.3.2-7",
+                reason=ReasonCode.TOPIC_ALIAS_INVALID,
+            ) from None
+
+    def spelled_out(self, frame: bytes) -> bytes:
+        """The same MQTT 5 PUBLISH with its topic in full and without an alias."""
+        packet = decode(frame, Version.V5)
+        assert isinstance(packet, Publish)
+        alias = packet.properties.pop(Property.TOPIC_ALIAS, None)
+        if alias is None:
+            return frame
+        packet.topic = self.resolve(int(alias), packet.topic)
+        return packet.encode(Version.V5)

@@ -1,0 +1,218 @@
+"""The session with the local broker that is paired with a local client's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ildm.api import Role, Source
+from ildm.core.aliases import TopicAliases
+from ildm.core.clients import granted_filters
+from ildm.core.frames import HeaderScanner
+from ildm.core.session import BaseSession
+from ildm.mqtt import (
+    ConnAck,
+    Framer,
+    MqttError,
+    PacketTooLarge,
+    PacketType,
+    PubAck,
+    Publish,
+    PubRec,
+    SubAck,
+    Subscription,
+    UnsubAck,
+    Version,
+    decode,
+    frame_length,
+)
+
+if TYPE_CHECKING:
+    from ildm.core.client_session import ClientSession
+    from ildm.core.node import Node
+
+
+class BrokerSession(BaseSession):
+    """Relays what the broker sends as it comes; only acknowledgements of subscriptions are read."""
+
+    __slots__ = (
+        "_accepted",
+        "_aliases",
+        "_connect",
+        "_framer",
+        "_held",
+        "_scanner",
+        "messages_out",
+        "node",
+        "paired",
+    )
+    role = Role.BROKER
+
+    def __init__(self, node: Node, client: ClientSession, connect: bytes) -> None:
+        super().__init__(node.driver)
+        self.node = node
+        self.paired = client
+        self.client_id = client.client_id
+        self.version = client.version
+        self.messages_out = 0
+        self._connect = connect
+        self._accepted = False
+        self._held = b""
+        self._scanner: HeaderScanner | None = None
+        self._framer: Framer | None = None
+        self._aliases: TopicAliases | None = None
+
+    # connection -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=self.node.config.limits.write_buffer)
+        if self.paired.transport is None:  # the client has gone meanwhile
+            self.abort()
+            return
+        self.node.broker_reachable(None)
+        self.write(self._connect)
+        self._connect = b""
+        self.node.session_established(self)
+        self.paired.broker_connected()
+
+    def dial_failed(self, reason: str) -> None:
+        super().dial_failed(reason)
+        self.node.broker_reachable(reason)
+        if self.paired.transport is not None:
+            self.paired.broker_unavailable()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self._accepted:
+                self._relay(data)
+            else:
+                self._held += data
+                self._await_connack()
+        except MqttError as error:
+            # the broker has sent what cannot be MQTT: nothing after it can be understood
+            self.node.broker_failed(self, error)
+            self.close()
+            self.paired.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        was_open = self.transport is not None
+        super().connection_lost(exc)
+        if was_open:
+            self.node.session_closed(self, exc)
+        self.paired.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.paired.pause("broker")
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.paired.resume("broker")
+
+    # CONNACK ----------------------------------------------------------------------------------
+
+    def _await_connack(self) -> None:
+        while not self._accepted:
+            length = frame_length(self._held)
+            if length is not None and length > self.node.config.limits.packet_size:
+                raise PacketTooLarge(f"packet of {length} bytes before CONNACK", clause="MQTT-3.2.0-1")
+            if length is None or len(self._held) < length:
+                return
+            frame, self._held = self._held[:length], self._held[length:]
+            self.paired.write(frame)
+            if frame[0] >> 4 == PacketType.CONNACK:
+                packet = decode(frame, self.version)
+                assert isinstance(packet, ConnAck)
+                if packet.reason_code != 0:
+                    continue  # refused; the broker is about to close
+                self._accepted = True
+                if self.node.dispatch.filters_broker:
+                    self._framer = Framer(1 << 28)
+                    self._aliases = TopicAliases() if self.version is Version.V5 else None
+                else:
+                    wanted = self.node.broker_wanted
+                    self._scanner = HeaderScanner(wanted, self.node.config.limits.packet_size)
+                self.paired.accepted(packet)
+        rest, self._held = self._held, b""
+        if rest:
+            self._relay(rest)
+
+    # relaying towards the client --------------------------------------------------------------
+
+    def _relay(self, data: bytes) -> None:
+        if self._scanner is None:
+            self._relay_filtered(data)
+            return
+        client = self.paired
+        if client.transport is not None:
+            client.transport.write(data)
+        scanner = self._scanner
+        before = scanner.publishes
+        for frame in scanner.feed(data):
+            if frame[0] >> 4 == PacketType.PUBLISH:
+                self._count(1)
+            self._arrived(frame)
+        if scanner.publishes != before:
+            self._count(scanner.publishes - before)
+        self.node.dispatch.deliver()
+
+    def _relay_filtered(self, data: bytes) -> None:
+        assert self._framer is not None
+        out: list[bytes] = []
+        for frame in self._framer.feed(data):
+            if frame[0] >> 4 == PacketType.PUBLISH:
+                if self._aliases is not None:
+                    frame = self._aliases.spelled_out(frame)  # noqa: PLW2901 - the frame from here on
+                passed = self.node.dispatch.filter(Source.BROKER, self, frame)
+                if passed is None:
+                    self._drop(frame)
+                    continue
+                self._count(1)
+                out.append(passed)
+            else:
+                out.append(frame)
+        self.paired.write(b"".join(out))
+        for frame in out:
+            self._arrived(frame)
+        self.node.dispatch.deliver()
+
+    def _drop(self, frame: bytes) -> None:
+        """Acknowledge, in the client's place, a message that a filter has dropped."""
+        self.node.counters["filtered"] += 1
+        packet = decode(frame, self.version)
+        assert isinstance(packet, Publish)
+        if packet.packet_id is None:
+            return
+        if packet.qos == 1:
+            self.write(PubAck(packet_id=packet.packet_id).encode(self.version))
+        elif self.version is Version.V5:
+            self.write(PubRec(packet_id=packet.packet_id, reason_code=0x83).encode(self.version))
+        else:
+            # the broker's PUBREL then reaches the client, whose PUBCOMP for an unknown identifier is due
+            self.write(PubRec(packet_id=packet.packet_id).encode(self.version))
+
+    def _count(self, messages: int) -> None:
+        self.messages_out += messages
+        self.node.counters["messages_out"] += messages
+
+    def _arrived(self, frame: bytes) -> None:
+        type = frame[0] >> 4
+        if type == PacketType.SUBACK:
+            suback = decode(frame, self.version)
+            assert isinstance(suback, SubAck)
+            request = self.paired.pending.pop(suback.packet_id, None)
+            if request and self.paired.record is not None:
+                subscriptions = [s for s in request if isinstance(s, Subscription)]
+                granted = granted_filters(subscriptions, suback.reason_codes)
+                self.node.clients.subscribed(self.paired.record, granted)
+        elif type == PacketType.UNSUBACK:
+            unsuback = decode(frame, self.version)
+            assert isinstance(unsuback, UnsubAck)
+            request = self.paired.pending.pop(unsuback.packet_id, None)
+            if request and self.paired.record is not None:
+                codes = unsuback.reason_codes or [0] * len(request)
+                gone = [
+                    f for f, code in zip(request, codes, strict=False) if code < 0x80 and isinstance(f, str)
+                ]
+                self.node.clients.unsubscribed(self.paired.record, gone)
+        self.node.dispatch.arrived(Source.BROKER, self, PacketType(type), frame)

@@ -1,0 +1,446 @@
+"""The session with a local client: CONNECT, then relaying towards the broker with a look at each frame."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from ildm.api import Role, Source
+from ildm.core.actions import Action
+from ildm.core.aliases import TopicAliases
+from ildm.core.broker_session import BrokerSession
+from ildm.core.frames import publish_run, run_to_v5
+from ildm.core.session import BaseSession
+from ildm.mqtt import (
+    ConnAck,
+    Connect,
+    ConnectReturnCode,
+    Disconnect,
+    MqttError,
+    PacketTooLarge,
+    PacketType,
+    Property,
+    ProtocolViolation,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    ReasonCode,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    UnsupportedVersion,
+    Version,
+    decode,
+    decode_varint,
+    frame_length,
+)
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ildm.core.clients import ClientRecord
+    from ildm.core.node import Node
+
+_RELAY, _RUN, _COUNT, _LOOK = (int(a) for a in (Action.RELAY, Action.RUN, Action.COUNT, Action.LOOK))
+
+
+class State(Enum):
+    """Phases of a client connection."""
+
+    AWAITING_CONNECT = "awaiting CONNECT"
+    AWAITING_BROKER = "awaiting the broker's connection"
+    AWAITING_CONNACK = "awaiting CONNACK"
+    RELAYING = "relaying"
+    ENDED = "ended"
+
+
+class ClientSession(BaseSession):
+    """A local client; its paired session is a :class:`BrokerSession` opened for it alone."""
+
+    __slots__ = (
+        "_actions",
+        "_aliases",
+        "_connect_timer",
+        "_held",
+        "_missing",
+        "_parts",
+        "connect",
+        "disconnected",
+        "dropped_qos2",
+        "lane_index",
+        "messages_in",
+        "node",
+        "paired",
+        "pending",
+        "record",
+        "state",
+    )
+    role = Role.CLIENT
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.driver)
+        self.node = node
+        self.state = State.AWAITING_CONNECT
+        self.paired: BrokerSession | None = None
+        self.connect: Connect | None = None
+        self.record: ClientRecord | None = None
+        self.disconnected = False
+        """The client has sent a DISCONNECT that discards its will."""
+        self.lane_index = -1
+        self.messages_in = 0
+        self.pending: dict[int, list[Subscription] | list[str]] = {}
+        """SUBSCRIBE and UNSUBSCRIBE not yet acknowledged, by packet identifier."""
+        self._aliases: TopicAliases | None = None
+        self.dropped_qos2: set[int] | None = None
+        """QoS 2 messages a filter has dropped and the client has not released."""
+        self._connect_timer: Any = None
+        self._actions = b""
+        self._held = b""  # received before the broker has accepted the client
+        self._parts: list[bytes] = []  # an incomplete frame
+        self._missing = 0  # how many bytes it lacks at least
+
+    # connection -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        limits = self.node.config.limits
+        transport.set_write_buffer_limits(high=limits.write_buffer)
+        if not self.node.client_accepted(self):
+            self.state = State.ENDED
+            self.abort()
+            return
+        self._connect_timer = self.driver.call_later(limits.connect_timeout, self._connect_timed_out)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            if self.state is State.RELAYING:
+                self._relay(data)
+            elif self.state is State.AWAITING_CONNECT:
+                self._held += data
+                self._await_connect()
+            elif self.state is not State.ENDED:
+                self._held += data
+                self._hold()
+        except MqttError as error:
+            self.fail(error)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._cancel_connect_timer()
+        if self.paired is not None:
+            self.paired.close()
+        self.node.client_gone(self, exc)
+        self.state = State.ENDED
+        self._parts = []
+        self._held = b""
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.paired is not None:
+            self.paired.pause("client")
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.paired is not None:
+            self.paired.resume("client")
+
+    # CONNECT ----------------------------------------------------------------------------------
+
+    def _await_connect(self) -> None:
+        held = self._held
+        if held[0] != 0x10:
+            raise ProtocolViolation("the first packet is not CONNECT", clause="MQTT-3.1.0-1")
+        length = frame_length(held)
+        if length is not None and length > self.node.config.limits.packet_size:
+            raise PacketTooLarge(f"CONNECT of {length} bytes", clause="MQTT-3.1.2-24")
+        if length is None or len(held) < length:
+            return
+        frame, self._held = held[:length], held[length:]
+        packet = decode(frame, Version.V311)
+        assert isinstance(packet, Connect)
+        self._cancel_connect_timer()
+        self.connect = packet
+        self.client_id = packet.client_id
+        self.version = packet.version
+        self._actions = self.node.actions[packet.version]
+        self.state = State.AWAITING_BROKER
+        self.paired = BrokerSession(self.node, self, frame)
+        self._hold()
+        self.driver.dial(self.node.broker_address, self.paired, self.node.config.broker.connect_timeout)
+
+    def _connect_timed_out(self) -> None:
+        self._connect_timer = None
+        self.node.counters["connect_timeouts"] += 1
+        self.state = State.ENDED
+        self.abort()
+
+    def _cancel_connect_timer(self) -> None:
+        if self._connect_timer is not None:
+            self._connect_timer.cancel()
+            self._connect_timer = None
+
+    def _hold(self) -> None:
+        """Keep what a client sends before it is accepted (MQTT-3.1.4-6), except enhanced authentication."""
+        while (
+            self.state is State.AWAITING_CONNACK and self.version is Version.V5 and self._held[:1] == b"\xf0"
+        ):
+            length = frame_length(self._held)
+            if length is None or len(self._held) < length:
+                break
+            assert self.paired is not None
+            self.paired.write(self._held[:length])
+            self._held = self._held[length:]
+        if len(self._held) >= self.node.config.limits.write_buffer:
+            self.pause("connack")
+
+    def broker_connected(self) -> None:
+        """The paired session is established, CONNECT was passed on."""
+        self.state = State.AWAITING_CONNACK
+        self._hold()
+
+    def broker_unavailable(self) -> None:
+        """The broker cannot be reached: say so in the client's version (3.1.1: 3.2.2.3; 5: 3.2.2.2)."""
+        self.node.counters["broker_unavailable"] += 1
+        if self.version is Version.V5:
+            reason = int(ReasonCode.SERVER_UNAVAILABLE)
+        else:
+            reason = int(ConnectReturnCode.SERVER_UNAVAILABLE)
+        self.write(ConnAck(session_present=False, reason_code=reason).encode(self.version))
+        self.state = State.ENDED
+        self.close()
+
+    def accepted(self, connack: ConnAck) -> None:
+        """The broker's CONNACK, already relayed, accepts the client."""
+        assert self.connect is not None
+        self.state = State.RELAYING
+        self.record = self.node.client_connected(self, self.connect, connack)
+        held, self._held = self._held, b""
+        self.resume("connack")
+        if held:
+            self.data_received(held)
+
+    # relaying towards the broker --------------------------------------------------------------
+
+    def _relay(self, data: bytes) -> None:
+        if self._missing:
+            self._parts.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return
+            data = b"".join(self._parts)
+            self._parts = []
+            self._missing = 0
+        broker = self.paired
+        assert broker is not None
+        node = self.node
+        actions = self._actions
+        v5 = self.version is Version.V5
+        size_limit = node.config.limits.packet_size
+        end_of_data = len(data)
+        pos = start = 0  # data[start:pos]: complete frames not relayed yet
+        try:
+            while pos < end_of_data:
+                length = decode_varint(data, pos + 1) if pos + 1 < end_of_data else None
+                if length is None:
+                    self._missing = 1
+                    break
+                header_end = length[1]
+                end = header_end + length[0]
+                if end - pos > size_limit:
+                    raise PacketTooLarge(
+                        f"packet of {end - pos} bytes, the limit is {size_limit}", clause="MQTT-3.1.2-24"
+                    )
+                if end > end_of_data:
+                    self._missing = end - end_of_data
+                    break
+                action = actions[data[pos]]
+                if action == _RELAY:
+                    pos = end
+                elif action == _RUN:
+                    run = publish_run(data, pos, header_end, end, v5)
+                    if run is None:
+                        self._publish(data[pos:end])
+                        self._count(1)
+                        pos = end
+                        continue
+                    route = node.router.local.get(run.topic)
+                    if route is None:
+                        route = node.router.find(run.topic, None)
+                    self._count(run.messages)
+                    if route:
+                        if v5:
+                            frames, size = data[pos : run.end], run.size
+                        else:
+                            frames, size = run_to_v5(data, run, header_end)
+                        node.router.forward_frames(route, frames, size, self.publisher_index(), self)
+                    pos = run.end
+                elif action == _COUNT:
+                    self._count(1)
+                    pos = end
+                elif action == _LOOK:
+                    frame = data[pos:end]
+                    result = self._look(frame)
+                    if result is not frame:
+                        if pos > start:
+                            broker.write(data[start:pos])
+                        if result:
+                            broker.write(result)
+                        start = end
+                    pos = end
+                else:
+                    raise ProtocolViolation(
+                        f"first byte 0x{data[pos]:02X} is not allowed from a client", clause="MQTT-2.1.3-1"
+                    )
+        finally:
+            if pos > start:  # what came before a bad packet counts
+                broker.write(data if pos == end_of_data and start == 0 else data[start:pos])
+        if pos < end_of_data:
+            self._parts = [data[pos:]]
+        node.dispatch.deliver()
+
+    def _count(self, messages: int) -> None:
+        self.messages_in += messages
+        self.node.counters["messages_in"] += messages
+
+    def publisher_index(self) -> int:
+        """The publisher's turn in the round-robin over sessions (thesis 5.4.1), kept for its order."""
+        if self.lane_index < 0:
+            self.lane_index = self.node.router.next_publisher()
+        return self.lane_index
+
+    def _look(self, frame: bytes) -> bytes | None:
+        """Deal with a frame that means something to the node; returns what is to be relayed instead."""
+        type = frame[0] >> 4
+        if type == PacketType.PUBLISH:
+            self._count(1)
+            passed = frame
+            if self.node.dispatch.filters_clients:
+                result = self.node.dispatch.filter(Source.CLIENT, self, self._spelled_out(frame))
+                if result is None:
+                    self._drop(frame)
+                    return None
+                passed = result
+            if self.node.router.active:
+                self._publish(passed)
+            self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBLISH, passed)
+            return passed
+        if type == PacketType.PUBREL:
+            return self._pubrel(frame)
+        if type == PacketType.SUBSCRIBE:
+            subscribe = decode(frame, self.version)
+            assert isinstance(subscribe, Subscribe)
+            self._remember(subscribe.packet_id, subscribe.subscriptions)
+        elif type == PacketType.UNSUBSCRIBE:
+            unsubscribe = decode(frame, self.version)
+            assert isinstance(unsubscribe, Unsubscribe)
+            self._remember(unsubscribe.packet_id, unsubscribe.topic_filters)
+        elif type == PacketType.DISCONNECT:
+            self._disconnect(frame)
+        self.node.dispatch.arrived(Source.CLIENT, self, PacketType(type), frame)
+        return frame
+
+    def _remember(self, packet_id: int, request: list[Subscription] | list[str]) -> None:
+        if len(self.pending) >= 65535:
+            raise ProtocolViolation("every packet identifier is in use", clause="MQTT-2.2.1-3")
+        self.pending[packet_id] = request
+
+    def _disconnect(self, frame: bytes) -> None:
+        packet = decode(frame, self.version)
+        assert isinstance(packet, Disconnect)
+        self.disconnected = packet.reason_code == 0
+        if self.version is Version.V5 and self.record is not None:
+            expiry = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL)
+            if expiry is not None:
+                if self.record.expiry == 0 and expiry:
+                    raise ProtocolViolation(
+                        "DISCONNECT sets a session expiry which CONNECT had as 0", clause="MQTT-3.14.2-2"
+                    )
+                self.record.expiry = int(expiry)
+
+    def _publish(self, frame: bytes) -> None:
+        """Transfer a PUBLISH that is not part of a run: QoS 1 or 2, retained, or with properties."""
+        packet = decode(frame, self.version)
+        assert isinstance(packet, Publish)
+        if Property.SUBSCRIPTION_IDENTIFIER in packet.properties:
+            raise ProtocolViolation(
+                "PUBLISH from a client has a subscription identifier", clause="MQTT-3.3.4-6"
+            )
+        alias = packet.properties.pop(Property.TOPIC_ALIAS, None)
+        if alias is not None:
+            packet.topic = self.aliases.resolve(int(alias), packet.topic)
+        if packet.qos == 2 and self.record is not None and packet.packet_id is not None:
+            if packet.packet_id in self.record.qos2:
+                return  # sent again; it was transferred already
+            self.record.qos2.add(packet.packet_id)
+        self.node.router.publish(packet, None, self.publisher_index(), self)
+
+    @property
+    def aliases(self) -> TopicAliases:
+        if self._aliases is None:
+            self._aliases = TopicAliases()
+        return self._aliases
+
+    def _pubrel(self, frame: bytes) -> bytes | None:
+        packet_id = (frame[2] << 8) | frame[3] if len(frame) >= 4 else 0
+        if self.record is not None:
+            self.record.qos2.discard(packet_id)
+        if self.dropped_qos2 and packet_id in self.dropped_qos2:
+            self.dropped_qos2.remove(packet_id)
+            self.write(PubComp(packet_id=packet_id).encode(self.version))
+            return None
+        self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBREL, frame)
+        return frame
+
+    def _spelled_out(self, frame: bytes) -> bytes:
+        # a filter may drop the message that sets an alias: the broker gets none
+        return self.aliases.spelled_out(frame) if self.version is Version.V5 else frame
+
+    def _drop(self, frame: bytes) -> None:
+        """Answer a message that a filter has dropped as the broker would have."""
+        self.node.counters["filtered"] += 1
+        packet = decode(frame, self.version)
+        assert isinstance(packet, Publish)
+        if packet.packet_id is None:
+            return
+        v5 = self.version is Version.V5
+        reason = int(ReasonCode.PAYLOAD_FORMAT_INVALID) if v5 else 0
+        if packet.qos == 1:
+            self.write(PubAck(packet_id=packet.packet_id, reason_code=reason).encode(self.version))
+        else:
+            self.write(PubRec(packet_id=packet.packet_id, reason_code=reason).encode(self.version))
+            if not v5:  # in MQTT 5 the reason ends the handshake
+                if self.dropped_qos2 is None:
+                    self.dropped_qos2 = set()
+                self.dropped_qos2.add(packet.packet_id)
+
+    # ending -----------------------------------------------------------------------------------
+
+    def fail(self, error: MqttError) -> None:
+        """The client has broken the protocol: close its connection, in MQTT 5 with the reason (MQTT-4.13)."""
+        self.node.client_failed(self, error)
+        if self.state is State.RELAYING:
+            if self.version is Version.V5:
+                self.write(Disconnect(reason_code=int(error.reason)).encode(Version.V5))
+        elif isinstance(error, UnsupportedVersion):
+            refusal = int(ConnectReturnCode.UNACCEPTABLE_PROTOCOL_VERSION)
+            self.write(ConnAck(session_present=False, reason_code=refusal).encode(Version.V311))
+        self.state = State.ENDED
+        self._held = b""
+        self.close()
+        if self.paired is not None:
+            self.paired.close()
+
+    def move_off(self) -> None:
+        """End the connection in an orderly way, without its will (drain)."""
+        relaying = self.state is State.RELAYING
+        self.state = State.ENDED
+        if relaying:
+            self.disconnected = True
+            if self.paired is not None:
+                self.paired.write(Disconnect().encode(self.version))
+            if self.version is Version.V5:
+                self.write(Disconnect(reason_code=int(ReasonCode.SERVER_SHUTTING_DOWN)).encode(Version.V5))
+        self.close()
+        if self.paired is not None:
+            self.paired.close()

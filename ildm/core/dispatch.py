@@ -1,0 +1,167 @@
+"""Calls into plugins. A plugin that raises never harms the relay: it is logged, counted and passed over."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ildm.api import Algorithm, Filter, Plugin, Session, Source
+from ildm.core.counters import Counters
+from ildm.mqtt import PacketType, PublishView, Version
+
+if TYPE_CHECKING:
+    from ildm.core.driver import Driver
+    from ildm.core.link import NeighborLink
+    from ildm.core.router import Targets
+
+
+class Loaded:
+    """One plugin at work, with what the node counts about it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.plugin: Plugin | None = None
+        self.counters = Counters()
+        self.errors = 0
+
+
+class Dispatch:
+    """Knows who wants what; everything nobody wants costs one test."""
+
+    def __init__(self, driver: Driver, counters: Counters) -> None:
+        self.driver = driver
+        self.counters = counters
+        self.loaded: list[Loaded] = []
+        self.algorithm: Algorithm | None = None
+        self._algorithm: Loaded | None = None
+        self._filters: dict[Source, list[tuple[Loaded, Filter]]] = {source: [] for source in Source}
+        self._listeners: dict[tuple[Source, int], list[tuple[Loaded, Plugin]]] = {}
+        self._hooks: dict[str, list[tuple[Loaded, Callable[..., None]]]] = {}
+        self._waiting: deque[tuple[Source, Session, PacketType, bytes]] = deque()
+
+    def add(self, loaded: Loaded, plugin: Plugin) -> None:
+        """Take a plugin into use; filters are called in the order of their addition."""
+        loaded.plugin = plugin
+        self.loaded.append(loaded)
+        if isinstance(plugin, Algorithm):
+            self.algorithm, self._algorithm = plugin, loaded
+        listens = type(plugin).mqtt_message_arrived is not Plugin.mqtt_message_arrived
+        for source, packet_type in plugin.wants:
+            if isinstance(plugin, Filter) and packet_type is PacketType.PUBLISH:
+                self._filters[source].append((loaded, plugin))
+            if listens:
+                self._listeners.setdefault((source, packet_type), []).append((loaded, plugin))
+        for name in (n for n in dir(plugin) if n.startswith("on_")):
+            overridden = getattr(type(plugin), name)
+            if all(getattr(base, name, None) is not overridden for base in (Plugin, Algorithm)):
+                self._hooks.setdefault(name, []).append((loaded, getattr(plugin, name)))
+
+    def looked_at(self, source: Source) -> frozenset[PacketType]:
+        """Types of messages from a source which some plugin wants to see."""
+        types = {PacketType(t) for s, t in self._listeners if s is source}
+        if self._filters[source]:
+            types.add(PacketType.PUBLISH)
+        return frozenset(types)
+
+    @property
+    def filters_clients(self) -> bool:
+        return bool(self._filters[Source.CLIENT])
+
+    @property
+    def filters_broker(self) -> bool:
+        return bool(self._filters[Source.BROKER])
+
+    @property
+    def filters_links(self) -> bool:
+        return bool(self._filters[Source.LINK])
+
+    # calls ------------------------------------------------------------------------------------
+
+    def call(self, hook: str, *args: object) -> None:
+        """Call a hook of every plugin that overrides it."""
+        for loaded, method in self._hooks.get(hook, ()):
+            try:
+                method(*args)
+            except Exception as error:
+                self._failed(loaded, hook, error)
+
+    def interest_changed(self, source: NeighborLink | None, changes: Mapping[str, int | None]) -> None:
+        if changes:
+            self.call("on_interest_changed", source, changes)
+
+    def route(self, topic: str, retain: bool, source: NeighborLink | None) -> Targets:
+        """The algorithm's answer, checked; nobody if it fails."""
+        if self.algorithm is None or self._algorithm is None:
+            return ()
+        try:
+            answer: Any = self.algorithm.route(topic, retain, source)
+            return tuple((link, min(2, max(0, int(qos)))) for link, qos in answer if link.in_cooperation)
+        except Exception as error:
+            self._failed(self._algorithm, "route", error)
+            return ()
+
+    def filter(self, source: Source, session: Session, frame: bytes) -> bytes | None:
+        """Pass a PUBLISH through the filters of a source; None when one has dropped it."""
+        for loaded, plugin in self._filters[source]:
+            try:
+                result = plugin.filter(session, frame)
+                if result is None:
+                    return None
+                if result is not frame:
+                    _check_changed(frame, result, session.version)
+            except Exception as error:
+                self._failed(loaded, "filter", error)
+                continue
+            frame = result
+        return frame
+
+    def arrived(self, source: Source, session: Session, type: PacketType, frame: bytes) -> None:
+        """Note a message for its listeners; they are called by :meth:`deliver`, after relaying."""
+        if (source, type) in self._listeners:
+            self._waiting.append((source, session, type, frame))
+
+    def deliver(self) -> None:
+        """Call the listeners of the messages noted (thesis 5.2.2)."""
+        while self._waiting:
+            source, session, type, frame = self._waiting.popleft()
+            for loaded, plugin in self._listeners[source, type]:
+                try:
+                    plugin.mqtt_message_arrived(session, type, frame)
+                except Exception as error:
+                    self._failed(loaded, "mqtt_message_arrived", error)
+
+    def guarded(self, loaded: Loaded, callback: Callable[..., None]) -> Callable[..., None]:
+        """The same callback, with its failure counted as the plugin's."""
+
+        def call(*args: object) -> None:
+            try:
+                callback(*args)
+            except Exception as error:
+                self._failed(loaded, getattr(callback, "__name__", "callback"), error)
+
+        return call
+
+    def _failed(self, loaded: Loaded, where: str, error: Exception) -> None:
+        loaded.errors += 1
+        self.counters["plugin_errors"] += 1
+        # one line for the 1st, 2nd, 4th, 8th ... failure: a plugin may fail for every message
+        if loaded.errors & (loaded.errors - 1) == 0:
+            self.driver.log(
+                "error",
+                "plugin failed",
+                plugin=loaded.name,
+                hook=where,
+                error=repr(error),
+                failures=loaded.errors,
+                exc_info=error,
+            )
+
+
+def _check_changed(before: bytes, after: object, version: Version) -> None:
+    if not isinstance(after, bytes):
+        raise TypeError(f"filter returned {type(after).__name__}, expected bytes or None")
+    old, new = PublishView(before, version), PublishView(after, version)
+    if after[0] >> 4 != PacketType.PUBLISH or old.qos != new.qos or old.packet_id != new.packet_id:
+        raise ValueError("filter changed the packet type, QoS or packet identifier of a PUBLISH")
+    _ = new.topic, new.payload  # raises when the message is not well formed

@@ -1,0 +1,275 @@
+"""Publishing transferred messages into the local broker through the node's own sessions (thesis 5.4.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ildm.api import Role, SessionStatus
+from ildm.core.backoff import Backoff
+from ildm.core.lane import Holdable, Lane, QueueLimits, total
+from ildm.core.session import BaseSession
+from ildm.mqtt import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Framer,
+    MqttError,
+    PacketType,
+    PingReq,
+    Properties,
+    Property,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    Version,
+    decode,
+)
+
+if TYPE_CHECKING:
+    from ildm.core.node import Node
+
+SESSION_EXPIRY = 3600
+REFUSED_VERSION = (0x01, 0x84)
+
+
+class InjectionSession(BaseSession):
+    """One connection to the broker; opens itself again when it ends."""
+
+    __slots__ = ("_backoff", "_framer", "_last_heard", "_refusal", "_stopped", "_timer", "injector", "lane")
+    role = Role.INJECTION
+
+    def __init__(self, injector: Injector, lane: Lane) -> None:
+        super().__init__(injector.node.driver)
+        self.injector = injector
+        self.lane = lane
+        self.client_id = f"ildm-{injector.node.node_id}-{lane.index}"
+        broker = injector.node.config.broker
+        self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
+        self._framer = Framer(1 << 20)
+        self._timer: Any = None
+        self._last_heard = 0.0
+        self._refusal: str | None = None
+        self._stopped = False
+
+    def dial(self) -> None:
+        self._timer = None
+        node = self.injector.node
+        self.driver.dial(node.broker_address, self, node.config.broker.connect_timeout)
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if self._stopped:
+            self.abort()
+            return
+        node = self.injector.node
+        transport.set_write_buffer_limits(high=node.config.limits.write_buffer)
+        self._framer = Framer(1 << 20)
+        self._refusal = None
+        self.version = self.injector.version or self.injector.trial
+        # a session that survives lets the QoS 2 handshake go on after a reconnection
+        persistent = node.config.link.qos == 2
+        properties: Properties = {}
+        if self.version is Version.V5 and persistent:
+            properties[Property.SESSION_EXPIRY_INTERVAL] = SESSION_EXPIRY
+        connect = Connect(
+            client_id=self.client_id,
+            version=self.version,
+            clean_start=not persistent,
+            keep_alive=node.config.broker.keep_alive,
+            username=node.config.broker.username,
+            password=None if node.broker_password is None else node.broker_password.encode(),
+            properties=properties,
+        )
+        self.write(connect.encode(self.version))
+        self._timer = self.driver.call_later(node.config.broker.connect_timeout, self._no_connack)
+
+    def _no_connack(self) -> None:
+        self._refusal = "no answer to CONNECT"
+        self.abort()
+
+    def dial_failed(self, reason: str) -> None:
+        super().dial_failed(reason)
+        self.injector.node.broker_reachable(reason)
+        self._again()
+
+    def data_received(self, data: bytes) -> None:
+        self._last_heard = self.driver.now()
+        try:
+            for frame in self._framer.feed(data):
+                self._packet(frame)
+        except MqttError as error:
+            self.injector.node.broker_failed(self, error)
+            self._refusal = str(error)
+            self.close()
+
+    def _packet(self, frame: bytes) -> None:
+        if frame[0] >> 4 == PacketType.CONNACK:
+            # a broker of 3.1.1 answers a CONNECT of version 5 in its own format
+            self._connack(decode(frame, Version.V311 if len(frame) == 4 else self.version))
+            return
+        packet = decode(frame, self.version)
+        lane = self.lane
+        match packet:
+            case PubAck():
+                lane.on_puback(packet.packet_id, packet.reason_code)
+                self._note_refusal(packet.reason_code)
+            case PubRec():
+                lane.on_pubrec(packet.packet_id, packet.reason_code)
+                self._note_refusal(packet.reason_code)
+            case PubComp():
+                lane.on_pubcomp(packet.packet_id)
+            case Disconnect():
+                self._refusal = f"the broker disconnected with reason 0x{packet.reason_code:02X}"
+            case _:
+                pass  # PINGRESP; nothing else is due, as the session subscribes to nothing
+
+    def _note_refusal(self, reason_code: int) -> None:
+        if reason_code >= 0x80:
+            self.injector.refused(reason_code)
+
+    def _connack(self, packet: Any) -> None:
+        assert isinstance(packet, ConnAck)
+        node = self.injector.node
+        if packet.reason_code != 0:
+            self._refusal = f"the broker refused the node's own session with code 0x{packet.reason_code:02X}"
+            if packet.reason_code not in REFUSED_VERSION or self.injector.fixed:
+                node.broker_reachable(self._refusal)
+            self.close()
+            return
+        self._cancel_timer()
+        self._backoff.reset()
+        self.injector.version = self.version
+        said = packet.properties
+        self.lane.attach(
+            self.transport,  # type: ignore[arg-type]  # there is one: the CONNACK came over it
+            version=self.version,
+            window=int(said.get(Property.RECEIVE_MAXIMUM, 65535)),
+            max_packet_size=int(said.get(Property.MAXIMUM_PACKET_SIZE, 1 << 28)),
+            max_qos=int(said.get(Property.MAXIMUM_QOS, 2)),
+            retain_available=bool(said.get(Property.RETAIN_AVAILABLE, 1)),
+        )
+        self.lane.writable = self.writable
+        keep_alive = int(said.get(Property.SERVER_KEEP_ALIVE, node.config.broker.keep_alive))
+        self._timer = self.driver.call_later(max(1, keep_alive) * 0.7, self._ping, max(1, keep_alive))
+        node.broker_reachable(None)
+        node.session_established(self)
+        self.lane.resume(packet.session_present)
+
+    def _ping(self, keep_alive: float) -> None:
+        if self.driver.now() - self._last_heard > 2 * keep_alive:
+            self._refusal = "no sign of life from the broker"
+            self.abort()
+            return
+        self.lane.write(PingReq().encode(self.version))
+        self._timer = self.driver.call_later(keep_alive * 0.7, self._ping, keep_alive)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        expected = self.status is SessionStatus.TERMINATING
+        accepted = self.lane.transport is not None
+        super().connection_lost(exc)
+        self._cancel_timer()
+        self.lane.detach()
+        if accepted:
+            self.injector.node.session_closed(self, None if expected else exc or ConnectionError("closed"))
+        elif not self.injector.fixed and self.injector.version is None:
+            self.injector.try_other_version(self.version)
+        reason = self._refusal or (str(exc) if exc else "the broker closed the node's own session")
+        if not self._stopped:
+            if self.injector.version is not None or self.injector.fixed:
+                self.injector.node.broker_reachable(reason)
+            self._again()
+
+    def _again(self) -> None:
+        if not self._stopped and self._timer is None:
+            self._timer = self.driver.call_later(self._backoff.next(), self.dial)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.lane.set_writable(False)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.lane.set_writable(True)
+
+    def stop(self) -> None:
+        """End the session for good, leaving nothing behind at the broker."""
+        self._stopped = True
+        self._cancel_timer()
+        if self.transport is not None and self.lane.transport is not None:
+            self.lane.suspend()
+            ends = self.version is Version.V5 and self.injector.node.config.link.qos == 2
+            properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: 0} if ends else {}
+            self.write(Disconnect(properties=properties).encode(self.version))
+        self.close()
+
+
+class Injector:
+    """The node's own sessions with the local broker: as many as a link has."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        config = node.config
+        count = config.link.sessions
+        limits = QueueLimits(
+            messages=max(1, config.link.queue_messages // count),
+            bytes=max(1, config.link.queue_bytes // count),
+            inflight=config.link.inflight,
+            overflow=config.link.overflow,
+        )
+        self.lanes = [Lane(node.driver, limits, node.counters, "injection", i) for i in range(count)]
+        self.sessions: list[InjectionSession] = []
+        versions = {"auto": None, "3.1.1": Version.V311, "5": Version.V5}
+        self.version: Version | None = versions[config.broker.protocol]
+        """MQTT version spoken with the broker; None until one was accepted."""
+        self.fixed = self.version is not None
+        self.trial = Version.V5
+        self.last_refusal: str | None = None
+
+    def start(self) -> None:
+        self.sessions = [InjectionSession(self, lane) for lane in self.lanes]
+        for session in self.sessions:
+            session.dial()
+
+    def stop(self) -> None:
+        for session in self.sessions:
+            session.stop()
+
+    @property
+    def idle(self) -> bool:
+        return all(lane.idle or not lane.open for lane in self.lanes)
+
+    @property
+    def queued_messages(self) -> int:
+        return total(self.lanes, "queued_messages")
+
+    @property
+    def connected(self) -> bool:
+        return any(lane.open for lane in self.lanes)
+
+    def try_other_version(self, tried: Version) -> None:
+        self.trial = Version.V311 if tried is Version.V5 else Version.V5
+
+    def refused(self, reason_code: int) -> None:
+        """The broker has denied an injected message (MQTT 5, 3.4.2.1): one log line, then counted."""
+        text = f"PUBLISH refused with reason 0x{reason_code:02X}"
+        if text != self.last_refusal:
+            self.last_refusal = text
+            self.node.driver.log("warning", "the broker refuses transferred messages", reason=text)
+
+    def send_frames(self, frames: bytes, size: int, index: int, source: Holdable | None) -> None:
+        """Inject a run of MQTT 5 frames of QoS 0 without properties, ``size`` bytes each."""
+        self.node.counters["injected"] += len(frames) // size
+        self.lanes[index % len(self.lanes)].send_frames(frames, size, source)
+
+    def publish(
+        self, message: Publish, index: int, expires_at: float | None, source: Holdable | None
+    ) -> None:
+        """Inject one message."""
+        self.node.counters["injected"] += 1
+        self.lanes[index % len(self.lanes)].send(message, message.qos, expires_at, source)

@@ -1,0 +1,229 @@
+"""A link: everything this node shares with one neighbour, across the lives of its TCP connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ildm.core.inbound import Inbound
+from ildm.core.lane import Holdable, Lane, QueueLimits, total
+from ildm.mqtt import (
+    MalformedPacket,
+    Publish,
+    ReasonCode,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+    Version,
+)
+
+if TYPE_CHECKING:
+    from ildm.config import LinkConfig
+    from ildm.core.counters import Counters
+    from ildm.core.driver import Driver
+    from ildm.core.link_session import LinkSession
+
+CONTROL = "$ildm/"
+"""Topics of messages between neighbours themselves; nothing below ``$`` ever crosses otherwise."""
+ADVERTISEMENT = CONTROL + "topology"
+READY = CONTROL + "ready"
+SYNCED = CONTROL + "synced"
+FILTERS_PER_PACKET = 1000
+
+
+class NeighborLink:
+    """See :class:`ildm.api.Link`. The link manager moves it between its states:
+
+    ======== ============ ===========================================================
+    control  cooperating  shown as
+    ======== ============ ===========================================================
+    yes      yes          ``active``
+    yes      no           ``blocked`` (it would close a cycle) or not yet settled
+    no       yes          ``down``: an outage; routed messages wait in the queues
+    no       no           forgotten
+    ======== ============ ===========================================================
+    """
+
+    def __init__(self, driver: Driver, config: LinkConfig, counters: Counters, node_id: str, sessions: int):
+        self.driver = driver
+        self.config = config
+        self.counters = counters
+        self.node_id = node_id
+        self.boot = 0
+        self.age = 0
+        self.dialed = False
+        """This node has made the connection."""
+        self.address: str | None = None
+        self.since = driver.wall()
+        self.reason: str | None = None
+        self.last_heard = 0.0
+        self.token = ""
+        self.control: LinkSession | None = None
+        self.open_sessions: list[LinkSession] = []
+        self.in_cooperation = False
+        self.ready_here = False
+        self.ready_there = False
+        self.muted = False  # what is announced will be sent by synchronize()
+        self.interest: dict[str, int] = {}
+        self.announced: dict[str, int] = {}
+        self._stale: set[str] | None = None
+        self.transferred_in = 0
+        self.limits = QueueLimits(
+            messages=max(1, config.queue_messages // sessions),
+            bytes=max(1, config.queue_bytes // sessions),
+            inflight=config.inflight,
+            overflow=config.overflow,
+        )
+        self.lanes: list[Lane] = []
+        self.inbounds: list[Inbound] = []
+        self.set_sessions(sessions)
+
+    def set_sessions(self, count: int) -> None:
+        """The number of sessions agreed with the neighbour; lanes with something to send are kept."""
+        while len(self.lanes) < count:
+            self.lanes.append(Lane(self.driver, self.limits, self.counters, "link", len(self.lanes)))
+            self.inbounds.append(Inbound(self.config.inflight))
+        if len(self.lanes) > count:
+            for lane in self.lanes[count:]:
+                lane.clear("session_removed")
+            del self.lanes[count:], self.inbounds[count:]
+
+    @property
+    def sessions(self) -> Sequence[LinkSession]:
+        return tuple(self.open_sessions)
+
+    @property
+    def connected(self) -> bool:
+        return self.control is not None
+
+    # inter-subscribing (thesis 5.3.2) -----------------------------------------------------------
+
+    def inter_subscribe(self, filters: Mapping[str, int]) -> None:
+        changed = {f: qos for f, qos in filters.items() if self.announced.get(f) != qos}
+        self.announced.update(changed)
+        if self._speaking:
+            self._send_filters(changed)
+
+    def inter_unsubscribe(self, filters: Iterable[str]) -> None:
+        gone = [f for f in filters if self.announced.pop(f, None) is not None]
+        if self._speaking:
+            lane = self.lanes[0]
+            for start in range(0, len(gone), FILTERS_PER_PACKET):
+                packet = Unsubscribe(
+                    packet_id=lane.new_packet_id(), topic_filters=gone[start : start + FILTERS_PER_PACKET]
+                )
+                lane.write(packet.encode(Version.V5))
+                self.counters["inter_unsubscribes"] += len(packet.topic_filters)
+
+    @property
+    def _speaking(self) -> bool:
+        return self.ready_here and self.ready_there and self.connected and not self.muted
+
+    def _send_filters(self, filters: Mapping[str, int]) -> None:
+        lane = self.lanes[0]
+        items = list(filters.items())
+        for start in range(0, len(items), FILTERS_PER_PACKET):
+            part = items[start : start + FILTERS_PER_PACKET]
+            packet = Subscribe(
+                packet_id=lane.new_packet_id(),
+                subscriptions=[Subscription(topic_filter=f, qos=qos) for f, qos in part],
+            )
+            lane.write(packet.encode(Version.V5))
+            self.counters["inter_subscribes"] += len(part)
+
+    def synchronize(self) -> None:
+        """Repeat everything announced; the neighbour drops what is not repeated."""
+        self._send_filters(self.announced)
+        self.lanes[0].write(Publish(topic=SYNCED, payload=b"").encode(Version.V5))
+
+    def begin_synchronization(self) -> None:
+        """The neighbour is about to repeat its interest."""
+        self._stale = set(self.interest)
+
+    def end_synchronization(self) -> dict[str, int | None]:
+        """The neighbour has repeated its interest; answers what is no longer in it."""
+        stale, self._stale = self._stale or set(), None
+        for topic_filter in stale:
+            self.interest.pop(topic_filter, None)
+        return dict.fromkeys(stale)
+
+    def subscribed(self, packet: Subscribe) -> tuple[dict[str, int | None], bytes]:
+        """The neighbour inter-subscribes; answers the changes and the SUBACK."""
+        changes: dict[str, int | None] = {}
+        codes: list[int] = []
+        for wanted in packet.subscriptions:
+            topic_filter = wanted.topic_filter
+            if topic_filter.startswith("$"):
+                raise MalformedPacket(
+                    f"inter-subscription to {topic_filter!r}: $-topics do not cross", clause="MQTT-4.7.2-1"
+                )
+            if topic_filter not in self.interest and len(self.interest) >= self.config.max_filters:
+                self.counters["interest_over_limit"] += 1
+                codes.append(int(ReasonCode.QUOTA_EXCEEDED))
+                continue
+            codes.append(wanted.qos)
+            if self._stale is not None:
+                self._stale.discard(topic_filter)
+            if self.interest.get(topic_filter) != wanted.qos:
+                self.interest[topic_filter] = wanted.qos
+                changes[topic_filter] = wanted.qos
+        return changes, SubAck(packet_id=packet.packet_id, reason_codes=codes).encode(Version.V5)
+
+    def unsubscribed(self, packet: Unsubscribe) -> tuple[dict[str, int | None], bytes]:
+        """The neighbour withdraws filters; answers the changes and the UNSUBACK."""
+        changes: dict[str, int | None] = {}
+        codes: list[int] = []
+        for topic_filter in packet.topic_filters:
+            known = self.interest.pop(topic_filter, None) is not None
+            codes.append(int(ReasonCode.SUCCESS if known else ReasonCode.NO_SUBSCRIPTION_EXISTED))
+            if known:
+                changes[topic_filter] = None
+        return changes, UnsubAck(packet_id=packet.packet_id, reason_codes=codes).encode(Version.V5)
+
+    # messages ---------------------------------------------------------------------------------
+
+    def send(
+        self, message: Publish, qos: int, index: int, expires_at: float | None, source: Holdable | None
+    ) -> None:
+        """Transfer one message on the session whose turn ``index`` is."""
+        lane = self.lanes[index % len(self.lanes)]
+        lane.send(message, min(message.qos, qos, self.config.qos), expires_at, source)
+
+    def hold_down(self) -> None:
+        """Stop transferring; what is routed to the link meanwhile waits."""
+        self.ready_here = False
+        for lane in self.lanes:
+            lane.suspend()
+
+    def forget(self, reason: str) -> None:
+        """Leave the cooperation: neither side's interest nor anything queued holds any longer."""
+        for lane in self.lanes:
+            lane.suspend()
+            lane.clear(reason)
+        self.interest.clear()
+        self.announced.clear()
+        self._stale = None
+
+    # figures ----------------------------------------------------------------------------------
+
+    @property
+    def transferred_out(self) -> int:
+        return total(self.lanes, "sent")
+
+    @property
+    def queued_messages(self) -> int:
+        return total(self.lanes, "queued_messages")
+
+    @property
+    def queued_bytes(self) -> int:
+        return total(self.lanes, "queued_bytes")
+
+    @property
+    def dropped(self) -> int:
+        return total(self.lanes, "dropped")
+
+    @property
+    def idle(self) -> bool:
+        return all(lane.idle for lane in self.lanes)

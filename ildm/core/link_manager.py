@@ -1,0 +1,539 @@
+"""Makes and keeps links: dialing, judging neighbours, the tree, joining and leaving the cooperation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ildm.api import Source
+from ildm.config import Address, LinkConfig
+from ildm.core.backoff import Backoff
+from ildm.core.handshake import Hello, Refusal
+from ildm.core.link import ADVERTISEMENT, READY, SYNCED, NeighborLink
+from ildm.core.link_session import LinkSession, Phase
+from ildm.core.topology import Advertisement, Topology
+from ildm.mqtt import IldmError, PacketType, Publish, ReasonCode, Version, decode
+
+if TYPE_CHECKING:
+    from ildm.core.node import Node
+
+TOKEN = 12
+PATIENCE = 2.0
+"""A neighbour not heard for this many keep-alive intervals is taken for dead."""
+
+
+class Neighbor:
+    """An address this node dials. States: connecting, linked, down, refused, duplicate."""
+
+    def __init__(self, manager: LinkManager, address: Address, saved: bool) -> None:
+        self.address = address
+        self.saved = saved
+        self.state = "connecting"
+        self.reason: str | None = None
+        self.since = manager.driver.wall()
+        self.node_id: str | None = None
+        self.token = ""
+        self.session: LinkSession | None = None
+        self.timer: Any = None
+        self.gone = False
+        config = manager.config
+        self.backoff = Backoff(manager.driver.random, config.reconnect_min, config.reconnect_max)
+
+    def enter(self, state: str, reason: str | None, now: float) -> bool:
+        """Change the state; False if it was already this one for this reason."""
+        if (state, reason) == (self.state, self.reason):
+            return False
+        self.state, self.reason, self.since = state, reason, now
+        return True
+
+
+class LinkManager:
+    """All links and neighbours of a node."""
+
+    def __init__(self, node: Node, config: LinkConfig, secret: str | None) -> None:
+        self.node = node
+        self.driver = node.driver
+        self.config = config
+        self.secret = secret
+        self.write_buffer = node.config.limits.write_buffer
+        self.topology = Topology(node.node_id, node.boot, config.max_nodes)
+        self.neighbors: dict[Address, Neighbor] = {}
+        self.links: dict[str, NeighborLink] = {}
+        self.cooperating: list[NeighborLink] = []
+        self._inbound: set[LinkSession] = set()
+        self._settling: dict[NeighborLink, Any] = {}
+        self._tick_timer: Any = None
+        self._stopped = False
+
+    def start(self, neighbors: Mapping[Address, bool]) -> None:
+        """``neighbors``: addresses, and whether each was added at run time and saved."""
+        self._tick_timer = self.driver.call_later(self.config.keep_alive, self._tick)
+        for address, saved in neighbors.items():
+            self.add(address, saved)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        for neighbor in self.neighbors.values():
+            self._stop_dialing(neighbor)
+        for link in list(self.links.values()):
+            for session in list(link.open_sessions):
+                session.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, "the node stops")
+        for session in list(self._inbound):
+            session.close()
+
+    @property
+    def idle(self) -> bool:
+        return all(link.idle for link in self.links.values() if link.connected)
+
+    # neighbours -------------------------------------------------------------------------------
+
+    def add(self, address: Address, saved: bool) -> Neighbor:
+        """Begin to dial an address. Raises: IldmError when it is there already or there are too many."""
+        if address in self.neighbors:
+            raise IldmError(f"{address} is already a neighbour")
+        if len(self.neighbors) >= self.config.max_neighbors:
+            raise IldmError(f"there are {len(self.neighbors)} neighbours already (link.max_neighbors)")
+        neighbor = self.neighbors[address] = Neighbor(self, address, saved)
+        self.node.change_begins("add", address)
+        self._dial(neighbor)
+        return neighbor
+
+    def remove(self, target: str) -> tuple[Address | None, str | None]:
+        """Remove a neighbour by its address or its link by node id; answers what was removed.
+
+        Raises:
+            IldmError: there is no such neighbour.
+        """
+        neighbor = next((n for n in self.neighbors.values() if target in (str(n.address), n.node_id)), None)
+        link = self.links.get(target)
+        if link is None and neighbor is not None and neighbor.node_id is not None:
+            link = self.links.get(neighbor.node_id)
+        if neighbor is None and link is None:
+            link = next((known for known in self.links.values() if known.address == target), None)
+            if link is None:
+                raise IldmError(f"{target} is not a neighbour")
+        address = neighbor.address if neighbor is not None else None
+        self.node.change_begins("remove", address or Address(link.address or "" if link else "", 0))
+        if neighbor is not None:
+            neighbor.gone = True
+            del self.neighbors[neighbor.address]
+            self._stop_dialing(neighbor)
+        if link is not None:
+            link.inter_unsubscribe(list(link.announced))
+            sessions = list(link.open_sessions)
+            self._discard(link, "removed")
+            for session in sessions:
+                session.unbind()
+                session.disconnect(
+                    ReasonCode.ADMINISTRATIVE_ACTION, "removed by the neighbour's administrator"
+                )
+            self._links_changed()
+        self.node.change_done("remove")
+        self.node.change_done("add")
+        return address, link.node_id if link is not None else None
+
+    def _dial(self, neighbor: Neighbor) -> None:
+        neighbor.timer = None
+        if neighbor.gone or self._stopped:
+            return
+        neighbor.token = self.driver.token(TOKEN).hex()
+        neighbor.session = LinkSession(self, neighbor, 0)
+        self.driver.dial(neighbor.address, neighbor.session, self.config.connect_timeout)
+
+    def _stop_dialing(self, neighbor: Neighbor) -> None:
+        if neighbor.timer is not None:
+            neighbor.timer.cancel()
+            neighbor.timer = None
+        if neighbor.session is not None and neighbor.session.link is None:
+            neighbor.session.abort()
+
+    def _dial_later(self, neighbor: Neighbor, pause: float) -> None:
+        if not (neighbor.gone or self._stopped) and neighbor.timer is None:
+            neighbor.timer = self.driver.call_later(pause, self._dial, neighbor)
+
+    # what sessions ask ------------------------------------------------------------------------
+
+    def hello(self, index: int, token: str, age: int = 0, sessions: int | None = None) -> Hello:
+        return Hello(
+            node=self.node.node_id,
+            boot=self.node.boot,
+            algorithm=self.node.algorithm_name or "",
+            sessions=self.config.sessions if sessions is None else sessions,
+            index=index,
+            token=token,
+            age=age,
+        )
+
+    def session_accepted(self, session: LinkSession) -> bool:
+        """Whether one more connection from outside is within bounds."""
+        if self._stopped or len(self._inbound) >= self.config.max_neighbors * 4:
+            self.node.counters["link_connections_refused"] += 1
+            return False
+        self._inbound.add(session)
+        return True
+
+    def judge(self, session: LinkSession, hello: Hello) -> Hello | Refusal:
+        """The acceptor's decision about a neighbour that has proven who it is."""
+        refusal = self._common_refusal(hello)
+        if refusal is not None:
+            return refusal
+        link = self.links.get(hello.node)
+        if hello.index > 0:
+            if (
+                link is None
+                or not link.connected
+                or link.token != hello.token
+                or hello.index >= len(link.lanes)
+            ):
+                return Refusal("stale", "no such link", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+            for old in [s for s in link.open_sessions if s.index == hello.index]:
+                old.unbind()
+                link.open_sessions.remove(old)
+                old.abort()
+            return self.hello(hello.index, hello.token, link.age, len(link.lanes))
+        if link is not None and link.control is not None and link.boot == hello.boot:
+            heard = self.driver.now() - link.control.last_heard
+            if link.dialed or heard <= 1.2 * self.config.keep_alive:
+                return Refusal(
+                    "duplicate",
+                    "there is a link between these nodes",
+                    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+                )
+        if link is None and len(self.links) >= self.config.max_neighbors:
+            return Refusal("limit", "too many neighbours (link.max_neighbors)", ReasonCode.QUOTA_EXCEEDED)
+        age = link.age if link is not None and link.in_cooperation else self.topology.next_age()
+        return self.hello(0, hello.token, age, hello.sessions)
+
+    def judge_answer(self, session: LinkSession, hello: Hello) -> Refusal | None:
+        """The dialer's decision about a neighbour that has accepted it."""
+        return self._common_refusal(hello)
+
+    def _common_refusal(self, hello: Hello) -> Refusal | None:
+        if hello.node == self.node.node_id:
+            text = f"the neighbour has this node's own id {hello.node!r}"
+            return Refusal("own-id", text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+        own = self.node.algorithm_name or ""
+        if hello.algorithm != own:
+            # the text is read at the other end, so it does not say "this" or "that" node
+            text = f"{self.node.node_id} runs algorithm {own!r}, {hello.node} runs {hello.algorithm!r}"
+            return Refusal("algorithm", text, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+        return None
+
+    def refused_peer(self, session: LinkSession, refusal: Refusal) -> None:
+        self.node.counters[f"links_refused_{refusal.kind}"] += 1
+        self.driver.log("warning", "neighbour refused", peer=session.peer, reason=refusal.text)
+
+    def session_failed(self, session: LinkSession, error: IldmError) -> None:
+        self.node.counters["link_malformed"] += 1
+        self.driver.log("warning", "link broken by bad data", peer=session.peer, error=str(error))
+        self.node.dispatch.call("on_recv_failure", session, error)
+
+    # sessions come and go -----------------------------------------------------------------------
+
+    def session_established(self, session: LinkSession, hello: Hello) -> None:
+        link = self.links.get(hello.node)
+        if session.index > 0:
+            if link is None or not link.connected or session.index >= len(link.lanes):
+                session.disconnect(ReasonCode.UNSPECIFIED_ERROR, "the link has gone")
+                return
+            session.bind(link)
+            link.open_sessions.append(session)
+            if link.in_cooperation and link.ready_here and link.ready_there:
+                session.lane.resume()  # type: ignore[union-attr]  # bound just now
+            return
+        if link is not None and link.control is not None and not self._supersedes(session, link):
+            session.refusal = Refusal("duplicate", "there is a link between these nodes", ReasonCode.SUCCESS)
+            session.disconnect(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "duplicate link")
+            return
+        new = link is None
+        if link is None:
+            link = NeighborLink(self.driver, self.config, self.node.counters, hello.node, hello.sessions)
+            self.links[hello.node] = link
+        elif link.boot != hello.boot:
+            for inbound in link.inbounds:
+                inbound.reset()
+        link.set_sessions(hello.sessions)
+        link.boot, link.age, link.token = hello.boot, hello.age, hello.token
+        link.dialed = session.neighbor is not None
+        link.address = session.peer if session.neighbor is None else str(session.neighbor.address)
+        link.since, link.reason = self.driver.wall(), None
+        link.control = session
+        link.open_sessions = [session]
+        session.bind(link)
+        if session.neighbor is not None:
+            neighbor = session.neighbor
+            neighbor.node_id = hello.node
+            neighbor.backoff.reset()
+            neighbor.enter("linked", None, self.driver.wall())
+            for index in range(1, hello.sessions):
+                self._dial_session(neighbor, link, index)
+        elif new:
+            self.node.change_begins("add", _address(session.peer))
+        self.node.change_done("add")
+        self.driver.log(
+            "info", "link connected", neighbor=hello.node, address=link.address, sessions=hello.sessions
+        )
+        for advertisement in self.topology.advertisements():
+            self._send_control(link, ADVERTISEMENT, advertisement.encode())
+        self._links_changed()
+
+    def _supersedes(self, session: LinkSession, link: NeighborLink) -> bool:
+        """Of two connections between the same nodes the one dialed by the smaller id stays."""
+        assert session.peer_hello is not None
+        ours_smaller = self.node.node_id < session.peer_hello.node
+        same_side = link.dialed == (session.neighbor is not None)
+        wins = same_side or ((session.neighbor is not None) == ours_smaller)
+        if wins:
+            for old in list(link.open_sessions):
+                old.unbind()
+                old.refusal = Refusal("duplicate", "there is a link between these nodes", ReasonCode.SUCCESS)
+                old.disconnect(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "duplicate link")
+            link.hold_down()
+            link.ready_there = False
+        return wins
+
+    def _dial_session(self, neighbor: Neighbor, link: NeighborLink, index: int) -> None:
+        if link.token == neighbor.token and link.connected and not neighbor.gone:
+            self.driver.dial(
+                neighbor.address, LinkSession(self, neighbor, index), self.config.connect_timeout
+            )
+
+    def session_lost(self, session: LinkSession, reason: str) -> None:
+        self._inbound.discard(session)
+        link, neighbor = session.link, session.neighbor
+        kind = session.refusal.kind if session.refusal is not None else ""
+        if link is not None and link.control is session:
+            self._link_lost(link, reason, kind)
+        elif link is not None and session in link.open_sessions:
+            link.open_sessions.remove(session)
+        if neighbor is None or neighbor.gone or self._stopped:
+            return
+        if session.index > 0:
+            current = self.links.get(neighbor.node_id or "")
+            if current is not None and current.connected and current.token == neighbor.token:
+                self.driver.call_later(
+                    self.config.reconnect_min, self._dial_session, neighbor, current, session.index
+                )
+            return
+        if neighbor.session is not session:
+            return
+        self.node.change_done("add")
+        state = {
+            "duplicate": "duplicate",
+            "": "down",
+            "malformed": "down",
+            "disconnected": "down",
+            "timeout": "down",
+        }.get(kind, "refused")
+        if neighbor.enter(state, reason, self.driver.wall()) and state != "duplicate":
+            self.driver.log(
+                "warning",
+                "neighbour refuses" if state == "refused" else "neighbour down",
+                address=str(neighbor.address),
+                reason=reason,
+            )
+        if kind == "removed":
+            return  # until it is added again
+        self._dial_later(neighbor, neighbor.backoff.next())
+
+    def _link_lost(self, link: NeighborLink, reason: str, kind: str) -> None:
+        link.control = None
+        link.hold_down()
+        link.ready_there = False
+        link.since, link.reason = self.driver.wall(), reason
+        sessions, link.open_sessions = link.open_sessions, []
+        for session in sessions:
+            session.unbind()
+            session.abort()
+        for lane in link.lanes:
+            lane.detach()
+        self._cancel_settling(link)
+        self.driver.log("warning", "link down", neighbor=link.node_id, reason=reason)
+        if kind == "removed" or not link.in_cooperation:
+            self._discard(link, reason)
+        else:
+            self.driver.call_later(self.config.expiry, self._expire, link, link.since)
+        if not self._stopped:
+            self._links_changed()
+            for neighbor in self.neighbors.values():
+                if neighbor.state == "duplicate" and neighbor.node_id in (link.node_id, None):
+                    self._dial_later(neighbor, neighbor.backoff.next())
+
+    def _expire(self, link: NeighborLink, since: float) -> None:
+        if self.links.get(link.node_id) is link and not link.connected and link.since == since:
+            self.node.counters["links_expired"] += 1
+            self._discard(link, "expired")
+
+    def _discard(self, link: NeighborLink, reason: str) -> None:
+        self._cancel_settling(link)
+        if self.links.get(link.node_id) is link:
+            del self.links[link.node_id]
+        link.control = None
+        link.open_sessions = []
+        self._leave(link, reason)
+
+    # the tree and the cooperation -------------------------------------------------------------
+
+    def _links_changed(self) -> None:
+        ages = {link.node_id: link.age for link in self.links.values() if link.connected}
+        advertisement = self.topology.set_links(ages)
+        if advertisement is not None:
+            self._flood(advertisement, None)
+        self._consider()
+
+    def _flood(self, advertisement: Advertisement, source: NeighborLink | None) -> None:
+        data = advertisement.encode()
+        for link in self.links.values():
+            if link is not source and link.connected:
+                self._send_control(link, ADVERTISEMENT, data)
+
+    def _consider(self) -> None:
+        """Let links join or leave so that the cooperating ones form the tree."""
+        any_topology = self.node.topology == "any"
+        tree = set(self.links) if any_topology else self.topology.tree()
+        for link in list(self.links.values()):
+            if not link.connected:
+                if link.in_cooperation and not any_topology and self.topology.reaches(link.node_id):
+                    self._discard(link, "other_path")
+            elif link.node_id in tree:
+                if not link.ready_here and link not in self._settling:
+                    pause = 0.0 if any_topology else self.config.settle
+                    self._settling[link] = self.driver.call_later(pause, self._settled, link)
+            elif self.topology.agreed(link.node_id):  # until then nothing is decided
+                self._cancel_settling(link)
+                if link.ready_here:
+                    self._send_control(link, READY, b"0")
+                    link.hold_down()
+                link.reason = "it would close a cycle"
+                self._leave(link, "blocked")
+
+    def _cancel_settling(self, link: NeighborLink) -> None:
+        timer = self._settling.pop(link, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _settled(self, link: NeighborLink) -> None:
+        self._settling.pop(link, None)
+        if link.connected and self.links.get(link.node_id) is link:
+            link.ready_here = True
+            self._send_control(link, READY, b"1")
+            if link.ready_there:
+                self._join(link)
+
+    def peer_ready(self, link: NeighborLink) -> None:
+        """The neighbour takes the link for part of the tree."""
+        if not link.ready_there:
+            link.ready_there = True
+            if link.ready_here:
+                self._join(link)
+
+    def may_transfer(self, link: NeighborLink) -> bool:
+        """Whether messages from a neighbour are taken."""
+        if link.ready_here and not link.ready_there:
+            self.peer_ready(link)  # it sends only when it is; its word comes on another session
+        return link.in_cooperation and link.ready_here
+
+    def _join(self, link: NeighborLink) -> None:
+        link.reason = None
+        if not link.in_cooperation:
+            link.interest.clear()
+            link.in_cooperation = True
+            link.muted = True
+            self.cooperating.append(link)
+            self.node.router.invalidate()
+            self.node.dispatch.call("on_link_up", link)
+            link.muted = False
+            self.driver.log("info", "link active", neighbor=link.node_id)
+        link.begin_synchronization()
+        link.synchronize()
+        for lane in link.lanes:
+            lane.resume()
+
+    def _leave(self, link: NeighborLink, reason: str) -> None:
+        if link.in_cooperation:
+            link.in_cooperation = False
+            self.cooperating.remove(link)
+            link.forget(reason)
+            self.node.router.forget(link)
+            self.node.router.invalidate()
+            self.node.dispatch.call("on_link_down", link)
+            self.driver.log("info", "link left the cooperation", neighbor=link.node_id, reason=reason)
+
+    # messages ---------------------------------------------------------------------------------
+
+    def _send_control(self, link: NeighborLink, topic: str, payload: bytes) -> None:
+        link.lanes[0].write(Publish(topic=topic, payload=payload).encode(Version.V5))
+
+    def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> None:
+        """A message between neighbours themselves."""
+        if topic == ADVERTISEMENT:
+            news = self.topology.receive(Advertisement.decode(payload))
+            if news is not None:
+                self._flood(news, link if news.node != self.node.node_id else None)
+                self._consider()
+        elif topic == READY:
+            if payload == b"1":
+                self.peer_ready(link)
+            else:
+                link.ready_there = False
+                for lane in link.lanes:
+                    lane.suspend()
+                self._leave(link, "blocked")
+        elif topic == SYNCED:
+            self.interest_changed(link, link.end_synchronization())
+        else:
+            self.node.counters["link_unknown_control"] += 1
+
+    def interest_changed(self, link: NeighborLink, changes: Mapping[str, int | None]) -> None:
+        if link.in_cooperation and changes:
+            self.node.router.invalidate()
+            self.node.dispatch.interest_changed(link, changes)
+
+    def message_arrived(
+        self, session: LinkSession, link: NeighborLink, packet: Publish, frame: bytes
+    ) -> None:
+        """A transferred message that is new."""
+        node = self.node
+        if not self.may_transfer(link) or packet.topic.startswith("$"):
+            node.counters["link_blocked_messages"] += 1
+            return
+        link.transferred_in += 1
+        node.counters["transferred_in"] += 1
+        if node.dispatch.filters_links:
+            passed = node.dispatch.filter(Source.LINK, session, frame)
+            if passed is None:
+                node.counters["filtered"] += 1
+                return
+            if passed is not frame:
+                changed = decode(passed, Version.V5)
+                assert isinstance(changed, Publish)
+                packet, frame = changed, passed
+        node.router.publish(packet, link, session.index, session, node.injector.publish)
+        node.dispatch.arrived(Source.LINK, session, PacketType.PUBLISH, frame)
+
+    # keep alive -------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if self._stopped:
+            return
+        self._tick_timer = self.driver.call_later(self.config.keep_alive, self._tick)
+        dead_since = self.driver.now() - PATIENCE * self.config.keep_alive
+        for link in list(self.links.values()):
+            for session in list(link.open_sessions):
+                # who does not read cannot hear: a session paused here is not judged
+                if (
+                    session.last_heard < dead_since
+                    and not session.paused
+                    and session.phase is Phase.ESTABLISHED
+                ):
+                    session.refusal = Refusal("timeout", "no sign of life", ReasonCode.KEEP_ALIVE_TIMEOUT)
+                    session.abort()
+                else:
+                    session.ping()
+
+
+def _address(peer: str) -> Address:
+    host, _, port = peer.rpartition(":")
+    return Address(host, int(port)) if port.isdecimal() else Address(peer, 0)

@@ -1,0 +1,228 @@
+"""A node: its clients, its broker, its links and its plugins, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ildm.api import Algorithm, Source
+from ildm.core.actions import broker_wanted, client_actions
+from ildm.core.client_session import ClientSession, State
+from ildm.core.clients import ClientRecord, ClientRegistry
+from ildm.core.counters import Counters
+from ildm.core.dispatch import Dispatch, Loaded
+from ildm.core.injection import Injector
+from ildm.core.link_manager import LinkManager
+from ildm.core.link_session import LinkSession
+from ildm.core.plugin_api import PluginApi
+from ildm.core.router import Router
+from ildm.core.status import NodeState
+from ildm.mqtt import ConnAck, Connect, MqttError, Publish, Version
+
+if TYPE_CHECKING:
+    from ildm.config import Address, Config
+    from ildm.core.driver import Driver, Store
+    from ildm.core.plugins import PluginSpec, PluginSpecs
+    from ildm.core.session import BaseSession
+
+
+class Node:
+    """One node of the interworking layer; everything it does to the world goes through its driver."""
+
+    def __init__(
+        self,
+        config: Config,
+        plugins: PluginSpecs,
+        driver: Driver,
+        store: Store,
+        *,
+        node_id: str,
+        broker_password: str | None = None,
+        link_secret: str | None = None,
+    ) -> None:
+        self.config = config
+        self.driver = driver
+        self.node_id = node_id
+        self.boot = int(driver.wall() * 1000)
+        self.broker_address = config.broker.address
+        self.broker_password = broker_password
+        self.counters = Counters()
+        self.state = NodeState()
+        self.started_at = driver.wall()
+        self.sessions: set[ClientSession] = set()
+        self.broker_down_reason: str | None = None
+        self.algorithm_name = plugins.algorithm.name if plugins.algorithm else None
+        self.dispatch = Dispatch(driver, self.counters)
+        self.router = Router(
+            driver, self.dispatch, self.counters, config.limits.route_cache, config.link.round_robin
+        )
+        self.injector = Injector(self)
+        self.clients = ClientRegistry(
+            driver, store, config.limits, self.counters, self._interest_changed, self._publish_will
+        )
+        self.links = LinkManager(self, config.link, link_secret)
+        self.accepting = True
+        self._plugins = plugins
+        for spec in plugins.filters:
+            self._make(spec)
+        if plugins.algorithm is not None:
+            self._make(plugins.algorithm)
+        looked_at = self.dispatch.looked_at(Source.CLIENT)
+        self.actions = {
+            version: client_actions(version, routing=self.router.active, looked_at=looked_at)
+            for version in Version
+        }
+        self.broker_wanted = broker_wanted(self.dispatch.looked_at(Source.BROKER))
+        self.link_messages_looked_at = bool(self.dispatch.looked_at(Source.LINK))
+
+    def _make(self, spec: PluginSpec) -> None:
+        loaded = Loaded(spec.name)
+        self.dispatch.add(loaded, spec.plugin(PluginApi(self, loaded), spec.config))
+
+    @property
+    def topology(self) -> str:
+        algorithm = self.dispatch.algorithm
+        return algorithm.topology if isinstance(algorithm, Algorithm) else "tree"
+
+    def start(self, neighbors: Mapping[Address, bool]) -> None:
+        """Begin to work: remembered sessions, injection sessions, links."""
+        self.state.start()
+        self.clients.restore()
+        if self.router.active:
+            self.injector.start()
+            self.links.start(neighbors)
+
+    # the end ----------------------------------------------------------------------------------
+
+    def drain(self, finished: Callable[[], None]) -> None:
+        """Stop in order: no new clients, clients moved off, queues flushed up to a time limit."""
+        self.accepting = False
+        self.dispatch.call("on_ildm_stop")
+        for session in list(self.sessions):
+            session.move_off()
+        deadline = self.driver.now() + self.config.limits.drain_timeout
+
+        def check() -> None:
+            late = self.driver.now() >= deadline
+            if not late and (self.sessions or not (self.links.idle and self.injector.idle)):
+                self.driver.call_later(0.02, check)
+                return
+            if late:
+                self.driver.log(
+                    "warning",
+                    "drain timed out",
+                    clients=len(self.sessions),
+                    queued_links=sum(link.queued_messages for link in self.links.links.values()),
+                    queued_injection=self.injector.queued_messages,
+                )
+            for session in list(self.sessions):
+                session.abort()
+            self.links.stop()
+            self.injector.stop()
+            self.state.stop()
+            finished()
+
+        check()
+
+    # clients ----------------------------------------------------------------------------------
+
+    def client_accepted(self, session: ClientSession) -> bool:
+        """A client has connected by TCP; whether it may stay."""
+        if not self.accepting or len(self.sessions) >= self.config.limits.clients:
+            self.counters["connections_refused"] += 1
+            return False
+        self.sessions.add(session)
+        self.session_established(session)
+        return True
+
+    def client_connected(self, session: ClientSession, connect: Connect, connack: ConnAck) -> ClientRecord:
+        """The broker has accepted a client."""
+        record = self.clients.connected(session, connect, connack)
+        self.counters["clients_connected"] += 1
+        self.driver.log("info", "client connected", client_id=session.client_id, peer=session.peer)
+        return record
+
+    def client_gone(self, session: ClientSession, exc: Exception | None) -> None:
+        """A client's TCP connection has ended."""
+        if session not in self.sessions:
+            return
+        self.sessions.discard(session)
+        unexpected = None if session.disconnected else exc or ConnectionError("closed without DISCONNECT")
+        self.session_closed(session, unexpected)
+        if session.record is not None and session.connect is not None:
+            self.clients.disconnected(session, session.record, session.connect, session.disconnected)
+            self.driver.log(
+                "info",
+                "client disconnected",
+                client_id=session.client_id,
+                peer=session.peer,
+                clean=session.disconnected,
+            )
+        elif session.state is not State.ENDED:
+            self.driver.log("info", "client closed before it was accepted", peer=session.peer)
+
+    def client_failed(self, session: ClientSession, error: MqttError) -> None:
+        """A client has sent what the standard forbids."""
+        self.counters["malformed"] += 1
+        self.driver.log(
+            "warning",
+            "client broke the protocol",
+            client_id=session.client_id,
+            peer=session.peer,
+            clause=error.clause,
+            error=str(error),
+        )
+        self.dispatch.call("on_recv_failure", session, error)
+
+    # broker -----------------------------------------------------------------------------------
+
+    def broker_reachable(self, reason: str | None) -> None:
+        """The broker was reached (None) or not; logged when that changes."""
+        if reason == self.broker_down_reason:
+            return
+        came_back = reason is None
+        self.broker_down_reason = reason
+        address = str(self.broker_address)
+        if came_back:
+            self.driver.log("info", "broker reachable", broker=address)
+        else:
+            self.driver.log("warning", "broker unavailable", broker=address, reason=reason)
+
+    def broker_failed(self, session: BaseSession, error: MqttError) -> None:
+        """The broker has sent what cannot be MQTT."""
+        self.counters["malformed_from_broker"] += 1
+        self.driver.log("error", "broker broke the protocol", clause=error.clause, error=str(error))
+        self.dispatch.call("on_recv_failure", session, error)
+
+    # sessions and changes: the status and event listeners ---------------------------------------
+
+    def session_established(self, session: BaseSession) -> None:
+        self.dispatch.call("on_session_established", session)
+
+    def session_closed(self, session: BaseSession, unexpected: Exception | None) -> None:
+        if unexpected is not None:
+            self.dispatch.call("on_tcp_down", session)
+        self.dispatch.call("on_session_closed", session)
+        if unexpected is not None and isinstance(session, LinkSession):
+            self.counters["link_sessions_lost"] += 1
+
+    def change_begins(self, change: str, address: Address) -> None:
+        """Adding (``add``) or removing (``remove``) a neighbour begins (thesis Fig. 5.4)."""
+        self.state.begin(change)
+        hook = "on_ildm_add" if change == "add" else "on_ildm_remove"
+        self.dispatch.call(hook, address.host, address.port)
+
+    def change_done(self, change: str) -> None:
+        self.state.done(change)
+
+    # what crosses -----------------------------------------------------------------------------
+
+    def _interest_changed(self, changes: Mapping[str, int | None]) -> None:
+        self.router.invalidate()
+        self.dispatch.interest_changed(None, changes)
+
+    def _publish_will(self, message: Publish, expiry: int | None) -> None:
+        """Send a will to the neighbours; local clients get it from the broker (thesis 5.3.3)."""
+        if self.router.active and self.state.status.value != "stopped":
+            self.counters["wills"] += 1
+            self.router.publish(message, None, self.router.next_publisher(), None)

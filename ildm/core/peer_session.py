@@ -1,0 +1,48 @@
+"""A session which a plugin has opened (createSession, thesis 5.2.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ildm.api import Role, SessionStatus, Source
+from ildm.core.session import BaseSession
+from ildm.mqtt import Framer, MqttError, PacketType, Version
+
+if TYPE_CHECKING:
+    from ildm.core.node import Node
+
+
+class PeerSession(BaseSession):
+    """Whole MQTT messages in both directions; what they mean is the plugin's affair."""
+
+    __slots__ = ("_framer", "node")
+    role = Role.PEER
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.driver)
+        self.node = node
+        self.version = Version.V5
+        self._framer = Framer(node.config.link.packet_size)
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=self.node.config.limits.write_buffer)
+        self.node.session_established(self)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._framer.feed(data):
+                self.node.dispatch.arrived(Source.PEER, self, PacketType(frame[0] >> 4), frame)
+        except (MqttError, ValueError) as error:
+            self.node.dispatch.call("on_recv_failure", self, error)
+            self.close()
+        self.node.dispatch.deliver()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        expected = self.status is SessionStatus.TERMINATING
+        super().connection_lost(exc)
+        self.node.session_closed(self, None if expected else exc or ConnectionError("closed by the peer"))
+
+    def dial_failed(self, reason: str) -> None:
+        super().dial_failed(reason)
+        self.node.dispatch.call("on_tcp_down", self)

@@ -1,0 +1,98 @@
+"""The :class:`ildm.api.NodeApi` which the live node hands to one plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any, cast
+
+from ildm.api import Link, NodeStatus, PluginError, Session, Timer
+from ildm.config import Address
+from ildm.core.broker_session import BrokerSession
+from ildm.core.client_session import ClientSession
+from ildm.core.peer_session import PeerSession
+from ildm.core.session import BaseSession
+from ildm.mqtt import PacketType, Publish, Version, create_message
+
+if TYPE_CHECKING:
+    from ildm.core.dispatch import Loaded
+    from ildm.core.link import NeighborLink
+    from ildm.core.node import Node
+
+
+class PluginApi:
+    """See :class:`ildm.api.NodeApi` for the meaning of each member."""
+
+    def __init__(self, node: Node, loaded: Loaded) -> None:
+        self._node = node
+        self._loaded = loaded
+        self.random: Random = Random(node.driver.random.getrandbits(64))  # noqa: S311 - not for secrets
+
+    @property
+    def node_id(self) -> str:
+        return self._node.node_id
+
+    @property
+    def status(self) -> NodeStatus:
+        return self._node.state.status
+
+    @property
+    def links(self) -> Sequence[Link]:
+        return self._node.links.cooperating
+
+    @property
+    def local_interest(self) -> Mapping[str, int]:
+        return self._node.clients.interest.maximum
+
+    def now(self) -> float:
+        return self._node.driver.now()
+
+    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
+        guarded = self._node.dispatch.guarded(self._loaded, callback)
+        return self._node.driver.call_later(delay, guarded, *args)
+
+    def create_session(self, host: str, port: int) -> Session:
+        session = PeerSession(self._node)
+        self._node.driver.dial(Address(host, port), session, self._node.config.link.connect_timeout)
+        return session
+
+    def close_session(self, session: Session) -> None:
+        _own(session).close()
+
+    def send_message(self, session: Session, message: bytes) -> bool:
+        own = _own(session)
+        if not own.is_open or not own.writable:
+            return False
+        own.write(message)
+        return True
+
+    def get_paired_session(self, session: Session) -> Session | None:
+        if isinstance(session, ClientSession | BrokerSession):
+            return session.paired
+        return None
+
+    def create_mqtt_message(self, type: PacketType, version: Version = Version.V5, **params: Any) -> bytes:
+        return create_message(type, version, **params)
+
+    def transfer(self, link: Link, message: Publish) -> None:
+        self._node.counters["transferred_out"] += 1
+        target = cast("NeighborLink", link)
+        target.send(message, message.qos, self._node.router.next_publisher(), None, None)
+
+    def inject(self, message: Publish) -> None:
+        self._node.injector.publish(message, 0, None, None)
+
+    def routes_changed(self) -> None:
+        self._node.router.invalidate()
+
+    def count(self, name: str, by: int = 1) -> None:
+        self._loaded.counters[name] += by
+
+    def log(self, event: str, **fields: object) -> None:
+        self._node.driver.log("info", event, plugin=self._loaded.name, **fields)
+
+
+def _own(session: Session) -> BaseSession:
+    if not isinstance(session, BaseSession):
+        raise PluginError(f"{session!r} is not a session of this node")
+    return session

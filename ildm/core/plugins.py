@@ -1,0 +1,117 @@
+"""Finding plugins and checking them before they are used."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic import ValidationError
+
+from ildm.api import Algorithm, Filter, Plugin, PluginConfig, PluginError, Source
+from ildm.mqtt import PacketType
+
+if TYPE_CHECKING:
+    from ildm.config import Config, PluginChoice
+
+ALGORITHMS = "ildm.algorithms"
+FILTERS = "ildm.filters"
+
+
+class PluginSpec(NamedTuple):
+    """A checked plugin class with its checked options, ready to be made."""
+
+    name: str
+    plugin: type[Plugin]
+    config: PluginConfig
+
+
+class PluginSpecs(NamedTuple):
+    """What a configuration chooses."""
+
+    algorithm: PluginSpec | None
+    filters: Sequence[PluginSpec]
+
+
+def load_plugins(config: Config) -> PluginSpecs:
+    """Find and check the plugins of a configuration.
+
+    Raises:
+        PluginError: a plugin that is not installed, cannot be imported, or breaks the interface.
+    """
+    algorithm = None
+    if config.algorithm is not None:
+        algorithm = _load(config.algorithm, ALGORITHMS, Algorithm)
+    return PluginSpecs(algorithm, [_load(choice, FILTERS, Filter) for choice in config.filters])
+
+
+def _load(choice: PluginChoice, group: str, base: type[Plugin]) -> PluginSpec:
+    kind = base.__name__.lower()
+    found = {entry.name: entry for entry in entry_points(group=group)}
+    if choice.name not in found:
+        known = ", ".join(sorted(found)) or "none"
+        raise PluginError(f"{kind} {choice.name!r} is not installed; installed: {known}")
+    try:
+        plugin = found[choice.name].load()
+    except Exception as error:  # whatever the module of a stranger raises
+        raise PluginError(f"{kind} {choice.name!r} cannot be imported: {error!r}") from error
+    check_plugin(choice.name, plugin, base)
+    try:
+        options = plugin.Config.model_validate(choice.options)
+    except ValidationError as error:
+        details = "; ".join(
+            f"{'.'.join(str(part) for part in item['loc']) or '(options)'}: "
+            + ("unknown option" if item["type"] == "extra_forbidden" else item["msg"])
+            for item in error.errors(include_url=False)
+        )
+        raise PluginError(f"{kind} {choice.name!r}: {details}") from None
+    return PluginSpec(choice.name, plugin, options)
+
+
+def check_plugin(name: str, plugin: Any, base: type[Plugin]) -> None:
+    """Check a class against the interface.
+
+    Raises:
+        PluginError: not a subclass, a hook nobody calls, a hook with another signature, a wrong
+            ``wants`` or ``Config``.
+    """
+    kind = base.__name__.lower()
+    if not (isinstance(plugin, type) and issubclass(plugin, base)):
+        raise PluginError(f"{kind} {name!r}: {plugin!r} is not a subclass of ildm.api.{base.__name__}")
+    hooks = {n for n, member in vars_of(base).items() if inspect.isfunction(member) and not n.startswith("_")}
+    for attribute, member in vars_of(plugin).items():
+        if attribute.startswith("on_") and attribute not in hooks:
+            raise PluginError(f"{kind} {name!r}: unknown hook {attribute}")
+        if attribute not in hooks:
+            continue
+        if not inspect.isfunction(member) or inspect.iscoroutinefunction(member):
+            raise PluginError(f"{kind} {name!r}: {attribute} must be a plain method")
+        expected = list(inspect.signature(getattr(base, attribute)).parameters.values())
+        try:
+            inspect.signature(member).bind(*[None] * len(expected))
+        except TypeError:
+            names = ", ".join(parameter.name for parameter in expected)
+            raise PluginError(
+                f"{kind} {name!r}: {attribute}{inspect.signature(member)} must accept ({names})"
+            ) from None
+    for entry in plugin.wants:
+        if not (
+            isinstance(entry, tuple)
+            and len(entry) == 2
+            and isinstance(entry[0], Source)
+            and isinstance(entry[1], PacketType)
+        ):
+            raise PluginError(f"{kind} {name!r}: wants has {entry!r}, expected (Source, PacketType)")
+    if not (isinstance(plugin.Config, type) and issubclass(plugin.Config, PluginConfig)):
+        raise PluginError(f"{kind} {name!r}: Config must be a subclass of ildm.api.PluginConfig")
+    if issubclass(plugin, Algorithm) and plugin.topology not in ("tree", "any"):
+        raise PluginError(f"{kind} {name!r}: topology is {plugin.topology!r}, expected 'tree' or 'any'")
+
+
+def vars_of(cls: type) -> dict[str, Any]:
+    """Attributes of a class and its bases as written, without those of ``object``."""
+    members: dict[str, Any] = {}
+    for base in reversed(cls.__mro__[:-1]):
+        members.update(vars(base))
+    return members

@@ -1,0 +1,154 @@
+"""Where transferred messages go: the algorithm's answers, cached, and the round-robin over sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+from ildm.mqtt import MalformedPacket, Property, Publish, ReasonCode, validate_topic_name
+
+if TYPE_CHECKING:
+    from ildm.core.counters import Counters
+    from ildm.core.dispatch import Dispatch
+    from ildm.core.driver import Driver
+    from ildm.core.lane import Holdable
+    from ildm.core.link import NeighborLink
+
+    Targets = tuple[tuple[NeighborLink, int], ...]
+    """Links a message is transferred over, each with the QoS wanted there."""
+
+
+class Router:
+    """Asks the algorithm once for each topic and source, and sends along the answer."""
+
+    def __init__(
+        self,
+        driver: Driver,
+        dispatch: Dispatch,
+        counters: Counters,
+        cache_size: int,
+        round_robin: Literal["publisher", "message"],
+    ) -> None:
+        self.driver = driver
+        self.dispatch = dispatch
+        self.counters = counters
+        self.cache_size = cache_size
+        self.by_message = round_robin == "message"
+        self.local: dict[bytes, Targets] = {}
+        """Routes of messages from local clients, by the bytes of the topic."""
+        self._caches: dict[NeighborLink, dict[bytes, Targets]] = {}
+        self._turn = -1
+
+    @property
+    def active(self) -> bool:
+        """Whether an algorithm routes messages at all."""
+        return self.dispatch.algorithm is not None
+
+    def cache_of(self, source: NeighborLink) -> dict[bytes, Targets]:
+        """The cache of routes for messages from a neighbour; emptied in place, so it may be kept."""
+        return self._caches.setdefault(source, {})
+
+    def forget(self, source: NeighborLink) -> None:
+        """A neighbour is gone for good."""
+        self._caches.pop(source, None)
+
+    def invalidate(self) -> None:
+        """What the algorithm would answer has changed."""
+        self.local.clear()
+        for cache in self._caches.values():
+            cache.clear()
+
+    def find(self, topic: bytes, source: NeighborLink | None) -> Targets:
+        """Ask the algorithm about a topic that is not in the cache, and remember the answer.
+
+        Raises:
+            MalformedPacket: the bytes are no topic name.
+        """
+        cache = self.local if source is None else self.cache_of(source)
+        if len(cache) >= self.cache_size:
+            cache.clear()
+            self.counters["route_cache_flushes"] += 1
+        route = cache[topic] = self._ask(decode_topic(topic), False, source)
+        return route
+
+    def _ask(self, topic: str, retain: bool, source: NeighborLink | None) -> Targets:
+        if topic.startswith("$"):
+            return ()  # what the standard reserves for the broker stays with it (4.7.2)
+        return self.dispatch.route(topic, retain, source)
+
+    def next_publisher(self) -> int:
+        """The turn of a publisher, or of a message, in the round-robin."""
+        self._turn = (self._turn + 1) & 0xFFFF
+        return self._turn
+
+    def forward_frames(
+        self,
+        route: Targets,
+        frames: bytes,
+        size: int,
+        index: int,
+        source: Holdable | None,
+    ) -> None:
+        """Transfer a run of QoS 0 frames without properties, ``size`` bytes each."""
+        self.counters["transferred_out"] += len(frames) // size * len(route)
+        for link, _ in route:
+            lanes = link.lanes
+            if self.by_message and len(lanes) > 1 and len(frames) > size:
+                pieces = [frames[p : p + size] for p in range(0, len(frames), size)]
+                for offset in range(min(len(lanes), len(pieces))):
+                    lane = lanes[self.next_publisher() % len(lanes)]
+                    lane.send_frames(b"".join(pieces[offset :: len(lanes)]), size, source)
+            else:
+                turn = self.next_publisher() if self.by_message else index
+                lanes[turn % len(lanes)].send_frames(frames, size, source)
+
+    def publish(
+        self,
+        message: Publish,
+        source: NeighborLink | None,
+        index: int,
+        holder: Holdable | None,
+        inject: Callable[[Publish, int, float | None, Holdable | None], None] | None = None,
+    ) -> None:
+        """Transfer one message of any kind to where the algorithm wants it.
+
+        ``inject`` publishes it into the local broker as well, for a message from a neighbour.
+        """
+        expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+        expires_at = None if expiry is None else self.driver.now() + expiry
+        if inject is not None:
+            inject(message, index, expires_at, holder)
+        if message.topic.startswith("$"):
+            return
+        if message.retain:
+            route = self._ask(message.topic, True, source)
+        else:
+            topic = message.topic.encode()
+            cache = self.local if source is None else self.cache_of(source)
+            found = cache.get(topic)
+            route = self.find(topic, source) if found is None else found
+        turn = self.next_publisher() if self.by_message else index
+        for link, qos in route:
+            # a retained message keeps its QoS: the far broker serves it to later subscribers with it
+            link.send(
+                message, message.qos if message.retain else min(message.qos, qos), turn, expires_at, holder
+            )
+        self.counters["transferred_out"] += len(route)
+
+
+def decode_topic(topic: bytes) -> str:
+    """Bytes of a PUBLISH as a topic name.
+
+    Raises:
+        MalformedPacket: not UTF-8, U+0000, wildcard or empty (MQTT-1.5.4-1, -2, 3.3.2-2, 4.7.3-1).
+    """
+    try:
+        name = topic.decode()
+    except UnicodeDecodeError:
+        raise MalformedPacket("topic name is not UTF-8", clause="MQTT-1.5.4-1") from None
+    if not name:
+        raise MalformedPacket(
+            "topic name is empty", clause="MQTT-4.7.3-1", reason=ReasonCode.TOPIC_NAME_INVALID
+        )
+    validate_topic_name(name)
+    return name

@@ -1,0 +1,115 @@
+"""What all sessions have in common: status, flow control, orderly and forced end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ildm.api import Role, SessionStatus
+from ildm.mqtt import Version
+
+if TYPE_CHECKING:
+    from ildm.core.driver import Driver, Transport
+
+CLOSE_TIMEOUT = 10.0
+"""Seconds until a peer that does not take its last bytes is cut off."""
+
+
+class BaseSession:
+    """One TCP connection (thesis 5.2.1, Fig. 5.3); subclasses say what is done with its bytes."""
+
+    __slots__ = (
+        "_pauses",
+        "client_id",
+        "driver",
+        "id",
+        "opened_at",
+        "peer",
+        "status",
+        "transport",
+        "version",
+        "writable",
+    )
+    role: ClassVar[Role]
+    _last_id: ClassVar[int] = 0
+
+    def __init__(self, driver: Driver) -> None:
+        BaseSession._last_id += 1
+        self.id = BaseSession._last_id
+        self.driver = driver
+        self.status = SessionStatus.CLOSED
+        self.peer = ""
+        self.client_id = ""
+        self.version = Version.V311
+        self.transport: Transport | None = None
+        self.opened_at = 0.0
+        self.writable = True
+        self._pauses: set[object] | None = None
+
+    # asyncio.Protocol -------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.status = SessionStatus.ESTABLISHED
+        self.opened_at = self.driver.wall()
+        name = transport.get_extra_info("peername")
+        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")
+
+    def eof_received(self) -> bool | None:
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.transport = None
+        self.status = SessionStatus.CLOSED
+
+    def dial_failed(self, reason: str) -> None:
+        self.status = SessionStatus.CLOSED
+
+    def pause_writing(self) -> None:
+        self.writable = False
+
+    def resume_writing(self) -> None:
+        self.writable = True
+
+    # flow control -----------------------------------------------------------------------------
+
+    def pause(self, reason: object) -> None:
+        """Stop reading; reading goes on when every reason given has been withdrawn."""
+        if self._pauses is None:
+            self._pauses = set()
+        if not self._pauses and self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+        self._pauses.add(reason)
+
+    def resume(self, reason: object) -> None:
+        if self._pauses and reason in self._pauses:
+            self._pauses.remove(reason)
+            if not self._pauses and self.transport is not None and not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    @property
+    def paused(self) -> bool:
+        return bool(self._pauses)
+
+    # sending and ending -----------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return self.status is SessionStatus.ESTABLISHED
+
+    def write(self, data: bytes) -> None:
+        if self.transport is not None:
+            self.transport.write(data)
+
+    def close(self) -> None:
+        """End the session after what was written has gone out, by force after a time-out."""
+        if self.status is SessionStatus.ESTABLISHED and self.transport is not None:
+            self.status = SessionStatus.TERMINATING
+            self.transport.close()
+            if self.transport is not None:  # not closed on the spot
+                self.driver.call_later(CLOSE_TIMEOUT, self.abort)
+
+    def abort(self) -> None:
+        """End the session at once."""
+        if self.transport is not None:
+            self.status = SessionStatus.TERMINATING
+            self.transport.abort()

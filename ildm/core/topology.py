@@ -1,0 +1,161 @@
+"""Which links form the tree (PF and SF suppose one, thesis 5.3).
+
+Every node floods an advertisement of its own links over all of them, blocked ones too, so each knows
+the whole graph. The tree is the minimum spanning forest under the order of the links' ages: all nodes
+compute the same one, the link that closes a cycle is the youngest and stays blocked, and it takes
+over by itself when the tree breaks. A link's age is a counter agreed when it is made, no clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ildm.mqtt import IldmError
+
+
+class TopologyError(IldmError):
+    """An advertisement that cannot be understood."""
+
+
+class Advertisement(NamedTuple):
+    """Links of one node: neighbour -> age of the link. Higher ``(boot, sequence)`` is newer."""
+
+    node: str
+    boot: int
+    sequence: int
+    links: Mapping[str, int]
+
+    def encode(self) -> bytes:
+        return json.dumps([self.node, self.boot, self.sequence, dict(self.links)]).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Advertisement:
+        """Raises: TopologyError."""
+        try:
+            node, boot, sequence, links = json.loads(data)
+            if not (
+                isinstance(node, str)
+                and isinstance(boot, int)
+                and isinstance(sequence, int)
+                and isinstance(links, dict)
+                and all(isinstance(age, int) for age in links.values())
+            ):
+                raise TypeError("wrong types")
+        except (ValueError, TypeError) as error:
+            raise TopologyError(f"malformed topology advertisement: {error}") from None
+        return cls(node, boot, sequence, links)
+
+
+class Topology:
+    """The graph as one node knows it; at most ``max_nodes`` advertisements are kept."""
+
+    def __init__(self, node: str, boot: int, max_nodes: int) -> None:
+        self.node = node
+        self.boot = boot
+        self.max_nodes = max_nodes
+        self._known: dict[str, Advertisement] = {node: Advertisement(node, boot, 0, {})}
+
+    @property
+    def own(self) -> Advertisement:
+        return self._known[self.node]
+
+    @property
+    def nodes(self) -> int:
+        return len(self._known)
+
+    def advertisements(self) -> list[Advertisement]:
+        """Everything known, for a neighbour that has just been connected."""
+        return list(self._known.values())
+
+    def set_links(self, links: Mapping[str, int]) -> Advertisement | None:
+        """This node's links now; the advertisement to flood, or None if nothing changed."""
+        own = self.own
+        if dict(own.links) == dict(links):
+            return None
+        changed = Advertisement(self.node, self.boot, own.sequence + 1, dict(links))
+        self._known[self.node] = changed
+        self._prune()
+        return changed
+
+    def receive(self, advertisement: Advertisement) -> Advertisement | None:
+        """Take in an advertisement; what to flood on, or None if it was known.
+
+        An older life's advertisement of this very node is answered with a newer one.
+        """
+        known = self._known.get(advertisement.node)
+        if known is not None and known[1:3] >= advertisement[1:3]:
+            return None
+        if advertisement.node == self.node:
+            own = self.own
+            newer = Advertisement(self.node, advertisement.boot, advertisement.sequence + 1, own.links)
+            self.boot = newer.boot
+            self._known[self.node] = newer
+            return newer
+        if known is None and len(self._known) >= self.max_nodes:
+            self._prune()
+            if len(self._known) >= self.max_nodes:
+                raise TopologyError(f"more than {self.max_nodes} nodes (link.max_nodes)")
+        self._known[advertisement.node] = advertisement
+        return advertisement
+
+    def next_age(self) -> int:
+        """The age of a link made now: younger than every link known."""
+        return 1 + max((age for known in self._known.values() for age in known.links.values()), default=0)
+
+    def tree(self) -> set[str]:
+        """Neighbours of this node in the minimum spanning forest."""
+        chosen: set[str] = set()
+        group: dict[str, str] = {}
+
+        def find(node: str) -> str:
+            while (parent := group.setdefault(node, node)) != node:
+                group[node] = group.get(parent, parent)
+                node = parent
+            return node
+
+        for _, a, b in sorted(self._edges()):
+            root_a, root_b = find(a), find(b)
+            if root_a != root_b:
+                group[root_a] = root_b
+                if self.node in (a, b):
+                    chosen.add(b if a == self.node else a)
+        return chosen
+
+    def agreed(self, node: str) -> bool:
+        """Whether a neighbour advertises the link to this node as this node does."""
+        far = self._known.get(node)
+        return far is not None and far.links.get(self.node) == self.own.links.get(node)
+
+    def reaches(self, node: str) -> bool:
+        """Whether there is a path to a node over links which both ends advertise."""
+        return node in self._reachable()
+
+    def _edges(self) -> set[tuple[int, str, str]]:
+        edges = set()
+        for node, known in self._known.items():
+            for far, age in known.links.items():
+                back = self._known.get(far)
+                if back is not None and back.links.get(node) == age:
+                    edges.add((age, min(node, far), max(node, far)))
+        return edges
+
+    def _reachable(self) -> set[str]:
+        neighbors: dict[str, list[str]] = {}
+        for _, a, b in self._edges():
+            neighbors.setdefault(a, []).append(b)
+            neighbors.setdefault(b, []).append(a)
+        seen = {self.node}
+        border = [self.node]
+        while border:
+            for far in neighbors.get(border.pop(), ()):
+                if far not in seen:
+                    seen.add(far)
+                    border.append(far)
+        return seen
+
+    def _prune(self) -> None:
+        # what cannot be reached cannot be kept up to date; it is learnt anew when it comes back
+        keep = self._reachable() | set(self.own.links)
+        self._known = {node: known for node, known in self._known.items() if node in keep}

@@ -1,0 +1,1 @@
+"""Three sites on one machine, to see the node at work without setting anything up."""

@@ -1,0 +1,89 @@
+"""MQTT 3.1, 3.1.1 and 5 without sockets: bytes in, packets out, and back.
+
+Framing (``Framer``), packets (``decode``, ``encode`` of each class, ``create_message``), a lazy view for
+the data path (``PublishView``), topic names and filters. Nothing here knows time, chance, tasks or logs.
+"""
+
+from ildm.mqtt.connect import ConnAck, Connect, Will
+from ildm.mqtt.constants import ConnectReturnCode, PacketType, Property, ReasonCode, Version
+from ildm.mqtt.control import Auth, Disconnect, PingReq, PingResp
+from ildm.mqtt.covering import CoveringSet, Delta
+from ildm.mqtt.errors import (
+    EncodeError,
+    IldmError,
+    MalformedPacket,
+    MqttError,
+    PacketTooLarge,
+    ProtocolViolation,
+    UnsupportedVersion,
+)
+from ildm.mqtt.filter_table import FilterTable
+from ildm.mqtt.framing import (
+    CLIENT_FIRST_BYTE,
+    SERVER_FIRST_BYTE,
+    Framer,
+    check_first_byte,
+    decode_varint,
+    encode_varint,
+    frame_length,
+)
+from ildm.mqtt.packets import Packet, create_message, decode
+from ildm.mqtt.properties import Properties, decode_properties, encode_properties
+from ildm.mqtt.publish import PubAck, PubComp, Publish, PublishView, PubRec, PubRel
+from ildm.mqtt.subscribe import SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
+from ildm.mqtt.topics import covers, split_shared, topic_matches
+from ildm.mqtt.validate import validate_topic_filter, validate_topic_name
+
+__all__ = [
+    "CLIENT_FIRST_BYTE",
+    "SERVER_FIRST_BYTE",
+    "Auth",
+    "ConnAck",
+    "Connect",
+    "ConnectReturnCode",
+    "CoveringSet",
+    "Delta",
+    "Disconnect",
+    "EncodeError",
+    "FilterTable",
+    "Framer",
+    "IldmError",
+    "MalformedPacket",
+    "MqttError",
+    "Packet",
+    "PacketTooLarge",
+    "PacketType",
+    "PingReq",
+    "PingResp",
+    "Properties",
+    "Property",
+    "ProtocolViolation",
+    "PubAck",
+    "PubComp",
+    "PubRec",
+    "PubRel",
+    "Publish",
+    "PublishView",
+    "ReasonCode",
+    "SubAck",
+    "Subscribe",
+    "Subscription",
+    "UnsubAck",
+    "Unsubscribe",
+    "UnsupportedVersion",
+    "Version",
+    "Will",
+    "check_first_byte",
+    "covers",
+    "create_message",
+    "decode",
+    "decode_properties",
+    "decode_varint",
+    "encode_properties",
+    "encode_varint",
+    "frame_length",
+    "split_shared",
+    "topic_matches",
+    "validate_topic_filter",
+    "validate_topic_name",
+]

@@ -1,0 +1,72 @@
+"""Topic names and topic filters: matching and covering (MQTT 5, 4.7 and 4.8.2).
+
+Every function takes text that is already valid (MQTT-4.7.1-1, -2, 4.7.3): validation is another
+module's. Nothing here recurses, so filters of 65,536 levels (65,535 slashes) are safe.
+"""
+
+from __future__ import annotations
+
+SHARE_PREFIX = "$share/"
+"""Start of the filter of a shared subscription (MQTT-4.8.2-1)."""
+
+LONGER_TWINS = {"#": "+/#", "/#": "/+/#"}
+"""The only two distinct pairs of filters that match the same topics, shorter -> longer.
+
+``#`` includes the parent level, but a topic has at least one level and one character (MQTT-4.7.3-1).
+Elsewhere ``x/+/#`` asks for one level more than ``x/#``.
+"""
+
+
+def topic_matches(topic_filter: str, topic: str) -> bool:
+    """Whether ``topic_filter`` matches the topic name ``topic``.
+
+    ``+`` stands for exactly one level, also an empty one (4.7.1.3); ``#`` for any number of levels
+    and the parent level (4.7.1.2); a leading wildcard matches no topic starting with ``$`` (MQTT-4.7.2-1).
+    Comparison is by code point, without normalisation (MQTT-4.7.3-4). Cost: O(length).
+    """
+    if topic.startswith("$") and not topic_filter.startswith("$"):
+        return False
+    pattern = topic_filter.split("/")
+    levels = topic.split("/")
+    for depth, level in enumerate(pattern):
+        if level == "#":
+            return True
+        if depth == len(levels) or level not in ("+", levels[depth]):
+            return False
+    return len(pattern) == len(levels)
+
+
+def covers(a: str, b: str) -> bool:
+    """Whether filter ``a`` matches every topic that filter ``b`` matches (thesis 5.3.2).
+
+    A partial order, but for the filters of ``LONGER_TWINS``, which cover each other. By the rule for
+    ``$`` (MQTT-4.7.2-1) ``#`` does not cover ``$SYS/x``. Cost: O(length).
+    """
+    if b.startswith("$") and not a.startswith("$"):
+        return False
+    covering = a.split("/")
+    # Of two equal filters the longer says all that can be said about the topics.
+    covered = LONGER_TWINS.get(b, b).split("/")
+    for depth, level in enumerate(covering):
+        if level == "#":
+            return True
+        if depth == len(covered) or covered[depth] == "#":
+            return False
+        # A literal never covers "+": there is always a topic level it does not name.
+        if level not in ("+", covered[depth]):
+            return False
+    return len(covering) == len(covered)
+
+
+def split_shared(topic_filter: str) -> tuple[str | None, str]:
+    """Split ``$share/group/filter`` into (group, filter) (MQTT 5, 4.8.2).
+
+    Anything that has not that form gives (None, topic_filter): an ordinary filter, or one without group
+    or filter, or with a wildcard in the group, which MQTT-4.8.2-1 and -2 forbid.
+    """
+    if not topic_filter.startswith(SHARE_PREFIX):
+        return None, topic_filter
+    group, _, plain = topic_filter[len(SHARE_PREFIX) :].partition("/")
+    if not group or not plain or "+" in group or "#" in group:
+        return None, topic_filter
+    return group, plain

@@ -1,0 +1,1 @@
+"""The node on asyncio: sockets, time, signals."""

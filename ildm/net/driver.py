@@ -1,0 +1,56 @@
+"""The :class:`ildm.core.driver.Driver` of a running node."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Callable
+from random import Random, SystemRandom
+from typing import TYPE_CHECKING, Any, cast
+
+from ildm.log import get_logger
+
+if TYPE_CHECKING:
+    from ildm.config import Address
+    from ildm.core.driver import Endpoint
+
+
+class AsyncioDriver:
+    """Carries out on an event loop what the core decides."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._dials: set[asyncio.Task[None]] = set()
+        self._logger = get_logger("ildm")
+        self.random: Random = SystemRandom()
+        self.call_soon = loop.call_soon
+        self.call_later = loop.call_later
+        self.now = loop.time
+        self.wall = time.time
+        self.token = secrets.token_bytes
+
+    def dial(self, address: Address, endpoint: Endpoint, timeout: float) -> None:
+        task = self._loop.create_task(self._dial(address, endpoint, timeout), name=f"dial {address}")
+        self._dials.add(task)
+        task.add_done_callback(self._dials.discard)
+
+    async def _dial(self, address: Address, endpoint: Endpoint, limit: float) -> None:
+        try:
+            async with asyncio.timeout(limit):
+                # the core's sessions have the methods of asyncio.Protocol without being its subclass
+                factory = cast("Callable[[], asyncio.Protocol]", lambda: endpoint)
+                await self._loop.create_connection(factory, address.host, address.port)
+        except TimeoutError:
+            endpoint.dial_failed(f"no answer from {address} within {limit:g} s")
+        except OSError as error:
+            endpoint.dial_failed(f"{address}: {error.strerror or error}")
+
+    async def close(self) -> None:
+        """Give up the dials under way."""
+        for task in list(self._dials):
+            task.cancel()
+        await asyncio.gather(*self._dials, return_exceptions=True)
+
+    def log(self, level: str, event: str, **fields: Any) -> None:
+        getattr(self._logger, level)(event, **fields)

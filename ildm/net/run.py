@@ -1,0 +1,209 @@
+"""Start, run and stop one node."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import secrets
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from ildm.admin.server import AdminServer
+from ildm.config import Address, Config, ConfigError, read_secret
+from ildm.core.client_session import ClientSession
+from ildm.core.link_session import LinkSession
+from ildm.core.node import Node
+from ildm.core.plugins import load_plugins
+from ildm.log import configure_logging, get_logger
+from ildm.mqtt import IldmError
+from ildm.net.driver import AsyncioDriver
+from ildm.net.view import LiveView
+from ildm.state.store import StateStore
+
+if TYPE_CHECKING:
+    from ildm.core.plugins import PluginSpecs
+
+BACKLOG = 1024
+
+
+class RunError(IldmError):
+    """The node cannot start or go on for a reason outside its configuration file."""
+
+
+class NodeServer:
+    """A node with its sockets; for tests and programs that run one in their own event loop."""
+
+    def __init__(self, config: Config, plugins: PluginSpecs | None = None) -> None:
+        self.config = config
+        self.plugins = load_plugins(config) if plugins is None else plugins
+        self.stopped = asyncio.Event()
+        self._servers: list[asyncio.Server] = []
+        self._draining = False
+        self.driver: AsyncioDriver
+        self.store: StateStore
+        self.node: Node
+        self.admin: AdminServer
+
+    async def start(self) -> None:
+        """Listen and begin to work.
+
+        Raises:
+            ConfigError: the state directory or a secret file cannot be used.
+            RunError: an address cannot be listened on.
+        """
+        config = self.config
+        broker_password = read_secret(
+            config.broker.password, config.broker.password_file, "broker.password_file"
+        )
+        link_secret = read_secret(config.link.secret, config.link.secret_file, "link.secret_file")
+        loop = asyncio.get_running_loop()
+        self.driver = AsyncioDriver(loop)
+        self.store = StateStore(config.state_dir, loop.call_later, self._state_failed)
+        try:
+            node_id = config.node_id or self._identity()
+            self.node = Node(
+                config,
+                self.plugins,
+                self.driver,
+                self.store,
+                node_id=node_id,
+                broker_password=broker_password,
+                link_secret=link_secret,
+            )
+            self.admin = AdminServer(LiveView(self.node, self.store, self.request_stop), config.admin_socket)
+            await self.admin.start()
+            await self._listen(config.listen, "listen", lambda: ClientSession(self.node))
+            if config.link.listen is not None and self.node.router.active:
+                manager = self.node.links
+                await self._listen(config.link.listen, "link.listen", lambda: LinkSession(manager, None, 0))
+        except BaseException:
+            await self._close()
+            raise
+        self.node.start(self._neighbors())
+        get_logger("ildm").info(
+            "node started",
+            node_id=node_id,
+            listen=str(config.listen),
+            broker=str(config.broker.address),
+            algorithm=self.node.algorithm_name,
+            link_listen=None if config.link.listen is None else str(config.link.listen),
+            admin=str(config.admin_socket),
+        )
+
+    def request_stop(self) -> None:
+        """Drain and stop; :attr:`stopped` is set at the end. A second call is ignored."""
+        if self._draining:
+            return
+        self._draining = True
+        get_logger("ildm").info("node stopping", clients=len(self.node.sessions))
+        for server in self._servers:
+            server.close()
+        self.node.drain(self.stopped.set)
+
+    async def stop(self) -> None:
+        """Drain, stop and give everything back."""
+        self.request_stop()
+        await self.stopped.wait()
+        await self._close()
+        get_logger("ildm").info("node stopped")
+
+    def kill(self) -> None:
+        """End without any good-bye, as a crash would; for tests."""
+        self._draining = True
+        for server in self._servers:
+            server.close()
+        for client in list(self.node.sessions):
+            client.abort()
+        for link in list(self.node.links.links.values()):
+            for session in list(link.open_sessions):
+                session.abort()
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        if hasattr(self, "admin"):
+            await self.admin.stop()
+        await self.driver.close()
+        self.store.close()
+
+    async def _listen(self, address: Address, key: str, factory: Callable[[], object]) -> None:
+        try:
+            server = await asyncio.get_running_loop().create_server(
+                cast("Callable[[], asyncio.Protocol]", factory), address.host, address.port, backlog=BACKLOG
+            )
+        except OSError as error:
+            raise RunError(f"{key}: cannot listen on {address}: {error.strerror or error}") from error
+        self._servers.append(server)
+
+    @property
+    def ports(self) -> list[int]:
+        """Ports listened on: clients first, then links."""
+        return [server.sockets[0].getsockname()[1] for server in self._servers]
+
+    def _identity(self) -> str:
+        found = self.store.meta("node_id")
+        if found is None:
+            found = secrets.token_hex(4)
+            self.store.set_meta("node_id", found)
+        return found
+
+    def _neighbors(self) -> dict[Address, bool]:
+        neighbors = dict.fromkeys(self.config.link.neighbors, False)
+        for address, wanted in self.store.neighbors().items():
+            if wanted:
+                neighbors[address] = True
+            elif neighbors.pop(address, None) is not None:
+                get_logger("ildm").warning(
+                    "a neighbour of the configuration was removed at run time", address=str(address)
+                )
+        return neighbors
+
+    def _state_failed(self, reason: str) -> None:
+        self.node.counters["state_write_failures"] += 1
+        get_logger("ildm").error("state not saved, will try again", reason=reason)
+
+
+def run_node(config: Config, *, started: Callable[[], None] | None = None) -> int:
+    """Run a node until SIGTERM, SIGINT or the admin API stops it; returns the exit status.
+
+    Raises:
+        ConfigError: something named in the configuration cannot be used.
+        RunError: an address cannot be listened on.
+    """
+    configure_logging(config.log.level, config.log.format)
+    _raise_file_limit()
+    plugins = load_plugins(config)
+
+    async def main() -> None:
+        server = NodeServer(config, plugins)
+        await server.start()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, server.request_stop)
+        if started is not None:
+            started()
+        await server.stopped.wait()
+        await server.stop()
+
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(main())
+    return 0
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop  # noqa: PLC0415 - not on every platform
+    except ImportError:
+        return None
+    return cast("Callable[[], asyncio.AbstractEventLoop]", uvloop.new_event_loop)
+
+
+def _raise_file_limit() -> None:
+    """A relayed client takes two file descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+__all__ = ["ConfigError", "NodeServer", "RunError", "run_node"]

@@ -1,0 +1,201 @@
+"""What the admin API shows and does: the live node as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ildm.admin.view import AdminError
+from ildm.log import set_log_level
+from ildm.mqtt import IldmError, Version
+
+if TYPE_CHECKING:
+    from ildm.config import Address
+    from ildm.core.link import NeighborLink
+    from ildm.core.link_manager import Neighbor
+    from ildm.core.node import Node
+    from ildm.state.store import StateStore
+
+VERSIONS = {Version.V31: "3.1", Version.V311: "3.1.1", Version.V5: "5"}
+
+
+class LiveView:
+    """Implements :class:`ildm.admin.view.NodeView`."""
+
+    def __init__(self, node: Node, store: StateStore, stop: Callable[[], None]) -> None:
+        self.node = node
+        self.store = store
+        self._stop = stop
+
+    def status(self) -> dict[str, Any]:
+        node = self.node
+        config = node.config
+        states = [self._state(link) for link in node.links.links.values()]
+        version = node.injector.version
+        return {
+            "node_id": node.node_id,
+            "version": _package_version(),
+            "algorithm": node.algorithm_name,
+            "filters": [choice.name for choice in config.filters],
+            "status": node.state.status.value,
+            "uptime": node.driver.wall() - node.started_at,
+            "listen": str(config.listen),
+            "link_listen": None if config.link.listen is None else str(config.link.listen),
+            "broker": {
+                "address": str(node.broker_address),
+                "protocol": VERSIONS.get(version) if version is not None else None,
+                "connected": node.broker_down_reason is None,
+                "reason": node.broker_down_reason or node.injector.last_refusal,
+            },
+            "clients": len(node.sessions),
+            "persistent_sessions": sum(record.expiry > 0 for record in node.clients.records.values()),
+            "links": {state: states.count(state) for state in ("active", "blocked", "down")},
+            "counters": dict(node.counters),
+        }
+
+    def neighbors(self) -> list[dict[str, Any]]:
+        links = dict(self.node.links.links)
+        rows = []
+        for neighbor in self.node.links.neighbors.values():
+            link = links.get(neighbor.node_id or "")
+            if link is not None and link.dialed and link.address == str(neighbor.address):
+                rows.append(self._link_row(links.pop(link.node_id), neighbor))
+            else:
+                rows.append(self._neighbor_row(neighbor))
+        rows.extend(self._link_row(link, None) for link in links.values())
+        return rows
+
+    def _state(self, link: NeighborLink) -> str:
+        if not link.connected:
+            return "down"
+        if link.in_cooperation and link.ready_here and link.ready_there:
+            return "active"
+        return "blocked" if link.reason else "connecting"
+
+    def _link_row(self, link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
+        return {
+            "address": str(neighbor.address) if neighbor is not None else link.address,
+            "node_id": link.node_id,
+            "state": self._state(link),
+            "since": link.since,
+            "reason": link.reason,
+            "sessions": {"open": len(link.open_sessions), "of": len(link.lanes)},
+            "direction": "out" if link.dialed else "in",
+            "transferred_out": link.transferred_out,
+            "transferred_in": link.transferred_in,
+            "queued_messages": link.queued_messages,
+            "queued_bytes": link.queued_bytes,
+            "dropped": link.dropped,
+            "interest": len(link.interest),
+            "announced": len(link.announced),
+            "saved": neighbor.saved if neighbor is not None else False,
+        }
+
+    def _neighbor_row(self, neighbor: Neighbor) -> dict[str, Any]:
+        state = neighbor.state if neighbor.state != "linked" else "connecting"
+        return {
+            "address": str(neighbor.address),
+            "node_id": neighbor.node_id,
+            "state": state,
+            "since": neighbor.since,
+            "reason": neighbor.reason,
+            "sessions": {"open": 0, "of": self.node.config.link.sessions},
+            "direction": "out",
+            **dict.fromkeys(("transferred_out", "transferred_in", "queued_messages", "queued_bytes"), 0),
+            **dict.fromkeys(("dropped", "interest", "announced"), 0),
+            "saved": neighbor.saved,
+        }
+
+    def clients(self) -> list[dict[str, Any]]:
+        rows = []
+        for session in self.node.sessions:
+            record, connect = session.record, session.connect
+            if record is None or connect is None:
+                continue
+            rows.append(
+                {
+                    "client_id": session.client_id,
+                    "peer": session.peer,
+                    "version": VERSIONS[session.version],
+                    "connected": True,
+                    "since": session.opened_at,
+                    "clean_start": connect.clean_start,
+                    "subscriptions": len(record.filters),
+                    "messages_in": session.messages_in,
+                    "messages_out": session.paired.messages_out if session.paired is not None else 0,
+                }
+            )
+        rows.extend(
+            {
+                "client_id": record.key,
+                "peer": "",
+                "version": "",
+                "connected": False,
+                "since": None,
+                "clean_start": False,
+                "subscriptions": len(record.filters),
+                "messages_in": 0,
+                "messages_out": 0,
+            }
+            for record in self.node.clients.records.values()
+            if record.session is None
+        )
+        return rows
+
+    def subscriptions(self) -> list[dict[str, Any]]:
+        rows = [
+            {"filter": topic_filter, "qos": qos, "source": f"client {record.key.removeprefix(chr(0))}"}
+            for record in self.node.clients.records.values()
+            for topic_filter, qos in record.filters.items()
+        ]
+        rows.extend(
+            {"filter": topic_filter, "qos": qos, "source": f"neighbor {link.node_id}"}
+            for link in self.node.links.links.values()
+            for topic_filter, qos in link.interest.items()
+        )
+        return rows
+
+    def algorithm(self) -> dict[str, Any]:
+        dispatch = self.node.dispatch
+        loaded = next((p for p in dispatch.loaded if p.plugin is dispatch.algorithm), None)
+        if loaded is None or loaded.plugin is None:
+            return {"name": None}
+        return {
+            "name": loaded.name,
+            "topology": self.node.topology,
+            "options": loaded.plugin.config.model_dump(mode="json"),
+            "counters": dict(loaded.counters),
+            "errors": loaded.errors,
+        }
+
+    def add_neighbor(self, address: Address, save: bool) -> dict[str, Any]:
+        if not self.node.router.active:
+            raise AdminError("this node runs without an algorithm and has no links")
+        try:
+            neighbor = self.node.links.add(address, save)
+            if save:
+                self.store.save_neighbor(address, True)
+        except IldmError as error:
+            raise AdminError(str(error)) from error
+        return self._neighbor_row(neighbor)
+
+    def remove_neighbor(self, target: str, save: bool) -> dict[str, Any]:
+        try:
+            address, node_id = self.node.links.remove(target)
+            if save and address is not None:
+                self.store.save_neighbor(address, False)
+        except IldmError as error:
+            raise AdminError(str(error)) from error
+        return {"address": None if address is None else str(address), "node_id": node_id, "state": "removed"}
+
+    def set_log_level(self, level: str) -> None:
+        set_log_level(level)
+
+    def stop(self) -> None:
+        self._stop()
+
+
+def _package_version() -> str:
+    from importlib.metadata import version  # noqa: PLC0415 - slow to import, seldom needed
+
+    return version("ildm")

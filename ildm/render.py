@@ -1,0 +1,247 @@
+"""What the admin API answers, as tables for people. JSON for programs does not come through here."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ildm.admin.client import Page
+from ildm.text import printable
+
+STATES = {
+    "active": ("●", "green"),
+    "running": ("●", "green"),
+    "connecting": ("◌", "cyan"),
+    "ildm_adding": ("◌", "cyan"),
+    "ildm_removing": ("◌", "cyan"),
+    "blocked": ("◑", "yellow"),
+    "duplicate": ("◑", "yellow"),
+    "down": ("○", "red"),
+    "refused": ("✕", "red"),
+    "removed": ("✕", "dim"),
+    "stopped": ("○", "red"),
+}
+"""Symbol and colour of a link's or node's state; the word always stands beside them."""
+
+UNLIMITED = 4096
+"""Width of output that is no terminal: nothing is cut off or wrapped."""
+
+
+def make_console(stderr: bool = False) -> Console:
+    """A console on standard output; on a terminal as wide as that, else without any limit or colour."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else UNLIMITED
+    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def show(name: str, data: Any) -> RenderableType:
+    """The answer to the command with this name."""
+    return SHOW[name](data)
+
+
+def state(word: object, note: str | None = None) -> Text:
+    """A state with its symbol and colour, and perhaps something after it."""
+    symbol, style = STATES.get(str(word), ("·", ""))
+    text = Text(f"{symbol} {cell(word)}", style=style)
+    if note:
+        text.append(f"  {note}", style="dim")
+    return text
+
+
+def cell(value: object) -> str:
+    """One value; text of strangers cannot command the terminal."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return printable(str(value))
+
+
+def duration(seconds: float) -> str:
+    """The two largest units: ``5d 4h``, ``3m 12s``."""
+    left = max(0, int(seconds))
+    parts: list[str] = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        number, left = divmod(left, size)
+        if number or (unit == "s" and not parts):
+            parts.append(f"{number}{unit}")
+    return " ".join(parts[:2])
+
+
+def since(moment: float | None) -> str:
+    """Time passed since a Unix time."""
+    return "-" if moment is None else duration(time.time() - moment)
+
+
+def size(number: int) -> str:
+    """Bytes: ``812 B``, ``1.2 MB``."""
+    amount = float(number)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"
+
+
+def table(columns: Iterable[str], title: str | None = None) -> Table:
+    """An empty table in the house style; a column whose name begins with ``>`` is set right."""
+    made = Table(
+        box=box.ROUNDED if sys.stdout.isatty() else None,
+        border_style="dim",
+        header_style="bold",
+        title=title,
+        title_style="bold",
+        title_justify="left",
+        pad_edge=sys.stdout.isatty(),
+    )
+    for column in columns:
+        made.add_column(
+            column.removeprefix(">"), justify="right" if column[:1] == ">" else "left", overflow="fold"
+        )
+    return made
+
+
+def facts(pairs: Iterable[tuple[str, RenderableType]]) -> Table:
+    """Names and values in two columns."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        grid.add_row(name, value)
+    return grid
+
+
+def _status(data: Mapping[str, Any]) -> RenderableType:
+    broker = data["broker"]
+    reached = state("active" if broker["connected"] else "down")
+    reached.plain = f"{reached.plain[:1]} {cell(broker['address'])}"
+    note = f"MQTT {broker['protocol']}" if broker["connected"] and broker["protocol"] else broker["reason"]
+    if note:
+        reached.append(f"  {printable(str(note))}", style="dim")
+    links = data["links"]
+    rows: list[tuple[str, RenderableType]] = [
+        ("node", Text(f"{cell(data['node_id'])}  (ildm {cell(data['version'])})")),
+        ("status", state(data["status"], f"for {duration(data['uptime'])}")),
+        ("algorithm", cell(data["algorithm"] or "none: relays only")),
+        ("clients at", cell(data["listen"])),
+        ("neighbours at", cell(data["link_listen"])),
+        ("local broker", reached),
+        ("clients", f"{data['clients']:,}  ({data['persistent_sessions']:,} persistent sessions)"),
+        ("links", ", ".join(f"{number} {word}" for word, number in links.items())),
+    ]
+    if data["filters"]:
+        rows.insert(3, ("filters", cell(", ".join(data["filters"]))))
+    return Group(facts(rows), Text(), _counters(data["counters"]))
+
+
+def _counters(counters: Mapping[str, int]) -> RenderableType:
+    if not counters:
+        return Text("nothing counted yet", style="dim")
+    grid = table(["counter", ">number"])
+    for name in sorted(counters):
+        grid.add_row(cell(name), cell(counters[name]))
+    return grid
+
+
+def _neighbors(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("no neighbours; add one with: neighbor add HOST:PORT", style="dim")
+    grid = table(
+        ["neighbour", "address", "dir", "state", "for", ">sessions", ">out", ">in", ">queued", ">dropped"]
+    )
+    for row in page.items:
+        sessions = row["sessions"]
+        note = printable(str(row["reason"])) if row["reason"] else None
+        grid.add_row(
+            cell(row["node_id"]),
+            cell(row["address"]),
+            row["direction"],
+            state(row["state"], note),
+            since(row["since"]),
+            f"{sessions['open']}/{sessions['of']}",
+            cell(row["transferred_out"]),
+            cell(row["transferred_in"]),
+            f"{row['queued_messages']:,} ({size(row['queued_bytes'])})" if row["queued_messages"] else "0",
+            cell(row["dropped"]),
+        )
+    return Group(grid, *_rest(page))
+
+
+def _neighbor(row: Mapping[str, Any]) -> RenderableType:
+    line = Text("neighbour ")
+    line.append(cell(row.get("address") or row.get("node_id")), style="bold")
+    line.append(": ")
+    line.append_text(state(row["state"], printable(str(row["reason"])) if row.get("reason") else None))
+    return line
+
+
+def _clients(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("no clients", style="dim")
+    grid = table(["client", "peer", "MQTT", "connected", ">for", "clean", ">filters", ">in", ">out"])
+    for row in page.items:
+        grid.add_row(
+            cell(row["client_id"]),
+            cell(row["peer"] or None),
+            cell(row["version"] or None),
+            Text("yes", style="green") if row["connected"] else Text("away", style="yellow"),
+            since(row["since"]),
+            cell(row["clean_start"]),
+            cell(row["subscriptions"]),
+            cell(row["messages_in"]),
+            cell(row["messages_out"]),
+        )
+    return Group(grid, *_rest(page))
+
+
+def _subscriptions(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("no subscriptions", style="dim")
+    grid = table(["filter", ">QoS", "wanted by"])
+    for row in page.items:
+        grid.add_row(Text(cell(row["filter"]), style="bold"), cell(row["qos"]), cell(row["source"]))
+    return Group(grid, *_rest(page))
+
+
+def _algorithm(data: Mapping[str, Any]) -> RenderableType:
+    if data["name"] is None:
+        return Text("no algorithm: this node relays only", style="dim")
+    options = data["options"]
+    shown = ", ".join(f"{cell(key)}: {cell(value)}" for key, value in options.items()) or "none"
+    rows: list[tuple[str, RenderableType]] = [
+        ("algorithm", Text(cell(data["name"]), style="bold")),
+        ("topology", cell(data["topology"])),
+        ("options", shown),
+        ("errors", Text(cell(data["errors"]), style="red" if data["errors"] else "")),
+    ]
+    if not data["counters"]:
+        return facts(rows)
+    return Group(facts(rows), Text(), _counters(data["counters"]))
+
+
+def _rest(page: Page) -> list[RenderableType]:
+    left = page.total - len(page.items)
+    return [Text(f"{left:,} more of {page.total:,}; see --limit", style="dim")] if left > 0 else []
+
+
+SHOW: dict[str, Callable[[Any], RenderableType]] = {
+    "status": _status,
+    "neighbor list": _neighbors,
+    "neighbor add": _neighbor,
+    "neighbor remove": _neighbor,
+    "clients": _clients,
+    "subscriptions": _subscriptions,
+    "algorithm": _algorithm,
+    "log-level": lambda data: Text(f"log level is {data['level']} now"),
+    "stop": lambda data: Text("stopped" if data["stopped"] else "stopping"),
+}
+"""By name in :data:`ildm.admin.commands.COMMANDS`."""

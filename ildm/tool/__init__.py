@@ -1,0 +1,1 @@
+"""A small MQTT client, to try a broker or a node with."""

@@ -1,0 +1,221 @@
+"""Publishing and subscribing with paho, one thread, no reconnecting behind the user's back."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import paho.mqtt.client as mqtt
+from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
+
+from ildm.mqtt import IldmError
+from ildm.text import printable
+
+VERSIONS = {"3.1.1": mqtt.MQTTv311, "5": mqtt.MQTTv5}
+KEEP_SESSION = 0xFFFFFFFF
+"""Session expiry interval for "never" (MQTT 5, 3.1.2.11.2)."""
+IN_FLIGHT = 1000
+
+
+class ToolError(IldmError):
+    """A broker that is not there, refuses, or goes away."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where and as whom to connect."""
+
+    host: str = "127.0.0.1"
+    port: int = 1883
+    client_id: str = ""
+    version: str = "3.1.1"
+    clean: bool = True
+    username: str | None = None
+    password: str | None = None
+    timeout: float = 10.0
+    """Seconds to wait for each answer of the broker."""
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Connection:
+    """A connection that was accepted. All methods raise :class:`ToolError` when it is lost."""
+
+    def __init__(self, target: Target, on_message: Callable[[mqtt.MQTTMessage], bool] | None = None) -> None:
+        """``on_message`` says whether to acknowledge: a message it declines is delivered again later."""
+        self.target = target
+        self._on_message = on_message
+        self._failure: str | None = None
+        self._accepted = False
+        self._acknowledged: dict[int, str | None] = {}
+        self._client = client = mqtt.Client(
+            CallbackAPIVersion.VERSION2,
+            client_id=target.client_id,
+            clean_session=target.clean if target.version != "5" else None,
+            protocol=VERSIONS[target.version],
+            manual_ack=True,
+            reconnect_on_failure=False,
+        )
+        client.max_inflight_messages_set(IN_FLIGHT)
+        client.on_connect = self._connected
+        client.on_disconnect = self._disconnected
+        client.on_publish = self._published
+        client.on_subscribe = self._subscribed
+        client.on_message = self._arrived
+        if target.username is not None:
+            client.username_pw_set(target.username, target.password)
+        self._connect()
+
+    def subscribe(self, filters: Iterable[str], qos: int) -> None:
+        """Subscribe and wait for SUBACK."""
+        wanted = list(filters)
+        result, number = self._client.subscribe([(topic_filter, qos) for topic_filter in wanted])
+        self._check(result)
+        assert number is not None  # set on success
+        self._until(lambda: number in self._acknowledged, "SUBACK")
+        problem = self._acknowledged.pop(number)
+        if problem is not None:
+            raise ToolError(f"{self.target}: subscription refused: {problem}")
+
+    def publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> int:
+        """Send, without waiting for the acknowledgement unless too many are missing; the packet's number."""
+        self._until(lambda: len(self._acknowledged) < IN_FLIGHT, "PUBACK")
+        info = self._client.publish(topic, payload, qos, retain)
+        self._check(info.rc)
+        if qos:
+            self._acknowledged.setdefault(info.mid, "")
+        self._flush()
+        return info.mid
+
+    def flush(self) -> None:
+        """Wait until all that was published has been sent and, with QoS 1 and 2, acknowledged."""
+        self._flush()
+        self._until(lambda: not self._acknowledged, "acknowledgements")
+
+    def step(self, seconds: float) -> None:
+        """Work for at most so long, or until something has come."""
+        self._check(self._client.loop(seconds))
+        if self._failure is not None:
+            raise ToolError(f"{self.target}: {self._failure}")
+
+    def close(self) -> None:
+        """Say good-bye (DISCONNECT), so that no will is published."""
+        self._client.on_disconnect = None
+        self._client.disconnect()
+        self._client.loop(0.01)
+
+    def _connect(self) -> None:
+        target = self.target
+        properties = None
+        extra: dict[str, Any] = {}
+        if target.version == "5":
+            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            if not target.clean:
+                properties.SessionExpiryInterval = KEEP_SESSION
+            extra = {"clean_start": target.clean, "properties": properties}
+        self._client.connect_timeout = target.timeout
+        try:
+            self._client.connect(target.host, target.port, **extra)
+        except (OSError, ValueError) as error:
+            text = "host not found" if isinstance(error, socket.gaierror) else _reason(error)
+            raise ToolError(f"cannot connect to {target}: {text}") from error
+        self._until(lambda: self._accepted, "CONNACK")
+
+    def _until(self, reached: Callable[[], bool], what: str) -> None:
+        give_up = time.monotonic() + self.target.timeout
+        while not reached():
+            before = len(self._acknowledged)
+            self.step(0.1)
+            if len(self._acknowledged) < before:
+                give_up = time.monotonic() + self.target.timeout
+            if time.monotonic() > give_up:
+                raise ToolError(f"{self.target}: no {what} within {self.target.timeout:g} s")
+
+    def _flush(self) -> None:
+        while self._client.want_write():
+            self.step(0.01)
+
+    def _check(self, result: MQTTErrorCode) -> None:
+        if result is not MQTTErrorCode.MQTT_ERR_SUCCESS:
+            text = self._failure or mqtt.error_string(result).lower().rstrip(".")
+            raise ToolError(f"{self.target}: {text}")
+
+    def _connected(
+        self, _client: object, _data: object, _flags: object, reason: ReasonCode, _properties: object
+    ) -> None:
+        self._accepted = not reason.is_failure
+        if reason.is_failure:
+            self._failure = f"connection refused: {reason}"
+
+    def _disconnected(
+        self, _client: object, _data: object, _flags: object, reason: ReasonCode, _properties: object
+    ) -> None:
+        if self._failure is None:
+            told = self._accepted and reason.value >= 0x80
+            self._failure = f"connection lost: {reason}" if told else "connection lost"
+
+    def _published(
+        self, _client: object, _data: object, number: int, reason: ReasonCode, _properties: object
+    ) -> None:
+        if self._acknowledged.pop(number, None) is not None and reason.is_failure:
+            self._failure = f"message refused: {reason}"
+
+    def _subscribed(
+        self, _client: object, _data: object, number: int, reasons: list[ReasonCode], _properties: object
+    ) -> None:
+        refused = [str(reason) for reason in reasons if reason.is_failure]
+        self._acknowledged[number] = ", ".join(refused) or None
+
+    def _arrived(self, client: mqtt.Client, _data: object, message: mqtt.MQTTMessage) -> None:
+        if self._on_message is not None and self._on_message(message):
+            client.ack(message.mid, message.qos)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer"
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
+
+
+def write_message(message: mqtt.MQTTMessage, form: str) -> None:
+    """Print a message as ``text`` (topic and payload), ``payload`` or ``json``.
+
+    A terminal gets control characters as escapes, a pipe the bytes as they came.
+    """
+    out = sys.stdout
+    if form == "json":
+        line = json.dumps(_described(message), ensure_ascii=False).encode()
+    elif out.isatty():
+        text = printable(message.payload.decode("utf-8", "backslashreplace"), keep="\t\n")
+        line = (f"{printable(message.topic)} {text}" if form == "text" else text).encode()
+    else:
+        line = bytes(message.payload)
+        if form == "text":
+            line = message.topic.encode() + b" " + line
+    out.buffer.write(line + b"\n")
+    out.flush()
+
+
+def _described(message: mqtt.MQTTMessage) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "topic": message.topic,
+        "qos": message.qos,
+        "retain": message.retain,
+    }
+    try:
+        described["payload"] = message.payload.decode()
+    except UnicodeDecodeError:
+        described["payload_hex"] = message.payload.hex()
+    properties: Any = message.properties
+    if properties is not None and not properties.isEmpty():
+        described["properties"] = properties.json()
+    return described

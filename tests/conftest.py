@@ -1,0 +1,73 @@
+"""Fixtures that every test package may use.
+
+``broker_factory(kind, **options)`` starts a broker for one test, which may stop, kill and restart it.
+``shared_broker(kind, index=0)`` gives one that runs until the end of the session: begin topics on it with
+``topic_root``.
+``broker`` runs a test against each make, ``broker_pair`` against two of them (see `broker_pairs`).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.brokers import KINDS, Broker, Fleet
+
+_BROKER_FIXTURES = {"broker", "broker_factory", "broker_pair", "fleet", "mosquitto", "shared_broker"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a real broker, so that ``-m "not broker"`` runs the rest alone."""
+    for item in items:
+        if _BROKER_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("broker")
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """The brokers that live as long as the session."""
+    fleet = Fleet(tmp_path_factory.mktemp("brokers"))
+    yield fleet
+    fleet.close()
+
+
+@pytest.fixture
+def broker_factory(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+    """``broker_factory(kind, **options)`` starts a broker that only this test uses."""
+    fleet = Fleet(tmp_path)
+    yield fleet.start
+    fleet.close()
+
+
+@pytest.fixture
+def shared_broker(fleet: Fleet) -> Callable[..., Broker]:
+    """``shared_broker(kind, index=0)`` gives a running broker that other tests use, too."""
+    return fleet.shared
+
+
+@pytest.fixture
+def mosquitto(fleet: Fleet) -> Broker:
+    """The shared Mosquitto."""
+    return fleet.shared("mosquitto")
+
+
+@pytest.fixture(params=KINDS)
+def broker(request: pytest.FixtureRequest, fleet: Fleet) -> Broker:
+    """Each make in turn, shared."""
+    return fleet.shared(request.param)
+
+
+@pytest.fixture
+def broker_pair(request: pytest.FixtureRequest, fleet: Fleet) -> tuple[Broker, Broker]:
+    """Two shared brokers; parametrize it indirectly with pairs of names, such as `broker_pairs` gives."""
+    first, second = request.param
+    return fleet.shared(first), fleet.shared(second, 1 if second == first else 0)
+
+
+@pytest.fixture
+def topic_root() -> str:
+    """A topic level that no other test uses, to begin topics with on a shared broker."""
+    return f"t{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,137 @@
+"""Runs of frames and the header scanner, against the plain framer."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ildm.core.actions import broker_wanted
+from ildm.core.frames import HeaderScanner, frames_to_v311, publish_run, run_to_v5
+from ildm.mqtt import (
+    Framer,
+    MalformedPacket,
+    PacketType,
+    PingResp,
+    Property,
+    PubAck,
+    Publish,
+    SubAck,
+    Version,
+    decode,
+    decode_varint,
+)
+
+PUBLISHES = st.builds(
+    Publish,
+    topic=st.sampled_from(["a", "a/b", "topic/long/enough/to/matter" * 6]),
+    payload=st.sampled_from([b"", b"x", b"y" * 32, b"0" * 200, b"z" * 20000]),
+)
+
+
+@st.composite
+def repeated(draw: st.DrawFn) -> list[Publish]:
+    """Messages in runs, as a publisher sends them."""
+    out: list[Publish] = []
+    for message, times in draw(st.lists(st.tuples(PUBLISHES, st.integers(1, 5)), max_size=6)):
+        out.extend([message] * times)
+    return out
+
+
+def split(data: bytes, properties: bool) -> list[tuple[bytes, int]]:
+    """Topics and sizes of all frames, taken apart run by run."""
+    out: list[tuple[bytes, int]] = []
+    pos = 0
+    while pos < len(data):
+        length = decode_varint(data, pos + 1)
+        assert length is not None
+        run = publish_run(data, pos, length[1], length[1] + length[0], properties)
+        assert run is not None
+        out.extend([(run.topic, run.size)] * run.messages)
+        pos = run.end
+    return out
+
+
+@settings(deadline=None)
+@given(repeated(), st.sampled_from([Version.V311, Version.V5]))
+def test_runs_are_the_frames(messages: list[Publish], version: Version) -> None:
+    data = b"".join(m.encode(version) for m in messages)
+    expected = [(m.topic.encode(), len(m.encode(version))) for m in messages]
+    assert split(data, version is Version.V5) == expected
+
+
+@settings(deadline=None)
+@given(repeated())
+def test_conversion_between_versions_keeps_every_message(messages: list[Publish]) -> None:
+    data = b"".join(m.encode(Version.V311) for m in messages)
+    pos = 0
+    there: list[Publish] = []
+    back = b""
+    while pos < len(data):
+        length = decode_varint(data, pos + 1)
+        assert length is not None
+        run = publish_run(data, pos, length[1], length[1] + length[0], False)
+        assert run is not None
+        frames, size = run_to_v5(data, run, length[1])
+        assert len(frames) == size * run.messages
+        there.extend(decode(frame, Version.V5) for frame in Framer().feed(frames))  # type: ignore[misc]
+        back += frames_to_v311(frames, size)
+        pos = run.end
+    assert there == messages
+    assert back == data
+
+
+def test_a_frame_with_properties_is_no_run() -> None:
+    frame = Publish(topic="t", payload=b"x", properties={Property.CONTENT_TYPE: "text"}).encode(Version.V5)
+    assert publish_run(frame, 0, 2, len(frame), True) is None
+
+
+@pytest.mark.parametrize("frame", [b"\x30\x00", b"\x30\x01\x00", b"\x30\x03\x00\x05a"])
+def test_a_publish_shorter_than_its_topic(frame: bytes) -> None:
+    with pytest.raises(MalformedPacket) as error:
+        publish_run(frame, 0, 2, len(frame), False)
+    assert error.value.clause == "MQTT-3.3.2-1"
+
+
+def test_an_incomplete_last_frame_is_not_part_of_the_run() -> None:
+    frame = Publish(topic="t", payload=b"x" * 10).encode(Version.V311)
+    run = publish_run(frame * 3 + frame[:-1], 0, 2, len(frame), False)
+    assert run is not None
+    assert run.messages == 3
+
+
+PACKETS = st.one_of(
+    PUBLISHES,
+    st.builds(SubAck, packet_id=st.integers(1, 9), reason_codes=st.just([0, 1])),
+    st.just(PingResp()),
+    st.builds(PubAck, packet_id=st.integers(1, 9)),
+)
+
+
+@settings(deadline=None)
+@given(st.lists(PACKETS, max_size=20), st.lists(st.integers(1, 60), min_size=1, max_size=20))
+def test_the_scanner_finds_what_is_wanted_however_the_stream_is_cut(
+    packets: list[Publish], cuts: list[int]
+) -> None:
+    data = b"".join(p.encode(Version.V311) for p in packets)
+    scanner = HeaderScanner(broker_wanted(frozenset({PacketType.PUBACK})), 1 << 20)
+    found: list[bytes] = []
+    pos = turn = 0
+    while pos < len(data):
+        step = cuts[turn % len(cuts)]
+        found += scanner.feed(data[pos : pos + step])
+        pos += step
+        turn += 1
+    expected = [p.encode(Version.V311) for p in packets if isinstance(p, SubAck | PubAck)]
+    assert found == expected
+    assert scanner.publishes == sum(isinstance(p, Publish) for p in packets)
+    assert HeaderScanner(broker_wanted(frozenset({PacketType.PUBACK})), 1 << 20).feed(data) == expected
+
+
+def test_the_scanner_does_not_hold_more_than_its_limit() -> None:
+    big = SubAck(packet_id=1, reason_codes=[0] * 500).encode(Version.V311)
+    scanner = HeaderScanner(broker_wanted(frozenset()), 100)
+    assert scanner.feed(big[:50]) == []
+    assert scanner.feed(big[50:] + PingResp().encode(Version.V311)) == []
+    small = SubAck(packet_id=1, reason_codes=[0]).encode(Version.V311)
+    assert scanner.feed(small) == [small]

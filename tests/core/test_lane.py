@@ -1,0 +1,298 @@
+"""The sending side of a session: joining, bounds, QoS handshakes, expiry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ildm.core.counters import Counters
+from ildm.core.lane import Lane, QueueLimits
+from ildm.mqtt import Framer, Property, Publish, PubRel, Version, decode
+from tests.support.world import World, WorldDriver
+
+
+class Sink:
+    """A transport that keeps what is written, write by write."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+    def packets(self, version: Version = Version.V5) -> list[Any]:
+        return [decode(frame, version) for frame in Framer().feed(b"".join(self.writes))]
+
+
+class Source:
+    def __init__(self) -> None:
+        self.pauses: set[object] = set()
+
+    def pause(self, reason: object) -> None:
+        self.pauses.add(reason)
+
+    def resume(self, reason: object) -> None:
+        self.pauses.discard(reason)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def make(world: World, **limits: Any) -> tuple[Lane, Counters]:
+    counters = Counters()
+    return Lane(WorldDriver(world, "n"), QueueLimits(**limits), counters, "link", 0), counters
+
+
+def opened(lane: Lane, session_present: bool = True, **far: Any) -> Sink:
+    sink = Sink()
+    lane.attach(sink, **far)  # type: ignore[arg-type]
+    lane.resume(session_present)
+    return sink
+
+
+def message(topic: str = "t", qos: int = 0, **fields: Any) -> Publish:
+    return Publish(topic=topic, payload=b"x", qos=qos, packet_id=1 if qos else None, **fields)
+
+
+FRAME = Publish(topic="t", payload=b"x").encode(Version.V5)
+
+
+def test_what_is_sent_in_one_iteration_is_one_write(world: World) -> None:
+    lane, _ = make(world)
+    sink = opened(lane)
+    for _ in range(5):
+        lane.send_frames(FRAME * 3, len(FRAME))
+    lane.send(message("u"), 0, None)
+    world.run(0)
+    assert len(sink.writes) == 1
+    assert [p.topic for p in sink.packets()] == ["t"] * 15 + ["u"]
+    assert lane.sent == 16
+
+
+def test_messages_wait_while_the_session_is_down_and_keep_their_order(world: World) -> None:
+    lane, _ = make(world)
+    lane.send_frames(FRAME, len(FRAME))
+    lane.send(message("u", 1), 1, None)
+    lane.send_frames(FRAME, len(FRAME))
+    assert lane.queued_messages == 3
+    sink = opened(lane)
+    world.run(0)
+    assert [p.topic for p in sink.packets()] == ["t", "u", "t"]
+    assert lane.queued_messages == lane.queued_bytes == 0
+
+
+def test_drop_discards_the_oldest_and_counts_by_qos(world: World) -> None:
+    lane, counters = make(world, messages=3)
+    for topic, qos in (("a", 0), ("b", 1), ("c", 0), ("d", 0), ("e", 0)):
+        lane.send(message(topic, qos), qos, None)
+    sink = opened(lane)
+    world.run(0)
+    assert [p.topic for p in sink.packets()] == ["c", "d", "e"]
+    assert counters == {"link_dropped_overflow_qos0": 1, "link_dropped_overflow_qos1": 1}
+    assert lane.dropped == 2
+
+
+def test_the_queue_is_bounded_in_bytes(world: World) -> None:
+    lane, _ = make(world, bytes=1000)
+    for _ in range(100):
+        lane.send(Publish(topic="t", payload=b"x" * 100), 0, None)
+    assert lane.queued_bytes <= 1000
+
+
+def test_block_holds_the_sources_until_half_is_sent(world: World) -> None:
+    lane, counters = make(world, messages=10, overflow="block")
+    source = Source()
+    for i in range(12):
+        lane.send(message(str(i)), 0, None, source)
+    assert source.pauses == {lane}
+    assert not counters
+    sink = opened(lane)
+    world.run(0)
+    assert source.pauses == set()
+    assert [p.topic for p in sink.packets()] == [str(i) for i in range(12)]
+
+
+def test_block_is_bounded_too(world: World) -> None:
+    lane, counters = make(world, messages=10, overflow="block")
+    for i in range(100):
+        lane.send(message(str(i)), 0, None, Source())
+    assert lane.queued_messages == 20
+    assert counters["link_dropped_overflow_qos0"] == 80
+
+
+def test_a_session_that_cannot_take_more_makes_messages_wait(world: World) -> None:
+    lane, _ = make(world)
+    sink = opened(lane)
+    lane.set_writable(False)
+    lane.send_frames(FRAME, len(FRAME))
+    world.run(0)
+    assert sink.writes == []
+    lane.set_writable(True)
+    world.run(0)
+    assert sink.writes == [FRAME]
+
+
+def test_the_window_of_the_far_end_is_obeyed(world: World) -> None:
+    lane, _ = make(world)
+    sink = opened(lane, window=2)
+    for i in range(5):
+        lane.send(message(str(i), 1), 1, None)
+    world.run(0)
+    first = sink.packets()
+    assert [p.topic for p in first] == ["0", "1"]
+    lane.on_puback(first[0].packet_id)
+    world.run(0)
+    assert [p.topic for p in sink.packets()] == ["0", "1", "2"]
+    lane.on_puback(999)  # unknown: ignored
+    world.run(0)
+    assert len(sink.packets()) == 3
+
+
+def test_70000_messages_never_reuse_an_identifier_in_flight(world: World) -> None:
+    lane, _ = make(world, inflight=100)
+    sink = opened(lane)
+    under_way: list[int] = []
+    for _ in range(70_000):
+        lane.send(message("t", 1), 1, None)
+        if len(under_way) == 99:
+            lane.on_puback(under_way.pop(0))
+        world.run(0)
+        packet = decode(sink.writes.pop(), Version.V5)
+        assert isinstance(packet, Publish)
+        assert packet.packet_id is not None
+        assert 1 <= packet.packet_id <= 65535
+        assert packet.packet_id not in under_way
+        under_way.append(packet.packet_id)
+
+
+def test_qos_2_handshake(world: World) -> None:
+    lane, _ = make(world)
+    sink = opened(lane)
+    lane.send(message("t", 2), 2, None)
+    world.run(0)
+    packet_id = sink.packets()[0].packet_id
+    lane.on_pubrec(packet_id)
+    world.run(0)
+    assert sink.packets()[1] == PubRel(packet_id=packet_id)
+    assert not lane.idle
+    lane.on_pubcomp(packet_id)
+    assert lane.idle
+    lane.on_pubrec(packet_id)  # unknown now: MQTT 5 says so
+    world.run(0)
+    assert sink.packets()[2].reason_code == 0x92
+
+
+def test_after_a_reconnection_unacknowledged_messages_come_first_with_dup(world: World) -> None:
+    lane, _ = make(world)
+    sink = opened(lane)
+    for topic, qos in (("a", 1), ("b", 2), ("c", 2)):
+        lane.send(message(topic, qos), qos, None)
+    world.run(0)
+    ids = [p.packet_id for p in sink.packets()]
+    lane.on_pubrec(ids[1])
+    lane.detach()
+    lane.send(message("d", 1), 1, None)
+    sink = opened(lane)
+    world.run(0)
+    again = sink.packets()
+    assert [(p.topic, p.dup, p.packet_id) for p in again if isinstance(p, Publish)][:2] == [
+        ("a", True, ids[0]),
+        ("c", True, ids[2]),
+    ]
+    assert [p.packet_id for p in again if isinstance(p, PubRel)] == [ids[1]]
+    assert again[-1].topic == "d"
+    assert again[-1].dup is False
+
+
+def test_a_far_end_that_forgot_gets_new_messages_and_no_finished_ones(world: World) -> None:
+    lane, _ = make(world)
+    sink = opened(lane)
+    for topic in ("a", "b"):
+        lane.send(message(topic, 2), 2, None)
+    world.run(0)
+    lane.on_pubrec(sink.packets()[0].packet_id)
+    lane.detach()
+    sink = opened(lane, session_present=False)
+    world.run(0)
+    assert [(p.topic, p.dup) for p in sink.packets()] == [("b", False)]
+
+
+def test_a_smaller_window_after_a_reconnection(world: World) -> None:
+    lane, _ = make(world)
+    opened(lane)
+    for i in range(5):
+        lane.send(message(str(i), 1), 1, None)
+    lane.detach()
+    sink = opened(lane, window=2)
+    world.run(0)
+    assert [p.topic for p in sink.packets()] == ["0", "1"]
+    for _ in range(5):
+        for packet in sink.packets():
+            lane.on_puback(packet.packet_id)
+        world.run(0)
+    assert [p.topic for p in sink.packets()] == ["0", "1", "2", "3", "4"]
+
+
+def test_expiry_counts_the_time_of_waiting(world: World) -> None:
+    lane, counters = make(world)
+    for topic, expiry in (("short", 2), ("long", 60)):
+        properties = {Property.MESSAGE_EXPIRY_INTERVAL: expiry}
+        lane.send(message(topic, 1, properties=properties), 1, lane.driver.now() + expiry)
+    world.run(3)
+    sink = opened(lane)
+    world.run(0)
+    assert [(p.topic, p.properties) for p in sink.packets()] == [
+        ("long", {Property.MESSAGE_EXPIRY_INTERVAL: 57})
+    ]
+    assert counters["link_dropped_expired"] == 1
+
+
+def test_a_3_1_1_broker_gets_no_properties_and_no_higher_qos(world: World) -> None:
+    lane, counters = make(world)
+    sink = opened(lane, version=Version.V311, max_qos=1, retain_available=False)
+    lane.send(message("t", 2, retain=True, properties={Property.CONTENT_TYPE: "x"}), 2, None)
+    lane.send_frames(FRAME * 2, len(FRAME))
+    world.run(0)
+    first, *rest = sink.packets(Version.V311)
+    assert (first.topic, first.qos, first.retain, first.properties) == ("t", 1, False, {})
+    assert [p.topic for p in rest] == ["t", "t"]
+    assert counters == {"link_properties_dropped": 1, "link_retain_dropped": 1}
+
+
+def test_what_the_far_end_cannot_take_is_dropped_and_counted(world: World) -> None:
+    lane, counters = make(world)
+    sink = opened(lane, max_packet_size=50)
+    lane.send(Publish(topic="t", payload=b"x" * 100), 0, None)
+    lane.send(Publish(topic="t", payload=b"x" * 100, qos=1, packet_id=1), 1, None)
+    big = Publish(topic="t", payload=b"x" * 100).encode(Version.V5)
+    lane.send_frames(big * 2, len(big))
+    lane.send(message("u", 1), 1, None)
+    world.run(0)
+    assert [p.topic for p in sink.packets()] == ["u"]
+    assert counters["link_dropped_too_large"] == 4
+    assert lane.inflight == 1
+
+
+def test_refused_messages_are_counted_and_do_not_stall(world: World) -> None:
+    lane, counters = make(world)
+    sink = opened(lane, window=1)
+    lane.send(message("a", 1), 1, None)
+    lane.send(message("b", 2), 2, None)
+    world.run(0)
+    lane.on_puback(sink.packets()[0].packet_id, 0x87)
+    world.run(0)
+    lane.on_pubrec(sink.packets()[1].packet_id, 0x87)
+    assert lane.idle
+    assert counters["link_refused"] == 2
+    assert lane.last_refusal == "PUBLISH refused with reason 0x87"
+
+
+def test_clear_counts_what_is_lost(world: World) -> None:
+    lane, counters = make(world)
+    lane.send_frames(FRAME * 3, len(FRAME))
+    lane.clear("removed")
+    assert counters["link_dropped_removed"] == 3
+    assert lane.idle

@@ -1,0 +1,255 @@
+"""The set of filters to announce, against its definition (thesis 5.3.2)."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from ildm.mqtt import covering as covering_module
+from ildm.mqtt.covering import CoveringSet, Delta
+from ildm.mqtt.topics import covers
+from tests.mqtt.topic_model import FILTERS, naive_covers
+
+Changes = dict[str, int | None]
+Held = dict[str, dict[str, int]]
+
+SMALL = ["#", "+/#", "+", "+/+", "a", "a/#", "a/+", "a/+/#", "a/b", "+/b", "+/b/#", "$s/+"]
+SMALL += ["$s/#", "$s/b", "/#", "/+/#", "+/+/#", "/b", "/+"]
+"""A world in which nearly every filter covers another."""
+
+
+def defined(held: Held) -> dict[str, int]:
+    """The announced set as its definition has it."""
+    maximum: dict[str, int] = {}
+    for interest in held.values():
+        for topic_filter, qos in interest.items():
+            maximum[topic_filter] = max(qos, maximum.get(topic_filter, 0))
+
+    def dominated(f: str) -> bool:
+        return any(
+            naive_covers(g, f) and (not naive_covers(f, g) or (len(g), g) < (len(f), f))
+            for g in maximum
+            if g != f
+        )
+
+    return {
+        f: max(qos for g, qos in maximum.items() if naive_covers(f, g)) for f in maximum if not dominated(f)
+    }
+
+
+def apply(delta: Delta, announced: dict[str, int]) -> None:
+    """Carry the delta out, refusing one that is larger than needed."""
+    assert not delta.subscribe.keys() & set(delta.unsubscribe)
+    assert len(set(delta.unsubscribe)) == len(delta.unsubscribe)
+    for topic_filter, qos in delta.subscribe.items():
+        assert announced.get(topic_filter) != qos
+        announced[topic_filter] = qos
+    for topic_filter in delta.unsubscribe:
+        del announced[topic_filter]
+
+
+def change_sets(world: list[str]) -> st.SearchStrategy[Changes]:
+    return st.dictionaries(st.sampled_from(world), st.sampled_from((None, None, 0, 1, 2)), max_size=5)
+
+
+def histories(world: list[str]) -> st.SearchStrategy[list[tuple[str, Changes | None]]]:
+    step = st.tuples(st.sampled_from("ABC"), st.one_of(change_sets(world), change_sets(world), st.none()))
+    return st.lists(step, max_size=20)
+
+
+def replay(history: list[tuple[str, Changes | None]]) -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    held: Held = {}
+    mirror: dict[str, int] = {}
+    for source, changes in history:
+        if changes is None:
+            held.pop(source, None)
+            delta = covering.remove_source(source)
+        else:
+            interest = held.setdefault(source, {})
+            for topic_filter, qos in changes.items():
+                if qos is None:
+                    interest.pop(topic_filter, None)
+                else:
+                    interest[topic_filter] = qos
+            delta = covering.update(source, changes)
+        before = dict(mirror)
+        apply(delta, mirror)
+        assert bool(delta) is (before != mirror)
+        assert dict(covering.announced) == mirror == defined(held)
+    for source in "ABC":
+        apply(covering.remove_source(source), mirror)
+    assert mirror == {}
+    assert dict(covering.announced) == {}
+    for root in (covering._plain, covering._dollar):
+        assert (root.children, root.exact, root.multi, root.weight) == (None, None, None, 0)
+    assert not covering._entries
+    assert not covering._sources
+
+
+@given(histories(SMALL))
+@settings(max_examples=200)
+@example([("A", {"#": 0}), ("A", {"+/#": 1}), ("A", {"#": None}), ("B", {"#": 0})])
+@example([("A", {"+/#": 0}), ("A", {"#": 0}), ("B", {"a": 2}), ("A", {"#": None})])
+def test_announced_equals_its_definition_where_all_collide(history: list[tuple[str, Changes | None]]) -> None:
+    replay(history)
+
+
+@given(histories(FILTERS))
+@settings(max_examples=200)
+def test_announced_equals_its_definition(history: list[tuple[str, Changes | None]]) -> None:
+    replay(history)
+
+
+def test_the_definition_rests_on_the_covering_under_test() -> None:
+    assert all(covers(a, b) is naive_covers(a, b) for a in SMALL for b in SMALL)
+
+
+def test_only_the_difference_is_announced() -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    assert covering.update("client 1", {"sport/tennis": 0}) == Delta({"sport/tennis": 0})
+    assert covering.update("client 2", {"sport/tennis": 0}) == Delta()
+    assert covering.update("client 2", {"sport/#": 0}) == Delta({"sport/#": 0}, ["sport/tennis"])
+    assert covering.update("client 3", {"sport/golf": 0}) == Delta()
+    assert covering.remove_source("client 2") == Delta({"sport/tennis": 0, "sport/golf": 0}, ["sport/#"])
+    assert covering.remove_source("client 2") == Delta()
+
+
+def test_qos_of_the_covered_is_announced_with_the_covering_filter() -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    covering.update("a", {"x/#": 0})
+    assert covering.update("b", {"x/y": 2}) == Delta({"x/#": 2})
+    assert covering.update("b", {"x/z": 1}) == Delta()
+    assert covering.update("b", {"x/y": None}) == Delta({"x/#": 1})
+    assert covering.update("b", {"x/z": 0}) == Delta({"x/#": 0})
+    assert covering.update("a", {"x/#": None}) == Delta({"x/z": 0}, ["x/#"])
+
+
+def test_of_two_equal_filters_the_shorter_is_announced() -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    assert covering.update("a", {"+/#": 1}) == Delta({"+/#": 1})
+    assert covering.update("b", {"#": 0}) == Delta({"#": 1}, ["+/#"])
+    assert covering.update("b", {"#": None}) == Delta({"+/#": 1}, ["#"])
+
+
+def test_filters_with_a_leading_separator() -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    assert covering.update("a", {"/+/#": 1}) == Delta({"/+/#": 1})
+    assert covering.update("b", {"/#": 2}) == Delta({"/#": 2}, ["/+/#"])
+    assert covering.update("c", {"+/+/#": 0}) == Delta({"+/+/#": 2}, ["/#"])
+    assert covering.update("a", {"/+/#": None}) == Delta()
+    assert covering.update("b", {"/#": 1}) == Delta({"+/+/#": 1})
+    assert covering.update("c", {"+/+/#": None}) == Delta({"/#": 1}, ["+/+/#"])
+
+
+def test_dollar_topics_are_not_covered_by_leading_wildcards() -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    covering.update("a", {"#": 0, "+/x": 0, "$SYS/x": 1, "$SYS/+": 0})
+    assert dict(covering.announced) == {"#": 0, "$SYS/+": 1}
+
+
+def test_one_update_that_swaps_filters_announces_no_intermediate_state() -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    covering.update("a", {"x/#": 0} | {f"x/{n}": 0 for n in range(50)})
+    assert covering.update("a", {"x/#": None, "#": 0}) == Delta({"#": 0}, ["x/#"])
+    assert covering.update("a", {"#": None, "+/+": 0}) == Delta({"+/+": 0}, ["#"])
+    assert covering.remove_source("a") == Delta({}, ["+/+"])
+
+
+def test_a_refused_update_changes_nothing() -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    with pytest.raises(ValueError, match="qos of 'b' must be 0, 1, 2 or None"):
+        covering.update("a", {"a": 1, "b": 3})
+    assert dict(covering.announced) == {}
+    assert covering.remove_source("a") == Delta()
+
+
+def test_announced_is_a_read_only_live_view() -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    view: Any = covering.announced
+    covering.update("a", {"a": 1})
+    assert view == {"a": 1}
+    with pytest.raises(TypeError):
+        view["b"] = 0
+
+
+def test_filters_of_maximum_depth() -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    deep = {"/" * 65_535: 1, "/" * 65_534 + "+": 0, "+/" * 32_767 + "#": 2}
+    assert covering.update("a", deep) == Delta({"+/" * 32_767 + "#": 2})
+    assert covering.update("b", {"#": 0}).subscribe == {"#": 2}
+    assert dict(covering.announced) == {"#": 2}
+    covering.remove_source("b")
+    assert set(covering.announced) == {"+/" * 32_767 + "#"}
+    covering.remove_source("a")
+    assert dict(covering.announced) == {}
+    covering.update("a", deep)
+    # A set that is let go with its deep branches must not exhaust the C stack either.
+    del covering
+
+
+def lines_run(covering: CoveringSet[str], changes: Changes) -> int:
+    """How many lines of Python an update takes: the measure of its cost that no load disturbs."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal lines
+        # Else garbage collection callbacks of others would count.
+        if frame.f_code.co_filename != covering_module.__file__:
+            return None
+        lines += event == "line"
+        return trace
+
+    outer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        covering.update("probe", changes)
+    finally:
+        sys.settrace(outer)
+    return lines
+
+
+@pytest.mark.parametrize("wide", [{}, {"site/#": 0}])
+def test_cost_of_one_change_does_not_grow_with_the_table(wide: Changes) -> None:
+    costs = []
+    for size in (100, 3_000):
+        covering: CoveringSet[str] = CoveringSet()
+        covering.update("sites", wide | {f"site/room{n}/sensor/+": n % 2 for n in range(size)})
+        covering.update("sites", {"other/+/x": 0, "other/#": 1})
+        costs.append(
+            [
+                lines_run(covering, {"site/room7/sensor/t": 2}),
+                lines_run(covering, {"site/room7/sensor/t": 0}),
+                lines_run(covering, {"site/room7/sensor/t": None}),
+                lines_run(covering, {"site/new/sensor/t": 1}),
+                lines_run(covering, {"site/room7/#": 0}),
+                lines_run(covering, {"site/room7/#": None}),
+                lines_run(covering, {"fresh/+/#": 0}),
+                lines_run(covering, {"fresh/+/#": None}),
+            ]
+        )
+    assert costs[0] == costs[1]
+
+
+def test_what_another_multi_level_wildcard_covers_is_not_walked() -> None:
+    costs = []
+    for size in (100, 3_000):
+        covering: CoveringSet[str] = CoveringSet()
+        covering.update("sites", {"site/#": 0} | {f"site/room{n}": 0 for n in range(size)})
+        costs.append([lines_run(covering, {"#": 1}), lines_run(covering, {"#": None})])
+    assert costs[0] == costs[1]
+
+
+def test_order_within_one_removal_does_not_matter() -> None:
+    rooms: Changes = dict.fromkeys((f"site/room{n}" for n in range(100)), 0)
+    costs = []
+    for order in ({"site/#": 0} | rooms, rooms | {"site/#": 0}):
+        covering: CoveringSet[str] = CoveringSet()
+        covering.update("probe", order)
+        costs.append(lines_run(covering, dict.fromkeys(order)))
+    assert costs[0] == costs[1]

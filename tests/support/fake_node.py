@@ -1,0 +1,188 @@
+"""Algorithms at work on fake nodes: every transfer and inter-subscription becomes a line of a transcript."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from ildm.api import Algorithm, NodeStatus
+from ildm.mqtt import PacketType, Publish, Version, create_message
+
+TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
+
+
+class FakeLink:
+    """One direction of sight onto a neighbour."""
+
+    def __init__(self, here: FakeNode, far: FakeNode) -> None:
+        self.here = here
+        self.far = far
+        self.node_id = far.node_id
+        self.sessions = ()
+        self.interest: dict[str, int] = {}
+        self.announced: dict[str, int] = {}
+        self.back: FakeLink
+        self.up = True
+
+    def inter_subscribe(self, filters: Mapping[str, int]) -> None:
+        for topic_filter, qos in filters.items():
+            if self.announced.get(topic_filter) != qos:
+                self.announced[topic_filter] = qos
+                self.here.network.note(
+                    f"{self.here.node_id} -> {self.node_id}  SUBSCRIBE {topic_filter} qos {qos}"
+                )
+                self.here.network.later(self.far.hear, self.back, topic_filter, qos)
+
+    def inter_unsubscribe(self, filters: Iterable[str]) -> None:
+        for topic_filter in filters:
+            if self.announced.pop(topic_filter, None) is not None:
+                self.here.network.note(f"{self.here.node_id} -> {self.node_id}  UNSUBSCRIBE {topic_filter}")
+                self.here.network.later(self.far.hear, self.back, topic_filter, None)
+
+
+class FakeNode:
+    """Implements :class:`ildm.api.NodeApi` for one algorithm."""
+
+    def __init__(self, network: FakeNetwork, node_id: str, algorithm: type[Algorithm]) -> None:
+        self.network = network
+        self.node_id = node_id
+        self.status = NodeStatus.RUNNING
+        self.links: list[FakeLink] = []
+        self.local_interest: dict[str, int] = {}
+        self.random = Random(node_id)
+        self.counters: dict[str, int] = {}
+        self.injected: list[str] = []
+        self.algorithm = algorithm(self, algorithm.Config())  # type: ignore[arg-type]
+
+    def hear(self, link: FakeLink, topic_filter: str, qos: int | None) -> None:
+        if not link.up:
+            return
+        if qos is None:
+            link.interest.pop(topic_filter, None)
+        else:
+            link.interest[topic_filter] = qos
+        self.algorithm.on_interest_changed(link, {topic_filter: qos})  # type: ignore[arg-type]
+
+    def subscribe(self, topic_filter: str, qos: int = 0) -> None:
+        """A local client's subscription was granted."""
+        self.local_interest[topic_filter] = qos
+        self.algorithm.on_interest_changed(None, {topic_filter: qos})
+        self.network.settle()
+
+    def unsubscribe(self, topic_filter: str) -> None:
+        del self.local_interest[topic_filter]
+        self.algorithm.on_interest_changed(None, {topic_filter: None})
+        self.network.settle()
+
+    def publish(self, topic: str, retain: bool = False) -> None:
+        """A local client publishes."""
+        self._forward(topic, retain, None)
+        self.network.settle()
+
+    def receive(self, link: FakeLink, topic: str, retain: bool) -> None:
+        self.injected.append(topic)
+        self.network.note(f"{self.node_id} -> B{self.node_id[1:]}  PUBLISH {topic}")
+        self._forward(topic, retain, link)
+
+    def _forward(self, topic: str, retain: bool, source: FakeLink | None) -> None:
+        for link, qos in self.algorithm.route(topic, retain, source):  # type: ignore[arg-type]
+            assert isinstance(link, FakeLink)
+            assert 0 <= qos <= 2
+            mark = " retain" if retain else ""
+            self.network.note(f"{self.node_id} -> {link.node_id}  PUBLISH {topic}{mark}")
+            self.network.later(link.far.receive, link.back, topic, retain)
+
+    # the rest of NodeApi ----------------------------------------------------------------------
+
+    def now(self) -> float:
+        return 0.0
+
+    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Any:
+        raise AssertionError("PF and SF need no time")
+
+    def routes_changed(self) -> None:
+        pass
+
+    def count(self, name: str, by: int = 1) -> None:
+        self.counters[name] = self.counters.get(name, 0) + by
+
+    def log(self, event: str, **fields: object) -> None:
+        self.network.note(f"{self.node_id} log {event}")
+
+    def inject(self, message: Publish) -> None:
+        self.injected.append(message.topic)
+
+    def create_mqtt_message(self, type: PacketType, version: Version = Version.V5, **params: Any) -> bytes:
+        return create_message(type, version, **params)
+
+
+class FakeNetwork:
+    """Fake nodes and the messages under way between them, in order."""
+
+    def __init__(self, algorithm: type[Algorithm]) -> None:
+        self.algorithm = algorithm
+        self.nodes: dict[str, FakeNode] = {}
+        self.lines: list[str] = []
+        self._under_way: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+
+    def add(self, *names: str) -> list[FakeNode]:
+        for name in names:
+            self.nodes[name] = FakeNode(self, name, self.algorithm)
+        return [self.nodes[name] for name in names]
+
+    def join(self, a: str, b: str) -> None:
+        """Link two nodes; both learn of it, then what they say travels."""
+        here, far = self.nodes[a], self.nodes[b]
+        one, two = FakeLink(here, far), FakeLink(far, here)
+        one.back, two.back = two, one
+        here.links.append(one)
+        here.algorithm.on_link_up(one)  # type: ignore[arg-type]
+        far.links.append(two)
+        far.algorithm.on_link_up(two)  # type: ignore[arg-type]
+        self.settle()
+
+    def part(self, a: str, b: str) -> None:
+        for name, other in ((a, b), (b, a)):
+            node = self.nodes[name]
+            link = next(link for link in node.links if link.node_id == other)
+            link.up = False
+            node.links.remove(link)
+            node.algorithm.on_link_down(link)  # type: ignore[arg-type]
+        self.settle()
+
+    def note(self, line: str) -> None:
+        self.lines.append(line)
+
+    def step(self, title: str) -> None:
+        self.lines.append(f"# {title}")
+
+    def later(self, callback: Callable[..., None], *args: Any) -> None:
+        self._under_way.append((callback, args))
+
+    def settle(self) -> None:
+        for _ in range(100_000):
+            if not self._under_way:
+                return
+            callback, args = self._under_way.popleft()
+            callback(*args)
+        raise AssertionError("messages without end")
+
+    def transfers(self) -> list[str]:
+        """PUBLISH messages between nodes so far, as ``I5>I3``."""
+        return [
+            f"{parts[0]}>{parts[2]}"
+            for line in self.lines
+            if (parts := line.split())[3:4] == ["PUBLISH"] and parts[2].startswith("I")
+        ]
+
+    def check_transcript(self, name: str) -> None:
+        """Compare with the golden transcript; ``ILDM_REWRITE=1`` writes it anew."""
+        path = TRANSCRIPTS / f"{name}.txt"
+        text = "\n".join(self.lines) + "\n"
+        if os.environ.get("ILDM_REWRITE") == "1":
+            path.write_text(text)
+        assert text == path.read_text()
