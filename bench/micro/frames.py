@@ -27,7 +27,7 @@ def split_runs(data: bytes) -> int:
         assert length is not None
         run = publish_run(data, pos, length[1], length[1] + length[0], False)
         assert run is not None
-        pos = run.end
+        pos = run[0]
         runs += 1
     return runs
 

@@ -237,16 +237,21 @@ class ClientSession(BaseSession):
         actions = self._actions
         v5 = self.version is Version.V5
         size_limit = node.config.limits.packet_size
+        local_routes = node.router.local
         end_of_data = len(data)
         pos = start = 0  # data[start:pos]: complete frames not relayed yet
         try:
             while pos < end_of_data:
-                length = decode_varint(data, pos + 1) if pos + 1 < end_of_data else None
-                if length is None:
-                    self._missing = 1
-                    break
-                header_end = length[1]
-                end = header_end + length[0]
+                header_end = pos + 2
+                if header_end <= end_of_data and data[pos + 1] < 128:
+                    end = header_end + data[pos + 1]
+                else:
+                    length = decode_varint(data, pos + 1) if header_end <= end_of_data else None
+                    if length is None:
+                        self._missing = 1
+                        break
+                    header_end = length[1]
+                    end = header_end + length[0]
                 if end - pos > size_limit:
                     raise PacketTooLarge(
                         f"packet of {end - pos} bytes, the limit is {size_limit}", clause="MQTT-3.1.2-24"
@@ -264,17 +269,18 @@ class ClientSession(BaseSession):
                         self._count(1)
                         pos = end
                         continue
-                    route = node.router.local.get(run.topic)
+                    run_end, size, topic, _ = run
+                    route = local_routes.get(topic)
                     if route is None:
-                        route = node.router.find(run.topic, None)
-                    self._count(run.messages)
+                        route = node.router.find(topic, None)
+                    self._count((run_end - pos) // size)
                     if route:
                         if v5:
-                            frames, size = data[pos : run.end], run.size
+                            frames = data[pos:run_end]
                         else:
-                            frames, size = run_to_v5(data, run, header_end)
+                            frames, size = run_to_v5(data, pos, header_end, run)
                         node.router.forward_frames(route, frames, size, self.publisher_index(), self)
-                    pos = run.end
+                    pos = run_end
                 elif action == _COUNT:
                     self._count(1)
                     pos = end

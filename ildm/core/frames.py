@@ -7,27 +7,18 @@ of the cost of parsing it, and a whole run is relayed, transferred or injected a
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ildm.mqtt import MalformedPacket, decode_varint, encode_varint
 
 PUBLISH = 0x30
 """First byte of a PUBLISH with QoS 0 and neither DUP nor RETAIN."""
+LONG_RUN = 8
+"""After so many like frames it is worth a try whether all the rest of the data is like them."""
 
 
-class Run(NamedTuple):
-    """PUBLISH frames of QoS 0 with equal first bytes: ``data[start:end]``, ``size`` bytes each."""
-
-    start: int
-    end: int
-    size: int
-    topic: bytes
-    body: int
-    """Offset in a frame of what follows the topic (MQTT 3.x: the payload; MQTT 5: the properties)."""
-
-    @property
-    def messages(self) -> int:
-        return (self.end - self.start) // self.size
+Run = tuple[int, int, bytes, int]
+"""PUBLISH frames of QoS 0 with equal first bytes: where they end, the size of one, their topic, and the
+offset in each of what follows the topic (MQTT 3.x: the payload; MQTT 5: the properties). A plain tuple,
+as making anything else costs more than the rest of the work on a frame."""
 
 
 def publish_run(data: bytes, start: int, header_end: int, end: int, properties: bool) -> Run | None:
@@ -54,14 +45,29 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
         prefix = data[start:body]
     last = len(data) - size
     run_end = end
-    while run_end <= last and data.startswith(prefix, run_end):
+    startswith = data.startswith
+    like = 1
+    while run_end <= last and startswith(prefix, run_end):
         run_end += size
-    return Run(start, run_end, size, topic, body - start)
+        like += 1
+        if like == LONG_RUN:
+            run_end += _rest_alike(data, run_end, size, prefix)
+    return run_end, size, topic, body - start
 
 
-def run_to_v5(data: bytes, run: Run, header_end: int) -> tuple[bytes, int]:
+def _rest_alike(data: bytes, pos: int, size: int, prefix: bytes) -> int:
+    """Bytes of the whole frames from ``pos`` on, if all of them begin with ``prefix``, else 0."""
+    count = (len(data) - pos) // size
+    end = pos + count * size
+    for i in range(len(prefix)):
+        if data[pos + i : end : size] != prefix[i : i + 1] * count:
+            return 0
+    return count * size
+
+
+def run_to_v5(data: bytes, start: int, header_end: int, run: Run) -> tuple[bytes, int]:
     """Frames of MQTT 3.x as frames of MQTT 5 without properties; also the size of one."""
-    start, end, size, _, body = run
+    end, size, _, body = run
     head = b"\x30" + encode_varint(size - (header_end - start) + 1) + data[header_end : start + body] + b"\0"
     tail = size - body
     if end - start == size:
@@ -127,16 +133,22 @@ class HeaderScanner:
             self._head = b""
         end_of_data = len(data)
         wanted = self.wanted
+        startswith = data.startswith
         while pos < end_of_data:
-            length = decode_varint(data, pos + 1) if pos + 1 < end_of_data else None
-            if length is None:
-                self._head = data[pos:]
-                break
-            end = length[1] + length[0]
+            header_end = pos + 2
+            if header_end <= end_of_data and data[pos + 1] < 128:
+                end = header_end + data[pos + 1]
+            else:
+                length = decode_varint(data, pos + 1) if header_end <= end_of_data else None
+                if length is None:
+                    self._head = data[pos:]
+                    break
+                header_end = length[1]
+                end = header_end + length[0]
             first = data[pos]
             if wanted[first]:
                 if end > end_of_data:
-                    if length[0] <= self.limit:
+                    if end - header_end <= self.limit:
                         self._held = [data[pos:]]
                         self._missing = end - end_of_data
                     else:
@@ -146,11 +158,15 @@ class HeaderScanner:
                 pos = end
                 continue
             size = end - pos
-            prefix = data[pos : length[1]]
+            prefix = data[pos:header_end]
             start = pos
             pos = end
-            while pos < end_of_data and data.startswith(prefix, pos):
+            like = 1
+            while pos < end_of_data and startswith(prefix, pos):
                 pos += size
+                like += 1
+                if like == LONG_RUN:
+                    pos += _rest_alike(data, pos, size, prefix)
             if first & 0xF0 == PUBLISH:
                 self.publishes += (pos - start) // size
             if pos > end_of_data:

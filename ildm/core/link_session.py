@@ -206,12 +206,16 @@ class LinkSession(BaseSession):
         limit = self.manager.config.packet_size if self.phase is Phase.ESTABLISHED else 16384
         pos = 0
         while pos < end_of_data and self.phase is not Phase.ENDED:
-            length = decode_varint(data, pos + 1) if pos + 1 < end_of_data else None
-            if length is None:
-                self._missing = 1
-                break
-            header_end = length[1]
-            end = header_end + length[0]
+            header_end = pos + 2
+            if header_end <= end_of_data and data[pos + 1] < 128:
+                end = header_end + data[pos + 1]
+            else:
+                length = decode_varint(data, pos + 1) if header_end <= end_of_data else None
+                if length is None:
+                    self._missing = 1
+                    break
+                header_end = length[1]
+                end = header_end + length[0]
             if end - pos > limit:
                 raise PacketTooLarge(f"packet of {end - pos} bytes on a link", clause="MQTT-3.1.2-24")
             if end > end_of_data:
@@ -232,22 +236,24 @@ class LinkSession(BaseSession):
         link = self.link
         assert link is not None
         run = None if node.link_messages_looked_at else publish_run(data, pos, header_end, end, True)
-        if run is None or run.topic[:1] == b"$":
+        if run is None or run[2][:1] == b"$":
             self._packet(data[pos:end])
             return end
+        run_end, size, topic, _ = run
+        count = (run_end - pos) // size
         if not self.manager.may_transfer(link):
-            node.counters["link_blocked_messages"] += run.messages
-            return run.end
-        route = node.router.cache_of(link).get(run.topic)
+            node.counters["link_blocked_messages"] += count
+            return run_end
+        route = node.router.cache_of(link).get(topic)
         if route is None:
-            route = node.router.find(run.topic, link)
-        frames = data[pos : run.end]
-        link.transferred_in += run.messages
-        node.counters["transferred_in"] += run.messages
-        node.injector.send_frames(frames, run.size, self.index, self)
+            route = node.router.find(topic, link)
+        frames = data[pos:run_end]
+        link.transferred_in += count
+        node.counters["transferred_in"] += count
+        node.injector.send_frames(frames, size, self.index, self)
         if route:
-            node.router.forward_frames(route, frames, run.size, self.index, self)
-        return run.end
+            node.router.forward_frames(route, frames, size, self.index, self)
+        return run_end
 
     def _packet(self, frame: bytes) -> None:
         if self.phase is Phase.ESTABLISHED:

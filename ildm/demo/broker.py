@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 
-from amqtt.broker import Broker
+from amqtt.broker import Broker  # type: ignore[import-untyped]
 
 
 async def serve(port: int) -> None:

@@ -37,7 +37,7 @@ class Child:
         self.log = log
         try:
             with log.open("ab") as output:
-                self._process = subprocess.Popen(
+                self._process = subprocess.Popen(  # noqa: S603 - our own programs
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,

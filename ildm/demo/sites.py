@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -50,7 +54,12 @@ class Site:
 
     @property
     def client(self) -> AdminClient:
-        return AdminClient(self.directory / "state" / "admin.sock")
+        return AdminClient(self.socket)
+
+    @property
+    def socket(self) -> Path:
+        """Admin socket of the node."""
+        return self.directory.with_suffix(".sock")
 
     @property
     def children(self) -> list[Child]:
@@ -79,6 +88,8 @@ class SitesInRow:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # the rest is short, and must be done
         # nodes first: they say good-bye to their brokers
         for child in [s.node for s in self.sites if s.node] + [s.broker for s in self.sites if s.broker]:
             child.ask_to_end()
@@ -98,7 +109,7 @@ class SitesInRow:
                 self.say(
                     f"Port {FIRST_PORT + index} is in use; clients of {site.name} connect to {site.port}."
                 )
-        self.say("Starting three brokers (" + ", ".join(site.make for site in self.sites) + ") ...")
+        self.say("Starting three brokers: " + ", ".join(described(site.make) for site in self.sites))
         for site in self.sites:
             site.directory.mkdir()
             site.broker = Child(
@@ -106,7 +117,7 @@ class SitesInRow:
             )
         for site in self.sites:
             self._wait(f"broker of {site.name}", lambda port=site.broker_port: answers_mqtt(port))  # type: ignore[misc]
-        self.say("Starting three nodes ...")
+        self.say("Starting three nodes")
         for index, site in enumerate(self.sites):
             dialled = self.sites[index + 1 : index + 2]
             site.node = Child(
@@ -147,6 +158,7 @@ class SitesInRow:
                 "neighbors": [f"{LOOPBACK}:{other.link_port}" for other in dialled],
                 "reconnect_max": 1.0,
             },
+            "admin": {"socket": str(site.socket)},
             "limits": {"drain_timeout": 1.0},
             "log": {"format": "json"},
         }
@@ -185,6 +197,17 @@ def _makes(make: str) -> list[str]:
     return makes
 
 
+def described(make: str) -> str:
+    """Make and version, such as ``Mosquitto 2.0.11``."""
+    if make == "amqtt":
+        return f"amqtt {importlib.metadata.version('amqtt')}"
+    program = mosquitto()
+    assert program is not None  # found by _makes
+    told = subprocess.run([program, "-h"], capture_output=True, text=True, check=False).stdout  # noqa: S603
+    found = re.search(r"version (\S+)", told)
+    return f"Mosquitto {found[1]}" if found else "Mosquitto"
+
+
 def mosquitto() -> str | None:
     """Where Mosquitto is; Debian puts it where users do not look."""
     return shutil.which(
@@ -196,9 +219,11 @@ def _broker_command(site: Site) -> list[str]:
     if site.make == "amqtt":
         return [sys.executable, "-m", "ildm.demo.broker", str(site.broker_port)]
     settings = site.directory / "mosquitto.conf"
-    settings.write_text(
-        f"listener {site.broker_port} {LOOPBACK}\nallow_anonymous true\npersistence false\nset_tcp_nodelay true\n"
-    )
+    lines = [f"listener {site.broker_port} {LOOPBACK}", "allow_anonymous true", "persistence false"]
+    if os.geteuid() == 0:
+        # changing the user would make the kernel forget to end it with us
+        lines.append("user root")
+    settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
     program = mosquitto()
     assert program is not None  # found by _makes
     return [program, "-c", str(settings)]

@@ -172,12 +172,18 @@ def run_node(config: Config, *, started: Callable[[], None] | None = None) -> in
         RunError: an address cannot be listened on.
     """
     configure_logging(config.log.level, config.log.format)
-    _raise_file_limit()
+    files = _raise_file_limit()
     plugins = load_plugins(config)
 
     async def main() -> None:
         server = NodeServer(config, plugins)
         await server.start()
+        if 2 * config.limits.clients > files:  # a relayed client takes two
+            get_logger("ildm").warning(
+                "the limit of open files is below what limits.clients may need",
+                open_files=files,
+                clients_possible=max(0, files // 2 - 50),
+            )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, server.request_stop)
@@ -199,11 +205,12 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return cast("Callable[[], asyncio.AbstractEventLoop]", uvloop.new_event_loop)
 
 
-def _raise_file_limit() -> None:
-    """A relayed client takes two file descriptors."""
+def _raise_file_limit() -> int:
+    """Use as many file descriptors as this process may have; answers how many."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
 
 
 __all__ = ["ConfigError", "NodeServer", "RunError", "run_node"]

@@ -50,8 +50,17 @@ class LiveView:
             "clients": len(node.sessions),
             "persistent_sessions": sum(record.expiry > 0 for record in node.clients.records.values()),
             "links": {state: states.count(state) for state in ("active", "blocked", "down")},
-            "counters": dict(node.counters),
+            "counters": self._counters(),
         }
+
+    def _counters(self) -> dict[str, int]:
+        """The node's, and those of its plugins as ``PLUGIN.NAME``."""
+        counters = dict(self.node.counters)
+        for loaded in self.node.dispatch.loaded:
+            for name, value in loaded.counters.items():
+                key = f"{loaded.name}.{name}"
+                counters[key] = counters.get(key, 0) + value  # one filter may stand in the chain twice
+        return counters
 
     def neighbors(self) -> list[dict[str, Any]]:
         links = dict(self.node.links.links)

@@ -17,6 +17,7 @@ from tests.support.brokers import (
     Broker,
     BrokerError,
     Fleet,
+    Mosquitto,
     PahoClient,
     RefusedError,
     broker_pairs,
@@ -185,10 +186,10 @@ def test_mosquitto_forgets_without_persistence(broker_factory: Callable[..., Bro
 
 def test_mosquitto_options_reach_it(broker_factory: Callable[..., Broker]) -> None:
     broker = broker_factory(
-        "mosquitto", acl="topic read open/#\ntopic write open/#\n", extra=["max_keepalive 7"]
+        "mosquitto", acl="topic read open/#\ntopic write open/#\n", extra=["max_keepalive 30"]
     )
     with PahoClient(broker.address, level=5) as client:
-        assert client.server_keep_alive == 7
+        assert client.server_keep_alive == 30
         client.subscribe(("#", 1))
         client.publish("closed/a", b"m", 1)
         client.publish("open/a", b"end", 1)
@@ -220,6 +221,21 @@ def test_a_stopped_shared_broker_is_started_again(tmp_path: Path) -> None:
     finally:
         fleet.close()
     assert not broker.running
+
+
+def test_a_missing_broker_skips_or_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Mosquitto, "available", lambda: "mosquitto is not here")
+    monkeypatch.delenv("CI", raising=False)
+    monkeypatch.delenv("ILDM_REQUIRE_ALL", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="mosquitto is not here"):
+        require_broker("mosquitto")
+    monkeypatch.setenv("CI", "true")
+    with pytest.raises(pytest.fail.Exception, match="mosquitto is not here"):
+        require_broker("mosquitto")
+    monkeypatch.setenv("CI", "false")
+    monkeypatch.setenv("ILDM_REQUIRE_ALL", "1")
+    with pytest.raises(pytest.fail.Exception, match="mosquitto is not here"):
+        require_broker("mosquitto")
 
 
 def test_a_free_port_is_given_once() -> None:

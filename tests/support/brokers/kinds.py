@@ -73,9 +73,9 @@ class Mosquitto(Broker):
 class RabbitMQ(Broker):
     """RabbitMQ 3 with its MQTT plug-in: 3.1 and 3.1.1, a subscription for QoS 2 is granted QoS 1.
 
-    A filter with a wildcard gets no retained messages, overlapping ones get a message once for each QoS, ``#``
-    matches topics that begin with ``$`` (against MQTT-4.7.2-1), and in a topic ``.`` becomes ``/`` and ``*``
-    becomes ``+``.
+    A filter with a wildcard gets no retained messages, overlapping ones get a message once for each QoS,
+    ``#`` matches topics that begin with ``$`` (against MQTT-4.7.2-1), and in a topic ``.`` becomes ``/`` and
+    ``*`` becomes ``+``.
     """
 
     name = "rabbitmq"
@@ -135,8 +135,8 @@ class RabbitMQ(Broker):
 class ActiveMQ(Broker):
     """Apache ActiveMQ 5: MQTT 3.1 and 3.1.1.
 
-    It says "no session" in every CONNACK, also when it goes on with one (against MQTT-3.2.2-2), and a comma ends
-    a topic. `persistence` keeps sessions, not retained messages.
+    It says "no session" in every CONNACK, also when it goes on with one (against MQTT-3.2.2-2), and a comma
+    ends a topic. `persistence` keeps sessions, not retained messages.
     """
 
     name = "activemq"
@@ -183,8 +183,8 @@ class ActiveMQ(Broker):
 class Moquette(Broker):
     """Moquette 0.17: MQTT 3.1 and 3.1.1.
 
-    Retained messages come without the RETAIN flag (against MQTT-3.3.1-8), those of QoS 0 and wills are not kept,
-    ``#`` matches topics that begin with ``$`` (against MQTT-4.7.2-1), and an empty client id is refused.
+    Retained messages come without the RETAIN flag (against MQTT-3.3.1-8), those of QoS 0 and wills are not
+    kept, ``#`` matches topics that begin with ``$`` (against MQTT-4.7.2-1), an empty client id is refused.
     `persistence` keeps retained messages over a stop, not sessions.
     """
 
@@ -240,9 +240,9 @@ class Moquette(Broker):
 class Amqtt(Broker):
     """amqtt, pure Python: MQTT 3.1.1 alone.
 
-    It delivers with the QoS of the subscription, be the message's smaller (against MQTT-3.8.4-6), keeps nothing
-    for a client that is away, does not close the older of two connections with one client id (against
-    MQTT-3.1.4-2), and may repeat retained messages.
+    It delivers with the QoS of the subscription, also where the message's is smaller (against MQTT-3.8.4-6),
+    keeps nothing for a client that is away, leaves the older of two connections with one client id open
+    (against MQTT-3.1.4-2), and may repeat retained messages.
     """
 
     name = "amqtt"

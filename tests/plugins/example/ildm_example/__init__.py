@@ -1,0 +1,1 @@
+"""Plugins for ILDM, to copy and change."""

@@ -1,0 +1,27 @@
+"""Prefix sharing: topics that begin with certain prefixes go to every site, all others stay local."""
+
+from ildm.api import Algorithm, Link, NodeApi, PluginConfig, Route
+
+
+class PrefixSharing(Algorithm):
+    """A site keeps what concerns nobody else, such as its sensors' raw readings, to itself."""
+
+    class Config(PluginConfig):
+        """Options: the keys beside ``name`` in the configuration file."""
+
+        prefixes: list[str]
+        qos: int = 2
+
+    def __init__(self, api: NodeApi, config: Config) -> None:
+        super().__init__(api, config)
+        self.prefixes = tuple(config.prefixes)
+        self.qos = config.qos
+
+    def route(self, topic: str, retain: bool, source: Link | None) -> Route:
+        if not topic.startswith(self.prefixes):
+            self.api.count("topics_kept_local")  # the node asks once for each topic, not each message
+            return []
+        return [(link, self.qos) for link in self.api.links if link is not source]
+
+    def on_link_up(self, link: Link) -> None:
+        self.api.log("sharing begins", neighbor=link.node_id, prefixes=self.prefixes)

@@ -1,0 +1,233 @@
+"""The example package, installed as a user would, at work in real nodes before real brokers."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ildm.mqtt import PubAck, PubComp, Publish, PubRec, PubRel, ReasonCode, Version
+from tests.plugins.node_process import PROJECT, NodeProcess, RawClient, environment, ildm
+from tests.support.brokers import Broker, PahoClient
+from tests.support.ports import free_port
+
+EXAMPLE = Path(__file__).parent / "example"
+MODULES = ("ildm_example/prefix_sharing.py", "ildm_example/json_only.py")
+MARKER = re.compile(
+    r"^<!-- example: (?P<path>\S+) -->\n+```\w*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory into which pip has installed the example, without a network."""
+    source = tmp_path_factory.mktemp("source") / "example"
+    shutil.copytree(EXAMPLE, source, ignore=shutil.ignore_patterns("__pycache__"))
+    target = tmp_path_factory.mktemp("installed")
+    options = ["--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", *options, "--target", target, source],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return target
+
+
+class Sites:
+    """Two nodes that run the example's configuration, each before a broker of its own."""
+
+    def __init__(self, a: NodeProcess, b: NodeProcess, config_a: Path, ports: tuple[int, int]) -> None:
+        self.a = a
+        self.b = b
+        self.config_a = config_a
+        self.ports = ports
+
+    def client(self, site: int, level: int = 4) -> PahoClient:
+        return PahoClient(("127.0.0.1", self.ports[site]), level=level)
+
+
+@pytest.fixture
+def sites(
+    installed: Path, tmp_path: Path, shared_broker: Callable[..., Broker]
+) -> Iterator[tuple[Sites, Path]]:
+    brokers = [shared_broker("mosquitto"), shared_broker("amqtt")]
+    ports = (free_port(), free_port())
+    links = (free_port(), free_port())
+    configs = []
+    for name, broker, port, link in zip("ab", brokers, ports, links, strict=True):
+        document = yaml.safe_load((EXAMPLE / "node.yaml").read_text())
+        document |= {
+            "node_id": name,
+            "state_dir": name,
+            "listen": f"127.0.0.1:{port}",
+            "broker": {"address": f"127.0.0.1:{broker.port}"},
+            "link": {"listen": f"127.0.0.1:{link}", "settle": 0.05, "reconnect_min": 0.05},
+        }
+        if name == "b":
+            document["link"]["neighbors"] = [f"127.0.0.1:{links[0]}"]
+        config = tmp_path / f"{name}.yaml"
+        config.write_text(yaml.safe_dump(document))
+        configs.append(config)
+    with ExitStack() as stack:
+        a, b = (stack.enter_context(NodeProcess(installed, config)) for config in configs)
+        assert a.wait_for("sharing begins")["neighbor"] == "b"
+        joined = b.wait_for("sharing begins")
+        assert (joined["neighbor"], joined["plugin"]) == ("a", "prefix-sharing")
+        yield Sites(a, b, configs[0], ports), installed
+
+
+def shown(installed: Path, config: Path, command: str) -> dict[str, Any]:
+    done = ildm(installed, command, "--json", "--config", config)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_prefixes_are_shared_and_other_topics_stay_local(sites: tuple[Sites, Path]) -> None:
+    both, installed = sites
+    with both.client(0) as near, both.client(1) as far, both.client(0, 5) as publisher:
+        for subscriber in (near, far):
+            subscriber.subscribe(("alarm/#", 2), ("shared/#", 2), ("local/#", 2))
+        publisher.publish("local/reading", b"1", 1)
+        publisher.publish("alarm/fire", b"2", 1)
+        publisher.publish("shared", b"3", 1)  # the prefix is "shared/"
+        publisher.publish("shared/x", b"4", 2)
+        publisher.publish("shared/end", b"end", 1)
+        assert [m.payload for m in near.receive_until(b"end")] == [b"1", b"2", b"3", b"4"]
+        assert [m.payload for m in far.receive_until(b"end")] == [b"2", b"4"]
+    algorithm = shown(installed, both.config_a, "algorithm")
+    assert algorithm["name"] == "prefix-sharing"
+    assert algorithm["counters"] == {"topics_kept_local": 2}
+    assert algorithm["options"] == {"prefixes": ["alarm/", "shared/"], "qos": 2}
+
+
+def test_the_filter_drops_what_is_not_json(sites: tuple[Sites, Path], topic_root: str) -> None:
+    """Each publisher gets the acknowledgements of its QoS and version, and no subscriber the message."""
+    both, installed = sites
+    watched, free = f"shared/{topic_root}/state", f"shared/{topic_root}/text"
+    with both.client(0) as near, both.client(1) as far:
+        for subscriber in (near, far):
+            subscriber.subscribe((f"shared/{topic_root}/#", 2))
+        for version in (Version.V311, Version.V5):
+            with RawClient(both.ports[0], f"raw-{version}", version) as publisher:
+                _publish_bad_and_good(publisher, watched)
+        with both.client(0) as last:
+            last.publish(free, b"end", 2)
+        for subscriber in (near, far):
+            got = [(m.topic, m.payload) for m in subscriber.receive_until(b"end")]
+            assert got == [(watched, b'{"n": 0}'), (watched, b"[1]"), (watched, b'"two"')] * 2
+    counters = shown(installed, both.config_a, "status")["counters"]
+    assert counters["filtered"] == counters["json-only.not_json"] == 2 * 5
+    assert "plugin_errors" not in counters
+
+
+def _publish_bad_and_good(client: RawClient, topic: str) -> None:
+    reason = int(ReasonCode.PAYLOAD_FORMAT_INVALID) if client.version is Version.V5 else 0
+    client.send(Publish(topic=topic, payload=b"{"))
+    client.send(Publish(topic=topic, payload=b'{"n": 0}'))
+    for number, payload in enumerate((b"NaN", b"\xff"), 1):
+        client.send(Publish(topic=topic, payload=payload, qos=1, packet_id=number))
+        answer = client.expect(PubAck)
+        assert (answer.packet_id, answer.reason_code) == (number, reason)
+    client.send(Publish(topic=topic, payload=b"[1]", qos=1, packet_id=3))
+    assert client.expect(PubAck).packet_id == 3
+    for payload in (b"[" * 200_000, b""):  # the same identifier: each handshake ends
+        client.send(Publish(topic=topic, payload=payload, qos=2, packet_id=4))
+        received = client.expect(PubRec)
+        assert (received.packet_id, received.reason_code) == (4, reason)
+        if client.version is not Version.V5:  # in MQTT 5 a PUBREC with an error ends it (MQTT-4.3.3-4)
+            client.send(PubRel(packet_id=4))
+            assert client.expect(PubComp).packet_id == 4
+    client.send(Publish(topic=topic, payload=b'"two"', qos=2, packet_id=4))
+    assert client.expect(PubRec).reason_code < 0x80
+    client.send(PubRel(packet_id=4))
+    assert client.expect(PubComp).packet_id == 4
+
+
+def test_the_example_configuration_is_accepted(installed: Path, tmp_path: Path) -> None:
+    config = tmp_path / "node.yaml"
+    shutil.copy(EXAMPLE / "node.yaml", config)
+    done = ildm(installed, "check", config)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"algorithm +prefix-sharing\n", done.stdout)
+    assert re.search(r"filters +json-only\n", done.stdout)
+
+
+@pytest.mark.parametrize("command", ["check", "run"])
+@pytest.mark.parametrize(
+    ("document", "complaint"),
+    [
+        (
+            "algorithm: prefix-sharin",
+            "algorithm 'prefix-sharin' is not installed; installed: pf, prefix-sharing, sf",
+        ),
+        ("algorithm: json-only", "algorithm 'json-only' is not installed; installed: pf, prefix-sharing, sf"),
+        ("algorithm: prefix-sharing", "algorithm 'prefix-sharing': prefixes: Field required"),
+        (
+            "algorithm: {name: prefix-sharing, prefixes: [], prefix: a}",
+            "algorithm 'prefix-sharing': prefix: unknown option",
+        ),
+        (
+            "filters: [{name: json-only, topics: 7}]",
+            "filter 'json-only': topics: Input should be a valid list",
+        ),
+    ],
+)
+def test_a_wrong_choice_is_refused_at_start(
+    installed: Path, tmp_path: Path, command: str, document: str, complaint: str
+) -> None:
+    config = tmp_path / "node.yaml"
+    config.write_text(document)
+    arguments = [config] if command == "check" else ["--config", config]
+    done = ildm(installed, command, *arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ildm: {complaint}\n")
+    assert list(tmp_path.iterdir()) == [config]  # nothing was started
+
+
+def blocks(text: str) -> dict[str, str]:
+    """Path -> code of the blocks which a document marks as copies of files of the example."""
+    found = {match["path"]: match["code"] for match in MARKER.finditer(text)}
+    marked = text.count("<!-- example:")
+    assert len(found) == marked, f"{marked} markers, but {len(found)} with a code block of their own"
+    return found
+
+
+def test_readme_shows_the_example() -> None:
+    shown = blocks((PROJECT / "README.md").read_text())
+    if not shown:
+        pytest.skip("README.md does not show the example yet")
+    assert set(shown) >= {f"tests/plugins/example/{module}" for module in MODULES}
+    for path, code in shown.items():
+        assert code == (PROJECT / path).read_text(), f"README.md: the block does not equal {path}"
+
+
+def test_blocks_are_found_and_lost_ones_noticed() -> None:
+    assert blocks("a\n<!-- example: x.py -->\n```python\none\n\ntwo\n```\nb\n```\nno\n```\n") == {
+        "x.py": "one\n\ntwo\n"
+    }
+    for text in ("<!-- example: x.py -->\nno block\n", "<!-- example: x.py-->\n```\ncode\n```\n"):
+        with pytest.raises(AssertionError, match="1 markers, but 0"):
+            blocks(text)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_the_example_is_short(module: str) -> None:
+    assert len((EXAMPLE / module).read_text().splitlines()) <= 40
+
+
+def test_pip_has_installed_the_entry_points(installed: Path) -> None:
+    script = "from importlib.metadata import entry_points as e; print(*sorted(p.name for p in e(group='ildm.filters')))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(installed), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["json-only"]

@@ -1,0 +1,76 @@
+"""Fixtures for tests over sites with real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.sites.site import Site, join, stop_all
+from tests.support.brokers import Broker, Fleet
+
+
+class Sites:
+    """Makes sites before brokers, joins them, and stops them at the end of the test."""
+
+    def __init__(self, fleet: Fleet, own: Fleet, directory: Path) -> None:
+        self._fleet = fleet
+        self._own = own
+        self._directory = directory
+        self._prefix = f"n{uuid.uuid4().hex[:8]}"
+        self.all: list[Site] = []
+
+    def shared_broker(self, kind: str, index: int = 0) -> Broker:
+        return self._fleet.shared(kind, index)
+
+    async def own_broker(self, kind: str, **options: Any) -> Broker:
+        """A broker which only this test uses, and may kill."""
+        return await asyncio.to_thread(self._own.start, kind, **options)
+
+    def prepare(self, broker: Broker, algorithm: str | None, **options: Any) -> Site:
+        """A site that is not started yet."""
+        name = f"{self._prefix}-{len(self.all) + 1}"
+        site = Site(broker, self._directory / name, algorithm, name, **options)
+        self.all.append(site)
+        return site
+
+    async def make(self, broker: Broker | str, algorithm: str | None, **options: Any) -> Site:
+        """Start a node; a name stands for the shared broker of that make."""
+        if isinstance(broker, str):
+            broker = self.shared_broker(broker)
+        site = self.prepare(broker, algorithm, **options)
+        await site.start()
+        return site
+
+    async def row(self, kinds: list[str], algorithm: str, **options: Any) -> list[Site]:
+        """Sites before shared brokers, each linked to the one before."""
+        used: dict[str, int] = {}
+        sites: list[Site] = []
+        for kind in kinds:
+            index = used.get(kind, 0)
+            used[kind] = index + 1
+            sites.append(await self.make(self.shared_broker(kind, index), algorithm, **options))
+            if len(sites) > 1:
+                await join(sites[-1], sites[-2])
+        return sites
+
+
+@pytest.fixture
+async def sites(fleet: Fleet, tmp_path: Path) -> AsyncIterator[Sites]:
+    own = Fleet(tmp_path / "brokers")
+    sites = Sites(fleet, own, tmp_path)
+    try:
+        yield sites
+        await stop_all(sites.all)
+    finally:
+        own.close()
+
+
+@pytest.fixture(params=["pf", "sf"])
+def algorithm(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+

@@ -1,0 +1,140 @@
+"""A site: a node before a real broker, on free loopback ports, in the event loop of the test."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ildm.config import Address, Config
+from ildm.core.link import NeighborLink
+from ildm.core.node import Node
+from ildm.net.run import NodeServer
+from tests.sites.client import Client, until
+from tests.support.brokers import Broker
+from tests.support.ports import LOOPBACK, free_port
+
+LINK = {"settle": 0.02, "keep_alive": 1, "reconnect_min": 0.02, "reconnect_max": 0.1}
+BROKER = {"reconnect_min": 0.02, "reconnect_max": 0.1}
+LIMITS = {"drain_timeout": 0.5}
+
+
+def settings(
+    broker: tuple[str, int], directory: Path, algorithm: str | None, name: str, **changes: Any
+) -> dict[str, Any]:
+    """A configuration document; `changes` replace keys, within sections key by key."""
+    document: dict[str, Any] = {
+        "node_id": name,
+        "state_dir": str(directory),
+        "listen": f"{LOOPBACK}:{free_port()}",
+        "broker": {**BROKER, "address": f"{broker[0]}:{broker[1]}"},
+        "algorithm": algorithm,
+        "link": {**LINK, "listen": f"{LOOPBACK}:{free_port()}"},
+        "limits": dict(LIMITS),
+        "log": {"level": "error"},
+    }
+    for key, value in changes.items():
+        document[key] = {**document[key], **value} if isinstance(document.get(key), dict) else value
+    return document
+
+
+class Site:
+    """A node (`node`) and its broker. `start` may be called again after `stop`: ports and state stay."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        directory: Path,
+        algorithm: str | None,
+        name: str,
+        *,
+        broker_address: tuple[str, int] | None = None,
+        **changes: Any,
+    ) -> None:
+        self.broker = broker
+        self.name = name
+        document = settings(broker_address or broker.address, directory, algorithm, name, **changes)
+        self.config = Config.model_validate(document)
+        self.address: tuple[str, int] = self.config.listen
+        assert self.config.link.listen is not None
+        self.link_address: Address = self.config.link.listen
+        self.server: NodeServer
+        self.running = False
+
+    @property
+    def node(self) -> Node:
+        return self.server.node
+
+    async def start(self) -> None:
+        self.server = NodeServer(self.config)
+        await self.server.start()
+        self.running = True
+        if self.node.router.active:
+            await until(lambda: all(lane.open for lane in self.node.injector.lanes), "injection sessions")
+
+    async def stop(self) -> None:
+        self.running = False
+        await self.server.stop()
+
+    async def connect(self, client_id: str | None = None, **options: Any) -> Client:
+        """A local client; see `Client.connect`."""
+        return await Client.connect(self.address, client_id, **options)
+
+    def link(self, neighbor: Site) -> NeighborLink:
+        return self.node.links.links[neighbor.name]
+
+    def is_joined(self, neighbor: Site) -> bool:
+        """Whether the link is up, part of the cooperation and with all its sessions."""
+        link = self.node.links.links.get(neighbor.name)
+        return (
+            link is not None
+            and link.connected
+            and link.in_cooperation
+            and link.ready_here
+            and link.ready_there
+            and len(link.open_sessions) == len(link.lanes)
+        )
+
+    def add(self, neighbor: Site, address: tuple[str, int] | None = None) -> None:
+        """Add a neighbour, by default at its own address."""
+        self.node.links.add(Address(*(address or neighbor.link_address)), False)
+
+    def transferred_to(self, neighbor: Site) -> int:
+        """Messages this node has sent over the link."""
+        return self.link(neighbor).transferred_out
+
+
+async def joined(one: Site, other: Site) -> None:
+    """Wait until both ends of a link take part in the cooperation."""
+    await until(lambda: one.is_joined(other) and other.is_joined(one), f"link {one.name}-{other.name}")
+
+
+async def join(one: Site, other: Site) -> None:
+    one.add(other)
+    await joined(one, other)
+
+
+def agreed(sites: Iterable[Site]) -> bool:
+    """Whether each node knows of its neighbours what they announce: inter-subscribing has come to rest."""
+    by_name = {site.name: site for site in sites if site.running}
+    return all(
+        dict(link.announced) == dict(by_name[link.node_id].link(site).interest)
+        for site in by_name.values()
+        for link in site.node.links.cooperating
+        if link.node_id in by_name
+    )
+
+
+async def settled(*sites: Site) -> None:
+    """Wait until the sites know of each other's interest, and all that was transferred is acknowledged."""
+
+    def at_rest() -> bool:
+        idle = all(site.node.links.idle and site.node.injector.idle for site in sites if site.running)
+        return idle and agreed(sites)
+
+    await until(at_rest, "all sites at rest")
+
+
+async def stop_all(sites: Iterable[Site]) -> None:
+    await asyncio.gather(*(site.stop() for site in sites if site.running))
