@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ildm.api import Role, Source
 from ildm.core.aliases import TopicAliases
 from ildm.core.clients import granted_filters
-from ildm.core.frames import HeaderScanner
+from ildm.core.frames import HeaderScanner, connack_code
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
     ConnAck,
@@ -70,10 +70,12 @@ class BrokerSession(BaseSession):
             self.abort()
             return
         self.node.broker_reachable(None)
-        self.write(self._connect)
-        self._connect = b""
+        connect, self._connect = self._connect, b""
+        self.write(connect)
         self.node.session_established(self)
         self.paired.broker_connected()
+        self.node.dispatch.arrived(Source.CLIENT, self.paired, PacketType.CONNECT, connect)
+        self.node.dispatch.deliver()
 
     def dial_failed(self, reason: str) -> None:
         super().dial_failed(reason)
@@ -88,6 +90,7 @@ class BrokerSession(BaseSession):
             else:
                 self._held += data
                 self._await_connack()
+                self.node.dispatch.deliver()
         except MqttError as error:
             # the broker has sent what cannot be MQTT: nothing after it can be understood
             self.node.broker_failed(self, error)
@@ -120,9 +123,12 @@ class BrokerSession(BaseSession):
                 return
             frame, self._held = self._held[:length], self._held[length:]
             self.paired.write(frame)
-            if frame[0] >> 4 == PacketType.CONNACK:
+            if frame[0] >> 4 == PacketType.AUTH:
+                self.node.dispatch.arrived(Source.BROKER, self, PacketType.AUTH, frame)
+            elif frame[0] >> 4 == PacketType.CONNACK:
                 packet = decode(frame, self.version)
                 assert isinstance(packet, ConnAck)
+                self.node.dispatch.arrived(Source.BROKER, self, PacketType.CONNACK, frame)
                 if packet.reason_code != 0:
                     continue  # refused; the broker is about to close
                 self._accepted = True

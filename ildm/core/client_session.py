@@ -122,6 +122,7 @@ class ClientSession(BaseSession):
             elif self.state is not State.ENDED:
                 self._held += data
                 self._hold()
+                self.node.dispatch.deliver()
         except MqttError as error:
             self.fail(error)
 
@@ -189,8 +190,9 @@ class ClientSession(BaseSession):
             if length is None or len(self._held) < length:
                 break
             assert self.paired is not None
-            self.paired.write(self._held[:length])
-            self._held = self._held[length:]
+            frame, self._held = self._held[:length], self._held[length:]
+            self.paired.write(frame)
+            self.node.dispatch.arrived(Source.CLIENT, self, PacketType.AUTH, frame)
         if len(self._held) >= self.node.config.limits.write_buffer:
             self.pause("connack")
 
@@ -376,7 +378,7 @@ class ClientSession(BaseSession):
         if alias is not None:
             packet.topic = self.aliases.resolve(int(alias), packet.topic)
         if packet.qos == 2 and self.record is not None and packet.packet_id is not None:
-            if packet.packet_id in self.record.qos2:
+            if packet.dup and packet.packet_id in self.record.qos2:
                 return  # sent again; it was transferred already
             self.record.qos2.add(packet.packet_id)
         self.node.router.publish(packet, None, self.publisher_index(), self)

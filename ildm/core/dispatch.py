@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Algorithm, Filter, Plugin, Session, Source
 from ildm.core.counters import Counters
-from ildm.mqtt import PacketType, PublishView, Version
+from ildm.mqtt import PacketType, Publish, PublishView, Version, decode
 
 if TYPE_CHECKING:
     from ildm.core.driver import Driver
@@ -161,7 +161,6 @@ class Dispatch:
 def _check_changed(before: bytes, after: object, version: Version) -> None:
     if not isinstance(after, bytes):
         raise TypeError(f"filter returned {type(after).__name__}, expected bytes or None")
-    old, new = PublishView(before, version), PublishView(after, version)
-    if after[0] >> 4 != PacketType.PUBLISH or old.qos != new.qos or old.packet_id != new.packet_id:
+    old, new = PublishView(before, version), decode(after, version)
+    if not isinstance(new, Publish) or old.qos != new.qos or old.packet_id != new.packet_id:
         raise ValueError("filter changed the packet type, QoS or packet identifier of a PUBLISH")
-    _ = new.topic, new.payload  # raises when the message is not well formed

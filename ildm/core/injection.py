@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus
 from ildm.core.backoff import Backoff
+from ildm.core.frames import connack_code
 from ildm.core.lane import Holdable, Lane, QueueLimits, total
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
@@ -105,8 +106,10 @@ class InjectionSession(BaseSession):
 
     def _packet(self, frame: bytes) -> None:
         if frame[0] >> 4 == PacketType.CONNACK:
-            # a broker of 3.1.1 answers a CONNECT of version 5 in its own format
-            self._connack(decode(frame, Version.V311 if len(frame) == 4 else self.version))
+            # a broker of 3.1.1 refuses a CONNECT of version 5 in its own format, Moquette in a mixed one
+            code = connack_code(frame)
+            accepted = code == 0 or code >= 0x80
+            self._connack(decode(frame, self.version) if accepted else ConnAck(reason_code=code))
             return
         packet = decode(frame, self.version)
         lane = self.lane

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ildm.api import Algorithm, Source
+from ildm.api import Algorithm, PluginError, Source
 from ildm.core.actions import broker_wanted, client_actions
 from ildm.core.client_session import ClientSession, State
 from ildm.core.clients import ClientRecord, ClientRegistry
@@ -77,7 +77,12 @@ class Node:
 
     def _make(self, spec: PluginSpec) -> None:
         loaded = Loaded(spec.name)
-        self.dispatch.add(loaded, spec.plugin(PluginApi(self, loaded), spec.config))
+        try:
+            plugin = spec.plugin(PluginApi(self, loaded), spec.config)
+        except Exception as error:  # whatever a stranger's constructor raises
+            kind = "algorithm" if issubclass(spec.plugin, Algorithm) else "filter"
+            raise PluginError(f"{kind} {spec.name!r} cannot be made: {error!r}") from error
+        self.dispatch.add(loaded, plugin)
 
     @property
     def topology(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -85,7 +85,11 @@ def check_plugin(name: str, plugin: Any, base: type[Plugin]) -> None:
             raise PluginError(f"{kind} {name!r}: unknown hook {attribute}")
         if attribute not in hooks:
             continue
-        if not inspect.isfunction(member) or inspect.iscoroutinefunction(member):
+        if (
+            not inspect.isfunction(member)
+            or inspect.iscoroutinefunction(member)
+            or inspect.isasyncgenfunction(member)
+        ):
             raise PluginError(f"{kind} {name!r}: {attribute} must be a plain method")
         expected = list(inspect.signature(getattr(base, attribute)).parameters.values())
         try:
@@ -95,6 +99,8 @@ def check_plugin(name: str, plugin: Any, base: type[Plugin]) -> None:
             raise PluginError(
                 f"{kind} {name!r}: {attribute}{inspect.signature(member)} must accept ({names})"
             ) from None
+    if not isinstance(plugin.wants, Set):
+        raise PluginError(f"{kind} {name!r}: wants is {plugin.wants!r}, expected a set of (Source, PacketType)")
     for entry in plugin.wants:
         if not (
             isinstance(entry, tuple)

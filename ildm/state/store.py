@@ -78,10 +78,12 @@ class StateStore:
             raise sqlite3.DatabaseError(f"it is of version {found}, this node knows {VERSION}")
 
     def close(self) -> None:
-        """Write what waits and let another node use the directory."""
-        self._flush()
-        self._database.close()
-        os.close(self._lock)
+        """Write what waits and let another node use the directory; a second call does nothing."""
+        if self._lock >= 0:
+            self._flush()
+            self._database.close()
+            os.close(self._lock)
+            self._lock = -1
 
     # identity ---------------------------------------------------------------------------------
 

@@ -1,0 +1,162 @@
+"""`ildm run` as a process: start, errors at start, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ildm.mqtt import ConnAck, Connect, Disconnect, Framer, Version, decode
+from tests.support.ports import free_port
+
+
+class Running:
+    """A node process whose log is read line by line."""
+
+    def __init__(self, directory: Path, text: str) -> None:
+        self.config = directory / "node.yaml"
+        self.config.write_text(text)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "ildm", "run", "--config", str(self.config)],
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        self.lines: list[str] = []
+
+    def wait_for(self, event: str, seconds: float = 30) -> dict[str, object]:
+        """The first log line with this event."""
+        assert self.process.stderr is not None
+        while True:
+            ready, _, _ = select.select([self.process.stderr], [], [], seconds)
+            line = self.process.stderr.readline().decode() if ready else ""
+            if not line:
+                raise AssertionError(f"no {event!r} in the log: {self.lines}")
+            self.lines.append(line)
+            if line.startswith("{"):
+                record: dict[str, object] = json.loads(line)
+                if record.get("event") == event:
+                    return record
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the end: exit status and the rest of the log."""
+        _, rest = self.process.communicate(timeout=30)
+        return self.process.returncode, "".join(self.lines) + rest.decode()
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[list[Running]]:
+    made: list[Running] = []
+    yield made
+    for node in made:
+        if node.process.poll() is None:
+            node.process.kill()
+            node.process.communicate()
+
+
+def text(directory: Path, port: int, broker: int, more: str = "") -> str:
+    return (
+        f"state_dir: {directory}/state\nlisten: 127.0.0.1:{port}\n"
+        f"broker: {{address: '127.0.0.1:{broker}'}}\nlink: {{listen: null}}\n{more}\n"
+    )
+
+
+def test_sigterm_drains_and_exits_0(tmp_path: Path, running: list[Running]) -> None:
+    """A client of MQTT 5 is told, the broker gets a DISCONNECT in its name, so that no will is sent."""
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        node = Running(tmp_path, text(tmp_path, port, listener.getsockname()[1]))
+        running.append(node)
+        node.wait_for("node started")
+        client = socket.create_connection(("127.0.0.1", port), timeout=10)
+        client.sendall(Connect(client_id="c", version=Version.V5).encode())
+        listener.settimeout(10)
+        broker, _ = listener.accept()
+        broker.settimeout(10)
+        assert isinstance(decode(broker.recv(4096), Version.V5), Connect)
+        broker.sendall(ConnAck(session_present=False, reason_code=0).encode(Version.V5))
+        node.wait_for("client connected")
+        node.process.send_signal(signal.SIGTERM)
+        got = b""
+        while data := client.recv(4096):
+            got += data
+        packets = [decode(frame, Version.V5) for frame in Framer().feed(got)]
+        assert [type(packet) for packet in packets] == [ConnAck, Disconnect]
+        assert isinstance(packets[1], Disconnect)
+        assert packets[1].reason_code == 0x8B
+        assert decode(broker.recv(4096), Version.V5) == Disconnect(reason_code=0)
+        assert broker.recv(4096) == b""
+        client.close()
+        broker.close()
+    status, log = node.end()
+    assert status == 0, log
+    assert "node stopped" in log
+
+
+def test_a_port_in_use_is_named(tmp_path: Path, running: list[Running]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        node = Running(tmp_path, text(tmp_path, port, 1))
+        running.append(node)
+        status, log = node.end()
+    assert status == 1
+    assert f"listen: cannot listen on 127.0.0.1:{port}" in log
+    assert "Traceback" not in log
+
+
+def test_a_state_directory_in_use_is_named(tmp_path: Path, running: list[Running]) -> None:
+    first = Running(tmp_path, text(tmp_path, free_port(), 1))
+    running.append(first)
+    first.wait_for("node started")
+    second = Running(tmp_path, text(tmp_path, free_port(), 1))
+    running.append(second)
+    status, log = second.end()
+    assert status == 2
+    assert "is in use by a running node" in log
+    assert "Traceback" not in log
+
+
+def test_a_bad_configuration_exits_2_before_anything_starts(tmp_path: Path, running: list[Running]) -> None:
+    node = Running(tmp_path, text(tmp_path, free_port(), 1, "limts: {}"))
+    running.append(node)
+    status, log = node.end()
+    assert status == 2
+    assert "limts: unknown key" in log
+    assert not (tmp_path / "state").exists()
+
+
+def test_the_node_keeps_its_identity(tmp_path: Path, running: list[Running]) -> None:
+    seen = []
+    for _ in range(2):
+        node = Running(tmp_path, text(tmp_path, free_port(), 1))
+        running.append(node)
+        seen.append(node.wait_for("node started")["node_id"])
+        node.process.send_signal(signal.SIGINT)
+        assert node.end()[0] == 0
+    assert seen[0] == seen[1]
+
+
+def test_the_secret_is_neither_in_the_log_nor_in_the_process_list(
+    tmp_path: Path, running: list[Running]
+) -> None:
+    more = "algorithm: sf\nlog: {level: debug}\n"
+    config = text(tmp_path, free_port(), 1, more).replace(
+        "link: {listen: null}", f"link: {{listen: '127.0.0.1:{free_port()}', secret: hunter2}}"
+    )
+    node = Running(tmp_path, config)
+    running.append(node)
+    node.wait_for("broker unavailable")
+    assert b"hunter2" not in Path(f"/proc/{node.process.pid}/cmdline").read_bytes()
+    node.process.send_signal(signal.SIGTERM)
+    status, log = node.end()
+    assert status == 0
+    assert "hunter2" not in log

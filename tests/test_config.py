@@ -1,0 +1,114 @@
+"""The configuration file: what is accepted, and what an error says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ildm.config import Address, Config, ConfigError, load_config, parse_address, read_secret
+
+
+def load(tmp_path: Path, text: str) -> Config:
+    path = tmp_path / "node.yaml"
+    path.write_text(text)
+    return load_config(path)
+
+
+def error_of(tmp_path: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        load(tmp_path, text)
+    return str(error.value).replace(str(tmp_path), "DIR")
+
+
+def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
+    config = load(tmp_path, "")
+    assert config.listen == Address("127.0.0.1", 1883)
+    assert config.algorithm is None
+    assert config.state_dir == tmp_path / "ildm-state"
+    assert config.admin_socket == tmp_path / "ildm-state" / "admin.sock"
+
+
+def test_everything_listens_on_loopback_until_told_otherwise(tmp_path: Path) -> None:
+    config = load(tmp_path, "algorithm: sf")
+    assert config.listen.is_loopback
+    assert config.link.listen is not None
+    assert config.link.listen.is_loopback
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("listen: 1883", "listen: expected an address as text, HOST:PORT (found 1883)"),
+        ("listen: localhost", "listen: 'localhost': expected HOST:PORT with a port from 0 to 65535"),
+        ("listen: a:70000", "listen: 'a:70000': expected HOST:PORT with a port from 0 to 65535"),
+        ("listen: '::1:1883'", "listen: '::1:1883': an IPv6 address is written [ADDRESS]:PORT"),
+        ("lisen: a:1", "lisen: unknown key"),
+        ("link: {sessions: 0}", "link.sessions: Input should be greater than or equal to 1 (found 0)"),
+        ("link: {qos: 3}", "link.qos: Input should be 0, 1 or 2 (found 3)"),
+        ("link: {overflow: wait}", "link.overflow: Input should be 'drop' or 'block' (found 'wait')"),
+        ("link: {neighbors: [a:1, b]}", "link.neighbors.1: 'b': expected HOST:PORT"),
+        ("broker: {adress: a:1}", "broker.adress: unknown key"),
+        ("node_id: 'a b'", "node_id: String should match pattern"),
+        ("[]", "expected a mapping of keys, found list"),
+        ("listen: [", "not YAML"),
+        ("limits: {clients: many}", "limits.clients: Input should be a valid integer"),
+    ],
+)
+def test_an_error_names_file_key_and_what_is_allowed(tmp_path: Path, text: str, expected: str) -> None:
+    message = error_of(tmp_path, text)
+    assert message.startswith("DIR/node.yaml: ")
+    assert expected in message
+
+
+def test_all_errors_are_told_at_once(tmp_path: Path) -> None:
+    lines = error_of(tmp_path, "a: 1\nlisten: b\nlink: {sessions: -1}").splitlines()
+    assert len(lines) == 3
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
+        load_config(tmp_path / "nowhere.yaml")
+
+
+def test_links_beyond_loopback_need_a_secret(tmp_path: Path) -> None:
+    message = error_of(tmp_path, "link: {listen: '0.0.0.0:1885'}")
+    assert "listening for links on 0.0.0.0:1885 needs secret or secret_file" in message
+    assert load(tmp_path, "link: {listen: '0.0.0.0:1885', secret: x}").link.secret is not None
+    assert load(tmp_path, "link: {listen: '0.0.0.0:1885', allow_without_secret: true}")
+
+
+@pytest.mark.parametrize("text", ["link: {secret: [hunter2]}", "broker: {password: {hunter2: 1}}"])
+def test_secrets_are_not_shown_in_errors(tmp_path: Path, text: str) -> None:
+    assert "hunter2" not in error_of(tmp_path, text)
+
+
+def test_secrets_are_not_shown_when_printed(tmp_path: Path) -> None:
+    config = load(tmp_path, "link: {secret: hunter2}\nbroker: {password: hunter3}")
+    assert "hunter" not in repr(config)
+    assert "hunter" not in config.model_dump_json()
+
+
+def test_a_secret_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("s3cret\nrest\n")
+    config = load(tmp_path, "link: {secret_file: key}")
+    assert read_secret(config.link.secret, config.link.secret_file, "link.secret_file") == "s3cret"
+    (tmp_path / "key").write_text("\n")
+    with pytest.raises(ConfigError, match=r"link\.secret_file: .*key is empty"):
+        read_secret(None, tmp_path / "key", "link.secret_file")
+    with pytest.raises(ConfigError, match=r"link\.secret_file: .*no cannot be read"):
+        read_secret(None, tmp_path / "no", "link.secret_file")
+    assert "not both" in error_of(tmp_path, "link: {secret: a, secret_file: b}")
+    assert "not both" in error_of(tmp_path, "broker: {password: a, password_file: b}")
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:1", "[::1]:65535", "broker.example:0"])
+def test_addresses_round_trip(text: str) -> None:
+    assert str(parse_address(text)) == text
+
+
+def test_plugins_with_and_without_options(tmp_path: Path) -> None:
+    config = load(tmp_path, "algorithm: pf\nfilters: [a, {name: b, topics: [x]}]")
+    assert config.algorithm is not None
+    assert config.algorithm.name == "pf"
+    assert [(f.name, f.options) for f in config.filters] == [("a", {}), ("b", {"topics": ["x"]})]
