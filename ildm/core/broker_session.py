@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ildm.api import Role, Source
 from ildm.core.aliases import TopicAliases
 from ildm.core.clients import granted_filters
-from ildm.core.frames import HeaderScanner, connack_code
+from ildm.core.frames import HeaderScanner
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
     ConnAck,
@@ -23,6 +23,7 @@ from ildm.mqtt import (
     UnsubAck,
     Version,
     decode,
+    decode_varint,
     frame_length,
 )
 
@@ -222,3 +223,14 @@ class BrokerSession(BaseSession):
                 ]
                 self.node.clients.unsubscribed(self.paired.record, gone)
         self.node.dispatch.arrived(Source.BROKER, self, PacketType(type), frame)
+
+
+def connack_code(frame: bytes) -> int:
+    """The return or reason code of a CONNACK, which stands at the same place in all versions.
+
+    To be asked before decoding: a broker of 3.1.1 refuses a CONNECT of version 5 with code 1, in the form of
+    3.1.1 (3.1.1, 3.1.2.2) or, as Moquette does, with the empty properties of version 5. 0 for a packet too
+    short to have one.
+    """
+    length = decode_varint(frame, 1)
+    return frame[length[1] + 1] if length is not None and len(frame) > length[1] + 1 else 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus
 from ildm.core.backoff import Backoff
-from ildm.core.frames import connack_code
+from ildm.core.broker_session import connack_code
 from ildm.core.lane import Holdable, Lane, QueueLimits, total
 from ildm.core.session import BaseSession
 from ildm.mqtt import (

@@ -115,7 +115,7 @@ class Picture:
             body.add_row(word, *[Text(f"{now:,}", style="dim")] * totals, rate)
         broker = Text.assemble(
             ("● " if connected else "○ ", "green" if connected else "red"),
-            (self.brokers[site.name], "" if connected else "red"),
+            (self.brokers[site.name] if totals else site.make.title(), "" if connected else "red"),
         )
         state = cell(found["status"]) if found else "no answer"
         return Panel(

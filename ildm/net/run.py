@@ -37,9 +37,8 @@ class NodeServer:
     def __init__(self, config: Config, plugins: PluginSpecs | None = None) -> None:
         self.config = config
         self.plugins = load_plugins(config) if plugins is None else plugins
-        self.stopped = asyncio.Event()
+        self.stop_requested = asyncio.Event()
         self._servers: list[asyncio.Server] = []
-        self._draining = False
         self.driver: AsyncioDriver
         self.store: StateStore
         self.node: Node
@@ -92,25 +91,22 @@ class NodeServer:
         )
 
     def request_stop(self) -> None:
-        """Drain and stop; :attr:`stopped` is set at the end. A second call is ignored."""
-        if self._draining:
-            return
-        self._draining = True
-        get_logger("ildm").info("node stopping", clients=len(self.node.sessions))
-        for server in self._servers:
-            server.close()
-        self.node.drain(self.stopped.set)
+        """Ask whoever runs this server to :meth:`stop` it."""
+        self.stop_requested.set()
 
     async def stop(self) -> None:
         """Drain, stop and give everything back."""
-        self.request_stop()
-        await self.stopped.wait()
+        get_logger("ildm").info("node stopping", clients=len(self.node.sessions))
+        for server in self._servers:
+            server.close()
+        drained = asyncio.Event()
+        self.node.drain(drained.set)
+        await drained.wait()
         await self._close()
         get_logger("ildm").info("node stopped")
 
     def kill(self) -> None:
         """End without any good-bye, as a crash would; for tests."""
-        self._draining = True
         for server in self._servers:
             server.close()
         for client in list(self.node.sessions):
@@ -177,6 +173,9 @@ def run_node(config: Config, *, started: Callable[[], None] | None = None) -> in
 
     async def main() -> None:
         server = NodeServer(config, plugins)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, server.request_stop)
         await server.start()
         if 2 * config.limits.clients > files:  # a relayed client takes two
             get_logger("ildm").warning(
@@ -184,12 +183,9 @@ def run_node(config: Config, *, started: Callable[[], None] | None = None) -> in
                 open_files=files,
                 clients_possible=max(0, files // 2 - 50),
             )
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, server.request_stop)
         if started is not None:
             started()
-        await server.stopped.wait()
+        await server.stop_requested.wait()
         await server.stop()
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:

@@ -145,9 +145,7 @@ def test_the_node_keeps_its_identity(tmp_path: Path, running: list[Running]) -> 
     assert seen[0] == seen[1]
 
 
-def test_the_secret_is_neither_in_the_log_nor_in_the_process_list(
-    tmp_path: Path, running: list[Running]
-) -> None:
+def test_the_secret_is_in_neither_log_nor_process_list(tmp_path: Path, running: list[Running]) -> None:
     more = "algorithm: sf\nlog: {level: debug}\n"
     config = text(tmp_path, free_port(), 1, more).replace(
         "link: {listen: null}", f"link: {{listen: '127.0.0.1:{free_port()}', secret: hunter2}}"

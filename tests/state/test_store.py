@@ -96,7 +96,7 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path, later: Later) -> No
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path, later: Later) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match="state_dir: .*file/state cannot be used"):
+    with pytest.raises(ConfigError, match=r"state_dir: .*file/state cannot be used"):
         StateStore(tmp_path / "file" / "state", later.call_later, later.failures.append)
 
 

@@ -1,0 +1,147 @@
+"""A node that does not exist, for tests of what is around it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ildm.admin.server import AdminServer
+from ildm.admin.view import AdminError
+from ildm.config import Address
+
+NEIGHBOR = {
+    "address": "127.0.0.1:1885",
+    "node_id": "north",
+    "state": "active",
+    "since": 1_700_000_000.0,
+    "reason": None,
+    "sessions": {"open": 2, "of": 2},
+    "direction": "out",
+    "transferred_out": 12345,
+    "transferred_in": 6,
+    "queued_messages": 7,
+    "queued_bytes": 8000,
+    "dropped": 1,
+    "interest": 3,
+    "announced": 4,
+    "saved": True,
+}
+
+
+class FakeView:
+    """Implements NodeView; ``calls`` has what was asked of it."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.rows = [dict(NEIGHBOR)]
+        self.client_id = "sensor-1"
+        self.broken: Exception | None = None
+        self.stopped = threading.Event()
+
+    def status(self) -> dict[str, Any]:
+        if self.broken is not None:
+            raise self.broken
+        return {
+            "node_id": "south",
+            "version": "0.1.0",
+            "algorithm": "sf",
+            "filters": ["validate"],
+            "status": "running",
+            "uptime": 192.0,
+            "listen": "127.0.0.1:1883",
+            "link_listen": None,
+            "broker": {
+                "address": "127.0.0.1:1884",
+                "protocol": None,
+                "connected": False,
+                "reason": "connection refused",
+            },
+            "clients": 2,
+            "persistent_sessions": 1,
+            "links": {"active": 1, "blocked": 0, "down": 0},
+            "counters": {"messages_in": 1234567, "messages_out": 4},
+        }
+
+    def neighbors(self) -> list[dict[str, Any]]:
+        return self.rows
+
+    def clients(self) -> list[dict[str, Any]]:
+        here = {
+            "client_id": self.client_id,
+            "peer": "127.0.0.1:40000",
+            "version": "5",
+            "connected": True,
+            "since": 1_700_000_000.0,
+            "clean_start": True,
+            "subscriptions": 2,
+            "messages_in": 3,
+            "messages_out": 4,
+        }
+        away = {**here, "client_id": "away-1", "peer": "", "version": "", "connected": False, "since": None}
+        return [here, away]
+
+    def subscriptions(self) -> list[dict[str, Any]]:
+        return [{"filter": f"a/{number}/#", "qos": 1, "source": "client sensor-1"} for number in range(5)]
+
+    def algorithm(self) -> dict[str, Any]:
+        return {"name": "sf", "topology": "tree", "options": {"k": 2}, "counters": {"seen": 9}, "errors": 0}
+
+    def add_neighbor(self, address: Address, save: bool) -> dict[str, Any]:
+        self.calls.append(("add", address, save))
+        if any(row["address"] == str(address) for row in self.rows):
+            raise AdminError(f"{address} is a neighbour already")
+        row = {**NEIGHBOR, "address": str(address), "node_id": None, "state": "connecting", "saved": save}
+        self.rows.append(row)
+        return row
+
+    def remove_neighbor(self, target: str, save: bool) -> dict[str, Any]:
+        self.calls.append(("remove", target, save))
+        for row in self.rows:
+            if target in (row["address"], row["node_id"]):
+                self.rows.remove(row)
+                return {"address": row["address"], "node_id": row["node_id"], "state": "removed"}
+        raise AdminError(f"{target} is not a neighbour")
+
+    def set_log_level(self, level: str) -> None:
+        self.calls.append(("level", level))
+
+    def stop(self) -> None:
+        self.calls.append(("stop",))
+        self.stopped.set()
+
+
+@contextmanager
+def served(view: FakeView, path: Path) -> Iterator[FakeView]:
+    """The admin API of a view, in an event loop of its own thread; it ends when the view is stopped."""
+    started = threading.Event()
+    problems: list[BaseException] = []
+
+    async def serve() -> None:
+        server = AdminServer(view, path)
+        await server.start()
+        started.set()
+        await asyncio.to_thread(view.stopped.wait)
+        await server.stop()
+
+    def run() -> None:
+        try:
+            asyncio.run(serve())
+        except BaseException as error:
+            problems.append(error)
+        finally:
+            started.set()
+
+    thread = threading.Thread(target=run, name="fake node")
+    thread.start()
+    started.wait()
+    try:
+        if problems:
+            raise problems[0]
+        yield view
+    finally:
+        view.stopped.set()
+        thread.join()

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from ildm.admin.server import BODY_LIMIT, AdminServer
+from ildm.admin.view import AdminError
+from ildm.config import Address
+from tests.admin.fake_node import FakeView
+
+
+class Api:
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self.http = http
+
+    async def __call__(
+        self, method: str, path: str, body: Any = None, raw: bytes | None = None
+    ) -> tuple[int, Any]:
+        data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        async with self.http.request(method, f"http://node{path}", data=data) as response:
+            return response.status, await response.json()
+
+
+@pytest.fixture
+def fake() -> FakeView:
+    return FakeView()
+
+
+@pytest.fixture
+async def api(fake: FakeView, socket_path: Path) -> AsyncIterator[Api]:
+    server = AdminServer(fake, socket_path)
+    await server.start()
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket_path))) as http:
+        yield Api(http)
+    await server.stop()
+    assert not socket_path.exists()
+
+
+async def test_what_the_view_says(api: Api, fake: FakeView) -> None:
+    assert await api("GET", "/v1/status") == (200, fake.status())
+    assert await api("GET", "/v1/algorithm") == (200, fake.algorithm())
+    assert await api("GET", "/v1/neighbors") == (200, {"total": 1, "items": fake.rows})
+    assert await api("GET", "/v1/clients") == (200, {"total": 2, "items": fake.clients()})
+    assert await api("GET", "/v1/subscriptions") == (200, {"total": 5, "items": fake.subscriptions()})
+
+
+@pytest.mark.parametrize(
+    ("query", "rows"), [("limit=2", [0, 1]), ("limit=2&offset=3", [3, 4]), ("offset=9", []), ("limit=0", [])]
+)
+async def test_pages(api: Api, fake: FakeView, query: str, rows: list[int]) -> None:
+    status, page = await api("GET", f"/v1/subscriptions?{query}")
+    assert (status, page["total"]) == (200, 5)
+    assert page["items"] == [fake.subscriptions()[row] for row in rows]
+
+
+@pytest.mark.parametrize("query", ["limit=x", "limit=-1", "limit=100001", "offset=1.5", "limit=" + "9" * 40])
+async def test_pages_that_cannot_be(api: Api, query: str) -> None:
+    status, answer = await api("GET", f"/v1/clients?{query}")
+    assert status == 400
+    assert answer["error"].startswith(f"{query.split('=')[0]}: expected a number")
+
+
+async def test_a_neighbour_comes_and_goes(api: Api, fake: FakeView) -> None:
+    status, row = await api("POST", "/v1/neighbors", {"address": "[::1]:1885", "save": False})
+    assert (status, row["address"], row["saved"]) == (201, "[::1]:1885", False)
+    assert (await api("DELETE", "/v1/neighbors/%5B%3A%3A1%5D%3A1885?save=false"))[0] == 200
+    assert (await api("DELETE", "/v1/neighbors/north"))[0] == 200
+    assert fake.calls == [
+        ("add", Address("::1", 1885), False),
+        ("remove", "[::1]:1885", False),
+        ("remove", "north", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"address": "nowhere"}, "address: 'nowhere': expected HOST:PORT"),
+        ({"address": "h:1", "saved": True}, "saved: unknown key"),
+        ({"address": "h:1", "save": "yes"}, "save: "),
+        ({}, "address: "),
+        ([], "body: "),
+    ],
+)
+async def test_a_neighbour_that_was_not_understood(api: Api, fake: FakeView, body: Any, text: str) -> None:
+    status, answer = await api("POST", "/v1/neighbors", body)
+    assert status == 400
+    assert answer["error"].startswith(text)
+    assert fake.calls == []
+
+
+async def test_refusals_of_the_node(api: Api) -> None:
+    assert await api("POST", "/v1/neighbors", {"address": "127.0.0.1:1885"}) == (
+        409,
+        {"error": "127.0.0.1:1885 is a neighbour already"},
+    )
+    assert await api("DELETE", "/v1/neighbors/nobody") == (404, {"error": "nobody is not a neighbour"})
+    status, answer = await api("DELETE", "/v1/neighbors/north?save=maybe")
+    assert (status, answer["error"]) == (400, "save: expected true or false, found 'maybe'")
+
+
+async def test_log_level(api: Api, fake: FakeView) -> None:
+    assert await api("PUT", "/v1/log-level", {"level": "debug"}) == (200, {"level": "debug"})
+    status, answer = await api("PUT", "/v1/log-level", {"level": "loud"})
+    assert status == 400
+    assert "'debug', 'info', 'warning' or 'error'" in answer["error"]
+    assert fake.calls == [("level", "debug")]
+
+
+async def test_stop(api: Api, fake: FakeView) -> None:
+    assert await api("POST", "/v1/stop") == (202, {"stopping": True})
+    assert fake.calls == [("stop",)]
+
+
+async def test_what_is_no_request(api: Api) -> None:
+    assert (await api("POST", "/v1/neighbors", raw=b"{"))[0] == 400
+    assert await api("GET", "/v1/nothing") == (404, {"error": "GET /v1/nothing: Not Found"})
+    assert await api("PUT", "/v1/status", {}) == (405, {"error": "PUT /v1/status: Method Not Allowed"})
+    status, answer = await api("POST", "/v1/neighbors", raw=b" " * (BODY_LIMIT + 1))
+    assert status == 413
+    assert "error" in answer
+
+
+async def test_a_fault_of_ours_is_told_and_survived(api: Api, fake: FakeView) -> None:
+    fake.broken = KeyError("inner detail")
+    status, answer = await api("GET", "/v1/status")
+    assert (status, answer) == (500, {"error": "internal error: KeyError; see the node's log"})
+    fake.broken = None
+    assert (await api("GET", "/v1/status"))[0] == 200
+
+
+async def test_a_second_server_is_refused_and_leaves_the_first_alone(
+    api: Api, fake: FakeView, socket_path: Path
+) -> None:
+    second = AdminServer(fake, socket_path)
+    with pytest.raises(AdminError, match="is this node started twice"):
+        await second.start()
+    await second.stop()
+    assert (await api("GET", "/v1/status"))[0] == 200
+
+
+async def test_stop_without_start_and_twice(fake: FakeView, socket_path: Path) -> None:
+    server = AdminServer(fake, socket_path)
+    await server.stop()
+    await server.start()
+    await server.stop()
+    await server.stop()
+    await server.start()
+    await server.stop()
