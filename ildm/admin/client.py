@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 from ildm.admin.view import AdminError, Row
+from ildm.text import printable
 
 PAGE_LIMIT = 1000
 
@@ -101,7 +102,9 @@ class AdminClient:
         except TimeoutError as error:
             raise AdminError(f"{self.path}: the node did not answer within {self.timeout:g} s") from error
         except (OSError, http.client.HTTPException) as error:
-            raise AdminError(f"{self.path}: {str(error) or type(error).__name__}") from error
+            raise AdminError(
+                f"{self.path}: {printable(str(error).strip()) or type(error).__name__}"
+            ) from error
         finally:
             connection.close()
         return self._decoded(response.status, raw)

@@ -74,8 +74,8 @@ class BrokerSession(BaseSession):
         connect, self._connect = self._connect, b""
         self.write(connect)
         self.node.session_established(self)
-        self.paired.broker_connected()
         self.node.dispatch.arrived(Source.CLIENT, self.paired, PacketType.CONNECT, connect)
+        self.paired.broker_connected()
         self.node.dispatch.deliver()
 
     def dial_failed(self, reason: str) -> None:

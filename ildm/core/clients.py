@@ -42,7 +42,7 @@ class Interest:
         self.maximum: dict[str, int] = {}
 
     def replace(self, topic_filter: str, old: int | None, new: int | None) -> dict[str, int | None]:
-        """One holder's QoS goes from ``old`` to ``new`` (None: not held); answers the change of the maximum."""
+        """One holder's QoS goes from ``old`` to ``new`` (None: not held); answers what changes outside."""
         plain = interest_of(topic_filter)
         if plain is None or old == new:
             return {}

@@ -100,7 +100,7 @@ def check_plugin(name: str, plugin: Any, base: type[Plugin]) -> None:
                 f"{kind} {name!r}: {attribute}{inspect.signature(member)} must accept ({names})"
             ) from None
     if not isinstance(plugin.wants, Set):
-        raise PluginError(f"{kind} {name!r}: wants is {plugin.wants!r}, expected a set of (Source, PacketType)")
+        raise PluginError(f"{kind} {name!r}: wants is {plugin.wants!r}, not a set of (Source, PacketType)")
     for entry in plugin.wants:
         if not (
             isinstance(entry, tuple)

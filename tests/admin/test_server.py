@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from ildm.admin.server import BODY_LIMIT, AdminServer
+from ildm.admin.unix_socket import socket_inode
 from ildm.admin.view import AdminError
 from ildm.config import Address
 from tests.admin.fake_node import FakeView
@@ -38,7 +39,7 @@ async def api(fake: FakeView, socket_path: Path) -> AsyncIterator[Api]:
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket_path))) as http:
         yield Api(http)
     await server.stop()
-    assert not socket_path.exists()
+    assert socket_inode(socket_path) is None
 
 
 async def test_what_the_view_says(api: Api, fake: FakeView) -> None:
@@ -62,7 +63,7 @@ async def test_pages(api: Api, fake: FakeView, query: str, rows: list[int]) -> N
 async def test_pages_that_cannot_be(api: Api, query: str) -> None:
     status, answer = await api("GET", f"/v1/clients?{query}")
     assert status == 400
-    assert answer["error"].startswith(f"{query.split('=')[0]}: expected a number")
+    assert answer["error"].startswith(f"{query.partition('=')[0]}: expected a number")
 
 
 async def test_a_neighbour_comes_and_goes(api: Api, fake: FakeView) -> None:

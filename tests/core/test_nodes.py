@@ -101,7 +101,7 @@ def algorithm(request: pytest.FixtureRequest) -> str:
 def row(world: World, names: str, algorithm: str, **settings: Any) -> list[Site]:
     """Sites in a row, each joined to the one before."""
     sites = [Site(world, name, algorithm, **settings) for name in names]
-    for before, site in zip(sites, sites[1:], strict=False):
+    for before, site in itertools.pairwise(sites):
         site.node.links.add(Address(before.name, 2), False)
     world.run(2)
     return sites
@@ -163,15 +163,8 @@ def test_qos_is_the_smallest_of_message_interest_and_link(world: World) -> None:
 
 
 def test_retained_messages_cross_with_sf_although_nobody_wants_them(world: World) -> None:
-    _, b = row(world, "ab", "sf")
-    publisher = world_client = None
-    del publisher, world_client
-    site_a = world.listeners[Address("a", 1)]
-    assert site_a is not None
-    client = MiniClient()
-    world.connect(Address("a", 1), client)
-    client.send(Connect(client_id="p"))
-    world.run(0.1)
+    a, b = row(world, "ab", "sf")
+    client = a.client("p")
     client.send(Publish(topic="state", payload=b"on", retain=True))
     client.send(Publish(topic="state", payload=b"", retain=True))
     world.run(1)
@@ -554,7 +547,7 @@ def test_an_outage_is_bridged_by_the_queue_and_interest_is_synchronised(world: W
     world.run(1)
     assert b.broker.topics() == []
     world.run(60)  # both sides notice by the missing signs of life
-    assert a.links() == b.links() == {list(a.links())[0]: "active"} or a.links() == {"b": "active"}
+    assert (a.links(), b.links()) == ({"b": "active"}, {"a": "active"})
     assert link.interest == {"kept": 1, "new": 1}
     assert b.broker.topics() == ["kept"]
     assert kept.messages == [("kept", b"x")]
@@ -654,7 +647,7 @@ def test_drain_moves_clients_off_without_wills_and_flushes(world: World, algorit
 
 
 def test_garbage_on_the_link_port_hurts_nobody(world: World) -> None:
-    a, b = row(world, "ab", "sf")
+    a, _ = row(world, "ab", "sf")
     for data in (
         b"\x00" * 100,
         b"GET / HTTP/1.1\r\n\r\n",

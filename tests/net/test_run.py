@@ -29,6 +29,7 @@ class Running:
             stderr=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
+            bufsize=0,  # or select() would not see what readline() has taken in advance
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )
         self.lines: list[str] = []

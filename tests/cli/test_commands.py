@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from ildm import render
+from ildm.admin.client import AdminClient, Page
+from ildm.admin.commands import COMMANDS, Limit, UsageError, command, split_name
+from ildm.text import printable
+from tests.admin.fake_node import NEIGHBOR, FakeView
+
+STATUS = FakeView().status()
+ANSWERS: dict[str, list[Any]] = {
+    "status": [STATUS, {**STATUS, "counters": {}, "filters": [], "algorithm": None}],
+    "neighbor list": [
+        Page(9, [NEIGHBOR, {**NEIGHBOR, "state": "refused", "reason": "another algorithm", "node_id": None}]),
+        Page(0, []),
+    ],
+    "neighbor add": [{**NEIGHBOR, "state": "down", "reason": "connection refused"}],
+    "neighbor remove": [{"address": None, "node_id": "north", "state": "removed"}],
+    "clients": [Page(2, FakeView().clients()), Page(0, [])],
+    "subscriptions": [Page(5, FakeView().subscriptions()), Page(0, [])],
+    "algorithm": [FakeView().algorithm(), {**FakeView().algorithm(), "counters": {}}, {"name": None}],
+    "log-level": [{"level": "debug"}],
+    "stop": [{"stopping": True, "stopped": True}, {"stopping": True, "stopped": False}],
+}
+
+
+def shown(name: str, answer: Any) -> str:
+    console = Console(file=io.StringIO(), width=render.UNLIMITED)
+    console.print(render.show(name, answer))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_every_command_can_be_shown() -> None:
+    assert set(render.SHOW) == set(COMMANDS) == set(ANSWERS)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_every_answer_can_be_shown(name: str) -> None:
+    for answer in ANSWERS[name]:
+        assert shown(name, answer).strip()
+
+
+def test_what_a_neighbour_looks_like() -> None:
+    text = shown("neighbor list", ANSWERS["neighbor list"][0])
+    for part in (
+        "north",
+        "127.0.0.1:1885",
+        "● active",
+        "2/2",
+        "12,345",
+        "7 (8.0 kB)",
+        "✕ refused  another algorithm",
+    ):
+        assert part in text
+    assert "7 more of 9; see --limit" in text
+
+
+def test_what_a_status_looks_like() -> None:
+    text = shown("status", STATUS)
+    for part in (
+        "south",
+        "● running  for 3m 12s",
+        "○ 127.0.0.1:1884  connection refused",
+        "validate",
+        "1,234,567",
+    ):
+        assert part in text
+
+
+@pytest.mark.parametrize("name", ["clients", "subscriptions", "neighbor list", "neighbor add", "status"])
+def test_strangers_cannot_command_the_terminal(name: str) -> None:
+    evil = "\x1b]0;owned\x07[bold]x[/bold]"
+
+    def poisoned(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                key: value[key] if key in ("state", "direction") else poisoned(value[key]) for key in value
+            }
+        if isinstance(value, list):
+            return [poisoned(item) for item in value]
+        return evil if isinstance(value, str) or value is None else value
+
+    answer = ANSWERS[name][0]
+    answer = Page(answer.total, poisoned(answer.items)) if isinstance(answer, Page) else poisoned(answer)
+    rows = [{**row, "since": 0.0} for row in answer.items] if name == "clients" else None
+    text = shown(name, Page(2, rows) if rows else answer)
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert r"\x1b]0;owned\x07[bold]x[/bold]" in text
+
+
+def test_printable() -> None:
+    assert printable("grün ✓") == "grün ✓"
+    assert printable("a\tb\nc\x00\u202e") == r"a\tb\nc\x00\u202e"
+    assert printable("a\tb\nc\r", keep="\t\n") == "a\tb\nc\\r"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (-5, "0s"),
+        (59.9, "59s"),
+        (192, "3m 12s"),
+        (3600, "1h"),
+        (86400 * 5 + 3600 * 4 + 60, "5d 4h"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert render.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(0, "0 B"), (812, "812 B"), (1234, "1.2 kB"), (5_000_000, "5.0 MB"), (10**12, "1000.0 GB")],
+)
+def test_sizes(number: int, text: str) -> None:
+    assert render.size(number) == text
+
+
+@pytest.mark.parametrize(
+    ("words", "name", "values"),
+    [
+        ("status", "status", {}),
+        ("neighbor add 127.0.0.1:1 --no-save", "neighbor add", {"address": "127.0.0.1:1", "save": False}),
+        ("neighbor add --no-save [::1]:1", "neighbor add", {"address": "[::1]:1", "save": False}),
+        ("neighbor remove north", "neighbor remove", {"target": "north"}),
+        ("clients --limit 7", "clients", {"limit": 7}),
+        ("clients --limit=7", "clients", {"limit": 7}),
+        ("log-level debug", "log-level", {"level": "debug"}),
+        ("stop --no-wait", "stop", {"wait": False}),
+    ],
+)
+def test_words_become_values(words: str, name: str, values: dict[str, Any]) -> None:
+    found, rest = split_name(words.split())
+    assert found.name == name
+    assert found.bind(rest) == values
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ("fly", "unknown command 'fly'; known: status, neighbor list"),
+        ("neighbor", "neighbor: expected one of: neighbor list, neighbor add, neighbor remove"),
+        ("neighbor fly", "neighbor: expected one of"),
+        ("status now", "status: 'now' is one word too many; usage: status"),
+        ("neighbor add", "neighbor add: HOST:PORT is missing; usage: neighbor add HOST:PORT [--no-save]"),
+        ("neighbor add x", "neighbor add: 'x': expected HOST:PORT with a port from 0 to 65535"),
+        ("neighbor add h:1 --save-not", "neighbor add: unknown option --save-not"),
+        ("clients --limit", "clients: --limit needs a value"),
+        ("clients --limit 0", "clients: '0': expected a number from 1 to 100000"),
+        ("log-level loud", "log-level: 'loud': expected one of debug, info, warning, error"),
+    ],
+)
+def test_words_that_are_not_understood(words: str, text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        found, rest = split_name(words.split())
+        found.bind(rest)
+    assert str(caught.value).startswith(text)
+
+
+def no_type(node: AdminClient, how: complex) -> None:
+    """Something."""
+
+
+def no_node(how: Limit) -> None:
+    """Something."""
+
+
+def no_text(node: AdminClient) -> None: ...
+
+
+def no_default(node: AdminClient, *, how: Limit) -> None:
+    """Something."""
+
+
+@pytest.mark.parametrize(
+    ("function", "text"),
+    [
+        (no_type, "type of parameter 'how' is not understood"),
+        (no_node, "first parameter must be an AdminClient"),
+        (no_text, "no docstring"),
+        (no_default, "option 'how' has no default"),
+    ],
+)
+def test_registration_refuses(function: Any, text: str) -> None:
+    with pytest.raises(TypeError, match=text):
+        command("wrong")(function)
+    assert "wrong" not in COMMANDS
