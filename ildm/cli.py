@@ -227,7 +227,7 @@ _add_admin_commands()
 def main() -> int:
     """Carry out ``sys.argv``; the exit status."""
     try:
-        app()
+        app(prog_name="ildm")
     except IldmError as error:
         _complain(str(error))
         return 2 if _is_usage(error) else 1

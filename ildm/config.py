@@ -153,6 +153,9 @@ class LimitsConfig(Section):
     """Bytes waiting towards one peer before reading from the paired session pauses."""
     subscriptions_per_client: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     persistent_sessions: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
+    retained_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    """Topics whose newest retained message is remembered to keep the sites alike."""
+    retained_bytes: Bytes = 64 << 20
     route_cache: Annotated[int, Field(ge=1, le=10_000_000)] = 65_536
     drain_timeout: Seconds = 10.0
 

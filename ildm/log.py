@@ -25,41 +25,15 @@ _threshold = LEVELS["info"]
 
 
 def configure_logging(level: str = "info", format: Literal["auto", "console", "json"] = "auto") -> None:
-    """Set the log up for this process; may be called again.
+    """Set the log up for this process; may be called again, and holds for loggers made before.
 
-    ``auto`` is ``console`` where standard error is a terminal, else ``json``.
+    ``auto`` is ``console`` where standard error is a terminal, else ``json``, which is also the
+    format without any set-up.
     """
     set_log_level(level)
     if format == "auto":
         format = "console" if sys.stderr.isatty() else "json"
-    processors: list[Processor] = [
-        _below_threshold,
-        structlog.contextvars.merge_contextvars,
-        redact,
-        structlog.processors.StackInfoRenderer(),
-    ]
-    if format == "console":
-        processors += [
-            structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False),
-            _escape_values,
-            # the rich traceback would show local variables, and with them secrets
-            structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=28
-            ),
-        ]
-    else:
-        processors += [
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            _in_order,
-            structlog.processors.JSONRenderer(ensure_ascii=True, default=str),
-        ]
-    structlog.configure(
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(0),
-        logger_factory=_StderrLogger,
-        cache_logger_on_first_use=False,
-    )
+    _processors[:] = _console_processors() if format == "console" else _json_processors()
     root = logging.getLogger()
     root.handlers[:] = [handler for handler in root.handlers if not isinstance(handler, _Forward)]
     root.addHandler(_Forward())
@@ -81,7 +55,10 @@ def set_log_level(level: str) -> None:
 
 def get_logger(name: str) -> FilteringBoundLogger:
     """A logger whose events carry ``logger=name``: ``get_logger("ildm").info("started", port=1883)``."""
-    return cast("FilteringBoundLogger", structlog.get_logger(name))
+    # not structlog.get_logger: its set-up belongs to the program that has a node in it
+    wrapper = structlog.make_filtering_bound_logger(0)
+    logger = structlog.wrap_logger(_StderrLogger(name), processors=_processors, wrapper_class=wrapper)
+    return cast("FilteringBoundLogger", logger)
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -156,3 +133,31 @@ class _Forward(logging.Handler):
         level = next((name for name, number in reversed(LEVELS.items()) if record.levelno >= number), "debug")
         fields: dict[str, Any] = {"exc_info": record.exc_info} if record.exc_info else {}
         getattr(get_logger(record.name), level)(record.getMessage(), **fields)
+
+
+def _console_processors() -> list[Processor]:
+    return [
+        _below_threshold,
+        redact,
+        structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False),
+        _escape_values,
+        # the rich traceback would show local variables, and with them secrets
+        structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=28
+        ),
+    ]
+
+
+def _json_processors() -> list[Processor]:
+    return [
+        _below_threshold,
+        redact,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        _in_order,
+        structlog.processors.JSONRenderer(ensure_ascii=True, default=str),
+    ]
+
+
+_processors: list[Processor] = _json_processors()
+"""Shared by all loggers and changed in place."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -34,11 +34,21 @@ UNLIMITED = 4096
 """Width of output that is no terminal: nothing is cut off or wrapped."""
 
 
-def make_console(stderr: bool = False) -> Console:
-    """A console on standard output; on a terminal as wide as that, else without any limit or colour."""
-    stream = sys.stderr if stderr else sys.stdout
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the caller, instead of ending the process."""
+        raise BrokenPipeError
+
+
+def make_console(stream: TextIO | None = None) -> Console:
+    """A console on standard output or ``stream``.
+
+    On a terminal as wide as that, else without any limit or colour. What looks like markup in the
+    text of strangers is text.
+    """
+    stream = stream or sys.stdout
     width = None if stream.isatty() else UNLIMITED
-    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+    return _Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 def show(name: str, data: Any) -> RenderableType:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def print_help(words: Iterable[str]) -> None:
     ]
     if not chosen:
         raise UsageError(f"no help for {prefix!r}; known: {', '.join([*COMMANDS, *BUILT_IN])}")
-    rows = [(command.usage.replace("[", "\\["), command.help) for command in chosen]
+    rows = [(command.usage, command.help) for command in chosen]
     if not prefix:
         rows += BUILT_IN.items()
     console = make_console()
@@ -165,7 +166,7 @@ def interact(node: AdminClient, history: Path, as_json: bool = False) -> int:
     session: PromptSession[str] = PromptSession(
         history=saved, completer=ThreadedCompleter(LiveCompleter()), complete_while_typing=False
     )
-    errors = make_console(stderr=True)
+    errors = make_console(sys.stderr)
     print(f"Connected to node {name}. Type help, or exit to leave.")
     prompt = FormattedText([("bold ansicyan", name), ("", "> ")])
     while True:
@@ -182,7 +183,7 @@ def interact(node: AdminClient, history: Path, as_json: bool = False) -> int:
         except KeyboardInterrupt:
             continue
         except IldmError as error:
-            errors.print(f"error: {error}", style="red", markup=False)
+            errors.print(f"error: {error}", style="red")
         else:
             if line.split()[:1] == ["stop"]:
                 return 0

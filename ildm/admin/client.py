@@ -73,10 +73,13 @@ class AdminClient:
             AdminError: it has not after ``timeout`` seconds.
         """
         give_up = time.monotonic() + timeout
-        while self._listening():
-            if time.monotonic() > give_up:
-                raise AdminError(f"the node is still stopping after {timeout:g} s")
-            time.sleep(0.05)
+        while self.path.exists() and self._listening():
+            for _ in range(20):  # to knock at the door each time would keep the node from closing it
+                if time.monotonic() > give_up:
+                    raise AdminError(f"the node is still stopping after {timeout:g} s")
+                time.sleep(0.05)
+                if not self.path.exists():
+                    return
 
     def _page(self, path: str, limit: int) -> Page:
         answer = self._object("GET", f"{path}?{urlencode({'limit': limit})}")

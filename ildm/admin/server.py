@@ -76,7 +76,7 @@ class AdminServer:
         listener = open_socket(self.path)
         self._inode = socket_inode(self.path)
         try:
-            runner = web.AppRunner(self._app(), access_log=None, handle_signals=False, shutdown_timeout=2.0)
+            runner = web.AppRunner(self._app(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
             self._runner = runner
             await runner.setup()
             assert runner.server is not None  # made by setup

@@ -222,7 +222,8 @@ class BrokerSession(BaseSession):
                     f for f, code in zip(request, codes, strict=False) if code < 0x80 and isinstance(f, str)
                 ]
                 self.node.clients.unsubscribed(self.paired.record, gone)
-        self.node.dispatch.arrived(Source.BROKER, self, PacketType(type), frame)
+        if type:  # 0 is reserved (2.1.2); the client is to judge it
+            self.node.dispatch.arrived(Source.BROKER, self, PacketType(type), frame)
 
 
 def connack_code(frame: bytes) -> int:

@@ -402,7 +402,10 @@ class ClientSession(BaseSession):
 
     def _spelled_out(self, frame: bytes) -> bytes:
         # a filter may drop the message that sets an alias: the broker gets none
-        return self.aliases.spelled_out(frame) if self.version is Version.V5 else frame
+        if self.version is Version.V5:
+            return self.aliases.spelled_out(frame)
+        decode(frame, self.version)  # a malformed message is the client's fault, not that of the filter
+        return frame
 
     def _drop(self, frame: bytes) -> None:
         """Answer a message that a filter has dropped as the broker would have."""

@@ -133,10 +133,10 @@ class ClientRegistry:
         if record.expiry_timer is not None:
             record.expiry_timer.cancel()
             record.expiry_timer = None
-        # MQTT 3.1 has no session present flag: there the client's own wish must do
-        forgotten = connect.clean_start or (
-            connect.version is not Version.V31 and not connack.session_present
-        )
+        # Not every broker of MQTT 3 says truly whether the session is present (3.1 has no way to). To
+        # keep an interest too long costs some traffic, to drop it too early loses messages.
+        v5 = connect.version is Version.V5
+        forgotten = connect.clean_start or (v5 and not connack.session_present)
         if record.will_timer is not None:
             timer, publish_now = record.will_timer
             timer.cancel()
@@ -146,7 +146,7 @@ class ClientRegistry:
         if forgotten:
             record.qos2.clear()
             self._set_filters(record, {})
-        if connect.version is Version.V5:
+        if v5:
             wish = connack.properties.get(
                 Property.SESSION_EXPIRY_INTERVAL, connect.properties.get(Property.SESSION_EXPIRY_INTERVAL, 0)
             )

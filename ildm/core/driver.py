@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -78,6 +78,12 @@ class Store(Protocol):
 
     def save_session(self, client_id: str, session: SavedSession | None) -> None:
         """Keep or, with None, forget a persistent session. Written soon, not at once."""
+
+    def retained(self) -> Iterable[tuple[bytes, float | None]]:
+        """Retained messages as frames of MQTT 5, oldest first, and when each expires (Unix time)."""
+
+    def save_retained(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
+        """Keep or, with None, forget the retained message of a topic. Written soon, not at once."""
 
     def save_neighbor(self, address: Address, wanted: bool) -> None:
         """Remember that a neighbour was added (or removed) at run time; written at once."""

@@ -37,7 +37,17 @@ REFUSED_VERSION = (0x01, 0x84)
 class InjectionSession(BaseSession):
     """One connection to the broker; opens itself again when it ends."""
 
-    __slots__ = ("_backoff", "_framer", "_last_heard", "_refusal", "_stopped", "_timer", "injector", "lane")
+    __slots__ = (
+        "_backoff",
+        "_framer",
+        "_last_heard",
+        "_probing",
+        "_refusal",
+        "_stopped",
+        "_timer",
+        "injector",
+        "lane",
+    )
     role = Role.INJECTION
 
     def __init__(self, injector: Injector, lane: Lane) -> None:
@@ -52,6 +62,7 @@ class InjectionSession(BaseSession):
         self._last_heard = 0.0
         self._refusal: str | None = None
         self._stopped = False
+        self._probing = False
 
     def dial(self) -> None:
         self._timer = None
@@ -68,8 +79,11 @@ class InjectionSession(BaseSession):
         self._framer = Framer(1 << 20)
         self._refusal = None
         self.version = self.injector.version or self.injector.trial
+        # The first CONNECT only finds out the version. It has no properties: brokers of 3.1.1 answer
+        # such a one with a refusal, but some close without a word, or keep silent, over properties.
+        self._probing = self.injector.version is None and self.version is Version.V5
         # a session that survives lets the QoS 2 handshake go on after a reconnection
-        persistent = node.config.link.qos == 2
+        persistent = node.config.link.qos == 2 and not self._probing
         properties: Properties = {}
         if self.version is Version.V5 and persistent:
             properties[Property.SESSION_EXPIRY_INTERVAL] = SESSION_EXPIRY
@@ -143,6 +157,10 @@ class InjectionSession(BaseSession):
         self._cancel_timer()
         self._backoff.reset()
         self.injector.version = self.version
+        if self._probing:
+            self.write(Disconnect().encode(self.version))
+            self.close()
+            return
         said = packet.properties
         self.lane.attach(
             self.transport,  # type: ignore[arg-type]  # there is one: the CONNACK came over it
@@ -177,6 +195,10 @@ class InjectionSession(BaseSession):
             self.injector.node.session_closed(self, None if expected else exc or ConnectionError("closed"))
         elif not self.injector.fixed and self.injector.version is None:
             self.injector.try_other_version(self.version)
+        if self._probing and self.injector.version is not None and not self._stopped:
+            self._probing = False
+            self.dial()
+            return
         reason = self._refusal or (str(exc) if exc else "the broker closed the node's own session")
         if not self._stopped:
             if self.injector.version is not None or self.injector.fixed:

@@ -133,10 +133,13 @@ class NeighborLink:
             lane.write(packet.encode(Version.V5))
             self.counters["inter_subscribes"] += len(part)
 
-    def synchronize(self) -> None:
-        """Repeat everything announced; the neighbour drops what is not repeated."""
+    def synchronize(self, retained: bytes) -> None:
+        """Repeat everything announced; the neighbour drops what is not repeated.
+
+        ``retained`` is the digest of the retained messages this node remembers.
+        """
         self._send_filters(self.announced)
-        self.lanes[0].write(Publish(topic=SYNCED, payload=b"").encode(Version.V5))
+        self.lanes[0].write(Publish(topic=SYNCED, payload=retained).encode(Version.V5))
 
     def begin_synchronization(self) -> None:
         """The neighbour is about to repeat its interest."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Source
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from ildm.core.node import Node
 
 TOKEN = 12
+RETAINED_BATCH = 100
 PATIENCE = 2.0
 """A neighbour not heard for this many keep-alive intervals is taken for dead."""
 
@@ -188,10 +190,7 @@ class LinkManager:
                 or hello.index >= len(link.lanes)
             ):
                 return Refusal("stale", "no such link", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
-            for old in [s for s in link.open_sessions if s.index == hello.index]:
-                old.unbind()
-                link.open_sessions.remove(old)
-                old.abort()
+            self._replace_session(link, hello.index)
             return self.hello(hello.index, hello.token, link.age, len(link.lanes))
         if link is not None and link.control is not None and link.boot == hello.boot:
             heard = self.driver.now() - link.control.last_heard
@@ -221,6 +220,13 @@ class LinkManager:
             return Refusal("algorithm", text, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
         return None
 
+    def _replace_session(self, link: NeighborLink, index: int) -> None:
+        """End the session which another one with the same index is about to follow."""
+        for old in [s for s in link.open_sessions if s.index == index]:
+            old.unbind()
+            link.open_sessions.remove(old)
+            old.abort()
+
     def refused_peer(self, session: LinkSession, refusal: Refusal) -> None:
         self.node.counters[f"links_refused_{refusal.kind}"] += 1
         self.driver.log("warning", "neighbour refused", peer=session.peer, reason=refusal.text)
@@ -238,6 +244,7 @@ class LinkManager:
             if link is None or not link.connected or session.index >= len(link.lanes):
                 session.disconnect(ReasonCode.UNSPECIFIED_ERROR, "the link has gone")
                 return
+            self._replace_session(link, session.index)
             session.bind(link)
             link.open_sessions.append(session)
             if link.in_cooperation and link.ready_here and link.ready_there:
@@ -268,7 +275,7 @@ class LinkManager:
             neighbor.backoff.reset()
             neighbor.enter("linked", None, self.driver.wall())
             for index in range(1, hello.sessions):
-                self._dial_session(neighbor, link, index)
+                self._dial_session(neighbor, link, link.token, index)
         elif new:
             self.node.change_begins("add", _address(session.peer))
         self.node.change_done("add")
@@ -294,8 +301,9 @@ class LinkManager:
             link.ready_there = False
         return wins
 
-    def _dial_session(self, neighbor: Neighbor, link: NeighborLink, index: int) -> None:
-        if link.token == neighbor.token and link.connected and not neighbor.gone:
+    def _dial_session(self, neighbor: Neighbor, link: NeighborLink, token: str, index: int) -> None:
+        # a link that was connected anew meanwhile has dialed all its sessions
+        if link.token == token == neighbor.token and link.connected and not neighbor.gone:
             self.driver.dial(
                 neighbor.address, LinkSession(self, neighbor, index), self.config.connect_timeout
             )
@@ -314,7 +322,12 @@ class LinkManager:
             current = self.links.get(neighbor.node_id or "")
             if current is not None and current.connected and current.token == neighbor.token:
                 self.driver.call_later(
-                    self.config.reconnect_min, self._dial_session, neighbor, current, session.index
+                    self.config.reconnect_min,
+                    self._dial_session,
+                    neighbor,
+                    current,
+                    current.token,
+                    session.index,
                 )
             return
         if neighbor.session is not session:
@@ -447,7 +460,7 @@ class LinkManager:
             link.muted = False
             self.driver.log("info", "link active", neighbor=link.node_id)
         link.begin_synchronization()
-        link.synchronize()
+        link.synchronize(self.node.retained.digest)
         for lane in link.lanes:
             lane.resume()
 
@@ -483,6 +496,8 @@ class LinkManager:
                 self._leave(link, "blocked")
         elif topic == SYNCED:
             self.interest_changed(link, link.end_synchronization())
+            if payload != self.node.retained.digest:
+                self._repeat_retained(link, link.token, self.node.retained.everything())
         else:
             self.node.counters["link_unknown_control"] += 1
 
@@ -512,6 +527,21 @@ class LinkManager:
                 packet, frame = changed, passed
         node.router.publish(packet, link, session.index, session, node.injector.publish)
         node.dispatch.arrived(Source.LINK, session, PacketType.PUBLISH, frame)
+
+    def _repeat_retained(
+        self, link: NeighborLink, token: str, messages: Iterator[tuple[Publish, float | None]]
+    ) -> None:
+        """Tell a neighbour the retained messages remembered here, no faster than it takes them."""
+        if not (link.in_cooperation and link.connected and link.token == token):
+            return  # it will be asked for again when the link is back
+        if link.lanes[0].queued_messages == 0:
+            batch = list(itertools.islice(messages, RETAINED_BATCH))
+            for message, expires_at in batch:
+                link.send(message, message.qos, 0, expires_at, None)
+            self.node.counters["retained_repeated"] += len(batch)
+            if len(batch) < RETAINED_BATCH:
+                return
+        self.driver.call_later(0.01, self._repeat_retained, link, token, messages)
 
     # keep alive -------------------------------------------------------------------------------
 

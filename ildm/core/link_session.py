@@ -133,10 +133,10 @@ class LinkSession(BaseSession):
 
     def connection_lost(self, exc: Exception | None) -> None:
         expected = self.status is SessionStatus.TERMINATING
+        if self.lane is not None and self.lane.transport is self.transport:  # no newer session has it
+            self.lane.detach()
         super().connection_lost(exc)
         self._cancel_timer()
-        if self.lane is not None:
-            self.lane.detach()
         was = self.phase
         self.phase = Phase.ENDED
         self._parts = []

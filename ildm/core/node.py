@@ -15,6 +15,7 @@ from ildm.core.injection import Injector
 from ildm.core.link_manager import LinkManager
 from ildm.core.link_session import LinkSession
 from ildm.core.plugin_api import PluginApi
+from ildm.core.retained import Retained
 from ildm.core.router import Router
 from ildm.core.status import NodeState
 from ildm.mqtt import ConnAck, Connect, MqttError, Publish, Version
@@ -53,8 +54,14 @@ class Node:
         self.broker_down_reason: str | None = None
         self.algorithm_name = plugins.algorithm.name if plugins.algorithm else None
         self.dispatch = Dispatch(driver, self.counters)
+        self.retained = Retained(driver, node_id, config.limits, self.counters, store)
         self.router = Router(
-            driver, self.dispatch, self.counters, config.limits.route_cache, config.link.round_robin
+            driver,
+            self.dispatch,
+            self.counters,
+            config.limits.route_cache,
+            config.link.round_robin,
+            self.retained,
         )
         self.injector = Injector(self)
         self.clients = ClientRegistry(
@@ -94,6 +101,7 @@ class Node:
         self.state.start()
         self.clients.restore()
         if self.router.active:
+            self.retained.restore()
             self.injector.start()
             self.links.start(neighbors)
 

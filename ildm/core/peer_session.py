@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus, Source
 from ildm.core.session import BaseSession
-from ildm.mqtt import Framer, MqttError, PacketType, Version
+from ildm.mqtt import Framer, MqttError, Version, check_first_byte
 
 if TYPE_CHECKING:
     from ildm.core.node import Node
@@ -32,8 +32,10 @@ class PeerSession(BaseSession):
     def data_received(self, data: bytes) -> None:
         try:
             for frame in self._framer.feed(data):
-                self.node.dispatch.arrived(Source.PEER, self, PacketType(frame[0] >> 4), frame)
-        except (MqttError, ValueError) as error:
+                type = check_first_byte(frame[0], self.version)
+                self.node.dispatch.arrived(Source.PEER, self, type, frame)
+        except MqttError as error:
+            self.node.dispatch.deliver()  # what came before the fault
             self.node.dispatch.call("on_recv_failure", self, error)
             self.close()
         self.node.dispatch.deliver()

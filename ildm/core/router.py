@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from ildm.core.retained import Retained, stamped, take_stamp
 from ildm.mqtt import MalformedPacket, Property, Publish, ReasonCode, validate_topic_name
 
 if TYPE_CHECKING:
@@ -28,7 +30,9 @@ class Router:
         counters: Counters,
         cache_size: int,
         round_robin: Literal["publisher", "message"],
+        retained: Retained,
     ) -> None:
+        self.retained = retained
         self.driver = driver
         self.dispatch = dispatch
         self.counters = counters
@@ -114,13 +118,16 @@ class Router:
 
         ``inject`` publishes it into the local broker as well, for a message from a neighbour.
         """
+        message, remote = self._retained(message, source)
+        if remote is None:
+            return
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         expires_at = None if expiry is None else self.driver.now() + expiry
         if inject is not None:
             inject(message, index, expires_at, holder)
         if message.topic.startswith("$"):
             return
-        if message.retain:
+        if remote.retain:
             route = self._ask(message.topic, True, source)
         else:
             topic = message.topic.encode()
@@ -130,10 +137,28 @@ class Router:
         turn = self.next_publisher() if self.by_message else index
         for link, qos in route:
             # a retained message keeps its QoS: the far broker serves it to later subscribers with it
-            link.send(
-                message, message.qos if message.retain else min(message.qos, qos), turn, expires_at, holder
-            )
+            wanted = remote.qos if remote.retain else min(remote.qos, qos)
+            link.send(remote, wanted, turn, expires_at, holder)
         self.counters["transferred_out"] += len(route)
+
+    def _retained(self, message: Publish, source: NeighborLink | None) -> tuple[Publish, Publish | None]:
+        """A message as it is for the local broker and for neighbours; nothing for them: it is old news."""
+        if not message.retain or message.topic.startswith("$"):
+            return message, message
+        if source is None:
+            return message, stamped(message, self.retained.entered(message))
+        taken = take_stamp(message)
+        if taken is None:
+            return message, message
+        stamp, repeated = taken
+        newest = self.retained.arrived(message, stamp)
+        if newest is None or (repeated and not newest):
+            return message, None
+        remote = stamped(message, stamp, repeated)
+        if not newest:
+            # live subscribers get it, but it does not replace the newer value
+            message = replace(message, retain=False)
+        return message, remote
 
 
 def decode_topic(topic: bytes) -> str:

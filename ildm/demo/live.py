@@ -88,7 +88,7 @@ class Picture:
             ("   three brokers, one MQTT network", "bold"),
             f"   {self.row.algorithm}",
         )
-        return Group(title, Text(), middle, Text(), commands(self.row))
+        return Group(title, Text(), middle, Text(), commands(self.row, width < COLUMNS))
 
     def line(self) -> str:
         """The same in one line, for output that is no terminal."""
@@ -165,7 +165,7 @@ class Picture:
         return f"{max(0, round(number / passed)) if passed > 0 else 0:,}/s"
 
 
-def commands(row: SitesInRow) -> RenderableType:
+def commands(row: SitesInRow, narrow: bool = False) -> RenderableType:
     """What to type in another terminal."""
     program = spelled()
     first, middle, last = row.sites
@@ -175,10 +175,15 @@ def commands(row: SitesInRow) -> RenderableType:
         ("a node from inside", f"{program} shell --socket {middle.socket}"),
     ]
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column(style="bold green", overflow="fold")
-    for note, line in lines:
-        grid.add_row(note, line)
+    if narrow:
+        grid.add_column(style="bold green", overflow="fold")
+        for _, line in lines:
+            grid.add_row(line)
+    else:
+        grid.add_column(style="dim", no_wrap=True)
+        grid.add_column(style="bold green", overflow="fold")
+        for note, line in lines:
+            grid.add_row(note, line)
     return Group(Text("In another terminal:", style="bold"), grid, Text("Ctrl-C ends the demo.", style="dim"))
 
 

@@ -101,13 +101,6 @@ def put_u16(value: int, what: str) -> bytes:
     return value.to_bytes(2)
 
 
-def put_u32(value: int, what: str) -> bytes:
-    """Raises: EncodeError when it does not fit."""
-    if not 0 <= value <= 0xFFFF_FFFF:
-        raise EncodeError(f"{what} is {value}, not within 0 to 4294967295")
-    return value.to_bytes(4)
-
-
 def put_binary(value: bytes, what: str) -> bytes:
     """Raises: EncodeError when longer than 65,535 bytes."""
     if len(value) > MAX_STRING:

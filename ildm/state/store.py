@@ -19,6 +19,7 @@ RETRY_DELAY = 5.0
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS neighbors (address TEXT PRIMARY KEY, wanted INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS retained (topic TEXT PRIMARY KEY, frame BLOB NOT NULL, expires_at REAL);
 CREATE TABLE IF NOT EXISTS sessions (client_id TEXT PRIMARY KEY, expires_at REAL, filters TEXT NOT NULL);
 """
 VERSION = 1
@@ -48,6 +49,7 @@ class StateStore:
         self._call_later = call_later
         self._failed = failed
         self._dirty: dict[str, SavedSession | None] = {}
+        self._dirty_retained: dict[str, tuple[bytes, float | None] | None] = {}
         self._scheduled = False
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -121,6 +123,17 @@ class StateStore:
         self._dirty[client_id] = session
         self._schedule(FLUSH_DELAY)
 
+    # retained messages ------------------------------------------------------------------------
+
+    def retained(self) -> list[tuple[bytes, float | None]]:
+        return self._database.execute("SELECT frame, expires_at FROM retained ORDER BY rowid").fetchall()
+
+    def save_retained(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
+        self._dirty_retained[topic] = None if frame is None else (frame, expires_at)
+        self._schedule(FLUSH_DELAY)
+
+    # writing ----------------------------------------------------------------------------------
+
     def _schedule(self, delay: float) -> None:
         if not self._scheduled:
             self._scheduled = True
@@ -128,7 +141,7 @@ class StateStore:
 
     def _flush(self) -> None:
         self._scheduled = False
-        if not self._dirty:
+        if not (self._dirty or self._dirty_retained):
             return
         gone = [(client_id,) for client_id, session in self._dirty.items() if session is None]
         kept = [
@@ -140,6 +153,13 @@ class StateStore:
             self._database.execute("BEGIN")
             self._database.executemany("DELETE FROM sessions WHERE client_id = ?", gone)
             self._database.executemany("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", kept)
+            self._database.executemany(
+                "DELETE FROM retained WHERE topic = ?", [(topic,) for topic in self._dirty_retained]
+            )
+            self._database.executemany(
+                "INSERT INTO retained VALUES (?, ?, ?)",
+                [(topic, *kept) for topic, kept in self._dirty_retained.items() if kept is not None],
+            )
             self._database.execute("COMMIT")
         except sqlite3.Error as error:
             if self._database.in_transaction:
@@ -148,3 +168,4 @@ class StateStore:
             self._schedule(RETRY_DELAY)
             return
         self._dirty.clear()
+        self._dirty_retained.clear()

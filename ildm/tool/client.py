@@ -157,11 +157,17 @@ class Connection:
             self._failure = f"connection refused: {reason}"
 
     def _disconnected(
-        self, _client: object, _data: object, _flags: object, reason: ReasonCode, _properties: object
+        self,
+        _client: object,
+        _data: object,
+        flags: mqtt.DisconnectFlags,
+        reason: ReasonCode,
+        _properties: object,
     ) -> None:
         if self._failure is None:
-            told = self._accepted and reason.value >= 0x80
-            self._failure = f"connection lost: {reason}" if told else "connection lost"
+            # without a DISCONNECT the reason is one that paho has made up
+            told = f": {reason}" if flags.is_disconnect_packet_from_server else ""
+            self._failure = f"connection lost{told}"
 
     def _published(
         self, _client: object, _data: object, number: int, reason: ReasonCode, _properties: object

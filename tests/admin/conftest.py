@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from ildm.admin.client import AdminClient
+from ildm.log import set_log_level
 from tests.admin.fake_node import FakeView, served
 
 
@@ -17,8 +18,10 @@ def socket_path(tmp_path: Path) -> Path:
 @pytest.fixture
 def view(socket_path: Path) -> Iterator[FakeView]:
     """A fake node with its admin API."""
+    set_log_level("error")  # its log is not the client's output
     with served(FakeView(), socket_path) as view:
         yield view
+    set_log_level("info")
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import io
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from ildm import render
 from ildm.admin.client import AdminClient, Page
@@ -30,10 +29,9 @@ ANSWERS: dict[str, list[Any]] = {
 
 
 def shown(name: str, answer: Any) -> str:
-    console = Console(file=io.StringIO(), width=render.UNLIMITED)
-    console.print(render.show(name, answer))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    stream = io.StringIO()
+    render.make_console(stream).print(render.show(name, answer))
+    return stream.getvalue()
 
 
 def test_every_command_can_be_shown() -> None:
@@ -159,9 +157,12 @@ def test_words_become_values(words: str, name: str, values: dict[str, Any]) -> N
     ],
 )
 def test_words_that_are_not_understood(words: str, text: str) -> None:
-    with pytest.raises(UsageError) as caught:
+    def understand() -> None:
         found, rest = split_name(words.split())
         found.bind(rest)
+
+    with pytest.raises(UsageError) as caught:
+        understand()
     assert str(caught.value).startswith(text)
 
 

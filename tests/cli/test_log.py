@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 from pydantic import SecretStr
 
 from ildm.log import LEVELS, MASK, configure_logging, get_logger, set_log_level
@@ -18,8 +17,7 @@ def _restored() -> Iterator[None]:
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     yield
-    set_log_level("info")
-    structlog.reset_defaults()
+    configure_logging()
     root.handlers[:] = handlers
     root.setLevel(level)
 
@@ -133,11 +131,10 @@ class Gone:
 
 def test_lost_lines_are_counted(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(format="json")
-    captured = sys.stderr
-    monkeypatch.setattr(sys, "stderr", Gone())
-    get_logger("ildm").info("one")
-    get_logger("ildm").info("two")
-    monkeypatch.setattr(sys, "stderr", captured)
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stderr", Gone())
+        get_logger("ildm").info("one")
+        get_logger("ildm").info("two")
     get_logger("ildm").info("three")
     get_logger("ildm").info("four")
     first, *others = capsys.readouterr().err.splitlines()

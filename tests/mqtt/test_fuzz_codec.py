@@ -54,7 +54,7 @@ def mutated(draw: st.DrawFn) -> tuple[bytes, Version]:
 
 
 @given(mutated())
-@settings(max_examples=600, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=250, suppress_health_check=[HealthCheck.too_slow])
 def test_mutated_packets(case: tuple[bytes, Version]) -> None:
     one_frame(*case)
 

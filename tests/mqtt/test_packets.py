@@ -34,6 +34,7 @@ from ildm.mqtt import (
     create_message,
     decode,
 )
+from ildm.mqtt.wire import put_frame
 from tests.mqtt.packet_strategies import VERSIONS, packets_of, publishes, types
 
 V31, V311, V5 = Version.V31, Version.V311, Version.V5
@@ -293,6 +294,14 @@ def test_packet_larger_than_mqtt_allows() -> None:
         Publish(topic="a", payload=Huge()).encode(V311)
     assert caught.value.clause == "MQTT-2.1.4"
 
+    class Larger(bytes):
+        def __len__(self) -> int:
+            return 268_435_456
+
+    with pytest.raises(EncodeError) as caught:
+        put_frame(0x90, Larger())
+    assert caught.value.clause == "MQTT-2.1.4"
+
 
 @pytest.mark.parametrize(
     ("type", "version"),
@@ -312,6 +321,12 @@ def test_message_generator_takes_mappings() -> None:
     assert decode(raw, V5) == Connect(client_id="c", version=V5, will=Will(topic="w", qos=1))
     raw = create_message(PacketType.SUBSCRIBE, V311, packet_id=1, subscriptions=[{"topic_filter": "a"}])
     assert decode(raw, V311) == _subscribe()
+
+
+def test_message_generator_names_the_clause() -> None:
+    with pytest.raises(EncodeError) as caught:
+        create_message(PacketType.PUBLISH, V5, topic="a/#")
+    assert caught.value.clause == "MQTT-3.3.2-2"
 
 
 @pytest.mark.parametrize(

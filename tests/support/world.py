@@ -178,6 +178,7 @@ class MemoryStore:
     def __init__(self) -> None:
         self.saved: dict[str, SavedSession] = {}
         self.neighbors: dict[Address, bool] = {}
+        self.saved_retained: dict[str, tuple[bytes, float | None]] = {}
 
     def sessions(self) -> Mapping[str, SavedSession]:
         return dict(self.saved)
@@ -187,6 +188,14 @@ class MemoryStore:
             self.saved.pop(client_id, None)
         else:
             self.saved[client_id] = session
+
+    def retained(self) -> list[tuple[bytes, float | None]]:
+        return list(self.saved_retained.values())
+
+    def save_retained(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
+        self.saved_retained.pop(topic, None)
+        if frame is not None:
+            self.saved_retained[topic] = (frame, expires_at)
 
     def save_neighbor(self, address: Address, wanted: bool) -> None:
         self.neighbors[address] = wanted

@@ -1,0 +1,172 @@
+"""What keeps retained messages the same at all sites (thesis 5.3.3, and beyond it).
+
+Forwarding alone does not: of two sites that set a topic at the same time each ends with the other's
+value, and what is set while a link is down is missing at the far side. So each retained message gets
+a stamp where it enters the network, and the newest stamp of a topic wins everywhere. Nodes remember
+the newest message of each topic; neighbours that meet and find that they differ tell each other
+everything they remember. A stamp is a hybrid logical clock: wall-clock milliseconds, but always later
+than what the node has seen, so that a reaction never loses to its cause by skewed clocks.
+
+A retained message which a broker had before a node stood before it is not known to the node.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ildm.mqtt import Property, Publish, Version, decode
+
+if TYPE_CHECKING:
+    from ildm.config import LimitsConfig
+    from ildm.core.counters import Counters
+    from ildm.core.driver import Driver, Store
+
+PROPERTY = "ildm-retained"
+"""User property of a retained message on a link: ``MILLISECONDS:NODE``, and ``:sync`` when repeated."""
+OVERHEAD = 200
+"""Bytes an entry is taken to need besides its topic and payload."""
+
+
+class Stamp(NamedTuple):
+    """When and where a retained message entered; the greater one is newer."""
+
+    time: int
+    node: str
+
+    def text(self, repeated: bool = False) -> str:
+        return f"{self.time}:{self.node}" + (":sync" if repeated else "")
+
+
+class Entry(NamedTuple):
+    """The newest retained message of a topic; with an empty payload, that it was deleted."""
+
+    stamp: Stamp
+    message: Publish
+    expires_at: float | None
+
+    @property
+    def size(self) -> int:
+        return len(self.message.payload) + len(self.message.topic) + OVERHEAD
+
+
+class Retained:
+    """The newest retained message of each topic, bounded in number and bytes; the oldest go first."""
+
+    def __init__(self, driver: Driver, node_id: str, limits: LimitsConfig, counters: Counters, store: Store):
+        self.driver = driver
+        self.node_id = node_id
+        self.limits = limits
+        self.counters = counters
+        self.store = store
+        self.entries: dict[str, Entry] = {}
+        self.bytes = 0
+        self._digest = 0
+        self._last = 0
+
+    def restore(self) -> None:
+        """Take up what an earlier run has saved."""
+        for frame, expires_at in self.store.retained():
+            message = decode(frame, Version.V5)
+            assert isinstance(message, Publish)
+            taken = take_stamp(message)
+            if taken is not None and not self._over(expires_at):
+                self._put(Entry(taken[0], message, expires_at), save=False)
+
+    @property
+    def digest(self) -> bytes:
+        """Equal for two nodes exactly when they remember the same (but for a chance of 2^-64)."""
+        return self._digest.to_bytes(8, "big")
+
+    def entered(self, message: Publish) -> Stamp:
+        """A retained message has come from a local client; answers its stamp."""
+        self._last = max(self._last + 1, int(self.driver.wall() * 1000))
+        stamp = Stamp(self._last, self.node_id)
+        self._put(self._entry(stamp, message))
+        return stamp
+
+    def arrived(self, message: Publish, stamp: Stamp) -> bool | None:
+        """A retained message has come over a link: True if it is the newest, False if a newer one is
+        known, None if this very one is."""
+        self._last = max(self._last, stamp.time)
+        known = self.entries.get(message.topic)
+        if known is not None and known.stamp >= stamp:
+            return None if known.stamp == stamp else False
+        self._put(self._entry(stamp, message))
+        return True
+
+    def everything(self) -> Iterator[tuple[Publish, float | None]]:
+        """All that is remembered, stamped for a link as repeated, with the time of expiry."""
+        for topic in list(self.entries):
+            entry = self.entries.get(topic)
+            if entry is not None and not self._over(entry.expires_at):
+                left = None if entry.expires_at is None else entry.expires_at - self.driver.wall()
+                expires_at = None if left is None else self.driver.now() + left
+                yield stamped(entry.message, entry.stamp, repeated=True), expires_at
+
+    def _over(self, expires_at: float | None) -> bool:
+        return expires_at is not None and expires_at <= self.driver.wall()
+
+    def _entry(self, stamp: Stamp, message: Publish) -> Entry:
+        expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+        return Entry(stamp, message, None if expiry is None else self.driver.wall() + expiry)
+
+    def _put(self, entry: Entry, save: bool = True) -> None:
+        topic = entry.message.topic
+        self._remove(topic)
+        self.entries[topic] = entry
+        self.bytes += entry.size
+        self._digest ^= _hash(topic, entry.stamp)
+        if save:
+            message = stamped(entry.message, entry.stamp)
+            message.packet_id = 1 if message.qos else None
+            message.dup = False
+            self.store.save_retained(topic, message.encode(Version.V5), entry.expires_at)
+        while len(self.entries) > self.limits.retained_messages or self.bytes > self.limits.retained_bytes:
+            oldest = next(iter(self.entries))
+            self._remove(oldest)
+            self.store.save_retained(oldest, None, None)
+            self.counters["retained_forgotten"] += 1
+
+    def _remove(self, topic: str) -> None:
+        old = self.entries.pop(topic, None)
+        if old is not None:
+            self.bytes -= old.size
+            self._digest ^= _hash(topic, old.stamp)
+
+
+def stamped(message: Publish, stamp: Stamp, repeated: bool = False) -> Publish:
+    """A copy of a message that carries its stamp over a link."""
+    users = [*message.properties.get(Property.USER_PROPERTY, ()), (PROPERTY, stamp.text(repeated))]
+    return Publish(
+        topic=message.topic,
+        payload=message.payload,
+        qos=message.qos,
+        retain=True,
+        packet_id=message.packet_id,
+        properties={**message.properties, Property.USER_PROPERTY: users},
+    )
+
+
+def take_stamp(message: Publish) -> tuple[Stamp, bool] | None:
+    """Remove the stamp from a message; answers it and whether the message is a repetition."""
+    users = list(message.properties.get(Property.USER_PROPERTY, ()))
+    found = next((value for key, value in users if key == PROPERTY), None)
+    if found is None:
+        return None
+    rest = [pair for pair in users if pair[0] != PROPERTY]
+    if rest:
+        message.properties[Property.USER_PROPERTY] = rest
+    else:
+        del message.properties[Property.USER_PROPERTY]
+    time, _, node = found.partition(":")
+    node, _, repeated = node.partition(":")
+    if not (time.isascii() and time.isdecimal() and len(time) < 20 and node):
+        return None
+    return Stamp(int(time), node), repeated == "sync"
+
+
+def _hash(topic: str, stamp: Stamp) -> int:
+    text = f"{stamp.text()}\0{topic}".encode()
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ildm import __version__
+from ildm.cli import main
+from ildm.config import Address
+from tests.admin.fake_node import FakeView
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """``run("status", "--json")`` gives exit status, standard output and standard error."""
+    monkeypatch.delenv("ILDM_SOCKET", raising=False)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["ildm", *words])
+        status = main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return status, out, err
+
+    return run
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "ildm.yaml"
+    path.write_text("state_dir: state\nlink: {neighbors: ['10.0.0.2:1885'], listen: null}\n")
+    return path
+
+
+def test_commands_of_the_shell(run: Run, view: FakeView, socket_path: Path) -> None:
+    where = ["--socket", str(socket_path)]
+    status, out, _ = run("status", "--json", *where)
+    assert (status, json.loads(out)) == (0, view.status())
+    assert run("neighbor", "add", "h:1", "--no-save", *where) == (0, "neighbour h:1: ◌ connecting\n", "")
+    assert run("neighbor", "remove", "north", *where) == (0, "neighbour 127.0.0.1:1885: ✕ removed\n", "")
+    assert run("log-level", "debug", *where)[0] == 0
+    assert json.loads(run("clients", "--limit", "1", "--json", *where)[1])["items"] == view.clients()[:1]
+    for name in (["neighbor", "list"], ["clients"], ["subscriptions"], ["algorithm"], ["status"]):
+        status, out, err = run(*name, *where)
+        assert (status, err) == (0, "")
+        assert out
+    assert run("stop", *where) == (0, "stopped\n", "")
+    assert view.calls == [
+        ("add", Address("h", 1), False),
+        ("remove", "north", True),
+        ("level", "debug"),
+        ("stop",),
+    ]
+
+
+def test_where_the_node_is(
+    run: Run, view: FakeView, socket_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run("status", "--config", str(config))[0] == 0
+    monkeypatch.setenv("ILDM_SOCKET", str(socket_path))
+    assert run("status")[0] == 0
+    status, _, err = run("status", "--socket", str(config.parent / "other.sock"))
+    assert (status, err.count("\n")) == (1, 1)
+    monkeypatch.delenv("ILDM_SOCKET")
+    monkeypatch.chdir(config.parent)
+    assert run("status") == (
+        1,
+        "",
+        "ildm: no node runs with state directory ildm-state; start one with: ildm run --config FILE\n",
+    )
+
+
+def test_the_shell_with_a_script(run: Run, view: FakeView, socket_path: Path) -> None:
+    where = ["--socket", str(socket_path)]
+    assert run("shell", "-c", "log-level debug; neighbor remove h:1; stop", *where) == (
+        1,
+        "log level is debug now\n",
+        "ildm: h:1 is not a neighbour\n",
+    )
+    status, out, _ = run("shell", "-c", "algorithm", "--json", *where)
+    assert (status, json.loads(out)) == (0, view.algorithm())
+    assert run("shell", "-c", "fly", *where)[0] == 2
+
+
+def test_the_shell_reads_a_pipe(view: FakeView, socket_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "ildm", "shell", "--socket", str(socket_path)],
+        input="log-level debug\nneighbor remove north\n",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert view.calls == [("level", "debug"), ("remove", "north", True)]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (["neighbor", "add", "nowhere"], 2, "ildm: neighbor add: 'nowhere': expected HOST:PORT"),
+        (["neighbor", "remove", ""], 2, "ildm: neighbor remove: expected HOST:PORT or a node id"),
+        (["log-level", "loud"], 2, "ildm: log-level: 'loud': expected one of debug"),
+        (["clients", "--limit", "0"], 2, "ildm: clients: '0': expected a number from 1 to 100000"),
+        (["check", "/nonexistent/x.yaml"], 2, "ildm: /nonexistent/x.yaml: cannot be read"),
+        (["run", "--config", "/nonexistent/x.yaml"], 2, "ildm: /nonexistent/x.yaml: cannot be read"),
+        (["status", "--config", "/nonexistent/x.yaml"], 2, "ildm: /nonexistent/x.yaml: cannot be read"),
+        (["demo", "--algorithm", "x"], 2, "ildm: --algorithm x: expected one of sf, pf"),
+        (["demo", "--broker", "x"], 2, "ildm: --broker x: expected one of auto, mosquitto, amqtt, mixed"),
+        (["sub", "-t", "x", "--format", "xml"], 2, "ildm: --format xml: expected text, payload or json"),
+        (["sub", "-t", "x", "-V", "4"], 2, "ildm: -V 4: expected 3.1.1 or 5"),
+        (["sub", "-t", "x", "--persistent"], 2, "ildm: --persistent needs a client identifier (-i)"),
+        (["sub", "-t", "x", "--password-file", "/x"], 2, "ildm: --password-file: /x cannot be read"),
+        (["pub", "-t", "x"], 2, "ildm: give one of -m TEXT, -l and -f FILE"),
+        (["pub", "-t", "x", "-m", "a", "-l"], 2, "ildm: give one of -m TEXT, -l and -f FILE"),
+        (["pub", "-t", "a/#", "-m", "a"], 2, "ildm: -t a/#: a topic to publish on"),
+        (["pub", "-t", "x", "-f", "/nonexistent"], 2, "ildm: /nonexistent: No such file or directory"),
+    ],
+)
+def test_one_clear_line(run: Run, words: list[str], status: int, text: str) -> None:
+    found, out, err = run(*words)
+    assert (found, out) == (status, "")
+    assert err.startswith(text)
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["fly"], ["status", "--fly"], ["neighbor", "fly"], ["sub"], ["log-level"]])
+def test_wrong_usage(run: Run, words: list[str]) -> None:
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    assert "Usage: ildm" in err
+
+
+def test_version_and_help(run: Run) -> None:
+    assert run("--version") == (0, f"ildm {__version__}\n", "")
+    status, out, _ = run("--help")
+    assert status == 0
+    for word in ("run", "check", "shell", "status", "neighbor", "pub", "sub", "demo"):
+        assert f"\n  {word} " in out
+    assert "..." not in out.partition("Commands:")[2]  # no help text is cut off
+    assert "HOST:PORT" in run("neighbor", "add", "--help")[1]
+
+
+def test_check(run: Run, config: Path) -> None:
+    status, out, _ = run("check", str(config))
+    assert status == 0
+    assert out.startswith(f"{config}: ok\n")
+    assert "10.0.0.2:1885" in out
+    assert f"{config.parent}/state\n" in out
+
+
+def test_check_names_every_error(run: Run, config: Path) -> None:
+    config.write_text("listen: nowhere\nlimits: {clients: 0}\nwhat: 1\n")
+    status, out, err = run("check", str(config))
+    assert (status, out) == (2, "")
+    assert [line.split(": ")[2] for line in err.splitlines()] == ["listen", "limits.clients", "what"]
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ("algorithm: no-such", "algorithm 'no-such' is not installed"),
+        ("broker: {password_file: none}", "broker.password_file: "),
+        ("link: {secret_file: none}", "link.secret_file: "),
+    ],
+)
+def test_check_looks_at_plugins_and_secrets(run: Run, config: Path, document: str, text: str) -> None:
+    config.write_text(document)
+    status, out, err = run("check", str(config))
+    assert (status, out) == (2, "")
+    assert err.startswith(f"ildm: {text}")
+
+
+def test_a_reader_that_has_seen_enough(view: FakeView, socket_path: Path) -> None:
+    ended = subprocess.run(
+        [f"{sys.executable} -m ildm subscriptions --socket {socket_path}; echo $? >&2"],
+        shell=True,
+        stdout=_closed_pipe(),
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    assert ended.stderr == "0\n"
+
+
+def _closed_pipe() -> int:
+    """The writing end of a pipe nobody reads."""
+    import os
+
+    reading, writing = os.pipe()
+    os.close(reading)
+    return writing

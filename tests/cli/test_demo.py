@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import io
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from ildm import render
+from ildm.demo import live, processes, proof, sites
+from ildm.demo.processes import Child, DemoError, answers_mqtt, free_ports, hidden_ports, wait_for
+from ildm.demo.sites import NAMES, Site, SitesInRow
+from tests.support.brokers import Broker
+from tests.support.ports import free_port
+
+ILDM = [sys.executable, "-m", "ildm"]
+needs_mosquitto = pytest.mark.skipif(sites.mosquitto() is None, reason="needs Mosquitto")
+
+
+@needs_mosquitto
+@pytest.mark.parametrize("algorithm", ["sf", "pf"])
+def test_the_proof(algorithm: str, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [*ILDM, "demo", "--once", "--broker", "mosquitto", "--algorithm", algorithm],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    assert ended.stdout.count("✓") == 9 + 3 + 4 + (2 if algorithm == "sf" else 1)
+    assert "✗" not in ended.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_mosquitto
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_nothing_outlives_the_demo(number: signal.Signals, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*ILDM, "demo", "--broker", "mosquitto"],
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        for line in demo.stdout:
+            if line.startswith("Ctrl-C"):
+                break
+        children = [os.pidfd_open(pid) for pid in _children(demo.pid)]
+        demo.send_signal(number)
+        for child in children:
+            assert select.select([child], [], [], 60)[0], "a child lives on"
+            os.close(child)
+        _, err = demo.communicate()
+    assert len(children) == 2 * len(NAMES)
+    assert err == ""
+    if number != signal.SIGKILL:
+        assert demo.returncode == (143 if number == signal.SIGTERM else 0)
+        assert list(tmp_path.iterdir()) == []
+
+
+def _children(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # ended while we looked
+            if parent == pid:
+                found.append(int(entry.name))
+    return found
+
+
+def test_a_child_that_ends_early_shows_its_last_words(tmp_path: Path) -> None:
+    child = Child("node", [sys.executable, "-c", "print('no such port'); exit(3)"], tmp_path / "log")
+    with pytest.raises(DemoError, match=r"^node ended with status 3\n  \| no such port$"):
+        wait_for("nothing", lambda: False, [child], 60)
+    child.end(0)
+
+
+def test_waiting_has_a_bound(tmp_path: Path) -> None:
+    with pytest.raises(DemoError, match=r"^links: not within 0 s"):
+        wait_for("links", lambda: False, [], 0)
+
+
+def test_a_child_that_will_not_end(tmp_path: Path) -> None:
+    stubborn = "from signal import *; signal(SIGTERM, SIG_IGN); print('on', flush=True); pause()"
+    child = Child("node", [sys.executable, "-c", stubborn], tmp_path / "log")
+    wait_for("its start", lambda: "on" in child.last_lines(), [child], 60)
+    child.ask_to_end()
+    child.end(0.01)
+    assert not child.running
+
+
+def test_a_program_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DemoError, match="node: cannot start /nonexistent: No such file"):
+        Child("node", ["/nonexistent"], tmp_path / "log")
+
+
+def test_ports_in_use_are_left_out() -> None:
+    with socket.create_server((processes.LOOPBACK, 0)) as taken:
+        first = taken.getsockname()[1]
+        found = free_ports(first, 3)
+        assert first not in found
+        assert len(set(found)) == 3
+        assert sorted(found) == found
+    hidden = hidden_ports(6, found)
+    assert len(set(hidden)) == 6
+
+
+def test_a_taken_port_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def refuse(*_: object) -> None:
+        raise DemoError("far enough")
+
+    with socket.create_server((processes.LOOPBACK, 0)) as taken:
+        monkeypatch.setattr(sites, "FIRST_PORT", taken.getsockname()[1])
+        monkeypatch.setattr(sites, "Child", refuse)
+        monkeypatch.setattr(sites, "_makes", lambda make: ["amqtt"] * 3)
+        row = SitesInRow("sf", "auto", said.append)
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        with pytest.raises(DemoError, match="far enough"), row:
+            row.start()
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert said[0].startswith(
+        f"Port {sites.FIRST_PORT} is in use; clients of site-1 connect to {row.sites[0].port}"
+    )
+
+
+@pytest.mark.parametrize("make", ["auto", "mosquitto", "amqtt", "mixed"])
+def test_a_broker_that_is_not_there(make: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites, "mosquitto", lambda: None)
+    monkeypatch.setattr(sites.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DemoError, match="found: "):
+        SitesInRow("sf", make, print)
+
+
+def test_the_choice_of_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sites.importlib.util, "find_spec", lambda name: object())
+    for found, make, makes in [
+        ("/usr/sbin/mosquitto", "auto", ["mosquitto"] * 3),
+        (None, "auto", ["amqtt"] * 3),
+        ("/usr/sbin/mosquitto", "mixed", ["mosquitto", "amqtt", "mosquitto"]),
+    ]:
+        monkeypatch.setattr(sites, "mosquitto", lambda found=found: found)
+        assert sites._makes(make) == makes
+
+
+def test_whether_a_broker_answers(mosquitto: Broker) -> None:
+    assert answers_mqtt(mosquitto.port)
+    assert not answers_mqtt(free_port())
+
+
+def test_what_should_cross() -> None:
+    sent = [message for name in NAMES for message in proof.messages(name)]
+
+    def carried(algorithm: str) -> list[int]:
+        return [sum(proof.crosses(m, route, algorithm) for m in sent) for route in proof.routes()]
+
+    each = len(proof.messages("site-1"))
+    assert carried("pf") == [each, 2 * each, 2 * each, each]
+    # site-1 -> site-2: all but the two quiet ones, for site-2 wants demo/#
+    # site-2 -> site-1: six temperatures, the retained and the last one, of two publishers
+    # site-2 -> site-3: all of site-1 but the quiet ones; of site-2 the retained and the last one
+    # site-3 -> site-2: as site-1 -> site-2
+    assert carried("sf") == [each - 2, 16, each - 2 + 2, each - 2]
+
+
+def fake_row(tmp_path: Path) -> SitesInRow:
+    row = SitesInRow.__new__(SitesInRow)
+    row.algorithm = "sf"
+    row.sites = [Site(name, "amqtt", 1883 + i, 0, 0, tmp_path / name) for i, name in enumerate(NAMES)]
+    return row
+
+
+def test_the_report_of_a_failure(tmp_path: Path) -> None:
+    row = fake_row(tmp_path)
+    sent = [message for name in NAMES for message in proof.messages(name)]
+    subscribers = [proof.Subscriber(name, proof.WANTED[name]) for name in NAMES]
+    for subscriber in subscribers:
+        subscriber.received.update(proof._expected(sent, subscriber.site))
+    late = [proof.Subscriber(name, (), received=Counter(NAMES)) for name in NAMES]
+    carried = Counter({r: sum(proof.crosses(m, r, "sf") for m in sent) for r in proof.routes()})
+
+    def report() -> tuple[bool, str]:
+        stream = io.StringIO()
+        good = proof._report(render.make_console(stream), row, sent, subscribers, late, carried, 1.0)
+        return good, stream.getvalue()
+
+    assert report()[0]
+    subscribers[2].received["site-1"] += 1  # a duplicate
+    good, text = report()
+    assert not good
+    assert "10/9 ✗" in text
+    assert "not everything crossed" in text
+    subscribers[2].received["site-1"] -= 1
+    carried[proof.routes()[0]] += 1  # a transfer nobody wanted
+    good, text = report()
+    assert not good
+    assert "11/10 ✗" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_the_picture(width: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    row = fake_row(tmp_path)
+    round_number = 0
+
+    def status(site: Site) -> dict[str, object] | None:
+        if site.name == "site-3":
+            return None
+        return {
+            "status": "running",
+            "broker": {"connected": site.name == "site-1"},
+            "clients": 7,
+            "counters": {"messages_in": 1000 * round_number, "transferred_out": 0},
+        }
+
+    def neighbors(site: Site) -> dict[str, dict[str, object]]:
+        found = [b if a == site.name else a for a, b in pairwise(NAMES) if site.name in (a, b)]
+        return {name: {"state": "active", "transferred_out": 50 * round_number} for name in found}
+
+    monkeypatch.setattr(live, "status", status)
+    monkeypatch.setattr(live, "neighbors", neighbors)
+    monkeypatch.setattr(live, "described", lambda make: "amqtt 1.0")
+    monkeypatch.setattr(live, "spelled", lambda: "ildm")
+    picture = live.Picture(row)
+    round_number = 1
+    picture.update()
+    picture.before.moment, picture.now.moment = 0.0, 2.0
+    stream = io.StringIO()
+    console = render.make_console(stream)
+    console.width = width
+    console.print(picture.render(width))
+    text = stream.getvalue()
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+    for part in (
+        "site-1",
+        "1885",
+        "500/s",
+        "25/s",
+        "active",
+        "no answer",
+        "sub -p 1885 -t 'demo/#'",
+        "Ctrl-C",
+    ):
+        assert part in text
+    assert ("1,000" in text) == (width != 80)
+    assert re.match(r"site-1: 7 clients, 500/s in, 0/s out; .*site-2 - site-3 active, 25/s", picture.line())
+
+
+@pytest.mark.parametrize(
+    ("program", "path", "text"),
+    [
+        ("/somewhere/ildm/__main__.py", "", "{python} -m ildm"),
+        ("venv/bin/ildm", "", "venv/bin/ildm"),
+        ("venv/bin/ildm", "venv/bin", "ildm"),
+    ],
+)
+def test_how_the_program_is_spelt(
+    program: str, path: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "venv" / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "bin" / "ildm").touch(mode=0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [program])
+    monkeypatch.setenv("PATH", str(tmp_path / path) if path else "/nonexistent")
+    assert live.spelled() == text.format(python=sys.executable)

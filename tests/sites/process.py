@@ -1,0 +1,104 @@
+"""A site whose node is a process of its own, started with ``ildm run``: it can be killed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from tests.sites.client import Client, within
+from tests.sites.site import settings
+from tests.support.brokers import Broker
+
+PROJECT = Path(__file__).parents[2]
+
+
+class ProcessSite:
+    """Ports and state directory stay over `kill` and `start`."""
+
+    def __init__(
+        self, broker: Broker, directory: Path, algorithm: str | None, name: str, **changes: Any
+    ) -> None:
+        self.broker = broker
+        self.name = name
+        self.directory = directory
+        directory.mkdir(parents=True)
+        document = settings(broker.address, directory / "state", algorithm, name, **changes)
+        document["admin"] = {"socket": str(directory / "admin")}
+        document["log"] = {"level": "info", "format": "json"}
+        self._file = directory / "node.yaml"
+        self._file.write_text(yaml.safe_dump(document))
+        self.address = _pair(document["listen"])
+        self.link_address = _pair(document["link"]["listen"])
+        self.process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start the process; returns when the broker and all sockets are ready."""
+        log = (self.directory / "log").open("ab")
+        try:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "ildm", "run", "--config", str(self._file), stderr=log, cwd=PROJECT
+            )
+        finally:
+            log.close()
+
+        async def ready() -> None:
+            while True:
+                assert self.process is not None
+                assert self.process.returncode is None, self.log()
+                try:
+                    status = await self.status()
+                except (OSError, aiohttp.ClientError):
+                    status = {"broker": {"connected": False}}
+                if status["broker"]["connected"] and status["broker"]["protocol"]:
+                    return
+                await asyncio.sleep(0.02)
+
+        await within(ready(), "the node's process")
+
+    def log(self) -> str:
+        return (self.directory / "log").read_text()
+
+    async def kill(self) -> None:
+        """SIGKILL, as in a crash."""
+        assert self.process is not None
+        self.process.kill()
+        await self.process.wait()
+
+    async def stop(self) -> int:
+        """SIGTERM; the exit status."""
+        assert self.process is not None
+        if self.process.returncode is None:
+            self.process.send_signal(signal.SIGTERM)
+        status: int = await within(self.process.wait(), "the end of the node's process")
+        return status
+
+    async def connect(self, client_id: str | None = None, **options: Any) -> Client:
+        return await Client.connect(self.address, client_id, **options)
+
+    async def status(self) -> dict[str, Any]:
+        return await self._get("status")
+
+    async def neighbors(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = (await self._get("neighbors"))["items"]
+        return rows
+
+    async def _get(self, what: str) -> dict[str, Any]:
+        connector = aiohttp.UnixConnector(str(self.directory / "admin"))
+        async with (
+            aiohttp.ClientSession(connector=connector) as session,
+            session.get(f"http://node/v1/{what}") as answer,
+        ):
+            assert answer.status == 200, await answer.text()
+            return dict(json.loads(await answer.text()))
+
+
+def _pair(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    return host, int(port)

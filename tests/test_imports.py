@@ -1,0 +1,189 @@
+"""Who may import whom: the layers stay apart, and what decides knows no sockets, clocks or chance."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+OURS = ("ildm", "algorithms", "bench", "tests")
+
+_TASKS = {"asyncio", "concurrent", "multiprocessing", "queue", "sched", "subprocess", "threading", "uvloop"}
+_NETWORK = {"aiohttp", "http", "select", "selectors", "socket", "socketserver", "ssl", "urllib"}
+_SYSTEM = {"ctypes", "os", "secrets", "signal", "sqlite3", "sys", "uuid"}
+_CLOCK_AND_LOG = {"calendar", "datetime", "logging", "structlog", "time", "warnings"}
+IMPURE = frozenset({"_thread"} | _TASKS | _NETWORK | _SYSTEM | _CLOCK_AND_LOG)
+"""Modules that reach tasks, the network, the clock, the system, chance or the log."""
+
+
+class Layer(NamedTuple):
+    """Modules below ``inside`` may import of ours only what is below ``allowed``."""
+
+    inside: str
+    allowed: tuple[str, ...]
+    pure: bool = False
+
+
+LAYERS = (
+    Layer("ildm.mqtt", ("ildm.mqtt",), pure=True),
+    Layer("ildm.api", ("ildm.mqtt",), pure=True),
+    Layer("ildm.core", ("ildm.mqtt", "ildm.api", "ildm.config", "ildm.core"), pure=True),
+    Layer("ildm", ("ildm",)),
+    Layer("algorithms", ("ildm.mqtt", "ildm.api", "algorithms.overlay"), pure=True),
+    Layer("bench", ("ildm", "algorithms", "bench")),
+    Layer("tests", OURS),
+)
+"""The first that a module is below holds for it. An algorithm may also import its own package."""
+
+
+def below(module: str, package: str) -> bool:
+    return module == package or module.startswith(f"{package}.")
+
+
+def module_name(path: Path) -> str:
+    """``ildm/mqtt/__init__.py`` -> ``ildm.mqtt``."""
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def project_files() -> dict[Path, str]:
+    """Path below the project -> source, of every Python file of ours."""
+    files = (path for name in OURS for path in sorted((PROJECT / name).rglob("*.py")))
+    return {path.relative_to(PROJECT): path.read_text() for path in files}
+
+
+FILES = project_files()
+MODULES = frozenset(map(module_name, FILES))
+
+
+class Import(NamedTuple):
+    line: int
+    module: str
+    """The module that is imported, or from which ``name`` is."""
+    name: str | None = None
+
+
+def imports(tree: ast.Module, path: Path) -> Iterator[Import]:
+    """Every import of a file, also those in functions, for typing alone, and by a call."""
+    package = [*module_name(path).split("."), ""][: len(path.parts) - 1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (Import(node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parts = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*parts, node.module] if node.module else parts)
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                yield (
+                    Import(node.lineno, whole) if whole in MODULES else Import(node.lineno, base, alias.name)
+                )
+        elif isinstance(node, ast.Call) and _last_name(node.func) in {"__import__", "import_module"}:
+            match node.args:
+                case [ast.Constant(value=str(name)), *_]:
+                    yield Import(node.lineno, name)
+                case _:
+                    yield Import(node.lineno, "?")
+
+
+def _last_name(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def violations(path: Path, source: str) -> list[str]:
+    """What a file does against the rules, as ``FILE:LINE: WHAT``."""
+    module = module_name(path)
+    layer = next(layer for layer in LAYERS if below(module, layer.inside))
+    allowed = [*layer.allowed]
+    if layer.inside == "algorithms":
+        allowed.append(".".join(module.split(".")[:2]))
+    tree = ast.parse(source)
+    found = []
+    for line, target, name in imports(tree, path):
+        root = target.partition(".")[0]
+        wrong = (
+            (root in OURS and not any(below(target, package) for package in allowed))
+            or (layer.pure and root in IMPURE)
+            # a generator may be seeded or handed in; the functions share one that is neither
+            or (layer.pure and root == "random" and name != "Random")
+            or (target == "?" and layer.inside != "tests")
+        )
+        if wrong:
+            found.append(f"{path}:{line}: {module} must not import {target}{f'.{name}' if name else ''}")
+    if layer.pure:
+        found += [
+            f"{path}:{node.lineno}: a generator without a seed"
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and _last_name(node.func) == "Random" and not node.args
+        ]
+    return found
+
+
+def test_every_file_keeps_to_the_rules() -> None:
+    assert [line for path, source in FILES.items() for line in violations(path, source)] == []
+
+
+def test_all_layers_were_looked_at() -> None:
+    for layer in LAYERS:
+        assert any(below(module, layer.inside) for module in MODULES), layer.inside
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("ildm/mqtt/x.py", "from ildm.api import Link"),
+        ("ildm/mqtt/x.py", "from ildm import api"),
+        ("ildm/mqtt/x.py", "from ..core import node"),
+        ("ildm/mqtt/__init__.py", "from .. import config"),
+        ("ildm/api.py", "from ildm.core.node import Node"),
+        ("ildm/api.py", "from . import core"),
+        ("ildm/core/x.py", "from ildm.net.run import run_node"),
+        ("ildm/core/x.py", "def f():\n    import asyncio"),
+        ("ildm/core/x.py", "import asyncio.events as e"),
+        ("ildm/core/x.py", "from time import monotonic"),
+        ("ildm/core/x.py", "import random"),
+        ("ildm/core/x.py", "from random import choice"),
+        ("ildm/core/x.py", "from random import Random\nr = Random()"),
+        ("ildm/core/x.py", "if TYPE_CHECKING:\n    import socket"),
+        ("ildm/net/x.py", "import algorithms"),
+        ("ildm/net/x.py", "from algorithms import sf"),
+        ("ildm/net/x.py", "__import__('algorithms.sf')"),
+        ("ildm/net/x.py", "import importlib\nimportlib.import_module(name)"),
+        ("ildm/demo/x.py", "from bench.micro import load"),
+        ("ildm/demo/x.py", "import tests.support"),
+        ("algorithms/x.py", "from ildm.core.node import Node"),
+        ("algorithms/x.py", "import ildm"),
+        ("algorithms/x.py", "from algorithms.sf import SubscriptionFlooding"),
+        ("algorithms/x.py", "from . import pf"),
+        ("algorithms/x/rings.py", "from ..sf import SubscriptionFlooding"),
+        ("algorithms/overlay/keys.py", "from algorithms.x.rings import Ring"),
+        ("algorithms/x.py", "import logging"),
+        ("bench/x.py", "from tests.support.ports import free_port"),
+    ],
+)
+def test_what_is_forbidden_is_found(path: str, source: str) -> None:
+    assert len(violations(Path(path), source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("ildm/mqtt/x.py", "import struct\nfrom . import wire\nfrom ildm.mqtt.wire import put_frame"),
+        ("ildm/api.py", "from .mqtt import Publish\nfrom random import Random\ndef f(r: Random): ..."),
+        ("ildm/core/x.py", "from random import Random\nr = Random(7)\nfrom ildm.config import Address"),
+        ("ildm/net/x.py", "import asyncio, random\nfrom ildm import admin"),
+        ("algorithms/x.py", "from ildm.api import Algorithm\nfrom algorithms.overlay.keys import Key"),
+        (
+            "algorithms/x/rings.py",
+            "from .keys import Key\nfrom algorithms.x import keys\nfrom ..overlay import sfb",
+        ),
+        ("algorithms/overlay/keys.py", "from . import tables"),
+        ("bench/x.py", "import algorithms.sf, ildm.net.run, bench.micro, time"),
+        ("tests/x.py", "import bench, tests.support, algorithms, ildm, random"),
+    ],
+)
+def test_what_is_allowed_is_left_alone(path: str, source: str) -> None:
+    assert violations(Path(path), source) == []
