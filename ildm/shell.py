@@ -156,7 +156,7 @@ def interact(node: AdminClient, history: Path, as_json: bool = False) -> int:
             text = document.text_before_cursor
             width = 0 if text[-1:].isspace() or not text else len(text.split()[-1])
             for word, note in completions(node, text):
-                yield Completion(word, start_position=-width, display_meta=note)
+                yield Completion(f"{word} ", -width, display=word, display_meta=note)
 
     name = str(node.status()["node_id"])
     saved: History = InMemoryHistory()

@@ -303,7 +303,9 @@ class LinkManager:
 
     def _dial_session(self, neighbor: Neighbor, link: NeighborLink, token: str, index: int) -> None:
         # a link that was connected anew meanwhile has dialed all its sessions
-        if link.token == token == neighbor.token and link.connected and not neighbor.gone:
+        if not (link.token == token == neighbor.token) or not link.connected or neighbor.gone:
+            return
+        if all(session.index != index for session in link.open_sessions):
             self.driver.dial(
                 neighbor.address, LinkSession(self, neighbor, index), self.config.connect_timeout
             )

@@ -44,7 +44,7 @@ class AsyncioDriver:
         except TimeoutError:
             endpoint.dial_failed(f"no answer from {address} within {limit:g} s")
         except OSError as error:
-            endpoint.dial_failed(f"{address}: {error.strerror or error}")
+            endpoint.dial_failed(error.strerror or str(error))
 
     async def close(self) -> None:
         """Give up the dials under way."""

@@ -118,10 +118,10 @@ class NodeServer:
     async def _close(self) -> None:
         for server in self._servers:
             server.close()
-        if hasattr(self, "admin"):
-            await self.admin.stop()
         await self.driver.close()
         self.store.close()
+        if hasattr(self, "admin"):
+            await self.admin.stop()  # last: who waits for the socket to go may start a node at once
 
     async def _listen(self, address: Address, key: str, factory: Callable[[], object]) -> None:
         try:

@@ -23,7 +23,8 @@ class Proxy:
         self._server: asyncio.Server
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, LOOPBACK, 0)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accept, LOOPBACK, 0)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -53,28 +54,32 @@ class Proxy:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    def _accept(self) -> asyncio.StreamReaderProtocol:
+        reader = asyncio.StreamReader()
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.create_task(self._serve(reader, writer), name="proxy")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+        return asyncio.StreamReaderProtocol(reader, connected)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         if self._cut:
             writer.transport.abort()
             return
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
         try:
             far_reader, far_writer = await asyncio.open_connection(*self.target)
         except OSError:
             writer.transport.abort()
-            self._tasks.discard(task)
             return
-        self._writers |= {writer, far_writer}
+        writers = {writer, far_writer}
+        self._writers |= writers
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._pass(reader, far_writer))
-                group.create_task(self._pass(far_reader, writer))
+            await asyncio.gather(self._pass(reader, far_writer), self._pass(far_reader, writer))
         finally:
-            self._writers -= {writer, far_writer}
-            self._tasks.discard(task)
+            self._writers -= writers
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):  # the other direction ends, too, when one is closed
