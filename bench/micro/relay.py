@@ -126,7 +126,8 @@ def report(results: dict[str, list[dict[str, float]]]) -> None:
     """Medians over the rounds, beside HAProxy's."""
     print(machine())
     print(
-        f"{'way':8} {'egress/s':>10} {'/haproxy':>9} {'relay us/msg':>13} {'/haproxy':>9} {'broker us/msg':>14}"
+        f"{'way':8} {'egress/s':>10} {'/haproxy':>9} {'relay us/msg':>13} "
+        f"{'/haproxy':>9} {'broker us/msg':>14}"
     )
     egress = {way: median([r["egress"] for r in rounds]) for way, rounds in results.items()}
     cpu = {

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
+import socket
 import time
 from collections.abc import Callable
 from random import Random, SystemRandom
@@ -44,7 +46,7 @@ class AsyncioDriver:
         except TimeoutError:
             endpoint.dial_failed(f"no answer from {address} within {limit:g} s")
         except OSError as error:
-            endpoint.dial_failed(error.strerror or str(error))
+            endpoint.dial_failed(_reason(error))
 
     async def close(self) -> None:
         """Give up the dials under way."""
@@ -54,3 +56,10 @@ class AsyncioDriver:
 
     def log(self, level: str, event: str, **fields: Any) -> None:
         getattr(self._logger, level)(event, **fields)
+
+
+def _reason(error: OSError) -> str:
+    """What went wrong, in the system's words; asyncio's own text repeats the address."""
+    if error.errno and not isinstance(error, socket.gaierror):
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
+import sqlite3
 import sys
 from pathlib import Path
 from typing import Any
@@ -70,6 +72,12 @@ class ProcessSite:
         assert self.process is not None
         self.process.kill()
         await self.process.wait()
+
+    def saved_filters(self, client_id: str) -> dict[str, int]:
+        """The subscriptions of a persistent session which the state directory holds by now."""
+        with contextlib.closing(sqlite3.connect(self.directory / "state/state.sqlite")) as database:
+            found = database.execute("SELECT filters FROM sessions WHERE client_id = ?", (client_id,)).fetchone()
+        return {} if found is None else dict(json.loads(found[0]))
 
     async def stop(self) -> int:
         """SIGTERM; the exit status."""

@@ -16,8 +16,6 @@ from tests.sites.proxy import Proxy
 from tests.sites.site import Site, join, joined, settled
 from tests.support.brokers import Broker, Fleet
 
-kinds = pytest.mark.parametrize("kind", ["mosquitto", "rabbitmq", "activemq", "moquette"])
-
 
 @pytest.fixture
 async def proxies() -> AsyncIterator[list[Proxy]]:
@@ -60,7 +58,18 @@ async def exchange(sites: list[Site], topic: str, round_: str) -> None:
 # broker ---------------------------------------------------------------------------------------
 
 
-@kinds
+@pytest.mark.parametrize(
+    ("kind", "algorithm"),
+    [
+        ("mosquitto", "pf"),
+        ("mosquitto", "sf"),
+        ("activemq", "pf"),
+        ("activemq", "sf"),
+        ("moquette", "pf"),
+        ("moquette", "sf"),
+        ("rabbitmq", "sf"),  # once: it takes its time to boot
+    ],
+)
 async def test_a_killed_broker_comes_back(
     sites: Sites, kind: str, algorithm: str, topic_root: str
 ) -> None:
@@ -345,7 +354,7 @@ async def test_a_persistent_session_outlives_the_kill_of_its_node(
     publisher = await here.connect()
     await publisher.publish(topic_root, b"away", 1)
     await until(lambda: here.node.links.idle)
-    await asyncio.sleep(0.3)  # the state is written a tenth of a second after a change
+    await until(lambda: far.saved_filters(topic_root) == {topic_root: 1}, "the saved session")
     await far.kill()
     await until(lambda: not here.node.links.links[far.name].connected)
     await publisher.publish(topic_root, b"dead", 1)
@@ -379,13 +388,13 @@ async def test_a_thousand_messages_at_qos_1_over_the_kill_of_the_far_node(
     await subscriber.subscribe((topic_root, 1))
     keeper = await far.connect(f"{topic_root}k", clean=False)
     await keeper.subscribe((topic_root, 1))
+    await until(lambda: far.saved_filters(f"{topic_root}k") == {topic_root: 1}, "the saved session")
     if algorithm == "sf":
         await until(lambda: here.node.links.links[far.name].interest == {topic_root: 1})
     publisher = await here.connect()
     payloads = [b"%d" % n for n in range(1000)]
     under_way = asyncio.create_task(publisher.publish_all(topic_root, payloads, 1, 50))
     await until(lambda: subscriber.waiting > 300)
-    await asyncio.sleep(0.15)  # the state is written a tenth of a second after a change
     await far.kill()
     await under_way
     await far.start()
@@ -395,6 +404,7 @@ async def test_a_thousand_messages_at_qos_1_over_the_kill_of_the_far_node(
     firsts = list(dict.fromkeys(got))
     assert firsts == sorted(firsts, key=int)
     missing = sorted(set(map(int, payloads)) - set(map(int, got)))
+    print("MISSING", missing, len(got) - len(firsts))
     assert missing == [] or missing[-1] - missing[0] < 1000
     assert len(got) - len(firsts) <= 1000
     await keeper.wait_closed()
