@@ -192,7 +192,8 @@ class LinkManager:
                 return Refusal("stale", "no such link", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
             self._replace_session(link, hello.index)
             return self.hello(hello.index, hello.token, link.age, len(link.lanes))
-        if link is not None and link.control is not None and link.boot == hello.boot:
+        if link is not None and link.control is not None:
+            # also when the neighbour seems to have restarted: two nodes might have the same id
             heard = self.driver.now() - link.control.last_heard
             if link.dialed or heard <= 1.2 * self.config.keep_alive:
                 return Refusal(

@@ -53,6 +53,8 @@ class BaseSession:
         self.opened_at = self.driver.wall()
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")
+        if self._pauses:
+            transport.pause_reading()
 
     def eof_received(self) -> bool | None:
         return None

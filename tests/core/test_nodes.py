@@ -522,6 +522,17 @@ def test_another_algorithm_and_the_own_id_are_refused(world: World) -> None:
     assert "own id" in (reasons["b:2"][1] or "")
 
 
+def test_two_nodes_with_one_id_do_not_drive_each_other_out(world: World) -> None:
+    a, b = row(world, "ab", "sf")
+    twin = Site(world, "twin", "sf", node_id="b")
+    twin.node.links.add(Address("a", 2), False)
+    link = a.node.links.links["b"]
+    world.run(120)
+    assert a.node.links.links["b"] is link
+    assert (a.links(), b.links(), twin.links()) == ({"b": "active"}, {"a": "active"}, {})
+    assert next(iter(twin.node.links.neighbors.values())).state == "duplicate"
+
+
 def test_a_removed_neighbour_stays_away_until_it_is_added_again(world: World) -> None:
     a, b = row(world, "ab", "sf")
     a.subscriber("t")

@@ -216,6 +216,7 @@ def make_node(
     *,
     store: MemoryStore | None = None,
     secret: str | None = None,
+    node_id: str | None = None,
     **settings: Any,
 ) -> Node:
     """A node that listens at ``name``:1 for clients and ``name``:2 for links; its broker is ``name``:3."""
@@ -227,7 +228,7 @@ def make_node(
         specs,
         WorldDriver(world, name),
         store or MemoryStore(),
-        node_id=name,
+        node_id=node_id or name,
         link_secret=secret,
     )
     world.listen(Address(name, 1), lambda: ClientSession(node))
