@@ -67,7 +67,7 @@ class BrokerSession(BaseSession):
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.node.config.limits.write_buffer)
-        if self.paired.transport is None:  # the client has gone meanwhile
+        if not self.paired.is_open:  # the client has gone, or was sent away, meanwhile
             self.abort()
             return
         self.node.broker_reachable(None)
