@@ -8,6 +8,7 @@ from ildm.api import Role, SessionStatus
 from ildm.mqtt import Version
 
 if TYPE_CHECKING:
+    from ildm.api import Timer
     from ildm.core.driver import Driver, Transport
 
 CLOSE_TIMEOUT = 10.0
@@ -18,6 +19,7 @@ class BaseSession:
     """One TCP connection (thesis 5.2.1, Fig. 5.3); subclasses say what is done with its bytes."""
 
     __slots__ = (
+        "_cut_off",
         "_pauses",
         "client_id",
         "driver",
@@ -44,6 +46,7 @@ class BaseSession:
         self.opened_at = 0.0
         self.writable = True
         self._pauses: set[object] | None = None
+        self._cut_off: Timer | None = None
 
     # asyncio.Protocol -------------------------------------------------------------------------
 
@@ -62,6 +65,9 @@ class BaseSession:
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
         self.status = SessionStatus.CLOSED
+        if self._cut_off is not None:
+            self._cut_off.cancel()
+            self._cut_off = None
 
     def dial_failed(self, reason: str) -> None:
         self.status = SessionStatus.CLOSED
@@ -104,11 +110,12 @@ class BaseSession:
 
     def close(self) -> None:
         """End the session after what was written has gone out, by force after a time-out."""
-        if self.status is SessionStatus.ESTABLISHED and self.transport is not None:
+        transport = self.transport
+        if self.status is SessionStatus.ESTABLISHED and transport is not None:
             self.status = SessionStatus.TERMINATING
-            self.transport.close()
-            if self.transport is not None:  # not closed on the spot
-                self.driver.call_later(CLOSE_TIMEOUT, self.abort)
+            transport.close()
+            # of this very connection: the session may have another one by then
+            self._cut_off = self.driver.call_later(CLOSE_TIMEOUT, transport.abort)
 
     def abort(self) -> None:
         """End the session at once."""

@@ -678,6 +678,15 @@ def test_garbage_on_the_link_port_hurts_nobody(world: World) -> None:
     assert a.node.counters["link_malformed"] >= 3
 
 
+def test_the_nodes_own_session_with_the_broker_lasts(world: World) -> None:
+    site = Site(world, "a", "sf")
+    world.run(1)
+    (connection,) = site.broker.connections
+    world.run(300)
+    assert site.broker.connections == [connection]
+    assert [event for _, event, _ in site.node.driver.logged] == []
+
+
 def test_puback_of_a_qos_1_client_is_the_brokers_own(world: World) -> None:
     site = Site(world, "a", "sf")
     client = site.client("c")
