@@ -356,7 +356,6 @@ class ClientSession(BaseSession):
     def _disconnect(self, frame: bytes) -> None:
         packet = decode(frame, self.version)
         assert isinstance(packet, Disconnect)
-        self.disconnected = packet.reason_code == 0
         if self.version is Version.V5 and self.record is not None:
             expiry = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL)
             if expiry is not None:
@@ -365,6 +364,7 @@ class ClientSession(BaseSession):
                         "DISCONNECT sets a session expiry which CONNECT had as 0", clause="MQTT-3.14.2-2"
                     )
                 self.record.expiry = int(expiry)
+        self.disconnected = packet.reason_code == 0  # last: a wrong DISCONNECT does not discard the will
 
     def _publish(self, frame: bytes) -> None:
         """Transfer a PUBLISH that is not part of a run: QoS 1 or 2, retained, or with properties."""

@@ -184,7 +184,7 @@ class ClientRegistry:
     ) -> None:
         """A connection has ended; ``clean`` when its will must not be sent (MQTT-3.14.4-3)."""
         current = record.session is session
-        if not clean and connect.will is not None:
+        if not clean and connect.will is not None and not self._continued(record, session, connect):
             self._will(record, connect, delay_allowed=current)
         if not current:
             return  # another connection has taken the session over (MQTT-3.1.4-3)
@@ -200,6 +200,18 @@ class ClientRegistry:
         self._start_expiry(record)
 
     # wills ------------------------------------------------------------------------------------
+
+    def _continued(self, record: ClientRecord, session: ClientSession, connect: Connect) -> bool:
+        """Whether another connection goes on with the session within the will delay (MQTT-3.1.3-9)."""
+        assert connect.will is not None
+        newer = record.session
+        return (
+            newer is not None
+            and newer is not session
+            and newer.connect is not None
+            and not newer.connect.clean_start
+            and connect.will.properties.get(Property.WILL_DELAY_INTERVAL, 0) > 0
+        )
 
     def _will(self, record: ClientRecord, connect: Connect, delay_allowed: bool) -> None:
         will = connect.will

@@ -146,6 +146,7 @@ class Lane:
         self.max_qos = max_qos
         self.retain_available = retain_available
         self.writable = True
+        self.open = False  # a connection that follows another at once has to resend as well
         self._out = []
         self._reserved.clear()
 
@@ -166,8 +167,10 @@ class Lane:
                     self._inflight[packet_id] = item
                     self.write(PubRel(packet_id=packet_id).encode(self.version))
             elif session_present and len(self._inflight) < self.window:
-                self._inflight[packet_id] = item
-                self._send_with_id(item.entry, packet_id, dup=True)
+                if min(item.entry.qos, self.max_qos) == 0:
+                    again.append(item.entry)
+                elif self._send_with_id(item.entry, packet_id, dup=True):
+                    self._inflight[packet_id] = item
             else:
                 again.append(item.entry)
         for entry in reversed(again):
@@ -314,7 +317,8 @@ class Lane:
             if source is not None:
                 self._held.add(source)
                 source.pause(self)
-        while self._queue and (
+        # the newest stays, however large: it would otherwise take the whole queue with it and be lost too
+        while len(self._queue) > 1 and (
             self.queued_bytes > limits.bytes * factor or self.queued_messages > limits.messages * factor
         ):
             # the oldest goes first: for telemetry the newest value is the one worth keeping

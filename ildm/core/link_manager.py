@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 TOKEN = 12
 RETAINED_BATCH = 100
 PATIENCE = 2.0
+CLAIM_PAUSE = 1.0
+CLAIMS_OF_A_RESTART = 5
 """A neighbour not heard for this many keep-alive intervals is taken for dead."""
 
 
@@ -65,6 +67,7 @@ class LinkManager:
         self._inbound: set[LinkSession] = set()
         self._settling: dict[NeighborLink, Any] = {}
         self._tick_timer: Any = None
+        self._claim_timer: Any = None
         self._stopped = False
 
     def start(self, neighbors: Mapping[Address, bool]) -> None:
@@ -175,6 +178,10 @@ class LinkManager:
             return False
         self._inbound.add(session)
         return True
+
+    def handshake_done(self, session: LinkSession) -> None:
+        """A connection from outside has become a session of a link; those have bounds of their own."""
+        self._inbound.discard(session)
 
     def judge(self, session: LinkSession, hello: Hello) -> Hello | Refusal:
         """The acceptor's decision about a neighbour that has proven who it is."""
@@ -405,6 +412,25 @@ class LinkManager:
             if link is not source and link.connected:
                 self._send_control(link, ADVERTISEMENT, data)
 
+    def _claim_own(self) -> None:
+        """Answer an advertisement in this node's name, of an earlier life or of a node with the same id.
+
+        Not at once: two nodes with one id would outbid each other as fast as the network carries it.
+        """
+        if self._claim_timer is None:
+            self.node.counters["own_id_advertised"] += 1
+            if self.node.counters["own_id_advertised"] == CLAIMS_OF_A_RESTART + 1:
+                self.driver.log(
+                    "error", "another node seems to have this node's id", node_id=self.node.node_id
+                )
+            self._claim_timer = self.driver.call_later(CLAIM_PAUSE, self._claim)
+
+    def _claim(self) -> None:
+        self._claim_timer = None
+        if not self._stopped:
+            self._flood(self.topology.own, None)
+            self._consider()
+
     def _consider(self) -> None:
         """Let links join or leave so that the cooperating ones form the tree."""
         any_topology = self.node.topology == "any"
@@ -486,8 +512,10 @@ class LinkManager:
         """A message between neighbours themselves."""
         if topic == ADVERTISEMENT:
             news = self.topology.receive(Advertisement.decode(payload))
-            if news is not None:
-                self._flood(news, link if news.node != self.node.node_id else None)
+            if news is not None and news.node == self.node.node_id:
+                self._claim_own()
+            elif news is not None:
+                self._flood(news, link)
                 self._consider()
         elif topic == READY:
             if payload == b"1":

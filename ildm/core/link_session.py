@@ -112,6 +112,9 @@ class LinkSession(BaseSession):
             if not self.manager.session_accepted(self):
                 self.abort()
             return
+        if self.neighbor.gone:  # removed while the connection was made
+            self.abort()
+            return
         self._nonces = self.driver.token(NONCE)
         self.phase = Phase.AWAITING_AUTH if self.manager.secret else Phase.AWAITING_CONNACK
         config = self.manager.config
@@ -205,7 +208,7 @@ class LinkSession(BaseSession):
         end_of_data = len(data)
         limit = self.manager.config.packet_size if self.phase is Phase.ESTABLISHED else 16384
         pos = 0
-        while pos < end_of_data and self.phase is not Phase.ENDED:
+        while pos < end_of_data and self.is_open:  # what follows the end of the session is not for it
             header_end = pos + 2
             if header_end <= end_of_data and data[pos + 1] < 128:
                 end = header_end + data[pos + 1]
@@ -226,7 +229,7 @@ class LinkSession(BaseSession):
             else:
                 self._packet(data[pos:end])
                 pos = end
-        if pos < end_of_data and self.phase is not Phase.ENDED:
+        if pos < end_of_data and self.is_open:
             self._parts = [data[pos:]]
         self.manager.node.dispatch.deliver()
 
@@ -391,6 +394,7 @@ class LinkSession(BaseSession):
 
     def _establish(self, hello: Hello) -> None:
         self._cancel_timer()
+        self.manager.handshake_done(self)
         self.phase = Phase.ESTABLISHED
         self.peer_hello = hello
         self.manager.node.session_established(self)

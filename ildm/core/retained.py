@@ -71,6 +71,8 @@ class Retained:
             message = decode(frame, Version.V5)
             assert isinstance(message, Publish)
             taken = take_stamp(message)
+            if taken is not None:
+                self._last = max(self._last, taken[0].time)
             if taken is not None and not self._over(expires_at):
                 self._put(Entry(taken[0], message, expires_at), save=False)
 
@@ -138,7 +140,9 @@ class Retained:
 
 def stamped(message: Publish, stamp: Stamp, repeated: bool = False) -> Publish:
     """A copy of a message that carries its stamp over a link."""
-    users = [*message.properties.get(Property.USER_PROPERTY, ()), (PROPERTY, stamp.text(repeated))]
+    # a client may have set a property of this name: only the node's own counts
+    users = [pair for pair in message.properties.get(Property.USER_PROPERTY, ()) if pair[0] != PROPERTY]
+    users.append((PROPERTY, stamp.text(repeated)))
     return Publish(
         topic=message.topic,
         payload=message.payload,

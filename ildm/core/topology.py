@@ -43,7 +43,7 @@ class Advertisement(NamedTuple):
                 and all(isinstance(age, int) for age in links.values())
             ):
                 raise TypeError("wrong types")
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             raise TopologyError(f"malformed topology advertisement: {error}") from None
         return cls(node, boot, sequence, links)
 

@@ -47,6 +47,8 @@ class AsyncioDriver:
             endpoint.dial_failed(f"no answer from {address} within {limit:g} s")
         except OSError as error:
             endpoint.dial_failed(_reason(error))
+        except UnicodeError as error:  # a host name which IDNA cannot encode, as with two dots in a row
+            endpoint.dial_failed(f"{address.host} is no host name: {error}")
 
     async def close(self) -> None:
         """Give up the dials under way."""

@@ -141,6 +141,8 @@ class StateStore:
 
     def _flush(self) -> None:
         self._scheduled = False
+        if self._lock < 0:
+            return  # closed; what could not be written then is lost
         if not (self._dirty or self._dirty_retained):
             return
         gone = [(client_id,) for client_id, session in self._dirty.items() if session is None]
