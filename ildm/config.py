@@ -79,6 +79,8 @@ class BrokerConfig(Section):
     password: SecretStr | None = None
     password_file: Path | None = None
     connect_timeout: Seconds = 5.0
+    connack_timeout: Seconds = 30.0
+    """Time from a client's CONNECT, or its last AUTH, until the broker's answer."""
     keep_alive: Annotated[int, Field(ge=1, le=65535)] = 30
     reconnect_min: Seconds = 0.2
     reconnect_max: Seconds = 10.0
@@ -107,7 +109,7 @@ class LinkConfig(Section):
     """A message crosses with the smaller of its own QoS and this."""
     overflow: Literal["drop", "block"] = "drop"
     queue_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
-    queue_bytes: Bytes = 8 << 20
+    queue_bytes: Bytes = 32 << 20
     inflight: Annotated[int, Field(ge=1, le=10_000)] = 1000
     """QoS 1 and 2 messages sent but not acknowledged, per session."""
     packet_size: Bytes = 16 << 20

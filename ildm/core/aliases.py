@@ -6,19 +6,26 @@ from ildm.mqtt import Property, ProtocolViolation, Publish, ReasonCode, Version,
 
 
 class TopicAliases:
-    """Alias -> topic; bounded by the 16 bits of an alias, and by the peer that enforces its maximum."""
+    """Alias -> topic, for aliases from 1 to the maximum which the receiver has granted."""
 
-    __slots__ = ("_topics",)
+    __slots__ = ("_topics", "maximum")
 
-    def __init__(self) -> None:
+    def __init__(self, maximum: int) -> None:
+        self.maximum = maximum
         self._topics: dict[int, str] = {}
 
     def resolve(self, alias: int, topic: str) -> str:
         """The topic of a message with an alias; one that carries a topic sets the alias.
 
         Raises:
-            ProtocolViolation: the alias was never set.
+            ProtocolViolation: the alias was never set, or is above the maximum (MQTT-3.3.2-9).
         """
+        if alias > self.maximum:
+            raise ProtocolViolation(
+                f"topic alias {alias} is above the maximum {self.maximum}",
+                clause="MQTT-3.3.2-9",
+                reason=ReasonCode.TOPIC_ALIAS_INVALID,
+            )
         if topic:
             self._topics[alias] = topic
             return topic

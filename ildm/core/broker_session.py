@@ -15,6 +15,7 @@ from ildm.mqtt import (
     MqttError,
     PacketTooLarge,
     PacketType,
+    Property,
     PubAck,
     Publish,
     PubRec,
@@ -135,7 +136,7 @@ class BrokerSession(BaseSession):
                 self._accepted = True
                 if self.node.dispatch.filters_broker:
                     self._framer = Framer(1 << 28)
-                    self._aliases = TopicAliases() if self.version is Version.V5 else None
+                    self._aliases = self._client_aliases()
                 else:
                     wanted = self.node.broker_wanted
                     self._scanner = HeaderScanner(wanted, self.node.config.limits.packet_size)
@@ -143,6 +144,12 @@ class BrokerSession(BaseSession):
         rest, self._held = self._held, b""
         if rest:
             self._relay(rest)
+
+    def _client_aliases(self) -> TopicAliases | None:
+        connect = self.paired.connect
+        if connect is None or self.version is not Version.V5:
+            return None
+        return TopicAliases(int(connect.properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)))
 
     # relaying towards the client --------------------------------------------------------------
 

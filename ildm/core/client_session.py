@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 _RELAY, _RUN, _COUNT, _LOOK = (int(a) for a in (Action.RELAY, Action.RUN, Action.COUNT, Action.LOOK))
 
+MAX_CONNECT = 1 << 20
+"""Bytes of a CONNECT: more than its fields can take, but for an odd number of user properties."""
+
 
 class State(Enum):
     """Phases of a client connection."""
@@ -96,7 +99,7 @@ class ClientSession(BaseSession):
         """QoS 2 messages a filter has dropped and the client has not released."""
         self._connect_timer: Any = None
         self._actions = b""
-        self._held = b""  # received before the broker has accepted the client
+        self._held = bytearray()  # received before the broker has accepted the client
         self._parts: list[bytes] = []  # an incomplete frame
         self._missing = 0  # how many bytes it lacks at least
 
@@ -134,7 +137,7 @@ class ClientSession(BaseSession):
         self.node.client_gone(self, exc)
         self.state = State.ENDED
         self._parts = []
-        self._held = b""
+        self._held = bytearray()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -153,22 +156,33 @@ class ClientSession(BaseSession):
         if held[0] != 0x10:
             raise ProtocolViolation("the first packet is not CONNECT", clause="MQTT-3.1.0-1")
         length = frame_length(held)
-        if length is not None and length > self.node.config.limits.packet_size:
+        if length is not None and length > min(MAX_CONNECT, self.node.config.limits.packet_size):
             raise PacketTooLarge(f"CONNECT of {length} bytes", clause="MQTT-3.1.2-24")
         if length is None or len(held) < length:
             return
-        frame, self._held = held[:length], held[length:]
+        frame, self._held = bytes(held[:length]), held[length:]
         packet = decode(frame, Version.V311)
         assert isinstance(packet, Connect)
         self._cancel_connect_timer()
         self.connect = packet
         self.client_id = packet.client_id
         self.version = packet.version
+        if packet.client_id in self.node.injector.client_ids:
+            self._refuse_id()
+            return
         self._actions = self.node.actions[packet.version]
         self.state = State.AWAITING_BROKER
         self.paired = BrokerSession(self.node, self, frame)
         self._hold()
         self.driver.dial(self.node.broker_address, self.paired, self.node.config.broker.connect_timeout)
+
+    def _refuse_id(self) -> None:
+        """The id is that of the node's own session, which it would take over (3.1.1: 3.2.2.3; 5: 3.2.2.2)."""
+        v5 = self.version is Version.V5
+        reason = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID if v5 else ConnectReturnCode.IDENTIFIER_REJECTED
+        self.write(ConnAck(session_present=False, reason_code=int(reason)).encode(self.version))
+        self.state = State.ENDED
+        self.close()
 
     def _connect_timed_out(self) -> None:
         self._connect_timer = None
@@ -190,8 +204,9 @@ class ClientSession(BaseSession):
             if length is None or len(self._held) < length:
                 break
             assert self.paired is not None
-            frame, self._held = self._held[:length], self._held[length:]
+            frame, self._held = bytes(self._held[:length]), self._held[length:]
             self.paired.write(frame)
+            self._await_connack()
             self.node.dispatch.arrived(Source.CLIENT, self, PacketType.AUTH, frame)
         if len(self._held) >= self.node.config.limits.write_buffer:
             self.pause("connack")
@@ -199,7 +214,20 @@ class ClientSession(BaseSession):
     def broker_connected(self) -> None:
         """The paired session is established, CONNECT was passed on."""
         self.state = State.AWAITING_CONNACK
+        self._await_connack()
         self._hold()
+
+    def _await_connack(self) -> None:
+        self._cancel_connect_timer()
+        limit = self.node.config.broker.connack_timeout
+        self._connect_timer = self.driver.call_later(limit, self._connack_timed_out)
+
+    def _connack_timed_out(self) -> None:
+        self._connect_timer = None
+        self.node.counters["connack_timeouts"] += 1
+        self.broker_unavailable()
+        if self.paired is not None:
+            self.paired.abort()
 
     def broker_unavailable(self) -> None:
         """The broker cannot be reached: say so in the client's version (3.1.1: 3.2.2.3; 5: 3.2.2.2)."""
@@ -215,9 +243,12 @@ class ClientSession(BaseSession):
     def accepted(self, connack: ConnAck) -> None:
         """The broker's CONNACK, already relayed, accepts the client."""
         assert self.connect is not None
+        self._cancel_connect_timer()
         self.state = State.RELAYING
+        if self.version is Version.V5:
+            self._aliases = TopicAliases(int(connack.properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)))
         self.record = self.node.client_connected(self, self.connect, connack)
-        held, self._held = self._held, b""
+        held, self._held = bytes(self._held), bytearray()
         self.resume("connack")
         if held:
             self.data_received(held)
@@ -376,18 +407,13 @@ class ClientSession(BaseSession):
             )
         alias = packet.properties.pop(Property.TOPIC_ALIAS, None)
         if alias is not None:
-            packet.topic = self.aliases.resolve(int(alias), packet.topic)
+            assert self._aliases is not None  # MQTT 5, and accepted
+            packet.topic = self._aliases.resolve(int(alias), packet.topic)
         if packet.qos == 2 and self.record is not None and packet.packet_id is not None:
             if packet.dup and packet.packet_id in self.record.qos2:
                 return  # sent again; it was transferred already
             self.record.qos2.add(packet.packet_id)
         self.node.router.publish(packet, None, self.publisher_index(), self)
-
-    @property
-    def aliases(self) -> TopicAliases:
-        if self._aliases is None:
-            self._aliases = TopicAliases()
-        return self._aliases
 
     def _pubrel(self, frame: bytes) -> bytes | None:
         packet_id = (frame[2] << 8) | frame[3] if len(frame) >= 4 else 0
@@ -402,8 +428,8 @@ class ClientSession(BaseSession):
 
     def _spelled_out(self, frame: bytes) -> bytes:
         # a filter may drop the message that sets an alias: the broker gets none
-        if self.version is Version.V5:
-            return self.aliases.spelled_out(frame)
+        if self._aliases is not None:
+            return self._aliases.spelled_out(frame)
         decode(frame, self.version)  # a malformed message is the client's fault, not that of the filter
         return frame
 
@@ -437,7 +463,7 @@ class ClientSession(BaseSession):
             refusal = int(ConnectReturnCode.UNACCEPTABLE_PROTOCOL_VERSION)
             self.write(ConnAck(session_present=False, reason_code=refusal).encode(Version.V311))
         self.state = State.ENDED
-        self._held = b""
+        self._held = bytearray()
         self.close()
         if self.paired is not None:
             self.paired.close()

@@ -113,8 +113,11 @@ class ClientRegistry:
                 self.store.save_session(client_id, None)
                 continue
             record = ClientRecord(client_id)
-            record.expiry = NEVER if saved.expires_at is None else 1
+            record.expiry = saved.expiry
             record.expires_at = saved.expires_at
+            if saved.expires_at is None and saved.expiry != NEVER:
+                # it was connected when the node ended: its time runs from now
+                record.expires_at = self.driver.wall() + saved.expiry
             self.records[client_id] = record
             self._away += 1
             self._set_filters(record, saved.filters)
@@ -279,7 +282,9 @@ class ClientRegistry:
         if record.expiry == 0:
             self.store.save_session(record.key, None)
         else:
-            self.store.save_session(record.key, SavedSession(record.filters, record.expires_at))
+            self.store.save_session(
+                record.key, SavedSession(record.filters, record.expires_at, record.expiry)
+            )
 
 
 def granted_filters(subscriptions: list[Subscription], reason_codes: list[int]) -> dict[str, int]:

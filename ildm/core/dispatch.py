@@ -96,7 +96,11 @@ class Dispatch:
             return ()
         try:
             answer: Any = self.algorithm.route(topic, retain, source)
-            return tuple((link, min(2, max(0, int(qos)))) for link, qos in answer if link.in_cooperation)
+            return tuple(
+                (link, min(2, max(0, int(qos))))
+                for link, qos in answer
+                if link.in_cooperation and link is not source
+            )
         except Exception as error:
             self._failed(self._algorithm, "route", error)
             return ()

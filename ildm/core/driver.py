@@ -65,10 +65,14 @@ class Driver(Protocol):
 
 
 class SavedSession(NamedTuple):
-    """What survives of a persistent session: filter -> granted QoS, and when it expires (Unix time)."""
+    """What survives of a persistent session."""
 
     filters: Mapping[str, int]
+    """Filter -> granted QoS."""
     expires_at: float | None
+    """Unix time; None while the client is connected, or when the session does not expire."""
+    expiry: int
+    """Session expiry interval in seconds; 0xFFFFFFFF: it does not expire."""
 
 
 class Store(Protocol):

@@ -1,9 +1,10 @@
 """How two nodes introduce themselves: MQTT 5 CONNECT, AUTH and CONNACK with the facts of both sides.
 
 The dialer's CONNECT carries its *hello* and a nonce (enhanced authentication, MQTT 5 section 4.12).
-With a link secret the acceptor answers AUTH with its own nonce and a proof, the dialer answers AUTH
-with its proof: HMAC-SHA-256 over both nonces, both identifiers and the role, so neither a recorded
-proof nor one's own is worth anything. The secret itself never travels.
+With a link secret the acceptor answers AUTH with its own nonce, the dialer AUTH with its proof, and the
+acceptor CONNACK with its own: HMAC-SHA-256 over both nonces, both identifiers and the role, so neither a
+recorded proof nor one's own is worth anything. The secret itself never travels, and whoever merely
+connects to a node learns nothing to try guesses on.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class Hello:
     """Names the link which the sessions belong to."""
     age: int = 0
     """Age of the link for the spanning tree; said by the acceptor."""
+    fresh: bool = True
+    """Nothing is left here of an earlier life of the link: packet identifiers begin anew."""
 
     def properties(self) -> list[tuple[str, str]]:
         return [
@@ -55,6 +58,7 @@ class Hello:
             ("index", str(self.index)),
             ("link", self.token),
             ("age", str(self.age)),
+            ("fresh", str(int(self.fresh))),
         ]
 
     @classmethod
@@ -76,6 +80,7 @@ class Hello:
                 index=int(said["index"]),
                 token=said["link"],
                 age=int(said["age"]),
+                fresh=said["fresh"] == "1",
             )
         except (KeyError, ValueError) as error:
             raise ProtocolViolation(f"incomplete hello: {error}", clause="MQTT-4.13") from None
@@ -92,11 +97,13 @@ class Refusal(NamedTuple):
     kind: str
     text: str
     reason: ReasonCode
+    node: str = ""
+    """Who refuses, where that matters."""
 
     def connack(self) -> bytes:
         properties: Properties = {
             Property.REASON_STRING: self.text,
-            Property.USER_PROPERTY: [("refusal", self.kind)],
+            Property.USER_PROPERTY: [("refusal", self.kind), ("node", self.node)],
         }
         return ConnAck(session_present=False, reason_code=int(self.reason), properties=properties).encode(
             Version.V5
@@ -106,7 +113,9 @@ class Refusal(NamedTuple):
     def parse(cls, packet: ConnAck) -> Refusal:
         said = dict(packet.properties.get(Property.USER_PROPERTY, ()))
         text = packet.properties.get(Property.REASON_STRING, f"reason code 0x{packet.reason_code:02X}")
-        return cls(said.get("refusal", "unknown"), str(text), ReasonCode.UNSPECIFIED_ERROR)
+        return cls(
+            said.get("refusal", "unknown"), str(text), ReasonCode.UNSPECIFIED_ERROR, said.get("node", "")
+        )
 
 
 def proof(secret: str, role: str, nonces: bytes, dialer: str, acceptor: str) -> bytes:

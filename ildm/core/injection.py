@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus
@@ -9,6 +10,7 @@ from ildm.core.backoff import Backoff
 from ildm.core.broker_session import connack_code
 from ildm.core.lane import Holdable, Lane, QueueLimits, total
 from ildm.core.session import BaseSession
+from ildm.core.version_probe import VersionProbe
 from ildm.mqtt import (
     ConnAck,
     Connect,
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from ildm.core.node import Node
 
 SESSION_EXPIRY = 3600
-REFUSED_VERSION = (0x01, 0x84)
+AGAIN = "connecting anew"
 
 
 class InjectionSession(BaseSession):
@@ -39,9 +41,9 @@ class InjectionSession(BaseSession):
 
     __slots__ = (
         "_backoff",
+        "_cleaned",
         "_framer",
         "_last_heard",
-        "_probing",
         "_refusal",
         "_stopped",
         "_timer",
@@ -54,7 +56,7 @@ class InjectionSession(BaseSession):
         super().__init__(injector.node.driver)
         self.injector = injector
         self.lane = lane
-        self.client_id = f"ildm-{injector.node.node_id}-{lane.index}"
+        self.client_id = injector.client_id(lane.index)
         broker = injector.node.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
         self._framer = Framer(1 << 20)
@@ -62,7 +64,7 @@ class InjectionSession(BaseSession):
         self._last_heard = 0.0
         self._refusal: str | None = None
         self._stopped = False
-        self._probing = False
+        self._cleaned = False  # nothing of an earlier life of the node is left at the broker
 
     def dial(self) -> None:
         self._timer = None
@@ -78,22 +80,20 @@ class InjectionSession(BaseSession):
         transport.set_write_buffer_limits(high=node.config.limits.write_buffer)
         self._framer = Framer(1 << 20)
         self._refusal = None
-        self.version = self.injector.version or self.injector.trial
-        # The first CONNECT only finds out the version. It has no properties: brokers of 3.1.1 answer
-        # such a one with a refusal, but some close without a word, or keep silent, over properties.
-        self._probing = self.injector.version is None and self.version is Version.V5
+        assert self.injector.version is not None
+        self.version = self.injector.version
         # a session that survives lets the QoS 2 handshake go on after a reconnection
-        persistent = node.config.link.qos == 2 and not self._probing
+        persistent = node.config.link.qos == 2
         properties: Properties = {}
         if self.version is Version.V5 and persistent:
             properties[Property.SESSION_EXPIRY_INTERVAL] = SESSION_EXPIRY
         connect = Connect(
             client_id=self.client_id,
             version=self.version,
-            clean_start=not persistent,
+            clean_start=not (persistent and self._cleaned),
             keep_alive=node.config.broker.keep_alive,
             username=node.config.broker.username,
-            password=None if node.broker_password is None else node.broker_password.encode(),
+            password=self.injector.password,
             properties=properties,
         )
         self.write(connect.encode(self.version))
@@ -150,17 +150,19 @@ class InjectionSession(BaseSession):
         node = self.injector.node
         if packet.reason_code != 0:
             self._refusal = f"the broker refused the node's own session with code 0x{packet.reason_code:02X}"
-            if packet.reason_code not in REFUSED_VERSION or self.injector.fixed:
-                node.broker_reachable(self._refusal)
+            node.broker_reachable(self._refusal)
             self.close()
             return
         self._cancel_timer()
         self._backoff.reset()
-        self.injector.version = self.version
-        if self._probing:
-            self.write(Disconnect().encode(self.version))
-            self.close()
-            return
+        if not self._cleaned:
+            self._cleaned = True
+            if self.version is not Version.V5 and node.config.link.qos == 2:
+                # in MQTT 3 a session that begins clean ends with its connection
+                self._refusal = AGAIN
+                self.write(Disconnect().encode(self.version))
+                self.close()
+                return
         said = packet.properties
         self.lane.attach(
             self.transport,  # type: ignore[arg-type]  # there is one: the CONNACK came over it
@@ -176,6 +178,7 @@ class InjectionSession(BaseSession):
         node.broker_reachable(None)
         node.session_established(self)
         self.lane.resume(packet.session_present)
+        self.injector.repair_retained()
 
     def _ping(self, keep_alive: float) -> None:
         if self.driver.now() - self._last_heard > 2 * keep_alive:
@@ -193,17 +196,14 @@ class InjectionSession(BaseSession):
         self.lane.detach()
         if accepted:
             self.injector.node.session_closed(self, None if expected else exc or ConnectionError("closed"))
-        elif not self.injector.fixed and self.injector.version is None:
-            self.injector.try_other_version(self.version)
-        if self._probing and self.injector.version is not None and not self._stopped:
-            self._probing = False
+        if self._stopped:
+            return
+        if self._refusal == AGAIN:
             self.dial()
             return
         reason = self._refusal or (str(exc) if exc else "the broker closed the node's own session")
-        if not self._stopped:
-            if self.injector.version is not None or self.injector.fixed:
-                self.injector.node.broker_reachable(reason)
-            self._again()
+        self.injector.node.broker_reachable(reason)
+        self._again()
 
     def _again(self) -> None:
         if not self._stopped and self._timer is None:
@@ -252,16 +252,52 @@ class Injector:
         versions = {"auto": None, "3.1.1": Version.V311, "5": Version.V5}
         self.version: Version | None = versions[config.broker.protocol]
         """MQTT version spoken with the broker; None until one was accepted."""
-        self.fixed = self.version is not None
-        self.trial = Version.V5
         self.last_refusal: str | None = None
+        self.missing: set[str] = set()
+        """Topics whose newest retained message did not reach the broker."""
+        self.client_ids = frozenset(self.client_id(i) for i in range(count) if node.router.active)
+        self._probe: VersionProbe | None = None
+        for lane in self.lanes:
+            lane.lost = self._lost
+
+    def client_id(self, index: int) -> str:
+        return f"ildm-{self.node.node_id}-{index}"
+
+    @property
+    def password(self) -> bytes | None:
+        password = self.node.broker_password
+        return None if password is None else password.encode()
 
     def start(self) -> None:
+        if self.version is not None:
+            self.found_version(self.version)
+        else:
+            self._probe = VersionProbe(self)
+            self._probe.dial()
+
+    def found_version(self, version: Version) -> None:
+        """The broker's MQTT version is known: open the sessions."""
+        self.version = version
+        self._probe = None
         self.sessions = [InjectionSession(self, lane) for lane in self.lanes]
         for session in self.sessions:
             session.dial()
 
+    def _lost(self, message: Publish) -> None:
+        if message.retain:
+            self.missing.add(message.topic)
+
+    def repair_retained(self) -> None:
+        """Inject once more the retained messages which the broker has not got."""
+        missing, self.missing = self.missing, set()
+        for topic in missing:
+            entry = self.node.retained.entries.get(topic)
+            if entry is not None:
+                self.publish(replace(entry.message, retain=True, dup=False), 0, None, None)
+
     def stop(self) -> None:
+        if self._probe is not None:
+            self._probe.stop()
         for session in self.sessions:
             session.stop()
 
@@ -276,9 +312,6 @@ class Injector:
     @property
     def connected(self) -> bool:
         return any(lane.open for lane in self.lanes)
-
-    def try_other_version(self, tried: Version) -> None:
-        self.trial = Version.V311 if tried is Version.V5 else Version.V5
 
     def refused(self, reason_code: int) -> None:
         """The broker has denied an injected message (MQTT 5, 3.4.2.1): one log line, then counted."""

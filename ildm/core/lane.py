@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -82,6 +82,7 @@ class Lane:
         "index",
         "last_refusal",
         "limits",
+        "lost",
         "max_packet_size",
         "max_qos",
         "name",
@@ -118,6 +119,8 @@ class Lane:
         self.queued_messages = 0
         self.queued_bytes = 0
         self.last_refusal: str | None = None
+        self.lost: Callable[[Publish], None] | None = None
+        """Told of each single message that was dropped for want of room."""
         self._out: list[bytes] = []
         self._flushing = False
         self._queue: deque[_Entry] = deque()
@@ -324,6 +327,8 @@ class Lane:
             # the oldest goes first: for telemetry the newest value is the one worth keeping
             oldest = self._queue.popleft()
             self._count_queued(oldest, -1)
+            if oldest.message is not None and self.lost is not None:
+                self.lost(oldest.message)
             self._drop(oldest.count, f"overflow_qos{oldest.qos}")
 
     def _count_queued(self, entry: _Entry, sign: int) -> None:

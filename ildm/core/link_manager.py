@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 TOKEN = 12
 RETAINED_BATCH = 100
 PATIENCE = 2.0
+"""A neighbour not heard for this many keep-alive intervals is taken for dead."""
 CLAIM_PAUSE = 1.0
 CLAIMS_OF_A_RESTART = 5
-"""A neighbour not heard for this many keep-alive intervals is taken for dead."""
+"""More claims to this node's id than a restart explains: another node has it, too."""
+UNREST = 20
+"""A link joins after this many settling times even if the topology never comes to rest."""
 
 
 class Neighbor:
@@ -65,7 +68,8 @@ class LinkManager:
         self.links: dict[str, NeighborLink] = {}
         self.cooperating: list[NeighborLink] = []
         self._inbound: set[LinkSession] = set()
-        self._settling: dict[NeighborLink, Any] = {}
+        self._settling: dict[NeighborLink, tuple[Any, float]] = {}
+        self._considering = False
         self._tick_timer: Any = None
         self._claim_timer: Any = None
         self._stopped = False
@@ -95,8 +99,18 @@ class LinkManager:
     # neighbours -------------------------------------------------------------------------------
 
     def add(self, address: Address, saved: bool) -> Neighbor:
-        """Begin to dial an address. Raises: IldmError when it is there already or there are too many."""
-        if address in self.neighbors:
+        """Begin to dial an address.
+
+        Raises:
+            IldmError: it is there already (unless it has refused: then it is tried anew), or there are
+                too many.
+        """
+        known = self.neighbors.get(address)
+        if known is not None and known.state == "refused":
+            known.gone = True
+            del self.neighbors[address]
+            self._stop_dialing(known)
+        elif known is not None:
             raise IldmError(f"{address} is already a neighbour")
         if len(self.neighbors) >= self.config.max_neighbors:
             raise IldmError(f"there are {len(self.neighbors)} neighbours already (link.max_neighbors)")
@@ -160,7 +174,11 @@ class LinkManager:
 
     # what sessions ask ------------------------------------------------------------------------
 
-    def hello(self, index: int, token: str, age: int = 0, sessions: int | None = None) -> Hello:
+    def hello(
+        self, far: str | None, index: int, token: str, age: int = 0, sessions: int | None = None
+    ) -> Hello:
+        """What this node says to ``far`` (None while unknown) of itself and of a session."""
+        link = self.links.get(far or "")
         return Hello(
             node=self.node.node_id,
             boot=self.node.boot,
@@ -169,6 +187,7 @@ class LinkManager:
             index=index,
             token=token,
             age=age,
+            fresh=link is None or not link.in_cooperation,
         )
 
     def session_accepted(self, session: LinkSession) -> bool:
@@ -198,7 +217,7 @@ class LinkManager:
             ):
                 return Refusal("stale", "no such link", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
             self._replace_session(link, hello.index)
-            return self.hello(hello.index, hello.token, link.age, len(link.lanes))
+            return self.hello(hello.node, hello.index, hello.token, link.age, len(link.lanes))
         if link is not None and link.control is not None:
             # also when the neighbour seems to have restarted: two nodes might have the same id
             heard = self.driver.now() - link.control.last_heard
@@ -207,11 +226,12 @@ class LinkManager:
                     "duplicate",
                     "there is a link between these nodes",
                     ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
+                    self.node.node_id,
                 )
         if link is None and len(self.links) >= self.config.max_neighbors:
             return Refusal("limit", "too many neighbours (link.max_neighbors)", ReasonCode.QUOTA_EXCEEDED)
         age = link.age if link is not None and link.in_cooperation else self.topology.next_age()
-        return self.hello(0, hello.token, age, hello.sessions)
+        return self.hello(hello.node, 0, hello.token, age, hello.sessions)
 
     def judge_answer(self, session: LinkSession, hello: Hello) -> Refusal | None:
         """The dialer's decision about a neighbour that has accepted it."""
@@ -266,7 +286,7 @@ class LinkManager:
         if link is None:
             link = NeighborLink(self.driver, self.config, self.node.counters, hello.node, hello.sessions)
             self.links[hello.node] = link
-        elif link.boot != hello.boot:
+        elif link.boot != hello.boot or hello.fresh:
             for inbound in link.inbounds:
                 inbound.reset()
         link.set_sessions(hello.sessions)
@@ -350,6 +370,8 @@ class LinkManager:
             "disconnected": "down",
             "timeout": "down",
         }.get(kind, "refused")
+        if state == "duplicate" and session.refusal is not None and session.refusal.node:
+            neighbor.node_id = session.refusal.node
         if neighbor.enter(state, reason, self.driver.wall()) and state != "duplicate":
             self.driver.log(
                 "warning",
@@ -433,16 +455,17 @@ class LinkManager:
 
     def _consider(self) -> None:
         """Let links join or leave so that the cooperating ones form the tree."""
+        self._considering = False
         any_topology = self.node.topology == "any"
         tree = set(self.links) if any_topology else self.topology.tree()
         for link in list(self.links.values()):
             if not link.connected:
                 if link.in_cooperation and not any_topology and self.topology.reaches(link.node_id):
-                    self._discard(link, "other_path")
+                    # perhaps only because news of the neighbour's end is still under way
+                    self.driver.call_later(2 * self.config.settle, self._check_other_path, link, link.since)
             elif link.node_id in tree:
-                if not link.ready_here and link not in self._settling:
-                    pause = 0.0 if any_topology else self.config.settle
-                    self._settling[link] = self.driver.call_later(pause, self._settled, link)
+                if not link.ready_here:
+                    self._settle(link, 0.0 if any_topology else self.config.settle)
             elif self.topology.agreed(link.node_id):  # until then nothing is decided
                 self._cancel_settling(link)
                 if link.ready_here:
@@ -451,8 +474,22 @@ class LinkManager:
                 link.reason = "it would close a cycle"
                 self._leave(link, "blocked")
 
+    def _check_other_path(self, link: NeighborLink, since: float) -> None:
+        current = self.links.get(link.node_id) is link and not link.connected and link.since == since
+        if current and link.in_cooperation and self.topology.reaches(link.node_id):
+            self._discard(link, "other_path")
+
+    def _settle(self, link: NeighborLink, pause: float) -> None:
+        """Let a link join after a while without news of the topology."""
+        timer, since = self._settling.get(link, (None, self.driver.now()))
+        if timer is not None:
+            if self.driver.now() - since > UNREST * pause:
+                return
+            timer.cancel()
+        self._settling[link] = self.driver.call_later(pause, self._settled, link), since
+
     def _cancel_settling(self, link: NeighborLink) -> None:
-        timer = self._settling.pop(link, None)
+        timer, _ = self._settling.pop(link, (None, 0.0))
         if timer is not None:
             timer.cancel()
 
@@ -516,7 +553,9 @@ class LinkManager:
                 self._claim_own()
             elif news is not None:
                 self._flood(news, link)
-                self._consider()
+                if not self._considering:  # once for all news that have come together
+                    self._considering = True
+                    self.driver.call_soon(self._consider)
         elif topic == READY:
             if payload == b"1":
                 self.peer_ready(link)

@@ -66,7 +66,6 @@ class LinkSession(BaseSession):
         "_missing",
         "_nonces",
         "_parts",
-        "_proven",
         "_timer",
         "inbound",
         "index",
@@ -95,7 +94,6 @@ class LinkSession(BaseSession):
         self.refusal: Refusal | None = None
         self.last_heard = 0.0
         self._nonces = b""
-        self._proven = False
         self._far_window = (65535, 1 << 28)
         self._parts: list[bytes] = []
         self._missing = 0
@@ -118,7 +116,7 @@ class LinkSession(BaseSession):
         self._nonces = self.driver.token(NONCE)
         self.phase = Phase.AWAITING_AUTH if self.manager.secret else Phase.AWAITING_CONNACK
         config = self.manager.config
-        hello = self.manager.hello(self.index, self.neighbor.token)
+        hello = self.manager.hello(self.neighbor.node_id, self.index, self.neighbor.token)
         connect = connect_packet(
             hello,
             nonce=self._nonces,
@@ -143,9 +141,10 @@ class LinkSession(BaseSession):
         was = self.phase
         self.phase = Phase.ENDED
         self._parts = []
-        self.manager.node.session_closed(
-            self, None if expected else exc or ConnectionError("closed by the peer")
-        )
+        if was is Phase.ESTABLISHED:
+            self.manager.node.session_closed(
+                self, None if expected else exc or ConnectionError("closed by the peer")
+            )
         reason = (
             str(exc)
             if exc
@@ -293,7 +292,7 @@ class LinkSession(BaseSession):
         me = self.manager.node.node_id
         properties = {
             Property.AUTHENTICATION_METHOD: METHOD,
-            Property.AUTHENTICATION_DATA: own + proof(secret, "acceptor", self._nonces, hello.node, me),
+            Property.AUTHENTICATION_DATA: own,
             Property.USER_PROPERTY: [("node", me)],
         }
         auth = Auth(reason_code=int(ReasonCode.CONTINUE_AUTHENTICATION), properties=properties)
@@ -311,8 +310,11 @@ class LinkSession(BaseSession):
             Property.MAXIMUM_PACKET_SIZE: config.packet_size,
             Property.USER_PROPERTY: outcome.properties(),
         }
-        if self.manager.secret is not None:
+        secret = self.manager.secret
+        if secret is not None:
+            far, me = self.peer_hello.node, self.manager.node.node_id
             properties[Property.AUTHENTICATION_METHOD] = METHOD
+            properties[Property.AUTHENTICATION_DATA] = proof(secret, "acceptor", self._nonces, far, me)
         self.write(ConnAck(session_present=False, reason_code=0, properties=properties).encode(Version.V5))
         self._establish(replace(self.peer_hello, age=outcome.age))
 
@@ -330,7 +332,7 @@ class LinkSession(BaseSession):
             if self.neighbor is None:
                 self._check_dialer(packet)
             else:
-                self._check_acceptor(packet)
+                self._answer_challenge(packet)
         elif isinstance(packet, ConnAck) and self.neighbor is not None:
             self._connack(packet)
         else:
@@ -347,24 +349,20 @@ class LinkSession(BaseSession):
             return
         self._accept()
 
-    def _check_acceptor(self, packet: Auth) -> None:
+    def _answer_challenge(self, packet: Auth) -> None:
         secret = self.manager.secret
         assert secret is not None
         given = packet.properties.get(Property.AUTHENTICATION_DATA)
         said = dict(packet.properties.get(Property.USER_PROPERTY, ()))
         me, far = self.manager.node.node_id, said.get("node", "")
-        if not isinstance(given, bytes) or len(given) < NONCE:
+        if not isinstance(given, bytes) or len(given) != NONCE:
             raise ProtocolViolation("AUTH without a nonce", clause="MQTT-4.12.0-1")
-        nonces = self._nonces + given[:NONCE]
-        if not proof_holds(given[NONCE:], proof(secret, "acceptor", nonces, me, far)):
-            self._give_up("secret", "the neighbour has another link secret")
-            return
-        self._proven = True
+        self._nonces += given
         self.client_id = far
         self.phase = Phase.AWAITING_CONNACK
         properties = {
             Property.AUTHENTICATION_METHOD: METHOD,
-            Property.AUTHENTICATION_DATA: proof(secret, "dialer", nonces, me, far),
+            Property.AUTHENTICATION_DATA: proof(secret, "dialer", self._nonces, me, far),
         }
         auth = Auth(reason_code=int(ReasonCode.CONTINUE_AUTHENTICATION), properties=properties)
         self.write(auth.encode(Version.V5))
@@ -376,7 +374,7 @@ class LinkSession(BaseSession):
             self.close()
             return
         hello = Hello.parse(packet.properties)
-        if self.manager.secret is not None and (not self._proven or hello.node != self.client_id):
+        if not self._proves_secret(packet, hello):
             self._give_up("secret", "the neighbour did not prove the link secret")
             return
         refusal = self.manager.judge_answer(self, hello)
@@ -386,6 +384,19 @@ class LinkSession(BaseSession):
         self._far_window = _window(packet.properties)
         self.client_id = f"{hello.node}/{self.index}"
         self._establish(hello)
+
+    def _proves_secret(self, packet: ConnAck, hello: Hello) -> bool:
+        secret = self.manager.secret
+        if secret is None:
+            return True
+        given = packet.properties.get(Property.AUTHENTICATION_DATA)
+        expected = proof(secret, "acceptor", self._nonces, self.manager.node.node_id, hello.node)
+        return (
+            self.phase is Phase.AWAITING_CONNACK
+            and hello.node == self.client_id
+            and isinstance(given, bytes)
+            and proof_holds(given, expected)
+        )
 
     def _give_up(self, kind: str, text: str) -> None:
         self.refusal = Refusal(kind, text, ReasonCode.NOT_AUTHORIZED)

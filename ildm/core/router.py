@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     Targets = tuple[tuple[NeighborLink, int], ...]
     """Links a message is transferred over, each with the QoS wanted there."""
 
+MAX_CACHED_TOPIC = 512
+"""Bytes of a topic whose route is remembered; longer ones, up to 64 kB each, would fill the memory."""
+
 
 class Router:
     """Asks the algorithm once for each topic and source, and sends along the answer."""
@@ -69,10 +72,12 @@ class Router:
             MalformedPacket: the bytes are no topic name.
         """
         cache = self.local if source is None else self.cache_of(source)
-        if len(cache) >= self.cache_size:
-            cache.clear()
-            self.counters["route_cache_flushes"] += 1
-        route = cache[topic] = self._ask(decode_topic(topic), False, source)
+        route = self._ask(decode_topic(topic), False, source)
+        if len(topic) <= MAX_CACHED_TOPIC:
+            if len(cache) >= self.cache_size:
+                cache.clear()
+                self.counters["route_cache_flushes"] += 1
+            cache[topic] = route
         return route
 
     def _ask(self, topic: str, retain: bool, source: NeighborLink | None) -> Targets:

@@ -20,7 +20,8 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS neighbors (address TEXT PRIMARY KEY, wanted INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS retained (topic TEXT PRIMARY KEY, frame BLOB NOT NULL, expires_at REAL);
-CREATE TABLE IF NOT EXISTS sessions (client_id TEXT PRIMARY KEY, expires_at REAL, filters TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS sessions (client_id TEXT PRIMARY KEY, expires_at REAL, expiry INTEGER NOT NULL,
+    filters TEXT NOT NULL);
 """
 VERSION = 1
 
@@ -115,8 +116,10 @@ class StateStore:
     # persistent sessions ----------------------------------------------------------------------
 
     def sessions(self) -> Mapping[str, SavedSession]:
-        rows = self._database.execute("SELECT client_id, expires_at, filters FROM sessions").fetchall()
-        return {row[0]: SavedSession(json.loads(row[2]), row[1]) for row in rows}
+        rows = self._database.execute(
+            "SELECT client_id, filters, expires_at, expiry FROM sessions"
+        ).fetchall()
+        return {row[0]: SavedSession(json.loads(row[1]), *row[2:]) for row in rows}
 
     def save_session(self, client_id: str, session: SavedSession | None) -> None:
         # the mapping is kept, not copied: what is written is its state at the time of writing
@@ -147,14 +150,14 @@ class StateStore:
             return
         gone = [(client_id,) for client_id, session in self._dirty.items() if session is None]
         kept = [
-            (client_id, session.expires_at, json.dumps(dict(session.filters)))
+            (client_id, session.expires_at, session.expiry, json.dumps(dict(session.filters)))
             for client_id, session in self._dirty.items()
             if session is not None
         ]
         try:
             self._database.execute("BEGIN")
             self._database.executemany("DELETE FROM sessions WHERE client_id = ?", gone)
-            self._database.executemany("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)", kept)
+            self._database.executemany("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", kept)
             self._database.executemany(
                 "DELETE FROM retained WHERE topic = ?", [(topic,) for topic in self._dirty_retained]
             )

@@ -133,7 +133,7 @@ async def test_two_nodes_with_different_secrets_tell_why(nodes: Nodes) -> None:
     b = await nodes.start("b", secret="two")
     b.add_neighbor(parse_address(nodes.address("a")), save=False)
     await until(lambda: b.neighbors()[0]["state"] == "refused")
-    assert b.neighbors()[0]["reason"] == "the neighbour has another link secret"
+    assert b.neighbors()[0]["reason"] == "wrong link secret"
 
 
 async def test_many_sessions_come_back_after_a_restart_of_the_neighbour(nodes: Nodes) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ildm.config import Address, ConfigError
+from ildm.core.clients import NEVER
 from ildm.core.driver import SavedSession
 from ildm.state.store import StateStore
 
@@ -52,27 +53,27 @@ def test_everything_survives(store: StateStore, later: Later) -> None:
     store.save_neighbor(Address("::1", 7), True)
     store.save_neighbor(Address("far", 8), True)
     store.save_neighbor(Address("far", 8), False)
-    store.save_session("c", SavedSession({"a/#": 1, "ü\ufeff": 2}, 17.5))
-    store.save_session("forever", SavedSession({}, None))
-    store.save_session("gone", SavedSession({"x": 0}, None))
+    store.save_session("c", SavedSession({"a/#": 1, "ü\ufeff": 2}, 17.5, 60))
+    store.save_session("forever", SavedSession({}, None, NEVER))
+    store.save_session("gone", SavedSession({"x": 0}, None, NEVER))
     later.run()
     store.save_session("gone", None)
     again = reopened(store, later)
     assert again.meta("node_id") == "me"
     assert again.neighbors() == {Address("::1", 7): True, Address("far", 8): False}
     assert again.sessions() == {
-        "c": SavedSession({"a/#": 1, "ü\ufeff": 2}, 17.5),
-        "forever": SavedSession({}, None),
+        "c": SavedSession({"a/#": 1, "ü\ufeff": 2}, 17.5, 60),
+        "forever": SavedSession({}, None, NEVER),
     }
     again.close()
 
 
 def test_a_burst_of_changes_is_written_once_in_its_last_state(store: StateStore, later: Later) -> None:
     filters = {"a": 0}
-    store.save_session("c", SavedSession(filters, None))
+    store.save_session("c", SavedSession(filters, None, NEVER))
     for i in range(100):
         filters[f"f{i}"] = 1
-        store.save_session("c", SavedSession(filters, None))
+        store.save_session("c", SavedSession(filters, None, NEVER))
     assert len(later.waiting) == 1
     later.run()
     assert len(store.sessions()["c"].filters) == 101
@@ -110,7 +111,7 @@ def test_a_full_disk_loses_nothing_and_is_tried_again(store: StateStore, later: 
     database = store._database
     pages = database.execute("PRAGMA page_count").fetchone()[0]
     database.execute(f"PRAGMA max_page_count = {pages}")  # what SQLite makes of a full disk
-    store.save_session("c", SavedSession({f"filter/{i}": 1 for i in range(2000)}, None))
+    store.save_session("c", SavedSession({f"filter/{i}": 1 for i in range(2000)}, None, NEVER))
     later.run()
     assert len(later.failures) == 1
     assert "full" in later.failures[0]

@@ -11,6 +11,7 @@ from ildm.mqtt import (
     Framer,
     PingReq,
     PingResp,
+    Property,
     PubAck,
     PubComp,
     Publish,
@@ -94,7 +95,9 @@ class MiniConnection:
                     self.transport.close()
                     return
                 refuse = self.broker.refuse_with
-                self.send(ConnAck(session_present=False, reason_code=refuse or 0))
+                five = packet.version is Version.V5 and not refuse
+                properties = {Property.TOPIC_ALIAS_MAXIMUM: 10} if five else {}
+                self.send(ConnAck(session_present=False, reason_code=refuse or 0, properties=properties))
                 if refuse:
                     self.transport.close()
             case Subscribe():

@@ -1,0 +1,132 @@
+"""Finding out which MQTT version the local broker speaks.
+
+A CONNECT of version 5 without properties: brokers of 3.1.1 answer that one with a refusal in a format
+of theirs, while over properties some close without a word or keep silent. RabbitMQ closes without a
+word in any case, as does whatever stands before a broker that is still starting; so it takes three
+such closes to try 3.1.1, and when that is accepted one more attempt of version 5.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ildm.api import Role
+from ildm.core.backoff import Backoff
+from ildm.core.broker_session import connack_code
+from ildm.core.session import BaseSession
+from ildm.mqtt import Connect, Disconnect, Framer, MqttError, PacketType, Version
+
+if TYPE_CHECKING:
+    from ildm.core.injection import Injector
+
+REFUSED_VERSION = (0x01, 0x84)
+SILENT_CLOSES = 3
+
+
+class VersionProbe(BaseSession):
+    """Connects as often as it takes, then tells the injector."""
+
+    __slots__ = ("_backoff", "_confirming", "_framer", "_outcome", "_silent", "_timer", "injector", "stopped")
+    role = Role.INJECTION
+
+    def __init__(self, injector: Injector) -> None:
+        super().__init__(injector.node.driver)
+        self.injector = injector
+        self.client_id = injector.client_id(0)
+        self.version = Version.V5
+        broker = injector.node.config.broker
+        self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
+        self._framer = Framer(1 << 20)
+        self._timer: Any = None
+        self._silent = 0
+        self._confirming = False
+        self._outcome: int | None = None
+        self.stopped = False
+
+    def dial(self) -> None:
+        self._timer = None
+        config = self.injector.node.config.broker
+        self.driver.dial(config.address, self, config.connect_timeout)
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        if self.stopped:
+            self.abort()
+            return
+        self._framer = Framer(1 << 20)
+        self._outcome = None
+        node = self.injector.node
+        connect = Connect(
+            client_id=self.client_id,
+            version=self.version,
+            clean_start=True,
+            keep_alive=node.config.broker.keep_alive,
+            username=node.config.broker.username,
+            password=self.injector.password,
+        )
+        self.write(connect.encode())
+        self._timer = self.driver.call_later(node.config.broker.connect_timeout, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            frames = self._framer.feed(data)
+            if frames and self._outcome is None and frames[0][0] >> 4 == PacketType.CONNACK:
+                self._outcome = connack_code(frames[0])
+                if self._outcome == 0:
+                    self.write(Disconnect().encode(self.version))
+        except MqttError as error:
+            self.injector.node.broker_failed(self, error)
+        self.close()
+
+    def dial_failed(self, reason: str) -> None:
+        super().dial_failed(reason)
+        self.injector.node.broker_reachable(reason)
+        self._again()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.stopped:
+            return
+        if self._outcome == 0:
+            self._accepted()
+        elif self._outcome in REFUSED_VERSION or (self._outcome is None and self._silence()):
+            if self._confirming:
+                self.injector.found_version(Version.V311)
+                return
+            # an explicit refusal of version 5 leaves no doubt about 3.1.1
+            self._silent = 0 if self._outcome is not None else self._silent
+            self.version = Version.V311 if self.version is Version.V5 else Version.V5
+            self.dial()
+        else:
+            if self._outcome is not None:
+                reason = f"the broker refused the node's own session with code 0x{self._outcome:02X}"
+                self.injector.node.broker_reachable(reason)
+            self._again()
+
+    def _silence(self) -> bool:
+        """The broker has closed without a word; whether that is to be taken for a refusal."""
+        self._silent += 1
+        self._backoff.reset()
+        return self._confirming or self._silent >= SILENT_CLOSES
+
+    def _accepted(self) -> None:
+        if self.version is Version.V311 and self._silent:
+            self._confirming = True
+            self.version = Version.V5
+            self.dial()
+        else:
+            self.injector.found_version(self.version)
+
+    def _again(self) -> None:
+        if not self.stopped:
+            self._timer = self.driver.call_later(self._backoff.next(), self.dial)
+
+    def stop(self) -> None:
+        self.stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.abort()
