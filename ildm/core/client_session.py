@@ -9,7 +9,7 @@ from ildm.api import Role, Source
 from ildm.core.actions import Action
 from ildm.core.aliases import TopicAliases
 from ildm.core.broker_session import BrokerSession
-from ildm.core.frames import publish_run, run_to_v5
+from ildm.core.frames import Tail, publish_run, run_to_v5
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
     ConnAck,
@@ -66,8 +66,7 @@ class ClientSession(BaseSession):
         "_aliases",
         "_connect_timer",
         "_held",
-        "_missing",
-        "_parts",
+        "_tail",
         "connect",
         "disconnected",
         "dropped_qos2",
@@ -100,8 +99,7 @@ class ClientSession(BaseSession):
         self._connect_timer: Any = None
         self._actions = b""
         self._held = bytearray()  # received before the broker has accepted the client
-        self._parts: list[bytes] = []  # an incomplete frame
-        self._missing = 0  # how many bytes it lacks at least
+        self._tail = Tail()
 
     # connection -------------------------------------------------------------------------------
 
@@ -136,7 +134,7 @@ class ClientSession(BaseSession):
             self.paired.close()
         self.node.client_gone(self, exc)
         self.state = State.ENDED
-        self._parts = []
+        self._tail.clear()
         self._held = bytearray()
 
     def pause_writing(self) -> None:
@@ -256,14 +254,11 @@ class ClientSession(BaseSession):
     # relaying towards the broker --------------------------------------------------------------
 
     def _relay(self, data: bytes) -> None:
-        if self._missing:
-            self._parts.append(data)
-            self._missing -= len(data)
-            if self._missing > 0:
+        if self._tail.missing:
+            joined = self._tail.join(data)
+            if joined is None:
                 return
-            data = b"".join(self._parts)
-            self._parts = []
-            self._missing = 0
+            data = joined
         broker = self.paired
         assert broker is not None
         node = self.node
@@ -272,6 +267,7 @@ class ClientSession(BaseSession):
         size_limit = node.config.limits.packet_size
         local_routes = node.router.local
         end_of_data = len(data)
+        missing = 0
         pos = start = 0  # data[start:pos]: complete frames not relayed yet
         try:
             while pos < end_of_data:
@@ -281,7 +277,7 @@ class ClientSession(BaseSession):
                 else:
                     length = decode_varint(data, pos + 1) if header_end <= end_of_data else None
                     if length is None:
-                        self._missing = 1
+                        missing = 1
                         break
                     header_end = length[1]
                     end = header_end + length[0]
@@ -290,7 +286,7 @@ class ClientSession(BaseSession):
                         f"packet of {end - pos} bytes, the limit is {size_limit}", clause="MQTT-3.1.2-24"
                     )
                 if end > end_of_data:
-                    self._missing = end - end_of_data
+                    missing = end - end_of_data
                     break
                 action = actions[data[pos]]
                 if action == _RELAY:
@@ -335,7 +331,7 @@ class ClientSession(BaseSession):
             if pos > start:  # what came before a bad packet counts
                 broker.write(data if pos == end_of_data and start == 0 else data[start:pos])
         if pos < end_of_data:
-            self._parts = [data[pos:]]
+            self._tail.keep(data[pos:], missing)
         node.dispatch.deliver()
 
     def _count(self, messages: int) -> None:

@@ -88,6 +88,35 @@ def frames_to_v311(data: bytes, size: int) -> bytes:
     return head.join([b"", *[data[p : p + tail] for p in range(body + 1, len(data) + 1, size)]])
 
 
+class Tail:
+    """An incomplete frame at the end of what was received; put together without repeated copies."""
+
+    __slots__ = ("_parts", "missing")
+
+    def __init__(self) -> None:
+        self.missing = 0
+        """Bytes which the frame lacks at least; 0 when there is none."""
+        self._parts: list[bytes] = []
+
+    def keep(self, part: bytes, missing: int) -> None:
+        self._parts = [part]
+        self.missing = missing
+
+    def join(self, data: bytes) -> bytes | None:
+        """The frame with what has come now, or None if it still is incomplete."""
+        self._parts.append(data)
+        self.missing -= len(data)
+        if self.missing > 0:
+            return None
+        joined = b"".join(self._parts)
+        self.clear()
+        return joined
+
+    def clear(self) -> None:
+        self._parts = []
+        self.missing = 0
+
+
 class HeaderScanner:
     """Looks at the fixed headers of a byte stream that is relayed as it comes.
 

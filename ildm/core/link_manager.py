@@ -1,32 +1,24 @@
-"""Makes and keeps links: dialing, judging neighbours, the tree, joining and leaving the cooperation."""
+"""Makes and keeps links: dialing, judging neighbours, sessions that come and go."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Source
 from ildm.config import Address, LinkConfig
 from ildm.core.backoff import Backoff
+from ildm.core.cooperation import Cooperation
 from ildm.core.handshake import Hello, Refusal
-from ildm.core.link import ADVERTISEMENT, READY, SYNCED, NeighborLink
+from ildm.core.link import NeighborLink
 from ildm.core.link_session import LinkSession, Phase
-from ildm.core.topology import Advertisement, Topology
-from ildm.mqtt import IldmError, PacketType, Publish, ReasonCode, Version, decode
+from ildm.mqtt import IldmError, ReasonCode
 
 if TYPE_CHECKING:
     from ildm.core.node import Node
 
 TOKEN = 12
-RETAINED_BATCH = 100
 PATIENCE = 2.0
 """A neighbour not heard for this many keep-alive intervals is taken for dead."""
-CLAIM_PAUSE = 1.0
-CLAIMS_OF_A_RESTART = 5
-"""More claims to this node's id than a restart explains: another node has it, too."""
-UNREST = 20
-"""A link joins after this many settling times even if the topology never comes to rest."""
 
 
 class Neighbor:
@@ -63,15 +55,11 @@ class LinkManager:
         self.config = config
         self.secret = secret
         self.write_buffer = node.config.limits.write_buffer
-        self.topology = Topology(node.node_id, node.boot, config.max_nodes)
         self.neighbors: dict[Address, Neighbor] = {}
         self.links: dict[str, NeighborLink] = {}
-        self.cooperating: list[NeighborLink] = []
+        self.cooperation = Cooperation(node, self.links, self._discard)
         self._inbound: set[LinkSession] = set()
-        self._settling: dict[NeighborLink, tuple[Any, float]] = {}
-        self._considering = False
         self._tick_timer: Any = None
-        self._claim_timer: Any = None
         self._stopped = False
 
     def start(self, neighbors: Mapping[Address, bool]) -> None:
@@ -82,6 +70,7 @@ class LinkManager:
 
     def stop(self) -> None:
         self._stopped = True
+        self.cooperation.stop()
         if self._tick_timer is not None:
             self._tick_timer.cancel()
         for neighbor in self.neighbors.values():
@@ -91,6 +80,11 @@ class LinkManager:
                 session.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, "the node stops")
         for session in list(self._inbound):
             session.close()
+
+    @property
+    def cooperating(self) -> list[NeighborLink]:
+        """Links that are part of the cooperation."""
+        return self.cooperation.active
 
     @property
     def idle(self) -> bool:
@@ -148,7 +142,7 @@ class LinkManager:
                 session.disconnect(
                     ReasonCode.ADMINISTRATIVE_ACTION, "removed by the neighbour's administrator"
                 )
-            self._links_changed()
+            self.cooperation.links_changed()
         self.node.change_done("remove")
         self.node.change_done("add")
         return address, link.node_id if link is not None else None
@@ -230,7 +224,7 @@ class LinkManager:
                 )
         if link is None and len(self.links) >= self.config.max_neighbors:
             return Refusal("limit", "too many neighbours (link.max_neighbors)", ReasonCode.QUOTA_EXCEEDED)
-        age = link.age if link is not None and link.in_cooperation else self.topology.next_age()
+        age = link.age if link is not None and link.in_cooperation else self.cooperation.topology.next_age()
         return self.hello(hello.node, 0, hello.token, age, hello.sessions)
 
     def judge_answer(self, session: LinkSession, hello: Hello) -> Refusal | None:
@@ -310,9 +304,8 @@ class LinkManager:
         self.driver.log(
             "info", "link connected", neighbor=hello.node, address=link.address, sessions=hello.sessions
         )
-        for advertisement in self.topology.advertisements():
-            self._send_control(link, ADVERTISEMENT, advertisement.encode())
-        self._links_changed()
+        self.cooperation.introduce(link)
+        self.cooperation.links_changed()
 
     def _supersedes(self, session: LinkSession, link: NeighborLink) -> bool:
         """Of two connections between the same nodes the one dialed by the smaller id stays."""
@@ -394,14 +387,14 @@ class LinkManager:
             session.abort()
         for lane in link.lanes:
             lane.detach()
-        self._cancel_settling(link)
+        self.cooperation.cancel_settling(link)
         self.driver.log("warning", "link down", neighbor=link.node_id, reason=reason)
         if kind == "removed" or not link.in_cooperation:
             self._discard(link, reason)
         else:
             self.driver.call_later(self.config.expiry, self._expire, link, link.since)
         if not self._stopped:
-            self._links_changed()
+            self.cooperation.links_changed()
             for neighbor in self.neighbors.values():
                 if neighbor.state == "duplicate" and neighbor.node_id in (link.node_id, None):
                     self._dial_later(neighbor, neighbor.backoff.next())
@@ -412,206 +405,12 @@ class LinkManager:
             self._discard(link, "expired")
 
     def _discard(self, link: NeighborLink, reason: str) -> None:
-        self._cancel_settling(link)
+        self.cooperation.cancel_settling(link)
         if self.links.get(link.node_id) is link:
             del self.links[link.node_id]
         link.control = None
         link.open_sessions = []
-        self._leave(link, reason)
-
-    # the tree and the cooperation -------------------------------------------------------------
-
-    def _links_changed(self) -> None:
-        ages = {link.node_id: link.age for link in self.links.values() if link.connected}
-        advertisement = self.topology.set_links(ages)
-        if advertisement is not None:
-            self._flood(advertisement, None)
-        self._consider()
-
-    def _flood(self, advertisement: Advertisement, source: NeighborLink | None) -> None:
-        data = advertisement.encode()
-        for link in self.links.values():
-            if link is not source and link.connected:
-                self._send_control(link, ADVERTISEMENT, data)
-
-    def _claim_own(self) -> None:
-        """Answer an advertisement in this node's name, of an earlier life or of a node with the same id.
-
-        Not at once: two nodes with one id would outbid each other as fast as the network carries it.
-        """
-        if self._claim_timer is None:
-            self.node.counters["own_id_advertised"] += 1
-            if self.node.counters["own_id_advertised"] == CLAIMS_OF_A_RESTART + 1:
-                self.driver.log(
-                    "error", "another node seems to have this node's id", node_id=self.node.node_id
-                )
-            self._claim_timer = self.driver.call_later(CLAIM_PAUSE, self._claim)
-
-    def _claim(self) -> None:
-        self._claim_timer = None
-        if not self._stopped:
-            self._flood(self.topology.own, None)
-            self._consider()
-
-    def _consider(self) -> None:
-        """Let links join or leave so that the cooperating ones form the tree."""
-        self._considering = False
-        any_topology = self.node.topology == "any"
-        tree = set(self.links) if any_topology else self.topology.tree()
-        for link in list(self.links.values()):
-            if not link.connected:
-                if link.in_cooperation and not any_topology and self.topology.reaches(link.node_id):
-                    # perhaps only because news of the neighbour's end is still under way
-                    self.driver.call_later(2 * self.config.settle, self._check_other_path, link, link.since)
-            elif link.node_id in tree:
-                if not link.ready_here:
-                    self._settle(link, 0.0 if any_topology else self.config.settle)
-            elif self.topology.agreed(link.node_id):  # until then nothing is decided
-                self._cancel_settling(link)
-                if link.ready_here:
-                    self._send_control(link, READY, b"0")
-                    link.hold_down()
-                link.reason = "it would close a cycle"
-                self._leave(link, "blocked")
-
-    def _check_other_path(self, link: NeighborLink, since: float) -> None:
-        current = self.links.get(link.node_id) is link and not link.connected and link.since == since
-        if current and link.in_cooperation and self.topology.reaches(link.node_id):
-            self._discard(link, "other_path")
-
-    def _settle(self, link: NeighborLink, pause: float) -> None:
-        """Let a link join after a while without news of the topology."""
-        timer, since = self._settling.get(link, (None, self.driver.now()))
-        if timer is not None:
-            if self.driver.now() - since > UNREST * pause:
-                return
-            timer.cancel()
-        self._settling[link] = self.driver.call_later(pause, self._settled, link), since
-
-    def _cancel_settling(self, link: NeighborLink) -> None:
-        timer, _ = self._settling.pop(link, (None, 0.0))
-        if timer is not None:
-            timer.cancel()
-
-    def _settled(self, link: NeighborLink) -> None:
-        self._settling.pop(link, None)
-        if link.connected and self.links.get(link.node_id) is link:
-            link.ready_here = True
-            self._send_control(link, READY, b"1")
-            if link.ready_there:
-                self._join(link)
-
-    def peer_ready(self, link: NeighborLink) -> None:
-        """The neighbour takes the link for part of the tree."""
-        if not link.ready_there:
-            link.ready_there = True
-            if link.ready_here:
-                self._join(link)
-
-    def may_transfer(self, link: NeighborLink) -> bool:
-        """Whether messages from a neighbour are taken."""
-        if link.ready_here and not link.ready_there:
-            self.peer_ready(link)  # it sends only when it is; its word comes on another session
-        return link.in_cooperation and link.ready_here
-
-    def _join(self, link: NeighborLink) -> None:
-        link.reason = None
-        if not link.in_cooperation:
-            link.interest.clear()
-            link.in_cooperation = True
-            link.muted = True
-            self.cooperating.append(link)
-            self.node.router.invalidate()
-            self.node.dispatch.call("on_link_up", link)
-            link.muted = False
-            self.driver.log("info", "link active", neighbor=link.node_id)
-        link.begin_synchronization()
-        link.synchronize(self.node.retained.digest)
-        for lane in link.lanes:
-            lane.resume()
-
-    def _leave(self, link: NeighborLink, reason: str) -> None:
-        if link.in_cooperation:
-            link.in_cooperation = False
-            self.cooperating.remove(link)
-            link.forget(reason)
-            self.node.router.forget(link)
-            self.node.router.invalidate()
-            self.node.dispatch.call("on_link_down", link)
-            self.driver.log("info", "link left the cooperation", neighbor=link.node_id, reason=reason)
-
-    # messages ---------------------------------------------------------------------------------
-
-    def _send_control(self, link: NeighborLink, topic: str, payload: bytes) -> None:
-        link.lanes[0].write(Publish(topic=topic, payload=payload).encode(Version.V5))
-
-    def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> None:
-        """A message between neighbours themselves."""
-        if topic == ADVERTISEMENT:
-            news = self.topology.receive(Advertisement.decode(payload))
-            if news is not None and news.node == self.node.node_id:
-                self._claim_own()
-            elif news is not None:
-                self._flood(news, link)
-                if not self._considering:  # once for all news that have come together
-                    self._considering = True
-                    self.driver.call_soon(self._consider)
-        elif topic == READY:
-            if payload == b"1":
-                self.peer_ready(link)
-            else:
-                link.ready_there = False
-                for lane in link.lanes:
-                    lane.suspend()
-                self._leave(link, "blocked")
-        elif topic == SYNCED:
-            self.interest_changed(link, link.end_synchronization())
-            if payload != self.node.retained.digest:
-                self._repeat_retained(link, link.token, self.node.retained.everything())
-        else:
-            self.node.counters["link_unknown_control"] += 1
-
-    def interest_changed(self, link: NeighborLink, changes: Mapping[str, int | None]) -> None:
-        if link.in_cooperation and changes:
-            self.node.router.invalidate()
-            self.node.dispatch.interest_changed(link, changes)
-
-    def message_arrived(
-        self, session: LinkSession, link: NeighborLink, packet: Publish, frame: bytes
-    ) -> None:
-        """A transferred message that is new."""
-        node = self.node
-        if not self.may_transfer(link) or packet.topic.startswith("$"):
-            node.counters["link_blocked_messages"] += 1
-            return
-        link.transferred_in += 1
-        node.counters["transferred_in"] += 1
-        if node.dispatch.filters_links:
-            passed = node.dispatch.filter(Source.LINK, session, frame)
-            if passed is None:
-                node.counters["filtered"] += 1
-                return
-            if passed is not frame:
-                changed = decode(passed, Version.V5)
-                assert isinstance(changed, Publish)
-                packet, frame = changed, passed
-        node.router.publish(packet, link, session.index, session, node.injector.publish)
-        node.dispatch.arrived(Source.LINK, session, PacketType.PUBLISH, frame)
-
-    def _repeat_retained(
-        self, link: NeighborLink, token: str, messages: Iterator[tuple[Publish, float | None]]
-    ) -> None:
-        """Tell a neighbour the retained messages remembered here, no faster than it takes them."""
-        if not (link.in_cooperation and link.connected and link.token == token):
-            return  # it will be asked for again when the link is back
-        if link.lanes[0].queued_messages == 0:
-            batch = list(itertools.islice(messages, RETAINED_BATCH))
-            for message, expires_at in batch:
-                link.send(message, message.qos, 0, expires_at, None)
-            self.node.counters["retained_repeated"] += len(batch)
-            if len(batch) < RETAINED_BATCH:
-                return
-        self.driver.call_later(0.01, self._repeat_retained, link, token, messages)
+        self.cooperation.leave(link, reason)
 
     # keep alive -------------------------------------------------------------------------------
 

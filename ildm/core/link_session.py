@@ -7,7 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus, Source
-from ildm.core.frames import publish_run
+from ildm.core.frames import Tail, publish_run
 from ildm.core.handshake import METHOD, NONCE, Hello, Refusal, connect_packet, proof, proof_holds
 from ildm.core.link import CONTROL
 from ildm.core.session import BaseSession
@@ -63,9 +63,8 @@ class LinkSession(BaseSession):
 
     __slots__ = (
         "_far_window",
-        "_missing",
         "_nonces",
-        "_parts",
+        "_tail",
         "_timer",
         "inbound",
         "index",
@@ -95,8 +94,7 @@ class LinkSession(BaseSession):
         self.last_heard = 0.0
         self._nonces = b""
         self._far_window = (65535, 1 << 28)
-        self._parts: list[bytes] = []
-        self._missing = 0
+        self._tail = Tail()
         self._timer: Any = None
 
     # connection -------------------------------------------------------------------------------
@@ -140,7 +138,7 @@ class LinkSession(BaseSession):
         self._cancel_timer()
         was = self.phase
         self.phase = Phase.ENDED
-        self._parts = []
+        self._tail.clear()
         if was is Phase.ESTABLISHED:
             self.manager.node.session_closed(
                 self, None if expected else exc or ConnectionError("closed by the peer")
@@ -196,16 +194,14 @@ class LinkSession(BaseSession):
             self.disconnect(reason, str(error))
 
     def _receive(self, data: bytes) -> None:
-        if self._missing:
-            self._parts.append(data)
-            self._missing -= len(data)
-            if self._missing > 0:
+        if self._tail.missing:
+            joined = self._tail.join(data)
+            if joined is None:
                 return
-            data = b"".join(self._parts)
-            self._parts = []
-            self._missing = 0
+            data = joined
         end_of_data = len(data)
         limit = self.manager.config.packet_size if self.phase is Phase.ESTABLISHED else 16384
+        missing = 0
         pos = 0
         while pos < end_of_data and self.is_open:  # what follows the end of the session is not for it
             header_end = pos + 2
@@ -214,14 +210,14 @@ class LinkSession(BaseSession):
             else:
                 length = decode_varint(data, pos + 1) if header_end <= end_of_data else None
                 if length is None:
-                    self._missing = 1
+                    missing = 1
                     break
                 header_end = length[1]
                 end = header_end + length[0]
             if end - pos > limit:
                 raise PacketTooLarge(f"packet of {end - pos} bytes on a link", clause="MQTT-3.1.2-24")
             if end > end_of_data:
-                self._missing = end - end_of_data
+                missing = end - end_of_data
                 break
             if data[pos] == 0x30 and self.phase is Phase.ESTABLISHED:
                 pos = self._publish(data, pos, header_end, end)
@@ -229,7 +225,7 @@ class LinkSession(BaseSession):
                 self._packet(data[pos:end])
                 pos = end
         if pos < end_of_data and self.is_open:
-            self._parts = [data[pos:]]
+            self._tail.keep(data[pos:], missing)
         self.manager.node.dispatch.deliver()
 
     def _publish(self, data: bytes, pos: int, header_end: int, end: int) -> int:
@@ -243,7 +239,7 @@ class LinkSession(BaseSession):
             return end
         run_end, size, topic, _ = run
         count = (run_end - pos) // size
-        if not self.manager.may_transfer(link):
+        if not self.manager.cooperation.may_transfer(link):
             node.counters["link_blocked_messages"] += count
             return run_end
         route = node.router.cache_of(link).get(topic)
@@ -435,14 +431,14 @@ class LinkSession(BaseSession):
         match packet:
             case Publish():
                 if packet.topic.startswith(CONTROL):
-                    self.manager.control_message(link, packet.topic, packet.payload)
+                    self.manager.cooperation.control_message(link, packet.topic, packet.payload)
                     return
                 new = True
                 if packet.qos and packet.packet_id is not None:
                     new, answer = inbound.publish(packet.packet_id, packet.qos, packet.dup)
                     lane.write(answer)
                 if new:
-                    self.manager.message_arrived(self, link, packet, frame)
+                    self.manager.cooperation.message_arrived(self, link, packet, frame)
             case PubAck():
                 lane.on_puback(packet.packet_id, packet.reason_code)
             case PubRec():
@@ -454,11 +450,11 @@ class LinkSession(BaseSession):
             case Subscribe():
                 changes, answer = link.subscribed(packet)
                 lane.write(answer)
-                self.manager.interest_changed(link, changes)
+                self.manager.cooperation.interest_changed(link, changes)
             case Unsubscribe():
                 changes, answer = link.unsubscribed(packet)
                 lane.write(answer)
-                self.manager.interest_changed(link, changes)
+                self.manager.cooperation.interest_changed(link, changes)
             case SubAck() | UnsubAck():
                 lane.release_packet_id(packet.packet_id)
                 refused = sum(code >= 0x80 for code in packet.reason_codes)
