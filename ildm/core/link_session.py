@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from ildm.core.link import NeighborLink
     from ildm.core.link_manager import LinkManager, Neighbor
 
+HELLO_LIMIT = 16384
+"""Bytes of a packet in the handshake, from somebody who has not proven anything yet."""
+
 
 class Phase(Enum):
     """Phases of the handshake; a dialer waits for AUTH or CONNACK, an acceptor for CONNECT and AUTH."""
@@ -200,7 +203,7 @@ class LinkSession(BaseSession):
                 return
             data = joined
         end_of_data = len(data)
-        limit = self.manager.config.packet_size if self.phase is Phase.ESTABLISHED else 16384
+        limit = self.manager.config.packet_size
         missing = 0
         pos = 0
         while pos < end_of_data and self.is_open:  # what follows the end of the session is not for it
@@ -214,7 +217,7 @@ class LinkSession(BaseSession):
                     break
                 header_end = length[1]
                 end = header_end + length[0]
-            if end - pos > limit:
+            if end - pos > HELLO_LIMIT and (end - pos > limit or self.phase is not Phase.ESTABLISHED):
                 raise PacketTooLarge(f"packet of {end - pos} bytes on a link", clause="MQTT-3.1.2-24")
             if end > end_of_data:
                 missing = end - end_of_data

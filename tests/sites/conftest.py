@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.sites.site import Site, join, stop_all
+from tests.sites.proxy import Proxy
+from tests.sites.site import Site, join, joined, stop_all
 from tests.support.brokers import Broker, Fleet
 
 
@@ -59,6 +60,30 @@ class Sites:
         return sites
 
 
+class Proxies:
+    """Links through a proxy that a test can cut."""
+
+    def __init__(self) -> None:
+        self.all: list[Proxy] = []
+
+    async def join(self, one: Site, other: Site) -> Proxy:
+        """`one` dials `other` through the proxy."""
+        proxy = Proxy(other.link_address)
+        await proxy.start()
+        self.all.append(proxy)
+        one.add(other, proxy.address)
+        await joined(one, other)
+        return proxy
+
+
+@pytest.fixture
+async def proxies() -> AsyncIterator[Proxies]:
+    proxies = Proxies()
+    yield proxies
+    for proxy in proxies.all:
+        await proxy.close()
+
+
 @pytest.fixture
 async def sites(fleet: Fleet, tmp_path: Path) -> AsyncIterator[Sites]:
     own = Fleet(tmp_path / "brokers")
@@ -73,4 +98,3 @@ async def sites(fleet: Fleet, tmp_path: Path) -> AsyncIterator[Sites]:
 @pytest.fixture(params=["pf", "sf"])
 def algorithm(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-

@@ -76,7 +76,9 @@ class ProcessSite:
     def saved_filters(self, client_id: str) -> dict[str, int]:
         """The subscriptions of a persistent session which the state directory holds by now."""
         with contextlib.closing(sqlite3.connect(self.directory / "state/state.sqlite")) as database:
-            found = database.execute("SELECT filters FROM sessions WHERE client_id = ?", (client_id,)).fetchone()
+            found = database.execute(
+                "SELECT filters FROM sessions WHERE client_id = ?", (client_id,)
+            ).fetchone()
         return {} if found is None else dict(json.loads(found[0]))
 
     async def stop(self) -> int:

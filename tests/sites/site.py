@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +82,8 @@ class Site:
         """A local client; see `Client.connect`."""
         client = await Client.connect(self.address, client_id, **options)
         if self.broker.name == "moquette" and client.connack.reason_code == 0:
-            # It sends CONNACK a moment before it takes the client for connected, and hangs up on those who are
-            # quicker with their next packet (10 of 600, also without a node); PINGREQ alone does no harm.
+            # It sends CONNACK a moment before it takes the client for connected, and hangs up on those whose
+            # next packet is quicker (10 of 600, also without a node). PINGREQ alone does no harm.
             for _ in range(3):
                 client.send(PingReq())
                 await client.packet(PingResp)
@@ -146,3 +146,24 @@ async def settled(*sites: Site) -> None:
 
 async def stop_all(sites: Iterable[Site]) -> None:
     await asyncio.gather(*(site.stop() for site in sites if site.running))
+
+
+async def exchange(sites: Sequence[Site], topic: str, round_: str) -> None:
+    """New clients at each site publish to and hear from all, each message once (an end marker proves it)."""
+    clients = [await site.connect() for site in sites]
+    for client in clients:
+        await client.subscribe((f"{topic}/{round_}/+", 1))
+    await settled(*sites)
+    sent = [f"{site.name} {n}".encode() for site in sites for n in range(5)]
+    for site, client in zip(sites, clients, strict=True):
+        for n in range(5):
+            await client.publish(f"{topic}/{round_}/{site.name}", f"{site.name} {n}".encode(), 1)
+    for client in clients:
+        assert sorted(m.payload for m in await client.receive_all(len(sent))) == sorted(sent)
+    for client in clients:
+        await client.publish(f"{topic}/{round_}/end", b"end", 1)
+    await settled(*sites)
+    for client in clients:
+        assert [m.payload for m in await client.receive_all(len(sites))] == [b"end"] * len(sites)
+        assert client.waiting == 0
+        await client.disconnect()

@@ -1,59 +1,15 @@
-"""Brokers, nodes and links are killed and come back: everything works again, nothing arrives twice."""
+"""Brokers and links are killed and come back: everything works again, nothing arrives twice."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from ildm.mqtt import Publish, Version
-from tests.sites.client import Client, until
-from tests.sites.conftest import Sites
-from tests.sites.process import ProcessSite
-from tests.sites.proxy import Proxy
-from tests.sites.site import Site, join, joined, settled
-from tests.support.brokers import Broker, Fleet
-
-
-@pytest.fixture
-async def proxies() -> AsyncIterator[list[Proxy]]:
-    made: list[Proxy] = []
-    yield made
-    for proxy in made:
-        await proxy.close()
-
-
-async def join_through_proxy(proxies: list[Proxy], one: Site, other: Site) -> Proxy:
-    proxy = Proxy(other.link_address)
-    await proxy.start()
-    proxies.append(proxy)
-    one.add(other, proxy.address)
-    await joined(one, other)
-    return proxy
-
-
-async def exchange(sites: list[Site], topic: str, round_: str) -> None:
-    """New clients at each site publish to and hear from all, each message once (an end marker proves it)."""
-    clients = [await site.connect() for site in sites]
-    for client in clients:
-        await client.subscribe((f"{topic}/{round_}/+", 1))
-    await settled(*sites)
-    sent = [f"{site.name} {n}".encode() for site in sites for n in range(5)]
-    for site, client in zip(sites, clients, strict=True):
-        for n in range(5):
-            await client.publish(f"{topic}/{round_}/{site.name}", f"{site.name} {n}".encode(), 1)
-    for client in clients:
-        assert sorted(m.payload for m in await client.receive_all(len(sent))) == sorted(sent)
-    for client in clients:
-        await client.publish(f"{topic}/{round_}/end", b"end", 1)
-    await settled(*sites)
-    for client in clients:
-        assert [m.payload for m in await client.receive_all(len(sites))] == [b"end"] * len(sites)
-        assert client.waiting == 0
-        await client.disconnect()
-
+from ildm.mqtt import Version
+from tests.sites.client import until
+from tests.sites.conftest import Proxies, Sites
+from tests.sites.site import exchange, join, joined, settled
 
 # broker ---------------------------------------------------------------------------------------
 
@@ -70,9 +26,7 @@ async def exchange(sites: list[Site], topic: str, round_: str) -> None:
         ("rabbitmq", "sf"),  # once: it takes its time to boot
     ],
 )
-async def test_a_killed_broker_comes_back(
-    sites: Sites, kind: str, algorithm: str, topic_root: str
-) -> None:
+async def test_a_killed_broker_comes_back(sites: Sites, kind: str, algorithm: str, topic_root: str) -> None:
     """Clients are told (3.1.1: code 3; MQTT 5: 0x88), the node stays up and goes on by itself."""
     broker = await sites.own_broker(kind)
     here = await sites.make(broker, algorithm)
@@ -148,13 +102,13 @@ async def test_the_clients_of_a_dead_broker_do_not_stay_in_the_way(sites: Sites,
 
 @pytest.mark.parametrize("sessions", [1, 4])
 async def test_qos_1_and_2_arrive_once_over_a_link_that_is_cut(
-    sites: Sites, proxies: list[Proxy], algorithm: str, sessions: int, topic_root: str
+    sites: Sites, proxies: Proxies, algorithm: str, sessions: int, topic_root: str
 ) -> None:
     """Cut again and again while numbered messages are published: none lost, none twice, all in order."""
     link = {"sessions": sessions, "inflight": 20}
     here = await sites.make("mosquitto", algorithm, link=link)
     there = await sites.make(sites.shared_broker("mosquitto", 1), algorithm, link=link)
-    proxy = await join_through_proxy(proxies, here, there)
+    proxy = await proxies.join(here, there)
     subscriber = await there.connect(version=Version.V5)
     await subscriber.subscribe((f"{topic_root}/+", 2))
     await settled(here, there)
@@ -187,11 +141,11 @@ async def test_qos_1_and_2_arrive_once_over_a_link_that_is_cut(
 
 
 async def test_messages_published_while_the_link_is_cut_arrive_once(
-    sites: Sites, proxies: list[Proxy], algorithm: str, topic_root: str
+    sites: Sites, proxies: Proxies, algorithm: str, topic_root: str
 ) -> None:
     """All QoS, from both sides; interest that changed meanwhile is synchronised."""
     here, there = await sites.make("mosquitto", algorithm), await sites.make("activemq", algorithm)
-    proxy = await join_through_proxy(proxies, here, there)
+    proxy = await proxies.join(here, there)
     both = (here, there)
     clients = [await site.connect() for site in both]
     for client in clients:
@@ -224,11 +178,11 @@ async def test_messages_published_while_the_link_is_cut_arrive_once(
 
 
 async def test_a_link_that_loses_every_packet_is_noticed(
-    sites: Sites, proxies: list[Proxy], algorithm: str, topic_root: str
+    sites: Sites, proxies: Proxies, algorithm: str, topic_root: str
 ) -> None:
     """No FIN, no RST: only the missing signs of life tell (PINGREQ and PINGRESP of the link)."""
     here, there = await sites.make("mosquitto", algorithm), await sites.make("moquette", algorithm)
-    proxy = await join_through_proxy(proxies, here, there)
+    proxy = await proxies.join(here, there)
     subscriber = await there.connect()
     await subscriber.subscribe((topic_root, 1))
     publisher = await here.connect()
@@ -247,13 +201,13 @@ async def test_a_link_that_loses_every_packet_is_noticed(
 
 
 async def test_a_transit_node_is_cut_off_and_comes_back(
-    sites: Sites, proxies: list[Proxy], algorithm: str, topic_root: str
+    sites: Sites, proxies: Proxies, algorithm: str, topic_root: str
 ) -> None:
     first, middle, last = [
         await sites.make(kind, algorithm) for kind in ("mosquitto", "rabbitmq", "activemq")
     ]
     await join(first, middle)
-    proxy = await join_through_proxy(proxies, middle, last)
+    proxy = await proxies.join(middle, last)
     await exchange([first, middle, last], topic_root, "before")
     proxy.cut()
     await until(lambda: not middle.link(last).connected)
@@ -261,153 +215,3 @@ async def test_a_transit_node_is_cut_off_and_comes_back(
     proxy.mend()
     await joined(middle, last)
     await exchange([first, middle, last], topic_root, "after")
-
-
-# node -----------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def far(tmp_path: Path, fleet: Fleet, algorithm: str) -> AsyncIterator[ProcessSite]:
-    """A site whose node is a process; not started."""
-    site = ProcessSite(fleet.shared("mosquitto", 1), tmp_path / "far", algorithm, f"far{tmp_path.name[-6:]}")
-    yield site
-    if site.process is not None and site.process.returncode is None:
-        await site.kill()
-
-
-async def far_joined(here: Site, far: ProcessSite) -> None:
-    def up() -> bool:
-        link = here.node.links.links.get(far.name)
-        return link is not None and link.connected and link.ready_there and link in here.node.links.cooperating
-
-    await until(up, "the link with the process")
-
-
-async def exchange_with(here: Site, far: ProcessSite, topic: str, round_: str) -> None:
-    clients = [await here.connect(), await far.connect()]
-    for client in clients:
-        await client.subscribe((f"{topic}/{round_}", 1))
-    await flooded(here, far, clients, f"{topic}/{round_}")
-    for number, client in enumerate(clients):
-        await client.publish_all(f"{topic}/{round_}", [b"%d-%d" % (number, n) for n in range(10)], 1)
-    for client in clients:
-        got = [m.payload for m in await client.receive_all(20)]
-        assert sorted(got) == sorted(b"%d-%d" % (c, n) for c in range(2) for n in range(10))
-    for client in clients:
-        await client.publish(f"{topic}/{round_}", b"end", 1)
-    for client in clients:
-        assert [m.payload for m in await client.receive_all(2)] == [b"end", b"end"]
-        assert client.waiting == 0
-        await client.disconnect()
-
-
-async def flooded(here: Site, far: ProcessSite, clients: list[Client], topic: str) -> None:
-    """Wait until both nodes know that the other wants the topic (SF)."""
-    if here.node.algorithm_name != "sf":
-        return
-    await until(lambda: topic in here.node.links.links[far.name].interest, "interest of the process")
-    while True:
-        rows = await far.neighbors()
-        if any(row["node_id"] == here.name and row["interest"] for row in rows):
-            return
-        await asyncio.sleep(0.01)
-
-
-async def test_a_killed_node_comes_back(
-    sites: Sites, far: ProcessSite, algorithm: str, topic_root: str
-) -> None:
-    here = await sites.make("mosquitto", algorithm)
-    await far.start()
-    here.node.links.add(here.config.link.listen.__class__(*far.link_address), False)
-    await far_joined(here, far)
-    await exchange_with(here, far, topic_root, "before")
-    local = await here.connect()
-    await local.subscribe((topic_root, 1))
-    remote = await far.connect()
-    for round_ in ("one", "two"):
-        await far.kill()
-        await remote.wait_closed()
-        await until(lambda: not here.node.links.links[far.name].connected)
-        await local.publish(topic_root, round_.encode(), 1)  # local work goes on
-        assert (await local.receive()).payload == round_.encode()
-        await far.start()
-        await far_joined(here, far)
-        await exchange_with(here, far, topic_root, round_)
-        remote = await far.connect()
-    assert local.waiting == 0
-    assert await far.stop() == 0
-
-
-async def test_a_persistent_session_outlives_the_kill_of_its_node(
-    sites: Sites, far: ProcessSite, algorithm: str, topic_root: str
-) -> None:
-    """Messages of the time when neither client nor node were there arrive, each once (thesis 5.3.3)."""
-    here = await sites.make("mosquitto", algorithm)
-    await far.start()
-    here.node.links.add(here.config.link.listen.__class__(*far.link_address), False)
-    await far_joined(here, far)
-    away = await far.connect(topic_root, clean=False)
-    await away.subscribe((topic_root, 1))
-    await away.disconnect()
-    if algorithm == "sf":
-        await until(lambda: here.node.links.links[far.name].interest == {topic_root: 1})
-    publisher = await here.connect()
-    await publisher.publish(topic_root, b"away", 1)
-    await until(lambda: here.node.links.idle)
-    await until(lambda: far.saved_filters(topic_root) == {topic_root: 1}, "the saved session")
-    await far.kill()
-    await until(lambda: not here.node.links.links[far.name].connected)
-    await publisher.publish(topic_root, b"dead", 1)
-    await far.start()
-    await far_joined(here, far)
-    if algorithm == "sf":
-        await until(lambda: here.node.links.links[far.name].interest == {topic_root: 1})
-    await publisher.publish(topic_root, b"back", 1)
-    await until(lambda: here.node.links.idle)
-    back = await far.connect(topic_root, clean=False)
-    assert back.connack.session_present
-    assert [m.payload for m in await back.receive_all(3)] == [b"away", b"dead", b"back"]
-    if algorithm == "sf":
-        assert here.node.links.links[far.name].interest == {topic_root: 1}
-    await publisher.publish(topic_root, b"end", 1)
-    assert await back.receive_until(b"end") == []
-    await back.unsubscribe(topic_root)
-
-
-async def test_a_thousand_messages_at_qos_1_over_the_kill_of_the_far_node(
-    sites: Sites, far: ProcessSite, algorithm: str, topic_root: str
-) -> None:
-    """At least once (MQTT-4.3.2): what the dead node had acknowledged but not handed on is what may be lost,
-    and only of the time of the kill; afterwards nothing is missing, and first deliveries are in order."""
-    here = await sites.make("mosquitto", algorithm)
-    await far.start()
-    here.node.links.add(here.config.link.listen.__class__(*far.link_address), False)
-    await far_joined(here, far)
-    # straight at the broker, which outlives the node; the node knows the interest by a client of its own
-    subscriber = await Client.connect(far.broker.address)
-    await subscriber.subscribe((topic_root, 1))
-    keeper = await far.connect(f"{topic_root}k", clean=False)
-    await keeper.subscribe((topic_root, 1))
-    await until(lambda: far.saved_filters(f"{topic_root}k") == {topic_root: 1}, "the saved session")
-    if algorithm == "sf":
-        await until(lambda: here.node.links.links[far.name].interest == {topic_root: 1})
-    publisher = await here.connect()
-    payloads = [b"%d" % n for n in range(1000)]
-    under_way = asyncio.create_task(publisher.publish_all(topic_root, payloads, 1, 50))
-    await until(lambda: subscriber.waiting > 300)
-    await far.kill()
-    await under_way
-    await far.start()
-    await far_joined(here, far)
-    await publisher.publish(topic_root, b"end", 1)
-    got = [m.payload for m in await subscriber.receive_until(b"end")]
-    firsts = list(dict.fromkeys(got))
-    assert firsts == sorted(firsts, key=int)
-    missing = sorted(set(map(int, payloads)) - set(map(int, got)))
-    print("MISSING", missing, len(got) - len(firsts))
-    assert missing == [] or missing[-1] - missing[0] < 1000
-    assert len(got) - len(firsts) <= 1000
-    await keeper.wait_closed()
-
-
-__all__ = ["Broker", "Publish"]

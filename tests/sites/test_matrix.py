@@ -36,9 +36,7 @@ async def subscriber(site: Site, topic_filter: str, qos: int) -> Client:
 
 def by_qos(messages: list[Publish]) -> dict[int, list[bytes]]:
     """Payloads, which begin with the QoS they were published with, in order of arrival."""
-    return {
-        qos: [m.payload for m in messages if m.payload.startswith(b"%d " % qos)] for qos in range(3)
-    }
+    return {qos: [m.payload for m in messages if m.payload.startswith(b"%d " % qos)] for qos in range(3)}
 
 
 @pairs
@@ -88,7 +86,10 @@ async def test_retained_messages(sites: Sites, kinds: Pair, algorithm: str, topi
         await settled(*both)
         for value in (b"old", b"new"):
             await publisher.publish(topic, value, 1, retain=True)
-        assert [(m.payload, m.retain) for m in await live.receive_all(2)] == [(b"old", False), (b"new", False)]
+        assert [(m.payload, m.retain) for m in await live.receive_all(2)] == [
+            (b"old", False),
+            (b"new", False),
+        ]
         await settled(*both)
         for site in both:
             late = await subscriber(site, topic, 1)
