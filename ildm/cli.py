@@ -108,8 +108,9 @@ def check(
     print(f"  algorithm      {loaded.algorithm.name if loaded.algorithm else 'none: relays only'}")
     if loaded.filters:
         print(f"  filters        {', '.join(choice.name for choice in loaded.filters)}")
-    print(f"  neighbours at  {loaded.link.listen or 'none'}")
-    print(f"  neighbours     {neighbors}")
+    if loaded.algorithm:
+        print(f"  neighbours at  {loaded.link.listen or 'none'}")
+        print(f"  neighbours     {neighbors}")
     print(f"  state          {loaded.state_dir}")
 
 

@@ -40,7 +40,7 @@ class LiveView:
             "status": node.state.status.value,
             "uptime": node.driver.wall() - node.started_at,
             "listen": str(config.listen),
-            "link_listen": None if config.link.listen is None else str(config.link.listen),
+            "link_listen": str(config.link.listen) if config.link.listen and node.router.active else None,
             "broker": {
                 "address": str(node.broker_address),
                 "protocol": VERSIONS.get(version) if version is not None else None,
