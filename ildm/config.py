@@ -206,6 +206,12 @@ class Config(Section):
     admin: AdminConfig = AdminConfig()
     log: LogConfig = LogConfig()
 
+    @model_validator(mode="after")
+    def _links_need_an_algorithm(self) -> Config:
+        if self.algorithm is None and self.link.neighbors:
+            raise ValueError("link.neighbors is without effect unless algorithm names one (sf or pf)")
+        return self
+
     @property
     def admin_socket(self) -> Path:
         return self.admin.socket or self.state_dir / "admin.sock"

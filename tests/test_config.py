@@ -50,6 +50,7 @@ def test_everything_listens_on_loopback_until_told_otherwise(tmp_path: Path) -> 
         ("link: {neighbors: [a:1, b]}", "link.neighbors.1: 'b': expected HOST:PORT"),
         ("broker: {adress: a:1}", "broker.adress: unknown key"),
         ("node_id: 'a b'", "node_id: String should match pattern"),
+        ("link: {neighbors: ['a:1']}", "link.neighbors is without effect unless algorithm names one"),
         ("[]", "expected a mapping of keys, found list"),
         ("listen: [", "not YAML"),
         ("limits: {clients: many}", "limits.clients: Input should be a valid integer"),

@@ -34,7 +34,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "ildm.yaml"
-    path.write_text("state_dir: state\nlink: {neighbors: ['10.0.0.2:1885'], listen: null}\n")
+    path.write_text("state_dir: state\nalgorithm: sf\nlink: {neighbors: ['10.0.0.2:1885'], listen: null}\n")
     return path
 
 
