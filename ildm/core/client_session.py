@@ -295,14 +295,14 @@ class ClientSession(BaseSession):
                     run = publish_run(data, pos, header_end, end, v5)
                     if run is None:
                         self._publish(data[pos:end])
-                        self._count(1)
+                        self.messages_in += 1
                         pos = end
                         continue
                     run_end, size, topic, _ = run
                     route = local_routes.get(topic)
                     if route is None:
                         route = node.router.find(topic, None)
-                    self._count((run_end - pos) // size)
+                    self.messages_in += (run_end - pos) // size
                     if route:
                         if v5:
                             frames = data[pos:run_end]
@@ -311,7 +311,7 @@ class ClientSession(BaseSession):
                         node.router.forward_frames(route, frames, size, self.publisher_index(), self)
                     pos = run_end
                 elif action == _COUNT:
-                    self._count(1)
+                    self.messages_in += 1
                     pos = end
                 elif action == _LOOK:
                     frame = data[pos:end]
@@ -334,10 +334,6 @@ class ClientSession(BaseSession):
             self._tail.keep(data[pos:], missing)
         node.dispatch.deliver()
 
-    def _count(self, messages: int) -> None:
-        self.messages_in += messages
-        self.node.counters["messages_in"] += messages
-
     def publisher_index(self) -> int:
         """The publisher's turn in the round-robin over sessions (thesis 5.4.1), kept for its order."""
         if self.lane_index < 0:
@@ -348,7 +344,7 @@ class ClientSession(BaseSession):
         """Deal with a frame that means something to the node; returns what is to be relayed instead."""
         type = frame[0] >> 4
         if type == PacketType.PUBLISH:
-            self._count(1)
+            self.messages_in += 1
             passed = frame
             if self.node.dispatch.filters_clients:
                 result = self.node.dispatch.filter(Source.CLIENT, self, self._spelled_out(frame))

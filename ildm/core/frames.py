@@ -124,13 +124,15 @@ class HeaderScanner:
     together and handed back. State is bounded by the largest wanted frame.
     """
 
-    __slots__ = ("_head", "_held", "_missing", "_skip", "limit", "publishes", "wanted")
+    __slots__ = ("_head", "_held", "_missing", "_skip", "between_frames", "limit", "publishes", "wanted")
 
     def __init__(self, wanted: bytes, limit: int) -> None:
         self.wanted = wanted
         self.limit = limit
         self.publishes = 0
         """PUBLISH frames that have begun so far."""
+        self.between_frames = True
+        """Nothing is left over of a frame that has begun."""
         self._skip = 0  # bytes of a frame that is passed over, still to come
         self._head = b""  # an incomplete fixed header
         self._held: list[bytes] | None = None  # pieces of a wanted frame
@@ -176,6 +178,8 @@ class HeaderScanner:
                 end = header_end + length[0]
             first = data[pos]
             if wanted[first]:
+                if first & 0xF0 == PUBLISH:
+                    self.publishes += 1
                 if end > end_of_data:
                     if end - header_end <= self.limit:
                         self._held = [data[pos:]]
@@ -201,4 +205,5 @@ class HeaderScanner:
             if pos > end_of_data:
                 self._skip = pos - end_of_data
                 break
+        self.between_frames = not (self._skip or self._head or self._held)
         return found

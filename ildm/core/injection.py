@@ -255,7 +255,8 @@ class Injector:
         self.last_refusal: str | None = None
         self.missing: set[str] = set()
         """Topics whose newest retained message did not reach the broker."""
-        self.client_ids = frozenset(self.client_id(i) for i in range(count) if node.router.active)
+        cooperates = node.algorithm_name is not None  # the router gets to know the algorithm later
+        self.client_ids = frozenset(self.client_id(i) for i in range(count) if cooperates)
         self._probe: VersionProbe | None = None
         for lane in self.lanes:
             lane.lost = self._lost

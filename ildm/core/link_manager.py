@@ -139,9 +139,7 @@ class LinkManager:
             self._discard(link, "removed")
             for session in sessions:
                 session.unbind()
-                session.disconnect(
-                    ReasonCode.ADMINISTRATIVE_ACTION, "removed by the neighbour's administrator"
-                )
+                session.part(ReasonCode.ADMINISTRATIVE_ACTION, "removed by the neighbour's administrator")
             self.cooperation.links_changed()
         self.node.change_done("remove")
         self.node.change_done("add")
@@ -396,7 +394,13 @@ class LinkManager:
         if not self._stopped:
             self.cooperation.links_changed()
             for neighbor in self.neighbors.values():
-                if neighbor.state == "duplicate" and neighbor.node_id in (link.node_id, None):
+                if neighbor.state != "duplicate" or neighbor.node_id not in (link.node_id, None):
+                    continue
+                if kind == "removed" and neighbor.node_id is not None:
+                    self._stop_dialing(neighbor)
+                    neighbor.session = None
+                    neighbor.enter("refused", reason, self.driver.wall())
+                else:
                     self._dial_later(neighbor, neighbor.backoff.next())
 
     def _expire(self, link: NeighborLink, since: float) -> None:

@@ -10,7 +10,7 @@ from ildm.api import Role, SessionStatus, Source
 from ildm.core.frames import Tail, publish_run
 from ildm.core.handshake import METHOD, NONCE, Hello, Refusal, connect_packet, proof, proof_holds
 from ildm.core.link import CONTROL
-from ildm.core.session import BaseSession
+from ildm.core.session import CLOSE_TIMEOUT, BaseSession
 from ildm.core.topology import TopologyError
 from ildm.mqtt import (
     Auth,
@@ -111,7 +111,8 @@ class LinkSession(BaseSession):
             if not self.manager.session_accepted(self):
                 self.abort()
             return
-        if self.neighbor.gone:  # removed while the connection was made
+        given_up = self.index == 0 and self.neighbor.session is not self
+        if self.neighbor.gone or given_up:  # removed while the connection was made
             self.abort()
             return
         self._nonces = self.driver.token(NONCE)
@@ -184,9 +185,27 @@ class LinkSession(BaseSession):
             self.write(packet.encode(Version.V5))
         self.close()
 
+    def part(self, reason: ReasonCode, text: str) -> None:
+        """Tell the neighbour why, and let it end the session.
+
+        A connection that is closed here while messages come in would be reset, and the reset may destroy the
+        reason before the neighbour has read it.
+        """
+        if self.transport is None or self.phase is not Phase.ESTABLISHED:
+            self.close()
+            return
+        packet = Disconnect(reason_code=int(reason), properties={Property.REASON_STRING: text})
+        self.write(packet.encode(Version.V5))
+        self.status = SessionStatus.TERMINATING
+        if self.paused:
+            self.transport.resume_reading()  # what comes is thrown away
+        self._cut_off = self.driver.call_later(CLOSE_TIMEOUT, self.transport.abort)
+
     # receiving --------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if not self.is_open:
+            return
         self.last_heard = self.driver.now()
         try:
             self._receive(data)

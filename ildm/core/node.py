@@ -160,6 +160,10 @@ class Node:
         if session not in self.sessions:
             return
         self.sessions.discard(session)
+        if session.messages_in:
+            self.counters["messages_in"] += session.messages_in
+        if session.paired is not None and session.paired.messages_out:
+            self.counters["messages_out"] += session.paired.messages_out
         unexpected = None if session.disconnected else exc or ConnectionError("closed without DISCONNECT")
         self.session_closed(session, unexpected)
         if session.record is not None and session.connect is not None:

@@ -14,7 +14,7 @@ from ildm.api import Role
 from ildm.core.backoff import Backoff
 from ildm.core.broker_session import connack_code
 from ildm.core.session import BaseSession
-from ildm.mqtt import Connect, Disconnect, Framer, MqttError, PacketType, Version
+from ildm.mqtt import Connect, Disconnect, Framer, MqttError, PacketType, Version, decode
 
 if TYPE_CHECKING:
     from ildm.core.injection import Injector
@@ -71,9 +71,11 @@ class VersionProbe(BaseSession):
         try:
             frames = self._framer.feed(data)
             if frames and self._outcome is None and frames[0][0] >> 4 == PacketType.CONNACK:
-                self._outcome = connack_code(frames[0])
-                if self._outcome == 0:
+                outcome = connack_code(frames[0])
+                if outcome == 0:
+                    decode(frames[0], self.version)  # refusals come in forms of other versions
                     self.write(Disconnect().encode(self.version))
+                self._outcome = outcome
         except MqttError as error:
             self.injector.node.broker_failed(self, error)
         self.close()
@@ -98,8 +100,13 @@ class VersionProbe(BaseSession):
                 return
             # an explicit refusal of version 5 leaves no doubt about 3.1.1
             self._silent = 0 if self._outcome is not None else self._silent
-            self.version = Version.V311 if self.version is Version.V5 else Version.V5
-            self.dial()
+            if self.version is Version.V5:
+                self.version = Version.V311
+                self.dial()
+            else:
+                self.version = Version.V5
+                self.injector.node.broker_reachable("the broker accepts the node's own session in no version")
+                self._again()
         else:
             if self._outcome is not None:
                 reason = f"the broker refused the node's own session with code 0x{self._outcome:02X}"
@@ -109,7 +116,8 @@ class VersionProbe(BaseSession):
     def _silence(self) -> bool:
         """The broker has closed without a word; whether that is to be taken for a refusal."""
         self._silent += 1
-        self._backoff.reset()
+        if self._silent < SILENT_CLOSES:
+            self._backoff.reset()
         return self._confirming or self._silent >= SILENT_CLOSES
 
     def _accepted(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ildm.admin.view import AdminError
+from ildm.core.counters import Counters
 from ildm.log import set_log_level
 from ildm.mqtt import IldmError, Version
 
@@ -55,7 +56,12 @@ class LiveView:
 
     def _counters(self) -> dict[str, int]:
         """The node's, and those of its plugins as ``PLUGIN.NAME``."""
-        counters = dict(self.node.counters)
+        counters = Counters(self.node.counters)
+        for session in self.node.sessions:  # these are added when a session ends
+            if session.messages_in:
+                counters["messages_in"] += session.messages_in
+            if session.paired is not None and session.paired.messages_out:
+                counters["messages_out"] += session.paired.messages_out
         for loaded in self.node.dispatch.loaded:
             for name, value in loaded.counters.items():
                 key = f"{loaded.name}.{name}"
