@@ -11,7 +11,7 @@ from ildm.mqtt import MalformedPacket, decode_varint, encode_varint
 
 PUBLISH = 0x30
 """First byte of a PUBLISH with QoS 0 and neither DUP nor RETAIN."""
-LONG_RUN = 8
+LONG_RUN = 4
 """After so many like frames it is worth a try whether all the rest of the data is like them."""
 
 

@@ -296,3 +296,44 @@ def test_clear_counts_what_is_lost(world: World) -> None:
     lane.clear("removed")
     assert counters["link_dropped_removed"] == 3
     assert lane.idle
+
+
+def test_a_message_larger_than_the_queue_is_kept_as_the_newest(world: World) -> None:
+    lane, counters = make(world, bytes=2 << 20)
+    for _ in range(5):
+        lane.send(message("small", 1), 1, None)
+    lane.send(Publish(topic="large", payload=b"x" * (3 << 20)), 1, None)
+    assert counters == {"link_dropped_overflow_qos1": 5}
+    sink = opened(lane)
+    world.run(0)
+    assert [packet.topic for packet in sink.packets()] == ["large"]
+    assert lane.queued_bytes == 0
+
+
+@pytest.mark.parametrize("far", [{"max_packet_size": 1000}, {"max_qos": 0}])
+def test_what_a_new_connection_cannot_take_does_not_stay_in_flight(world: World, far: dict[str, Any]) -> None:
+    lane, counters = make(world)
+    opened(lane)
+    lane.send(Publish(topic="t", payload=b"x" * 2000), 1, None)
+    world.run(0)
+    assert lane.inflight == 1
+    lane.detach()
+    sink = opened(lane, **far)
+    world.run(0)
+    assert lane.inflight == 0
+    assert lane.idle
+    if "max_qos" in far:
+        assert [(packet.qos, packet.packet_id) for packet in sink.packets()] == [(0, None)]
+    else:
+        assert sink.packets() == []
+        assert counters == {"link_dropped_too_large": 1}
+
+
+def test_a_connection_that_follows_another_at_once_resends_what_is_in_flight(world: World) -> None:
+    lane, _ = make(world)
+    opened(lane)
+    lane.send(message("t", 1), 1, None)
+    world.run(0)
+    sink = opened(lane)  # without a detach in between
+    world.run(0)
+    assert [(packet.topic, packet.dup) for packet in sink.packets()] == [("t", True)]

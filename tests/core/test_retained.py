@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ildm.config import Address, LimitsConfig
 from ildm.core.counters import Counters
 from ildm.core.retained import Retained, Stamp, stamped, take_stamp
-from ildm.mqtt import Property, Publish
+from ildm.mqtt import Property, Publish, Version
 from tests.core.test_nodes import Site, row
 from tests.support.world import MemoryStore, World, WorldDriver
 
@@ -178,3 +178,45 @@ def test_stamps_round_trip_beside_other_properties() -> None:
         copy = stamped(message, Stamp(5, "n.1-x"), repeated)
         assert take_stamp(copy) == (Stamp(5, "n.1-x"), repeated)
         assert copy == message
+
+
+FORGED = ["9999999999999999999:x", "1:x", "1:x:sync", "not a stamp", ""]
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_property_of_a_client_that_looks_like_a_stamp_is_none(world: World, forged: str) -> None:
+    a, b = row(world, "ab", "pf")
+    client = a.client("c", version=Version.V5)
+    properties = {Property.USER_PROPERTY: [("ildm-retained", forged)]}
+    for payload, said in ((b"1", {}), (b"2", properties), (b"3", {})):
+        client.send(Publish(topic="t", payload=payload, retain=True, properties=dict(said)))
+        world.run(0.1)
+    world.run(1)
+    injected = [p.payload for client_id, p in b.broker.published if client_id.startswith("ildm")]
+    assert injected == [b"1", b"2", b"3"]
+    one, two = (site.node.retained for site in (a, b))
+    assert one.entries["t"].stamp == two.entries["t"].stamp
+    assert one.entries["t"].stamp.node == "a"
+    assert one.entries["t"].stamp.time < 1_800_000_000_000
+    set_value(b, "u", b"later")  # the clock of b is as it was, too
+    world.run(1)
+    assert one.entries["u"].stamp.node == "b"
+    assert one.digest == two.digest
+
+
+def test_a_restarted_node_goes_on_from_the_stamps_it_remembers(world: World) -> None:
+    """Else what it sets on a topic is older than what a neighbour with a fast clock had set before."""
+    a, b = row(world, "ab", "pf")
+    hour = 3600
+    a.node.driver.wall = lambda: 1_700_000_000.0 + world.time + hour  # type: ignore[method-assign]
+    set_value(a, "t", b"1")
+    world.run(1)
+    b.crash()
+    world.run(1)
+    b.start(("a",))
+    world.run(5)
+    set_value(b, "t", b"2")
+    world.run(1)
+    for site in (a, b):
+        assert site.node.retained.entries["t"].message.payload == b"2"
+    assert value(a, "t") == value(b, "t") == b"2"

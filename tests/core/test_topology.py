@@ -92,7 +92,19 @@ def test_the_number_of_nodes_is_bounded() -> None:
         one.receive(Advertisement("d", 1, 1, {"c": 3}))
 
 
-@pytest.mark.parametrize("data", [b"", b"{}", b"[1,2,3,4]", b'["a",1,1,{"b":"x"}]', b"\xff", b'["a",1,1]'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"[1,2,3,4]",
+        b'["a",1,1,{"b":"x"}]',
+        b"\xff",
+        b'["a",1,1]',
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+    ],
+)
 def test_malformed_advertisements_are_named(data: bytes) -> None:
     with pytest.raises(TopologyError, match="malformed topology advertisement"):
         Advertisement.decode(data)

@@ -130,3 +130,17 @@ def test_a_neighbour_that_cannot_be_saved_is_an_error(store: StateStore) -> None
 def test_sqlite_is_not_asked_to_sync_each_commit(store: StateStore) -> None:
     assert store._database.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
     assert isinstance(store._database, sqlite3.Connection)
+
+
+def test_what_cannot_be_written_at_the_end_is_said_and_given_up(store: StateStore, later: Later) -> None:
+    store._database.execute("PRAGMA query_only = 1")
+    store.save_session("c", SavedSession({"t": 1}, None, NEVER))
+    store.close()
+    assert len(later.failures) == 1
+    assert later.waiting
+    later.run()  # timers that were set before must not touch the closed database
+    assert not later.waiting
+    assert len(later.failures) == 1
+    again = reopened(store, later)
+    assert again.sessions() == {}
+    again.close()
