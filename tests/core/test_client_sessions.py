@@ -1,0 +1,188 @@
+"""Clients that misbehave, brokers that keep silent, and the state that clients leave behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ildm.config import Address
+from ildm.core.client_session import MAX_CONNECT
+from ildm.core.router import MAX_CACHED_TOPIC
+from ildm.mqtt import ConnAck, Connect, Disconnect, Property, Publish, Version, Will
+from tests.core.test_nodes import Site, connection_session_present, row
+from tests.support.mini_broker import MiniBroker, MiniClient, MiniConnection
+from tests.support.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def will(client_id: str = "c", delay: int = 0, **fields: Any) -> Connect:
+    properties = {Property.WILL_DELAY_INTERVAL: delay} if delay else {}
+    return Connect(
+        client_id=client_id,
+        version=Version.V5,
+        will=Will(topic="will", payload=b"gone", properties=properties),
+        **fields,
+    )
+
+
+# CONNECT --------------------------------------------------------------------------------------
+
+
+class Mute(MiniBroker):
+    """Takes connections and says nothing."""
+
+    def connection(self) -> MiniConnection:
+        made = super().connection()
+        made._packet = lambda packet: None  # type: ignore[method-assign]
+        return made
+
+
+@pytest.mark.parametrize(("version", "code"), [(Version.V311, 3), (Version.V5, 0x88)])
+def test_a_client_does_not_wait_for_ever_for_a_silent_broker(
+    world: World, version: Version, code: int
+) -> None:
+    site = Site(world, "a", None, broker={"address": "a:3", "connack_timeout": 20})
+    mute = Mute()
+    world.listen(Address("a", 3), mute.connection)
+    client = site.client("c", version=version)
+    world.run(19)
+    assert not client.packets
+    world.run(2)
+    assert [packet.reason_code for packet in client.got(ConnAck)] == [code]
+    assert client.closed
+    assert not site.node.sessions
+    assert not mute.connections
+    assert site.node.counters["connack_timeouts"] == 1
+
+
+def test_an_accepted_client_may_be_silent_for_longer_than_the_broker_had_to_answer(world: World) -> None:
+    site = Site(world, "a", None, broker={"address": "a:3", "connack_timeout": 20})
+    client = site.client("c")
+    world.run(100)
+    assert not client.closed
+
+
+def test_a_connect_is_refused_by_its_header_when_it_is_too_large(world: World) -> None:
+    site = Site(world, "a", None)
+    client = MiniClient()
+    world.connect(Address("a", 1), client)
+    client.transport.write(b"\x10\x80\x80\xc0\x01")  # 3 MiB are to follow
+    world.run(1)
+    assert client.closed
+    assert site.node.counters["malformed"] == 1
+
+
+def test_a_large_connect_in_small_pieces(world: World) -> None:
+    site = Site(world, "a", None)
+    properties = {Property.USER_PROPERTY: [("k", "v" * 60000)] * 16}
+    packet = Connect(client_id="c", version=Version.V5, properties=properties)
+    data = packet.encode(Version.V5)
+    assert MAX_CONNECT * 0.9 < len(data) < MAX_CONNECT
+    client = MiniClient(Version.V5)
+    world.connect(Address("a", 1), client)
+    for start in range(0, len(data), 1460):
+        client.transport.write(data[start : start + 1460])
+    world.run(1)
+    assert client.got(ConnAck)[0].reason_code == 0
+    assert site.broker.connections[-1].received[0] == packet
+
+
+@pytest.mark.parametrize(("version", "code"), [(Version.V311, 2), (Version.V5, 0x85)])
+def test_a_client_cannot_take_over_the_nodes_own_session(world: World, version: Version, code: int) -> None:
+    a, b = row(world, "ab", "pf", link={"sessions": 2})
+    for client_id in ("ildm-a-0", "ildm-a-1"):
+        client = a.client(client_id, version=version)
+        world.run(1)
+        assert [packet.reason_code for packet in client.got(ConnAck)] == [code]
+        assert client.closed
+    assert sorted(one.client_id for one in a.broker.connections) == ["ildm-a-0", "ildm-a-1"]
+    assert not a.client("ildm-a-2", version=version).closed
+    b.client("p").send(Publish(topic="t", payload=b"x"))
+    world.run(1)
+    assert a.broker.topics() == ["t"]
+
+
+def test_a_node_that_only_relays_has_no_ids_of_its_own(world: World) -> None:
+    site = Site(world, "a", None)
+    assert site.client("ildm-a-0").got(ConnAck)[0].reason_code == 0
+
+
+# topics ---------------------------------------------------------------------------------------
+
+
+def test_a_topic_alias_above_the_brokers_maximum_ends_the_connection(world: World) -> None:
+    a, b = row(world, "ab", "pf")
+    client = a.client("c", version=Version.V5)
+    maximum = client.got(ConnAck)[0].properties[Property.TOPIC_ALIAS_MAXIMUM]
+    client.send(Publish(topic="t", payload=b"1", properties={Property.TOPIC_ALIAS: maximum}))
+    client.send(Publish(topic="", payload=b"2", properties={Property.TOPIC_ALIAS: maximum}))
+    world.run(1)
+    assert b.broker.topics() == ["t", "t"]
+    client.send(Publish(topic="t", payload=b"3", properties={Property.TOPIC_ALIAS: maximum + 1}))
+    world.run(1)
+    assert [packet.reason_code for packet in client.got(Disconnect)] == [0x94]
+    assert client.closed
+    assert b.broker.topics() == ["t", "t"]
+
+
+def test_routes_of_long_topics_are_not_remembered(world: World) -> None:
+    a, b = row(world, "ab", "pf")
+    client = a.client("c")
+    short, long = "s" * MAX_CACHED_TOPIC, "l" * (MAX_CACHED_TOPIC + 1)
+    for topic in (short, long, long):
+        client.send(Publish(topic=topic, payload=b"x"))
+    world.run(1)
+    assert b.broker.topics() == [short, long, long]
+    assert list(a.node.router.local) == [short.encode()]
+    assert list(b.node.router.cache_of(b.node.links.links["a"])) == [short.encode()]
+
+
+# the end of connections -------------------------------------------------------------------------
+
+
+def test_a_disconnect_that_is_a_protocol_error_does_not_discard_the_will(world: World) -> None:
+    """MQTT-3.14.2-2: no session expiry where CONNECT had none."""
+    a, b = row(world, "ab", "pf")
+    client = a.client(connect=will())
+    client.send(Disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 5}))
+    world.run(2)
+    assert [packet.reason_code for packet in client.got(Disconnect)] == [0x82]
+    assert b.broker.topics() == ["will"]
+    assert a.node.clients.records == {}
+
+
+@pytest.mark.parametrize(("clean", "expected"), [(False, []), (True, ["will"])])
+def test_who_takes_a_session_over_cancels_its_delayed_will_but_not_by_a_clean_start(
+    world: World, clean: bool, expected: list[str]
+) -> None:
+    """MQTT-3.1.3-9; here the old connection ends after the new one was accepted."""
+    a, b = row(world, "ab", "pf")
+    connection_session_present(a)
+    long = {Property.SESSION_EXPIRY_INTERVAL: 600}
+    old = a.client(connect=will(delay=300, clean_start=False, properties=long))
+    a.client(connect=Connect(client_id="c", version=Version.V5, clean_start=clean, properties=long))
+    old.transport.abort()
+    world.run(5)
+    assert b.broker.topics() == expected
+
+
+def test_a_session_with_a_finite_expiry_expires_although_the_node_has_crashed(world: World) -> None:
+    a, b = row(world, "ab", "sf")
+    properties = {Property.SESSION_EXPIRY_INTERVAL: 60}
+    a.subscriber("t", "s", version=Version.V5, clean_start=False, properties=properties)
+    saved = dict(a.store.saved)
+    a.crash()
+    world.run(1)
+    a.store.saved = saved  # what a node that was killed has left on disk
+    a.start(("b",))
+    world.run(50)
+    assert b.node.links.links["a"].interest == {"t": 0}
+    world.run(20)
+    assert b.node.links.links["a"].interest == {}
+    assert a.node.clients.records == {}
+    assert a.store.saved == {}

@@ -1,0 +1,164 @@
+"""The node's own sessions with its broker: how they begin in each life, and what an outage leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ildm.config import Address
+from ildm.mqtt import Connect, Property, Publish
+from tests.core.test_nodes import Site, row
+from tests.support.mini_broker import MiniBroker, MiniConnection
+from tests.support.world import World
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+class NotingBroker(MiniBroker):
+    """Keeps every CONNECT, also those of connections that have ended."""
+
+    def __init__(self, speaks_5: bool = True) -> None:
+        super().__init__(speaks_5)
+        self.connects: list[Connect] = []
+
+    def connection(self) -> MiniConnection:
+        made = super().connection()
+        packet_came = made._packet
+
+        def noting(packet: Any) -> None:
+            if isinstance(packet, Connect):
+                self.connects.append(packet)
+            packet_came(packet)
+
+        made._packet = noting  # type: ignore[method-assign]
+        return made
+
+    def taken(self) -> list[bool]:
+        """Clean start (clean session) of the CONNECTs since the last call."""
+        taken, self.connects = [connect.clean_start for connect in self.connects], []
+        return taken
+
+
+def site_with(world: World, broker: NotingBroker, protocol: str, **link: Any) -> Site:
+    site = Site(world, "b", None)
+    site.broker = broker
+    world.listen(Address("b", 3), broker.connection)
+    site.algorithm = "pf"
+    site.settings = {"broker": {"address": "b:3", "protocol": protocol}, "link": link}
+    return site
+
+
+@pytest.mark.parametrize(
+    ("protocol", "qos", "first_life", "after_a_break"),
+    [
+        ("5", 2, [True], [False]),
+        ("3.1.1", 2, [True, False], [False]),  # a clean session of 3.1.1 ends with its connection
+        ("5", 1, [True], [True]),
+        ("3.1.1", 1, [True], [True]),
+    ],
+)
+def test_each_life_of_a_node_begins_with_a_clean_session_which_then_lasts(
+    world: World, protocol: str, qos: int, first_life: list[bool], after_a_break: list[bool]
+) -> None:
+    """Handshakes of an earlier life would meet packet identifiers that begin anew: messages got lost."""
+    broker = NotingBroker()
+    site = site_with(world, broker, protocol, qos=qos)
+    for _ in range(2):
+        site.start()
+        world.run(3)
+        assert broker.taken() == first_life
+        assert site.node.injector.connected
+        broker.crash()
+        world.run(15)
+        assert broker.taken() == after_a_break
+        site.crash()
+        world.run(1)
+
+
+def test_a_persistent_session_is_kept_for_a_bounded_time(world: World) -> None:
+    broker = NotingBroker()
+    site_with(world, broker, "5", qos=2).start()
+    world.run(3)
+    assert broker.connects[-1].properties == {Property.SESSION_EXPIRY_INTERVAL: 3600}
+
+
+@pytest.mark.parametrize("protocol", ["5", "3.1.1", "auto"])
+def test_a_message_of_the_first_life_does_not_shadow_one_of_the_second(world: World, protocol: str) -> None:
+    """A broker that keeps unreleased identifiers per session, as MQTT-4.3.3-2 wants it."""
+    unreleased: set[int] = set()
+
+    class Keeping(NotingBroker):
+        def connection(self) -> MiniConnection:
+            made = super().connection()
+            packet_came = made._packet
+
+            def keeping(packet: Any) -> None:
+                if isinstance(packet, Connect):
+                    if packet.clean_start:
+                        unreleased.clear()
+                    made.unreleased = unreleased
+                packet_came(packet)
+
+            made._packet = keeping  # type: ignore[method-assign]
+            return made
+
+    broker = Keeping()
+    site = site_with(world, broker, protocol, qos=2)
+    site.start()
+    world.run(3)
+    message = Publish(topic="first", payload=b"x", qos=2, packet_id=1)
+    site.node.injector.publish(message, 0, None, None)
+    while not unreleased:
+        world.run(0.0005)
+    site.crash()  # PUBREC is under way, PUBREL will never come
+    world.run(1)
+    site.start()
+    world.run(3)
+    message = Publish(topic="second", payload=b"x", qos=2, packet_id=1)
+    site.node.injector.publish(message, 0, None, None)
+    world.run(1)
+    assert broker.topics() == ["first", "second"]
+
+
+def test_retained_messages_that_the_queue_dropped_are_injected_when_the_broker_is_back(world: World) -> None:
+    a, b = row(world, "ab", "pf", link={"queue_messages": 10})
+    del world.listeners[Address("b", 3)]
+    b.broker.crash()
+    world.run(1)
+    publisher = a.client("p")
+    for i, topic in enumerate(("state/1", "state/2", "state/2")):
+        payload = b"%d" % i
+        publisher.send(Publish(topic=topic, payload=payload, retain=True, qos=1, packet_id=i + 1))
+    for i in range(20):
+        publisher.send(Publish(topic="x", payload=b"x", qos=1, packet_id=i + 10))
+    world.run(1)
+    assert b.node.counters["injection_dropped_overflow_qos1"] > 0
+    world.listen(Address("b", 3), b.broker.connection)
+    world.run(120)
+    kept = {p.topic: p.payload for _, p in b.broker.published if p.retain}
+    assert kept == {"state/1": b"0", "state/2": b"2"}
+    assert b.node.injector.missing == set()
+
+
+def test_a_silent_broker_is_given_up_and_dialed_again(world: World) -> None:
+    broker = NotingBroker()
+    site = site_with(world, broker, "5")
+    broker.connection = lambda: Mute(broker)  # type: ignore[method-assign]
+    world.listen(Address("b", 3), lambda: broker.connection())
+    site.start()
+    world.run(30)
+    assert site.node.broker_down_reason == "no answer to CONNECT"
+    assert not site.node.injector.lanes[0].open
+    del broker.connection
+    world.run(30)
+    assert site.node.injector.connected
+    assert site.node.broker_down_reason is None
+
+
+class Mute(MiniConnection):
+    def _packet(self, packet: Any) -> None:
+        pass

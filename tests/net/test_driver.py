@@ -1,0 +1,61 @@
+"""The driver of a running node: what a dial reports when it cannot even begin."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from ildm.config import Address
+from ildm.net.driver import AsyncioDriver
+from tests.support.ports import free_port
+
+
+class Dialed:
+    """Notes how a dial has ended."""
+
+    def __init__(self) -> None:
+        self.outcome: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        self.outcome.set_result("connected")
+        transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        pass
+
+    def dial_failed(self, reason: str) -> None:
+        self.outcome.set_result(reason)
+
+
+async def dialed(address: Address) -> str:
+    driver = AsyncioDriver(asyncio.get_running_loop())
+    endpoint = Dialed()
+    driver.dial(address, endpoint, 10)  # type: ignore[arg-type]
+    try:
+        return await asyncio.wait_for(endpoint.outcome, 20)
+    finally:
+        await driver.close()
+
+
+@pytest.mark.parametrize("host", ["foo..bar", "a" * 70 + ".example", ".", "\udc80.example"])
+async def test_a_host_name_that_cannot_be_one_is_a_failed_dial(host: str) -> None:
+    reason = await dialed(Address(host, 1885))
+    assert reason != "connected"
+    assert reason
+
+
+async def test_two_dots_in_a_row_are_named() -> None:
+    assert (await dialed(Address("foo..bar", 1885))).startswith("foo..bar is no host name")
+
+
+async def test_a_closed_port_is_a_failed_dial_in_the_words_of_the_system() -> None:
+    assert await dialed(Address("127.0.0.1", free_port())) == "Connection refused"
+
+
+async def test_a_dial_that_succeeds_reports_nothing_else() -> None:
+    server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        assert await dialed(Address("127.0.0.1", port)) == "connected"
