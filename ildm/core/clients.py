@@ -101,11 +101,6 @@ class ClientRegistry:
         self._publish_will = publish_will
         self._away = 0
 
-    @property
-    def away(self) -> int:
-        """Persistent sessions whose client is not connected."""
-        return self._away
-
     def restore(self) -> None:
         """Take up what an earlier run has saved; an expired session is forgotten."""
         for client_id, saved in self.store.sessions().items():

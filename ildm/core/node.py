@@ -69,7 +69,6 @@ class Node:
         )
         self.links = LinkManager(self, config.link, link_secret)
         self.accepting = True
-        self._plugins = plugins
         for spec in plugins.filters:
             self._make(spec)
         if plugins.algorithm is not None:
