@@ -144,7 +144,8 @@ class Router:
             # a retained message keeps its QoS: the far broker serves it to later subscribers with it
             wanted = remote.qos if remote.retain else min(remote.qos, qos)
             link.send(remote, wanted, turn, expires_at, holder)
-        self.counters["transferred_out"] += len(route)
+        if route:
+            self.counters["transferred_out"] += len(route)
 
     def _retained(self, message: Publish, source: NeighborLink | None) -> tuple[Publish, Publish | None]:
         """A message as it is for the local broker and for neighbours; nothing for them: it is old news."""
