@@ -150,7 +150,6 @@ class InjectionSession(BaseSession):
         node = self.injector.node
         if packet.reason_code != 0:
             self._refusal = f"the broker refused the node's own session with code 0x{packet.reason_code:02X}"
-            node.broker_reachable(self._refusal)
             self.close()
             return
         self._cancel_timer()

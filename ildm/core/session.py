@@ -53,6 +53,7 @@ class BaseSession:
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         self.status = SessionStatus.ESTABLISHED
+        self.writable = True  # whatever an earlier connection of the session was
         self.opened_at = self.driver.wall()
         name = transport.get_extra_info("peername")
         self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")

@@ -162,3 +162,14 @@ def test_a_silent_broker_is_given_up_and_dialed_again(world: World) -> None:
 class Mute(MiniConnection):
     def _packet(self, packet: Any) -> None:
         pass
+
+
+def test_a_session_that_was_full_when_it_was_lost_sends_again(world: World) -> None:
+    a, b = row(world, "ab", "pf")
+    (session,) = b.node.injector.sessions
+    session.pause_writing()  # the broker does not read, and then is gone
+    b.broker.crash()
+    world.run(5)
+    a.client("p").send(Publish(topic="t", payload=b"x"))
+    world.run(1)
+    assert b.broker.topics() == ["t"]
