@@ -202,9 +202,7 @@ class Lane:
     def send_frames(self, frames: bytes, size: int, source: Holdable | None = None) -> None:
         """Send a run of MQTT 5 PUBLISH frames, QoS 0 and without properties, ``size`` bytes each."""
         count = len(frames) // size
-        if size > self.max_packet_size:
-            self._drop(count, "too_large")
-        elif self.open and self.writable and not self._queue:
+        if self.open and self.writable and not self._queue:
             self._transmit_frames(frames, size, count)
         else:
             self._enqueue(_Entry(frames, count, None, 0, None), source)
@@ -343,6 +341,9 @@ class Lane:
     # transmission -----------------------------------------------------------------------------
 
     def _transmit_frames(self, frames: bytes, size: int, count: int) -> None:
+        if size > self.max_packet_size:  # asked here, as what waited may be older than the connection
+            self._drop(count, "too_large")
+            return
         if self.version is not Version.V5:
             frames = frames_to_v311(frames, size)
         self.sent += count

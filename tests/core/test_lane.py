@@ -276,6 +276,17 @@ def test_what_the_far_end_cannot_take_is_dropped_and_counted(world: World) -> No
     assert lane.inflight == 1
 
 
+def test_frames_that_waited_are_measured_against_the_connection_they_go_over(world: World) -> None:
+    lane, counters = make(world)
+    big = Publish(topic="t", payload=b"x" * 100).encode(Version.V5)
+    lane.send_frames(big * 2, len(big))
+    lane.send_frames(FRAME, len(FRAME))
+    sink = opened(lane, max_packet_size=50)
+    world.run(0)
+    assert [packet.topic for packet in sink.packets()] == ["t"]
+    assert counters["link_dropped_too_large"] == 2
+
+
 def test_refused_messages_are_counted_and_do_not_stall(world: World) -> None:
     lane, counters = make(world)
     sink = opened(lane, window=1)
