@@ -1,4 +1,5 @@
-# make test, make demo: each sets up .venv first, and again only when the dependencies have changed.
+# make demo, make test, make bench: each sets up .venv first, and again only when the dependencies have
+# changed. The demo needs requirements.lock alone, the others requirements-all.lock.
 # PYTHON chooses the interpreter (3.11 or newer); ARGS goes to pytest or to `ildm demo`.
 
 PYTHON ?= python3
@@ -7,15 +8,20 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
+STAMP_ALL := $(VENV)/.set-up-all
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help setup test lint format demo lock clean
+.PHONY: help setup setup-all test lint format demo bench lock clean
 
 help:
 	@echo 'make demo          three brokers that behave as one, on this machine (ARGS=--once: a short run, no screen)'
 	@echo 'make test          lint, types and tests (ARGS: for pytest)'
+	@echo 'make bench         ildm-bench with all it needs, Spark among it (ARGS: what it is to do; none: its help)'
+	@echo 'make setup-all     what make test and make bench need'
 	@echo 'make lint          ruff and mypy alone'
 	@echo 'make format        let ruff rewrite what it can'
-	@echo 'make lock          work requirements.lock out again (needs uv)'
+	@echo 'make lock          work the lock files out again (needs uv)'
 	@echo 'make clean         remove .venv and all that was generated'
 
 setup: $(STAMP)
@@ -26,28 +32,38 @@ $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || \
 	    { echo '$(PYTHON) cannot make virtual environments: apt-get install python3-venv' >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(PIP) --require-hashes -r requirements.lock
+	$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+setup-all: $(STAMP_ALL)
+
+$(STAMP_ALL): $(STAMP) requirements-all.lock
+	@echo 'installing what tests and benchmarks need, Spark among it: about 1 GB, once'
+	$(PIP) --require-hashes -r requirements-all.lock
 	@touch $@
 
 test: lint
 	$(BIN)/python -m pytest $(ARGS)
 
-lint: $(STAMP)
+lint: $(STAMP_ALL)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(STAMP)
+format: $(STAMP_ALL)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 demo: $(STAMP)
 	$(BIN)/ildm demo $(ARGS)
 
+bench: $(STAMP_ALL)
+	$(BIN)/ildm-bench $(or $(ARGS),--help)
+
 lock:
-	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --all-extras \
-	    --no-header pyproject.toml -o requirements.lock
+	$(UV) $(COMPILE) --extra demo --extra build pyproject.toml -o requirements.lock
+	$(UV) $(COMPILE) --all-extras -c requirements.lock pyproject.toml -o requirements-all.lock
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist

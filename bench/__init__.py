@@ -1,1 +1,1 @@
-"""Benchmarks: what is measured here is never asserted in tests."""
+"""The benchmark system (thesis 5.5): load generator, limit search, testbed, pipeline, reports."""

@@ -14,7 +14,7 @@ from ildm.config import Config, PluginChoice, load_config
 from ildm.core.plugins import load_plugins
 
 CONFIGS = Path(__file__).parents[1] / "configs"
-EXAMPLES = sorted(CONFIGS.glob("**/*.yaml"))
+EXAMPLES = sorted(CONFIGS.glob("*.yaml"))
 COMPLETE = {"pf.yaml": "pf", "sf.yaml": "sf", "relay.yaml": None}
 """Files that show every key, with the algorithm they choose."""
 

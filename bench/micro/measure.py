@@ -1,15 +1,12 @@
-"""What the micro benchmarks share: timing in CPU seconds, processes and their CPU, free ports."""
+"""What the micro benchmarks share: timing in CPU seconds, CPU and memory of processes."""
 
 from __future__ import annotations
 
 import os
 import platform
-import socket
 import statistics
-import subprocess
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -49,12 +46,6 @@ def cpu_per_call(call: Callable[[], object], seconds: float = 0.4, rounds: int =
     return best
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def cpu_seconds(pid: int) -> float:
     """User and system CPU seconds a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -67,37 +58,6 @@ def resident_bytes(pid: int) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"process {pid} has no VmRSS")
-
-
-@contextmanager
-def process(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A program that runs as long as the block, its output in a file."""
-    with log.open("wb") as output:
-        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-        try:
-            yield child
-        finally:
-            child.terminate()
-            try:
-                child.wait(10)
-            except subprocess.TimeoutExpired:
-                child.kill()
-                child.wait()
-
-
-def wait_for_port(port: int, child: subprocess.Popen[bytes], log: Path, seconds: float = 15) -> None:
-    """Wait until something listens on a loopback port.
-
-    Raises:
-        RuntimeError: the program has ended, or nothing listens in time; with the end of its output.
-    """
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline and child.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.02)
-    raise RuntimeError(f"nothing listens on port {port}: {log.read_text()[-2000:]}")
 
 
 def median(values: list[float]) -> float:

@@ -6,14 +6,14 @@ import argparse
 import asyncio
 import json
 import resource
-import shutil
 import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.micro.measure import free_port, machine, process, resident_bytes, wait_for_port
-from bench.micro.relay import MOSQUITTO, start
+from bench.micro.measure import machine, resident_bytes
+from bench.micro.relay import relay, start
+from bench.testbed.brokers import Mosquitto
 from ildm.mqtt import Connect
 
 BATCH = 200
@@ -49,7 +49,7 @@ async def connect(port: int, count: int, pid: int) -> tuple[int, int]:
         waiting = []
         for number in range(start_, min(count, start_ + BATCH)):
             client = Idle(f"idle-{number}", loop.create_future())
-            await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[arg-type,misc]
+            await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[misc]
             waiting.append(client.accepted)
         await asyncio.gather(*waiting)
     await asyncio.sleep(1)
@@ -75,14 +75,10 @@ def main() -> None:
         options.clients = possible
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
-        broker = free_port()
-        (directory / "mosquitto.conf").write_text(MOSQUITTO.format(port=broker))
-        log = directory / "mosquitto.log"
-        program = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-        child = stack.enter_context(process([program, "-c", str(directory / "mosquitto.conf")], log))
-        wait_for_port(broker, child, log)
-        port, pid = start(stack, directory, options.algorithm, broker)
-        before, after = asyncio.run(connect(port, options.clients, pid))
+        broker = start(stack, Mosquitto(directory / "broker", tuned=True))
+        node = start(stack, relay(directory, options.algorithm, broker))
+        assert node.process is not None
+        before, after = asyncio.run(connect(node.port, options.clients, node.process.pid))
     each = (after - before) / options.clients
     print(machine())
     print(f"{options.clients} idle clients, algorithm {options.algorithm}: {each / 1000:.1f} kB each")
@@ -90,4 +86,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -9,63 +9,36 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeVar
 
-from bench.micro.measure import cpu_seconds, free_port, machine, median, process, wait_for_port
+from bench.micro.measure import cpu_seconds, machine, median
+from bench.testbed.brokers import Mosquitto
+from bench.testbed.front import HaproxyProcess, NodeProcess
+from bench.testbed.process import ManagedProcess
 
 WAYS = ("direct", "haproxy", "none", "pf", "sf")
-
-MOSQUITTO = """listener {port} 127.0.0.1
-allow_anonymous true
-max_queued_messages 0
-max_inflight_messages 0
-set_tcp_nodelay true
-persistence false
-"""
-HAPROXY = """global
-  nbthread 1
-defaults
-  mode tcp
-  timeout connect 5s
-  timeout client 1h
-  timeout server 1h
-  maxconn 30000
-listen mqtt
-  bind 127.0.0.1:{port}
-  server broker 127.0.0.1:{broker}
-"""
-NODE = """node_id: bench-{way}
-state_dir: {directory}/state-{way}
-listen: 127.0.0.1:{port}
-broker: {{address: "127.0.0.1:{broker}"}}
-algorithm: {algorithm}
-link: {{listen: null}}
-log: {{level: error}}
-"""
+Started = TypeVar("Started", bound=ManagedProcess)
 
 
-def start(stack: ExitStack, directory: Path, way: str, broker: int) -> tuple[int, int]:
-    """Start what stands before the broker; its port and process id."""
-    port = free_port()
-    config = directory / f"{way}.conf"
+def start(stack: ExitStack, process: Started) -> Started:
+    """Start a process that runs as long as the stack is open."""
+    stack.callback(process.kill)
+    process.start()
+    return process
+
+
+def relay(directory: Path, way: str, broker: Mosquitto) -> ManagedProcess:
+    """What stands before the broker."""
     if way == "haproxy":
-        config.write_text(HAPROXY.format(port=port, broker=broker))
-        command = [shutil.which("haproxy") or "/usr/sbin/haproxy", "-db", "-f", str(config)]
-    else:
-        algorithm = "null" if way == "none" else way
-        config.write_text(
-            NODE.format(way=way, directory=directory, port=port, broker=broker, algorithm=algorithm)
-        )
-        command = [sys.executable, "-m", "ildm.cli", "run", "--config", str(config)]
-    log = directory / f"{way}.log"
-    child = stack.enter_context(process(command, log))
-    wait_for_port(port, child, log)
-    return port, child.pid
+        return HaproxyProcess(directory / way, broker.address)
+    return NodeProcess(
+        directory / way, broker.address, None if way == "none" else way, extra={"log": {"level": "error"}}
+    )
 
 
 def load(port: int, seconds: float, pids: list[int]) -> dict[str, float]:
@@ -104,20 +77,13 @@ def main() -> None:
     results: dict[str, list[dict[str, float]]] = {way: [] for way in options.ways}
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
-        broker = free_port()
-        (directory / "mosquitto.conf").write_text(MOSQUITTO.format(port=broker))
-        log = directory / "mosquitto.log"
-        program = shutil.which("mosquitto") or "/usr/sbin/mosquitto"
-        child = stack.enter_context(process([program, "-c", str(directory / "mosquitto.conf")], log))
-        wait_for_port(broker, child, log)
-        targets = {
-            way: (broker, None) if way == "direct" else start(stack, directory, way, broker)
-            for way in options.ways
-        }
+        broker = start(stack, Mosquitto(directory / "broker", tuned=True))
+        relays = {way: start(stack, relay(directory, way, broker)) for way in options.ways if way != "direct"}
         for round_ in range(options.rounds):
-            for way, (port, pid) in targets.items():
-                pids = [child.pid] if pid is None else [child.pid, pid]
-                results[way].append(load(port, options.seconds, pids))
+            for way in options.ways:
+                path = [broker, relays[way]] if way in relays else [broker]
+                pids = [child.process.pid for child in path if child.process is not None]
+                results[way].append(load(path[-1].port, options.seconds, pids))
                 print(f"round {round_ + 1} {way}: {results[way][-1]['egress']:,.0f}/s", file=sys.stderr)
     report(results)
 

@@ -32,12 +32,19 @@ def main() -> None:
         for number, topic_filter in enumerate(wanted):
             table.add(topic_filter, number % LINKS, 1)
         topics = [f"site/{i % 100}/device{i % max(1, count // 100)}/value{i % 7}" for i in range(1000)]
-        cache = {topic.encode(): tuple(table.match(topic).items()) for topic in topics}
+        cache: dict[bytes, tuple[object, ...]] = {
+            topic.encode(): tuple(table.match(topic).items()) for topic in topics
+        }
         keys = list(cache)
-        figures[f"match_{count}"] = cpu_per_call(lambda t=table, n=topics: [t.match(x) for x in n]) / len(
-            topics
-        )  # type: ignore[misc]
-        figures[f"cached_{count}"] = cpu_per_call(lambda c=cache, k=keys: [c.get(x) for x in k]) / len(keys)  # type: ignore[misc]
+
+        def match(t: FilterTable[int] = table, n: list[str] = topics) -> list[object]:
+            return [t.match(topic) for topic in n]
+
+        def look_up(c: dict[bytes, tuple[object, ...]] = cache, k: list[bytes] = keys) -> list[object]:
+            return [c.get(key) for key in k]
+
+        figures[f"match_{count}"] = cpu_per_call(match) / len(topics)
+        figures[f"cached_{count}"] = cpu_per_call(look_up) / len(keys)
         covering: CoveringSet[int] = CoveringSet()
         covering.update(0, dict.fromkeys(wanted, 1))
 

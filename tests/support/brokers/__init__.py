@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from tests.support.brokers.base import Broker, BrokerError
+from bench.testbed.brokers import (
+    KINDS,
+    ActiveMQ,
+    Amqtt,
+    Broker,
+    BrokerError,
+    Moquette,
+    Mosquitto,
+    RabbitMQ,
+    new_broker,
+)
 from tests.support.brokers.client import PahoClient, RefusedError
-from tests.support.brokers.fleet import KINDS, Fleet, broker_pairs, new_broker, require_broker
-from tests.support.brokers.kinds import ActiveMQ, Amqtt, Moquette, Mosquitto, RabbitMQ
+from tests.support.brokers.fleet import Fleet, broker_pairs, require_broker
 
 __all__ = [
     "KINDS",

@@ -113,9 +113,9 @@ class PahoClient:
         """Returns when the message is sent (QoS 0) or the broker has taken it over (QoS 1, 2)."""
         self._paho.publish(topic, payload, qos, retain, properties).wait_for_publish(_PATIENCE)
 
-    def receive(self) -> paho.MQTTMessage:
+    def receive(self, timeout: float = _PATIENCE) -> paho.MQTTMessage:
         """The next message; raises queue.Empty when none comes."""
-        return self._messages.get(timeout=_PATIENCE)
+        return self._messages.get(timeout=timeout)
 
     def receive_until(self, payload: bytes) -> list[paho.MQTTMessage]:
         """All messages before the first with that payload: how a test sees what did *not* come."""

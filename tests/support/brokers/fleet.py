@@ -1,33 +1,16 @@
-"""Brokers by name: making, requiring, pairing and sharing them."""
+"""Brokers in tests: requiring, pairing and sharing them."""
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.brokers.base import Broker
-from tests.support.brokers.kinds import ActiveMQ, Amqtt, Moquette, Mosquitto, RabbitMQ
-
-_CLASSES: Mapping[str, type[Broker]] = {
-    kind.name: kind for kind in (Mosquitto, RabbitMQ, ActiveMQ, Moquette, Amqtt)
-}
-KINDS = tuple(_CLASSES)
-"""The names of all makes: ``mosquitto``, ``rabbitmq``, ``activemq``, ``moquette``, ``amqtt``."""
-
-
-def broker_class(kind: str) -> type[Broker]:
-    """The class of a make; KeyError for a name that is not in KINDS."""
-    return _CLASSES[kind]
-
-
-def new_broker(kind: str, directory: Path, **options: Any) -> Broker:
-    """A broker of that make, not started yet. `options` are those of its class."""
-    return _CLASSES[kind](directory, **options)
+from bench.testbed.brokers import KINDS, Broker, broker_class, new_broker
 
 
 def require_broker(kind: str) -> None:
@@ -35,7 +18,7 @@ def require_broker(kind: str) -> None:
 
     They must be where ``CI`` or ``ILDM_REQUIRE_ALL`` is set to anything but an empty string, 0 or false.
     """
-    reason = _CLASSES[kind].available()
+    reason = broker_class(kind).available()
     if reason is None:
         return
     if any(os.environ.get(name, "").lower() not in {"", "0", "false"} for name in ("CI", "ILDM_REQUIRE_ALL")):

@@ -1,4 +1,4 @@
-"""The brokers that the tests run: what each needs, how it is configured, what it can do."""
+"""The makes of brokers: what each needs, how it is configured, what it can do."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from tests.support.brokers.base import Broker
-from tests.support.ports import LOOPBACK, free_port
+from bench.testbed.brokers.base import Broker
+from bench.testbed.ports import LOOPBACK, free_port
+from bench.testbed.process import HERE, Placement
 
 _MAX_PACKET = 4 * 1024 * 1024
 _PROJECT = Path(__file__).parents[3]
 # Small and quick to boot: the tests need an answer soon rather than a high rate later.
-_JVM = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_QUICK_JVM = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_TUNED_JVM = ("-Xms256m", "-Xmx1g", "-XX:+UseParallelGC", "-Xshare:auto")
 
 
 class Mosquitto(Broker):
@@ -26,13 +28,20 @@ class Mosquitto(Broker):
     versions = frozenset({3, 4, 5})
 
     def __init__(
-        self, directory: Path, *, persistence: bool = False, acl: str | None = None, extra: Sequence[str] = ()
+        self,
+        directory: Path,
+        *,
+        persistence: bool = False,
+        acl: str | None = None,
+        extra: Sequence[str] = (),
+        place: Placement = HERE,
+        tuned: bool = False,
     ) -> None:
         """`persistence` keeps sessions and retained messages over a stop, and over a kill all but the latest.
 
         `acl` is the text of an ACL file; `extra` are lines for the end of the configuration file.
         """
-        super().__init__(directory)
+        super().__init__(directory, place=place, tuned=tuned)
         self.persistence = persistence
         self.acl = acl
         self.extra = tuple(extra)
@@ -45,13 +54,15 @@ class Mosquitto(Broker):
         lines = [
             f"listener {self.port} {self.host}",
             "allow_anonymous true",
-            # Not 0 for no limit: with that, 2.0 drops any client that publishes what its ACL denies.
-            "max_queued_messages 1000000",
+            # 0 is no limit, but with that 2.0 drops any client that publishes what its ACL denies.
+            f"max_queued_messages {0 if self.tuned and self.acl is None else 1_000_000}",
             "max_inflight_messages 0",
             "set_tcp_nodelay true",
             f"persistence {str(self.persistence).lower()}",
             "log_dest stdout",
         ]
+        if self.tuned:
+            lines.append("log_type error")
         if os.geteuid() == 0:
             # It would give up root for a user of its own, who may not write to the test's directory.
             lines.append("user root")
@@ -85,8 +96,8 @@ class RabbitMQ(Broker):
 
     _SERVER: ClassVar[Path] = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
+    def __init__(self, directory: Path, *, place: Placement = HERE, tuned: bool = False) -> None:
+        super().__init__(directory, place=place, tuned=tuned)
         self._amqp, self._epmd, self._dist = free_port(), free_port(), free_port()
 
     @classmethod
@@ -104,6 +115,8 @@ class RabbitMQ(Broker):
             "mqtt.allow_anonymous = true\n"
             "mqtt.default_user = guest\n"
             "mqtt.default_pass = guest\n"
+            # Else guest may come from 127.0.0.1 alone, also where the broker is in a network of its own.
+            "loopback_users = none\n" + ("log.console.level = error\n" if self.tuned else "")
         )
         # The node would start epmd as a daemon that outlives it. With one here already it does not, and this
         # one stays in the process group. The trap hands a SIGTERM on; the shell then waits for a clean end.
@@ -146,8 +159,15 @@ class ActiveMQ(Broker):
     # Debian's package leaves the library out that its MQTT transport needs.
     _CODEC: ClassVar[Path] = Path("/usr/share/java/mqtt-client.jar")
 
-    def __init__(self, directory: Path, *, persistence: bool = False) -> None:
-        super().__init__(directory)
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        persistence: bool = False,
+        place: Placement = HERE,
+        tuned: bool = False,
+    ) -> None:
+        super().__init__(directory, place=place, tuned=tuned)
         self.persistence = persistence
 
     @classmethod
@@ -167,7 +187,7 @@ class ActiveMQ(Broker):
         stored = f"persistent={str(self.persistence).lower()}&dataDirectory={self.directory}/data"
         return [
             "java",
-            *_JVM,
+            *(_TUNED_JVM if self.tuned else _QUICK_JVM),
             f"-Dactivemq.home={self._HOME}",
             f"-Dactivemq.base={self.directory}",
             f"-Dactivemq.conf={self.directory}/conf",
@@ -193,8 +213,15 @@ class Moquette(Broker):
 
     _JARS: ClassVar[Path] = _PROJECT / ".cache/moquette"
 
-    def __init__(self, directory: Path, *, persistence: bool = False) -> None:
-        super().__init__(directory)
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        persistence: bool = False,
+        place: Placement = HERE,
+        tuned: bool = False,
+    ) -> None:
+        super().__init__(directory, place=place, tuned=tuned)
         self.persistence = persistence
 
     @classmethod
@@ -228,7 +255,7 @@ class Moquette(Broker):
         )
         return [
             "java",
-            *_JVM,
+            *(_TUNED_JVM if self.tuned else _QUICK_JVM),
             f"-Dmoquette.path={self.directory}",
             f"-Dlog4j.configuration=file:{self.directory}/log4j.properties",
             "-cp",

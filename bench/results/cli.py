@@ -1,0 +1,107 @@
+"""``ildm-bench results NAME``: each result by one command."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from bench.figures import Comparison
+    from bench.results.common import Bench
+
+OUT = Path("bench-results")
+
+results = typer.Typer(
+    name="results",
+    no_args_is_help=True,
+    help="The results of the README, each by one command. Interrupted, the same command goes on.",
+)
+FullOption = Annotated[
+    bool, typer.Option("--full", help="Runs of 80 s and all measurements, as in the papers: hours.")
+]
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the results.")]
+AgainOption = Annotated[bool, typer.Option("--again", help="Forget what was measured before.")]
+
+
+def _produce(
+    name: str, full: bool, out: Path, again: bool, work: Callable[[Bench, str], Comparison], options: str = ""
+) -> None:
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+
+    from bench.results.common import FULL, QUICK, Bench  # noqa: PLC0415
+
+    command = f"ildm-bench results {name}{options}{' --full' if full else ''}"
+    directory = out / (name + options.replace(" ", "").replace("--", "-"))
+    if again and directory.exists():
+        shutil.rmtree(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    bench = Bench(directory, FULL if full else QUICK, Console(stderr=True, highlight=False))
+    page = bench.publish(work(bench, command))
+    from bench.figures import Comparison  # noqa: PLC0415
+    from bench.report import markdown_table  # noqa: PLC0415
+
+    typer.echo(markdown_table(Comparison.model_validate_json((directory / "comparison.json").read_text())))
+    typer.echo(page)
+
+
+@results.command()
+def single(full: FullOption = False, out: OutOption = OUT, again: AgainOption = False) -> None:
+    """Single brokers side by side: limit, latency, loss."""
+    from bench.results.single import run  # noqa: PLC0415
+
+    _produce("single", full, out, again, run)
+
+
+@results.command()
+def patterns(
+    quota_model: Annotated[
+        Literal["per-process", "shared"], typer.Option(help="A quota for each process, or one for each pair.")
+    ] = "per-process",
+    pairs: Annotated[bool, typer.Option(help="With the patterns of five pairs, or A alone.")] = True,
+    full: FullOption = False,
+    out: OutOption = OUT,
+    again: AgainOption = False,
+) -> None:
+    """Pattern A against broker and HAProxy; none, low, high with five pairs, PF and SF."""
+    from bench.results.patterns import run  # noqa: PLC0415
+
+    def work(bench: Any, command: str) -> Any:
+        return run(bench, command, quota_model, pairs)
+
+    options = ("" if quota_model == "per-process" else " --quota-model shared") + (
+        "" if pairs else " --no-pairs"
+    )
+    _produce("patterns", full, out, again, work, options)
+
+
+@results.command()
+def link(
+    qos: Annotated[int, typer.Option(min=0, max=2, help="Of messages, link and bridge.")] = 0,
+    full: FullOption = False,
+    out: OutOption = OUT,
+    again: AgainOption = False,
+) -> None:
+    """One link with 1, 2 and 4 sessions against a Mosquitto bridge."""
+    from bench.results.link import run  # noqa: PLC0415
+
+    _produce("link", full, out, again, lambda b, c: run(b, c, qos), f" --qos {qos}" if qos else "")
+
+
+@results.command()
+def latency(full: FullOption = False, out: OutOption = OUT, again: AgainOption = False) -> None:
+    """Latency that a relay and a link add, against HAProxy and the bridge."""
+    from bench.results.latency import run  # noqa: PLC0415
+
+    _produce("latency", full, out, again, run)
+
+
+@results.command()
+def mixed(full: FullOption = False, out: OutOption = OUT, again: AgainOption = False) -> None:
+    """Mosquitto, ActiveMQ, RabbitMQ and Moquette joined by SF: nothing may be lost."""
+    from bench.results.mixed import run  # noqa: PLC0415
+
+    _produce("mixed", full, out, again, run)

@@ -1,0 +1,155 @@
+"""What the results have in common: the two profiles, a testbed as target, pages and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.figures import Comparison, Limit, RunFigures
+from bench.limits import Generators, Target, find_limit
+from bench.load.scenario import Scenario, load_scenario
+from bench.procedure import SearchConfig
+from bench.progress import Progress
+from bench.report import write_comparison
+from bench.report.cli import COMPARISON
+from bench.testbed.spec import TestbedSpec
+from bench.testbed.testbed import Testbed
+
+SCENARIOS = Path(__file__).parents[2] / "configs/bench"
+SHARED_CORES = (
+    "Publishers, nodes, brokers and subscribers share the cores of this one machine; the brokers' and nodes' "
+    "share is what the quotas say, where there are any."
+)
+
+
+@dataclass(frozen=True)
+class Profile:
+    """How long the runs of a result are."""
+
+    name: str
+    seconds: float | None
+    """Length of a run, its cut parts in proportion; None: as in the scenario, which is as in the papers."""
+    full: bool
+    """All measurements of the procedure instead of the monotonic short cut."""
+    rounds: int
+    """Of what is measured in turn."""
+
+
+QUICK = Profile("quick", 8.0, full=False, rounds=3)
+FULL = Profile("full", None, full=True, rounds=5)
+
+
+@dataclass
+class Bench:
+    """Where a result is worked out, and how."""
+
+    out: Path
+    profile: Profile
+    console: Console
+
+    def scenario(self, name: str) -> Scenario:
+        scenario = load_scenario(SCENARIOS / f"{name}.yaml")
+        return scenario.shortened(self.profile.seconds) if self.profile.seconds else scenario
+
+    def limit(
+        self,
+        name: str,
+        label: str,
+        scenario: Scenario,
+        spec: TestbedSpec,
+        *,
+        start_ms: float,
+        warm_up: float = 0.0,
+        first_ms: float = 0.25,
+        workers: int = 1,
+    ) -> Limit:
+        """The limit of a testbed; goes on where an interrupted search has ended."""
+        directory = self.out / name
+        done = directory / "limit.json"
+        self.console.rule(label)
+        if done.exists():
+            limit = Limit.model_validate_json(done.read_text())
+            self.console.print(f"found before: {done}")
+            return limit
+        config = SearchConfig(
+            first_ms=first_ms, largest_ms=1024 * first_ms, full=self.profile.full, start_ms=start_ms
+        )
+        with testbed(spec, self.out / "testbed", label) as (target, _):
+            return find_limit(
+                scenario,
+                target,
+                directory,
+                config,
+                generators=Generators(workers=workers),
+                warm_up=warm_up,
+                progress=Progress(self.console, scenario.duration + scenario.drain),
+            )
+
+    def publish(self, comparison: Comparison) -> Path:
+        """Write the figures and the page."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        (self.out / COMPARISON).write_text(comparison.model_dump_json(indent=1) + "\n")
+        return write_comparison(comparison, self.out)
+
+
+@contextmanager
+def testbed(spec: TestbedSpec, directory: Path, label: str) -> Iterator[tuple[Target, Testbed]]:
+    """A testbed that stands, as target of the load: clients connect to what stands before each broker."""
+    with Testbed(spec, directory) as bed:
+        yield target_of(bed, label), bed
+
+
+def target_of(bed: Testbed, label: str, addresses: Sequence[str] | None = None) -> Target:
+    return Target(
+        addresses=addresses or [server.address for server in bed.servers],
+        label=label,
+        names=[f"{label}/{server.name}" for server in bed.servers],
+        processes=list(bed.processes),
+        notes=list(bed.notes),
+    )
+
+
+def cpu_by_role(figures: RunFigures) -> str:
+    """CPU microseconds per delivery, summed over the processes of each role: ``broker 3.9, node 4.2``."""
+    sums: dict[str, float] = {}
+    for use in figures.processes:
+        sums[use.role] = sums.get(use.role, 0.0) + use.cpu_us_per_delivery
+    return ", ".join(f"{role} {total:.1f}" for role, total in sums.items())
+
+
+def limit_row(limit: Limit, reference: Limit | None = None) -> list[str]:
+    """Label, interval, ingress, egress, ratio to the reference, l-clients' latency, loss, CPU."""
+    figures = limit.figures
+    if figures is None or limit.interval_ms is None:
+        return [limit.label, "no interval under the limit", "", "", "", "", "", ""]
+    latency = figures.latency.get("latency.sent")
+    ratio = ""
+    if reference is not None and reference.figures is not None and reference.figures.egress:
+        ratio = f"{figures.egress / reference.figures.egress:.2f}"
+    bound = "" if limit.bounded_by == "target" else " (generator's)"
+    return [
+        limit.label,
+        f"{limit.interval_ms:g} ms{bound}",
+        f"{figures.ingress:,.0f}",
+        f"{figures.egress:,.0f}",
+        ratio,
+        f"{latency.mean / 1000:.2f} / {latency.p99 / 1000:.2f}" if latency else "",
+        f"{figures.missing} of {figures.expected}",
+        cpu_by_role(figures),
+    ]
+
+
+HEADING = [
+    "",
+    "limit",
+    "ingress/s",
+    "egress/s",
+    "ratio",
+    "latency ms, mean / p99",
+    "lost",
+    "CPU us per delivery",
+]

@@ -1,0 +1,85 @@
+"""Result 2: what a node costs, and what five pairs bring (thesis 5.6.2, Fig. 5.13-5.15)."""
+
+from __future__ import annotations
+
+from bench.figures import Comparison, Group, Limit
+from bench.micro.measure import machine
+from bench.results.common import HEADING, SHARED_CORES, Bench, limit_row
+from bench.testbed.spec import Quota, QuotaModel, TestbedSpec
+
+CORES: dict[QuotaModel, float] = {"per-process": 0.1, "shared": 0.15}
+PAIRS = 5
+START_MS = {"direct": 20.0, "A": 25.0, "none": 40.0, "low": 12.0, "high": 5.0, "sum": 4.0}
+
+
+def run(bench: Bench, command: str, model: QuotaModel = "per-process", pairs: bool = True) -> Comparison:
+    """Pattern A beside the broker alone and HAProxy; ``none``, ``low``, ``high`` with PF and SF.
+
+    ``sum`` is one broker with the quota of five: what five pairs may bring at most, but for the nodes.
+    """
+    cores = CORES[model]
+    quota = Quota(cores, model)
+    one, big = TestbedSpec(["mosquitto"], front="none", quota=quota), Quota(PAIRS * cores, model)
+
+    def limit(name: str, label: str, scenario: str, spec: TestbedSpec, start: str) -> Limit:
+        loaded = bench.scenario(scenario)
+        return bench.limit(f"{model}-{name}", label, loaded, spec, start_ms=START_MS[start], first_ms=0.5)
+
+    direct = limit("direct", "broker alone", "pattern-a", one, "direct")
+    groups = [
+        Group(
+            name="A",
+            limits=[
+                direct,
+                limit(
+                    "haproxy",
+                    "HAProxy",
+                    "pattern-a",
+                    TestbedSpec(["mosquitto"], front="haproxy", quota=quota),
+                    "A",
+                ),
+                *(
+                    limit(
+                        f"A-{algorithm}",
+                        algorithm.upper(),
+                        "pattern-a",
+                        TestbedSpec(["mosquitto"], algorithm=algorithm, quota=quota),
+                        "A",
+                    )
+                    for algorithm in ("pf", "sf")
+                ),
+            ],
+        )
+    ]
+    if pairs:
+        for pattern in ("none", "low", "high"):
+            limits = []
+            for algorithm in ("pf", "sf"):
+                spec = TestbedSpec(["mosquitto"] * PAIRS, algorithm=algorithm, quota=quota)
+                name = f"{pattern}-{algorithm}"
+                limits.append(limit(name, algorithm.upper(), f"pattern-{pattern}", spec, pattern))
+            groups.append(Group(name=pattern, limits=limits))
+        alone = TestbedSpec(["mosquitto"], front="none", quota=big)
+        total = limit("sum", f"broker with {PAIRS} quotas", "pattern-a", alone, "sum")
+        groups.append(Group(name="sum", limits=[total]))
+    rows = []
+    for group in groups:
+        for found in group.limits:
+            label, *rest = limit_row(found, direct)
+            rows.append([f"{group.name}: {label}", *rest])
+    parts = "broker and node have" if model == "per-process" else "broker and node share"
+    return Comparison(
+        title=f"Patterns, quota {model}",
+        text="\n".join(
+            [
+                f"{parts} {cores:g} of a core{' each' if model == 'per-process' else ''} at every site; "
+                "Mosquitto; 32 bytes, QoS 0. Ratios are to the broker alone with one such quota.",
+                SHARED_CORES,
+                machine(),
+            ]
+        ),
+        command=command,
+        groups=groups,
+        table=[HEADING, *rows],
+        reference=direct.label,
+    )

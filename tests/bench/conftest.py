@@ -1,0 +1,42 @@
+"""Spark for the tests of the pipeline: one session for all of them, on two cores of this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark(java: None) -> Iterator[SparkSession]:
+    """The session."""
+    from bench.analysis.session import spark_session
+
+    session = spark_session("local[2]", driver_memory="1g", quick=True)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Skip where Spark cannot run; fail where all parts must be there (``CI`` or ``ILDM_REQUIRE_ALL``)."""
+    try:
+        from bench.analysis.session import find_java
+
+        find_java()
+    except Exception as error:
+        from ildm.mqtt import IldmError
+
+        if not isinstance(error, ImportError | IldmError):
+            raise
+        reason = f"Spark cannot run: {error}"
+        if any(
+            os.environ.get(name, "").lower() not in {"", "0", "false"} for name in ("CI", "ILDM_REQUIRE_ALL")
+        ):
+            pytest.fail(reason, pytrace=False)
+        pytest.skip(reason)
