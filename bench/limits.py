@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.figures import LIMIT_RATIO, Limit, Point
+from bench.figures import LIMIT_RATIO, Limit, Point, RunFigures
 from bench.limit_search import run_search
 from bench.load.coordinator import RunProgress, RunSpec, run_load
 from bench.load.resources import cpu_seconds
@@ -17,7 +17,7 @@ from bench.load.scenario import Scenario
 from bench.manifest import Manifest, Process
 from bench.procedure import Search, SearchConfig, SearchHeader, limit_point
 from bench.progress import Progress
-from bench.schema import ROLES, run_directory
+from bench.schema import FIGURES, ROLES, run_directory
 
 LIMIT = "limit.json"
 JOURNAL = "search.jsonl"
@@ -146,8 +146,12 @@ def find_limit(
         from bench.analysis.pipeline import analyse, write_figures  # noqa: PLC0415 - a load needs no Spark
         from bench.analysis.session import spark_session  # noqa: PLC0415
 
-        (figures,) = analyse(spark_session(master, quick=True), directory, [best.run])
-        write_figures([figures], directory)
+        path = run_directory(directory, best.run) / FIGURES
+        if path.exists():  # the search had been finished before
+            figures = RunFigures.model_validate_json(path.read_text())
+        else:
+            (figures,) = analyse(spark_session(master, quick=True), directory, [best.run])
+            write_figures([figures], directory)
         limit = limit.model_copy(update={"figures": figures})
     (directory / LIMIT).write_text(limit.model_dump_json(indent=1) + "\n")
     return limit

@@ -30,6 +30,8 @@ SAMPLE = 0.5
 """Seconds between two samples of the processes."""
 LEAD = 0.5
 """Seconds from the order to start until the first message."""
+FINISH = 120.0
+"""Seconds that the workers have to write what is left of their logs."""
 MISSED = 0.01
 """Share of the messages which the generator may send late; with more the run is void."""
 NICE = -10
@@ -266,7 +268,11 @@ class _Run:
             await self._wait(listeners, begin, end)
             for worker in workers:
                 await worker.channel.send("stop")
-            await asyncio.gather(*listeners)
+            _, hanging = await asyncio.wait(listeners, timeout=FINISH)
+            if hanging:
+                raise LoadError(f"a process of the generator has not written its logs in {FINISH:g} s")
+            for listener in listeners:
+                listener.result()
         finally:
             for task in (watching, *listeners):
                 task.cancel()

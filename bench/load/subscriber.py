@@ -56,6 +56,8 @@ class Subscriber(Connection):
         self.foreign = 0
         """Packets that are no message of this load."""
         self.offset_ns = 0
+        self.since_ns = -(1 << 62)
+        """Messages that were due before are of another run."""
         self._payload: int = load.payload
         self._chunks: list[bytes] = []
         self._times: list[int] = []
@@ -144,7 +146,8 @@ class Subscriber(Connection):
         else:
             records, packet_ends, used = self._parse(data)
             self._tail = data[used:]
-        mine = records["magic"] == payload.MAGIC
+        # what an earlier run left in some queue is no message of this one
+        mine = (records["magic"] == payload.MAGIC) & (records["intended_ns"] >= self.since_ns)
         if not mine.all():
             self.foreign += int((~mine).sum())
             records, packet_ends = records[mine], packet_ends[mine]

@@ -35,6 +35,8 @@ SECRET_VARIABLE = "ILDM_BENCH_SECRET"
 COLLECT = 0.25
 """Seconds after which each subscriber's chunks are parsed."""
 STEP = 0.005
+PATIENCE = 1.0
+"""Seconds that a coordinator waits for a worker which is at another run."""
 REPORT = 0.5
 """Seconds between two reports to the coordinator."""
 TOLERANCE_NS = 20_000_000
@@ -113,6 +115,8 @@ class Job:
         """
         self.window = window
         self.schedule(begin_ns, end_ns)
+        for subscriber in self.subscribers:
+            subscriber.since_ns = begin_ns
         self._log = ReceiveLog(self.directory, self.name)
         loop = asyncio.get_running_loop()
         sender = _Sender(loop, self)
@@ -354,12 +358,17 @@ async def listen(address: str, secret: str) -> None:
         channel = Channel(reader, writer, peer)
         try:
             await channel.prove(secret, coordinator=False)
-            if busy.locked():
+            try:
+                # the run before may just be putting its things away
+                await asyncio.wait_for(busy.acquire(), PATIENCE)
+            except TimeoutError:
                 await channel.send("failed", reason=f"the worker at {address} is busy with another run")
                 return
-            async with busy:
+            try:
                 await channel.send("welcome", host=platform.node(), pid=os.getpid())
                 await serve(channel, local=False)
+            finally:
+                busy.release()
         except (LoadError, TimeoutError, ConnectionError) as error:
             print(f"{peer}: {error}", file=sys.stderr, flush=True)
         finally:
