@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.load.connection import Connection, LoadError, in_parts
-from bench.load.logs import ReceiveLog, write_send_log
+from bench.load.logs import ReceiveLog, warm_up, write_send_log
 from bench.load.pacing import Alarm, Schedule
 from bench.load.publisher import Publisher
 from bench.load.rounds import Rounds
@@ -81,6 +81,8 @@ class Job:
         Raises:
             LoadError: a client was not accepted.
         """
+
+        warm_up()
 
         async def connect(client: Any) -> None:
             self._connacks[client.number] = await client.connect()
@@ -405,6 +407,7 @@ def run_loop(main: Any) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fd", type=int, required=True)
+    sys.setswitchinterval(0.0005)  # the thread of the log gives way at once
     # Ctrl-C goes to the whole process group; the coordinator decides, and we end when it does
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     run_loop(_serve_fd(parser.parse_args().fd))

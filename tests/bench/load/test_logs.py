@@ -42,6 +42,7 @@ def _log_threads() -> list[threading.Thread]:
 
 def test_every_message_received_becomes_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "ROW_GROUP", 10)
+    monkeypatch.setattr(logs, "PART", 10)
     log = ReceiveLog(tmp_path, "w")
     for batch in (_batch(1, 0, 7), _batch(2, 0, 7), _batch(1, 7, 1), _batch(2, 7, 30)):
         log.add(batch)
