@@ -12,7 +12,7 @@ from ildm.mqtt import MalformedPacket, decode_varint, encode_varint
 PUBLISH = 0x30
 """First byte of a PUBLISH with QoS 0 and neither DUP nor RETAIN."""
 LONG_RUN = 4
-"""After so many like frames it is worth a try whether all the rest of the data is like them."""
+"""With so many like frames it is worth while to look at all of them together."""
 
 
 Run = tuple[int, int, bytes, int]
@@ -51,30 +51,31 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
         run_end += size
         like += 1
         if like == LONG_RUN:
-            run_end += _rest_alike(data, run_end, size, prefix)
+            return run_end + size * _alike(data, run_end, size, prefix), size, topic, body - start
     return run_end, size, topic, body - start
 
 
-def _rest_alike(data: bytes, pos: int, size: int, prefix: bytes) -> int:
-    """Bytes of the whole frames from ``pos`` on, if all of them begin with ``prefix``, else 0."""
+def _alike(data: bytes, pos: int, size: int, prefix: bytes) -> int:
+    """How many whole frames in a row from ``pos`` on begin with ``prefix``.
+
+    Compares the same byte of all frames at once, the last of the prefix first: topics differ at their end.
+    """
     count = (len(data) - pos) // size
-    end = pos + count * size
-    for i in range(len(prefix)):
-        if data[pos + i : end : size] != prefix[i : i + 1] * count:
-            return 0
-    return count * size
+    for i in range(len(prefix) - 1, -1, -1):
+        if not count:
+            break
+        column = data[pos + i : pos + count * size : size]
+        byte = prefix[i : i + 1]
+        if column != byte * count:
+            count -= len(column.lstrip(byte))
+    return count
 
 
 def run_to_v5(data: bytes, start: int, header_end: int, run: Run) -> tuple[bytes, int]:
     """Frames of MQTT 3.x as frames of MQTT 5 without properties; also the size of one."""
     end, size, _, body = run
     head = b"\x30" + encode_varint(size - (header_end - start) + 1) + data[header_end : start + body] + b"\0"
-    tail = size - body
-    if end - start == size:
-        frames = head + data[start + body : end]
-    else:
-        frames = head.join([b"", *[data[p : p + tail] for p in range(start + body, end + 1, size)]])
-    return frames, len(head) + tail
+    return _with_head(data[start:end], size, data[start : start + body], head), size - body + len(head)
 
 
 def frames_to_v311(data: bytes, size: int) -> bytes:
@@ -84,8 +85,20 @@ def frames_to_v311(data: bytes, size: int) -> bytes:
     header_end = length[1]
     body = header_end + 2 + ((data[header_end] << 8) | data[header_end + 1])
     head = b"\x30" + encode_varint(length[0] - 1) + data[header_end:body]
-    tail = size - body - 1
-    return head.join([b"", *[data[p : p + tail] for p in range(body + 1, len(data) + 1, size)]])
+    return _with_head(data, size, data[: body + 1], head)
+
+
+def _with_head(frames: bytes, size: int, old: bytes, new: bytes) -> bytes:
+    """Frames of ``size`` bytes each that begin with ``old``, with ``new`` in its place."""
+    count = len(frames) // size
+    new_size = size - len(old) + len(new)
+    if count >= 4 * len(new):
+        # the quickest way in long runs, and right unless a payload contains the bytes of the head, too
+        replaced = frames.replace(old, new)
+        if len(replaced) == count * new_size and _alike(replaced, 0, new_size, new) == count:
+            return replaced
+    tail = size - len(old)
+    return new.join([b"", *[frames[p : p + tail] for p in range(len(old), len(frames) + 1, size)]])
 
 
 class Tail:

@@ -82,6 +82,27 @@ def test_conversion_between_versions_keeps_every_message(messages: list[Publish]
     assert back == data
 
 
+@pytest.mark.parametrize("version", [Version.V311, Version.V5])
+def test_long_runs_whose_payloads_contain_the_head_of_a_frame(version: Version) -> None:
+    """The quick conversion of a long run must see through payloads that look like frames."""
+    plain = Publish(topic="a/0", payload=b"." * 40)
+    head = plain.encode(version)[:7]
+    tricks = [head + b"." * 33, b"." * 33 + head, b"." * 36 + b"0" * 4, head[:1] * 40, b"." * 40]
+    messages = [Publish(topic="a/0", payload=tricks[i % len(tricks)]) for i in range(200)]
+    data = b"".join(message.encode(version) for message in messages)
+    size = len(data) // len(messages)
+    if version is Version.V5:
+        converted = frames_to_v311(data, size)
+        there = [decode(frame, Version.V311) for frame in Framer().feed(converted)]
+    else:
+        run = publish_run(data, 0, 2, size, False)
+        assert run is not None
+        converted, new_size = run_to_v5(data, 0, 2, run)
+        assert len(converted) == new_size * len(messages)
+        there = [decode(frame, Version.V5) for frame in Framer().feed(converted)]
+    assert there == messages
+
+
 def test_a_frame_with_properties_is_no_run() -> None:
     frame = Publish(topic="t", payload=b"x", properties={Property.CONTENT_TYPE: "text"}).encode(Version.V5)
     assert publish_run(frame, 0, 2, len(frame), True) is None
