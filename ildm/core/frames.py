@@ -212,7 +212,7 @@ class HeaderScanner:
                 pos += size
                 like += 1
                 if like == LONG_RUN:
-                    pos += _rest_alike(data, pos, size, prefix)
+                    pos += size * _alike(data, pos, size, prefix)
             if first & 0xF0 == PUBLISH:
                 self.publishes += (pos - start) // size
             if pos > end_of_data:

@@ -157,3 +157,16 @@ def test_the_scanner_does_not_hold_more_than_its_limit() -> None:
     assert scanner.feed(big[50:] + PingResp().encode(Version.V311)) == []
     small = SubAck(packet_id=1, reason_codes=[0]).encode(Version.V311)
     assert scanner.feed(small) == [small]
+
+
+@pytest.mark.parametrize("cut", range(1, 60, 7))
+def test_headers_of_long_runs_are_counted_as_one_by_one(cut: int) -> None:
+    """Runs of several lengths of frame after each other, cut anywhere."""
+    messages = [Publish(topic="a", payload=b"x" * (10 + i // 12)) for i in range(60)]
+    acknowledgement = PubAck(packet_id=7).encode(Version.V311)
+    data = b"".join(message.encode(Version.V311) for message in messages) + acknowledgement
+    scanner = HeaderScanner(broker_wanted(frozenset({PacketType.PUBACK})), 1 << 20)
+    found = [*scanner.feed(data[:cut]), *scanner.feed(data[cut:])]
+    assert found == [acknowledgement]
+    assert scanner.publishes == len(messages)
+    assert scanner.between_frames
