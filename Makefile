@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 STAMP_ALL := $(VENV)/.set-up-all
-PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 .PHONY: help setup setup-all test lint format demo bench lock clean

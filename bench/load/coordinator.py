@@ -35,6 +35,8 @@ FINISH = 120.0
 MISSED = 0.01
 """Share of the messages which the generator may send late; with more the run is void."""
 NICE = -10
+STOLEN = 0.05
+"""Cores that a virtual machine may miss before the figures say so."""
 OTHERS = 0.15
 """Cores that programs which have no part in the run may use before its figures say so."""
 
@@ -281,6 +283,8 @@ class _Run:
         await asyncio.to_thread(sampler.write, self.directory)
         if (others := sampler.others(*window)) > OTHERS:
             self.notes.append(f"other programs used {others:.2f} cores of this machine meanwhile")
+        if (stolen := sampler.stolen(*window)) > STOLEN:
+            self.notes.append(f"the host of this virtual machine kept {stolen:.2f} cores from it meanwhile")
         for worker in workers:
             if not worker.local:
                 for role in ("send", "receive"):

@@ -53,6 +53,7 @@ class Sampler:
         self._resources: list[tuple[object, ...]] = []
         self._network: list[tuple[object, ...]] = []
         self._busy: list[tuple[int, float, float]] = []
+        self._stolen: list[tuple[int, float]] = []
         self.lost: set[str] = set()
         """Processes that have ended."""
         self._namespaces = self._find_namespaces()
@@ -90,7 +91,9 @@ class Sampler:
                 continue
             known += totals[0] + totals[1]
             self._resources.append((now, process.name, *totals))
-        self._busy.append((now, machine_cpu_seconds(), known))
+        busy, stolen = machine_cpu_seconds()
+        self._busy.append((now, busy, known))
+        self._stolen.append((now, stolen))
         for name, pid in self._namespaces.items():
             for counter, value in _counters(pid).items():
                 self._network.append((now, name, counter, value))
@@ -102,6 +105,14 @@ class Sampler:
             return 0.0
         (first, all_before, known_before), (last, all_after, known_after) = inside[0], inside[-1]
         return (all_after - all_before - known_after + known_before) / ((last - first) / 1e9)
+
+    def stolen(self, begin_ns: int, end_ns: int) -> float:
+        """Cores that the host of this virtual machine kept from it between two times."""
+        inside = [sample for sample in self._stolen if begin_ns <= sample[0] <= end_ns + int(1e9)]
+        if len(inside) < 2:
+            return 0.0
+        (first, before), (last, after) = inside[0], inside[-1]
+        return (after - before) / ((last - first) / 1e9)
 
     def write(self, directory: Path) -> None:
         """Write both files of samples."""
@@ -120,11 +131,14 @@ def cpu_seconds(pid: int) -> float:
     return sum(values[0] + values[1] for values in used if values is not None)
 
 
-def machine_cpu_seconds() -> float:
-    """CPU seconds that all programs on the machine have used since it began."""
+def machine_cpu_seconds() -> tuple[float, float]:
+    """CPU seconds that all programs on the machine have used since it began, and those it was not given.
+
+    The second are of a virtual machine only: its host let something else run (proc(5): steal).
+    """
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    user, nice, system, _idle, _wait, irq, softirq = map(int, fields[1:8])
-    return (user + nice + system + irq + softirq) / TICK
+    user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields[1:9])
+    return (user + nice + system + irq + softirq) / TICK, steal / TICK
 
 
 def _children() -> dict[int, list[int]]:

@@ -81,6 +81,7 @@ def patterns(
 @results.command()
 def link(
     qos: Annotated[int, typer.Option(min=0, max=2, help="Of messages, link and bridge.")] = 0,
+    publishers: Annotated[int, typer.Option(min=1, max=1000, help="For each of the five topics.")] = 1,
     full: FullOption = False,
     out: OutOption = OUT,
     again: AgainOption = False,
@@ -88,7 +89,8 @@ def link(
     """One link with 1, 2 and 4 sessions against a Mosquitto bridge."""
     from bench.results.link import run  # noqa: PLC0415
 
-    _produce("link", full, out, again, lambda b, c: run(b, c, qos), f" --qos {qos}" if qos else "")
+    options = (f" --qos {qos}" if qos else "") + (f" --publishers {publishers}" if publishers > 1 else "")
+    _produce("link", full, out, again, lambda b, c: run(b, c, qos, publishers), options)
 
 
 @results.command()

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.figures import Comparison, Limit, RunFigures
-from bench.limits import Generators, Target, find_limit
+from bench.limits import Target, find_limit
 from bench.load.scenario import Scenario, load_scenario
 from bench.procedure import SearchConfig
 from bench.progress import Progress
@@ -65,9 +65,13 @@ class Bench:
         start_ms: float,
         warm_up: float = 0.0,
         first_ms: float = 0.25,
-        workers: int = 1,
+        beyond: bool = False,
     ) -> Limit:
-        """The limit of a testbed; goes on where an interrupted search has ended."""
+        """The limit of a testbed; goes on where an interrupted search has ended.
+
+        With ``beyond`` the clients of all sites but the first connect to the broker itself, not to the node
+        before it: what is measured then is the way there, without the relay of what comes out.
+        """
         directory = self.out / name
         done = directory / "limit.json"
         self.console.rule(label)
@@ -78,13 +82,15 @@ class Bench:
         config = SearchConfig(
             first_ms=first_ms, largest_ms=1024 * first_ms, full=self.profile.full, start_ms=start_ms
         )
-        with testbed(spec, self.out / "testbed", label) as (target, _):
+        with testbed(spec, self.out / "testbed", label) as (target, bed):
+            if beyond:
+                here, *others = bed.servers
+                target.addresses = [here.address, *(server.broker_address for server in others)]
             return find_limit(
                 scenario,
                 target,
                 directory,
                 config,
-                generators=Generators(workers=workers),
                 warm_up=warm_up,
                 progress=Progress(self.console, scenario.duration + scenario.drain),
             )

@@ -8,34 +8,40 @@ from bench.results.common import SHARED_CORES, Bench
 from bench.testbed.spec import TestbedSpec
 
 SESSIONS = (1, 2, 4)
+START_MS = {(0, 1): 0.1, (0, 10): 1.0, (1, 1): 0.4, (1, 10): 4.0, (2, 1): 0.8, (2, 10): 8.0}
+"""Guesses by QoS and publishers per topic."""
 
 
-def run(bench: Bench, command: str, qos: int = 0) -> Comparison:
+def run(bench: Bench, command: str, qos: int = 0, publishers: int = 1) -> Comparison:
     """Messages per second from the clients of one site to those of the other, and CPU per message."""
-    scenario = bench.scenario("link").model_copy(update={"qos": qos})
-    brokers = ["mosquitto", "mosquitto"]
-    start = 1.0 if qos == 0 else 4.0
-    limits = [
-        bench.limit(
-            f"qos{qos}-bridge",
-            "Mosquitto bridge",
-            scenario,
-            TestbedSpec(brokers, front="none", bridge=True, link_qos=qos),
-            start_ms=start,
-            first_ms=0.125,
-        )
+    scenario = bench.scenario("link")
+    topics = [
+        topic.model_copy(update={"publishers": [publishers, 0]}) if topic.interval is None else topic
+        for topic in scenario.topics
     ]
+    scenario = scenario.model_copy(update={"qos": qos, "topics": topics})
+    brokers = ["mosquitto", "mosquitto"]
+    start = START_MS.get((qos, publishers), 1.0)
+
+    def limit(name: str, label: str, spec: TestbedSpec, beyond: bool) -> Limit:
+        return bench.limit(name, label, scenario, spec, start_ms=start, first_ms=0.0125, beyond=beyond)
+
+    bridge = TestbedSpec(brokers, front="none", bridge=True, link_qos=qos)
+    limits = [limit("bridge", "bridge", bridge, False)]
     for sessions in SESSIONS:
-        spec = TestbedSpec(brokers, algorithm="sf", sessions=sessions, link_qos=qos)
+        spec = TestbedSpec(brokers, algorithm="pf", sessions=sessions, link_qos=qos)
         label = f"link, {sessions} session{'s' if sessions > 1 else ''}"
-        name = f"qos{qos}-link-{sessions}"
-        limits.append(bench.limit(name, label, scenario, spec, start_ms=start, first_ms=0.125))
+        limits.append(limit(f"link-{sessions}", label, spec, True))
+    through = TestbedSpec(brokers, algorithm="sf", link_qos=qos)
+    limits.append(limit("through", "link, subscribers behind their node, SF", through, False))
     return Comparison(
-        title=f"One link, QoS {qos}",
+        title=f"One link, QoS {qos}, {publishers * 5} publishers",
         text="\n".join(
             [
-                "50 publishers at one site, a subscriber for each of their 5 topics at the other; 32 bytes.",
-                "The nodes run SF. No quotas: nodes or bridge, both brokers and the load share the cores.",
+                f"{publishers} publishers for each of 5 topics at one site, a subscriber for each at the",
+                "other, 32 bytes. The nodes run PF, and the subscribers connect to the far broker itself, as",
+                "with the bridge; in the last row they are behind its node, which relays what comes out.",
+                "No quotas: nodes or bridge, both brokers and the load share the cores.",
                 SHARED_CORES,
                 machine(),
             ]

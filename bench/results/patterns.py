@@ -9,7 +9,7 @@ from bench.testbed.spec import Quota, QuotaModel, TestbedSpec
 
 CORES: dict[QuotaModel, float] = {"per-process": 0.1, "shared": 0.15}
 PAIRS = 5
-START_MS = {"direct": 20.0, "A": 25.0, "none": 40.0, "low": 12.0, "high": 5.0, "sum": 4.0}
+START_MS = {"direct": 64.0, "A": 64.0, "none": 64.0, "low": 32.0, "high": 16.0, "sum": 12.0}
 
 
 def run(bench: Bench, command: str, model: QuotaModel = "per-process", pairs: bool = True) -> Comparison:

@@ -133,7 +133,16 @@ def test_others_are_all_that_was_not_sampled() -> None:
     sampler._busy = [(0, 5.0, 1.0), (10**9, 8.0, 2.0), (2 * 10**9, 12.0, 3.0), (9 * 10**9, 99.0, 3.0)]
     assert sampler.others(0, 2 * 10**9) == (12.0 - 5.0 - 2.0) / 2
     assert sampler.others(5 * 10**9, 6 * 10**9) == 0.0
-    assert machine_cpu_seconds() > 0
+    busy, stolen = machine_cpu_seconds()
+    assert busy > 0
+    assert stolen >= 0
+
+
+def test_what_the_host_kept_is_counted_within_the_window() -> None:
+    sampler = Sampler([], 0)
+    sampler._stolen = [(0, 1.0), (10**9, 1.5), (3 * 10**9, 2.5), (9 * 10**9, 99.0)]
+    assert sampler.stolen(10**9, 3 * 10**9) == 0.5
+    assert sampler.stolen(20 * 10**9, 21 * 10**9) == 0.0
 
 
 def test_without_processes_the_files_are_empty(tmp_path: Path) -> None:

@@ -1,0 +1,172 @@
+"""What one link carries when nothing but the two nodes limits it.
+
+Both brokers are sinks: they accept every client and count the PUBLISH bytes they get. A few publishers write
+as fast as the first node takes it, with the pause that ``overflow: block`` makes. So the figure is messages
+per second from clients to the far broker, and CPU of the nodes for each of them: relaying it into the own
+broker, transferring it, and injecting it at the other side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from contextlib import ExitStack
+from multiprocessing.sharedctypes import Synchronized
+from pathlib import Path
+from typing import Any
+
+from bench.micro.measure import cpu_seconds, machine, median
+from bench.testbed.front import NodeProcess
+from bench.testbed.ports import LOOPBACK, free_port
+from bench.testbed.process import POLL
+from ildm.mqtt import ConnAck, Connect, Framer, PacketType, PingResp, PubAck, Publish, PublishView, Version
+from ildm.mqtt import decode as decode_packet
+
+BATCH = 64_000
+"""Bytes that a publisher writes at once."""
+
+
+class Sink(asyncio.Protocol):
+    """A broker that forgets: counts what is published to it."""
+
+    def __init__(self, received: Synchronized[int]) -> None:
+        self._received = received
+        self._framer = Framer(1 << 24)
+        self._version: Version | None = None
+        self._plain = False
+        self._transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        if self._plain:
+            self._received.value += len(data)
+            return
+        for frame in self._framer.feed(data):
+            kind = frame[0] >> 4
+            if kind == PacketType.CONNECT:
+                packet = decode_packet(frame, Version.V311)
+                assert isinstance(packet, Connect)
+                self._version = packet.version
+                self._transport.write(ConnAck().encode(packet.version))
+            elif kind == PacketType.PINGREQ:
+                self._transport.write(PingResp().encode(Version.V311))
+            elif kind == PacketType.PUBLISH:
+                assert self._version is not None
+                if packet_id := PublishView(frame, self._version).packet_id:
+                    self._transport.write(PubAck(packet_id=packet_id).encode(self._version))
+                else:
+                    self._plain = True  # QoS 0 has begun: from here on bytes are counted alone
+                self._received.value += len(frame)
+
+
+def sink(port: int, received: Synchronized[int]) -> None:
+    """Run one sink until killed."""
+
+    async def serve() -> None:
+        server = await asyncio.get_running_loop().create_server(lambda: Sink(received), LOOPBACK, port)
+        await server.serve_forever()
+
+    import uvloop  # noqa: PLC0415
+
+    uvloop.run(serve())
+
+
+def publishers(port: int, count: int, payload: int, stop: Any) -> None:
+    """``count`` publishers of a topic each that write as fast as they may, until ``stop`` is set."""
+
+    async def one(number: int) -> None:
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        writer.write(Connect(client_id=f"fast-{number}", keep_alive=0).encode())
+        await reader.readexactly(4)
+        frame = Publish(topic=f"link/{number}", payload=os.urandom(payload)).encode(Version.V311)
+        batch = frame * (BATCH // len(frame))
+        while not stop.is_set():
+            writer.write(batch)
+            await writer.drain()
+        writer.close()
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(one(number) for number in range(count)))
+
+    import uvloop  # noqa: PLC0415
+
+    uvloop.run(all_of_them())
+
+
+def measure(sessions: int, count: int, payload: int, seconds: float) -> dict[str, float]:
+    """Messages per second, and CPU microseconds of each node per message."""
+    context = multiprocessing.get_context("fork")
+    stop = context.Event()
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        counters = [context.Value("q", 0, lock=False) for _ in range(2)]
+        ports = [free_port() for _ in counters]
+        workers = [context.Process(target=sink, args=pair) for pair in zip(ports, counters, strict=True)]
+        nodes: list[NodeProcess] = []
+        for worker in workers:
+            worker.start()
+            stack.callback(worker.kill)
+        time.sleep(0.3)
+        link = {
+            "sessions": sessions,
+            "overflow": "block",
+            "queue_bytes": 4 << 20,
+            "queue_messages": 1_000_000,
+        }
+        for index, port in enumerate(ports):
+            node = NodeProcess(
+                Path(name) / f"node-{index}", (LOOPBACK, port), "pf", node_id=f"node-{index}", link=link
+            )
+            if nodes:
+                node.document["neighbors"] = [nodes[0].link_address]
+            node.start()
+            stack.callback(node.kill)
+            nodes.append(node)
+        while not nodes[0].links_up(1):
+            time.sleep(POLL)
+        load = context.Process(target=publishers, args=(nodes[0].port, count, payload, stop))
+        load.start()
+        stack.callback(load.kill)
+        time.sleep(1.0)
+        size = len(Publish(topic="link/0", payload=bytes(payload)).encode(Version.V5))
+        pids = [node.process.pid for node in nodes if node.process is not None]
+        before, began = (counters[1].value, [cpu_seconds(pid) for pid in pids]), time.perf_counter()
+        time.sleep(seconds)
+        passed = time.perf_counter() - began
+        messages = (counters[1].value - before[0]) / size
+        cpu = [cpu_seconds(pid) - used for pid, used in zip(pids, before[1], strict=True)]
+        stop.set()
+    return {
+        "rate": messages / passed,
+        **{f"node_{index}": 1e6 * used / messages for index, used in enumerate(cpu)},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sessions", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--publishers", type=int, default=4)
+    parser.add_argument("--payload", type=int, default=32, help="bytes")
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    results: dict[int, list[dict[str, float]]] = {each: [] for each in options.sessions}
+    for _ in range(options.rounds):
+        for sessions, found in results.items():
+            found.append(measure(sessions, options.publishers, options.payload, options.seconds))
+    print(machine())
+    print(f"{'sessions':>8} {'messages/s':>11} {'first node us':>14} {'second node us':>15}")
+    for sessions, found in results.items():
+        rate, first, second = (median([f[key] for f in found]) for key in ("rate", "node_0", "node_1"))
+        print(f"{sessions:8} {rate:11,.0f} {first:14.2f} {second:15.2f}")
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
