@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-import socket
 from pathlib import Path
+
+from ildm.demo.processes import is_free
 
 LOOPBACK = "127.0.0.1"
 
@@ -28,17 +29,6 @@ def free_port() -> int:
             _given.add(port)
             return port
     raise OSError(f"no free port between {_FIRST_PORT} and {end} on {LOOPBACK}")
-
-
-def is_free(port: int) -> bool:
-    """Whether a listener could be opened on the port of 127.0.0.1 now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError:
-            return False
-    return True
 
 
 def _ephemeral_start() -> int:
