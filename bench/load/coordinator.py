@@ -19,9 +19,10 @@ from typing import Any
 from bench.load.connection import LoadError
 from bench.load.resources import Sampler
 from bench.load.scenario import Scenario
+from bench.load.verdict import judge, summarise, total
 from bench.load.wire import Channel
 from bench.load.worker import group_of
-from bench.manifest import Client, Generator, Manifest, Process, Summary, Verdict, Worker
+from bench.manifest import Client, Manifest, Process, Worker
 from bench.micro.measure import machine
 from bench.schema import log_file, run_directory
 
@@ -32,8 +33,6 @@ LEAD = 0.5
 """Seconds from the order to start until the first message."""
 FINISH = 120.0
 """Seconds that the workers have to write what is left of their logs."""
-MISSED = 0.01
-"""Share of the messages which the generator may send late; with more the run is void."""
 NICE = -10
 STOLEN = 0.05
 """Cores that a virtual machine may miss before the figures say so."""
@@ -291,6 +290,9 @@ class _Run:
                     path = log_file(self.directory, role, worker.name)
                     path.parent.mkdir(exist_ok=True)
                     await worker.channel.receive_file(path)
+        results = [worker.result for worker in workers]
+        if foreign := total(results, "foreign"):
+            self.notes.append(f"{foreign} packets received that are no message of this load")
         manifest = Manifest(
             run=self.run,
             label=self.spec.label or scenario.name,
@@ -305,8 +307,8 @@ class _Run:
             clients=self.clients,
             workers=[await self._record(worker) for worker in workers],
             processes=[process for process, _ in [*self.spec.processes, *generators]],
-            generator=self._judge(sampler.lost),
-            summary=self._sum((window[1] - window[0]) / 1e9),
+            generator=judge(results, sampler.lost),
+            summary=summarise(results, scenario, (window[1] - window[0]) / 1e9),
             machine=machine(),
             notes=self.notes,
         )
@@ -360,57 +362,4 @@ class _Run:
             clock_error_ns=0 if worker.local else worker.offset[1],
             clock_drift_ns=0 if worker.local else after[0] - worker.offset[0],
             cpu_seconds=worker.result["cpu_seconds"],
-        )
-
-    def _total(self, key: str) -> int:
-        return sum(int(worker.result[key]) for worker in self.workers)
-
-    def _judge(self, lost: set[str]) -> Generator:
-        intended, late, blocked = self._total("intended"), self._total("late"), self._total("blocked")
-        closed = [text for worker in self.workers for text in worker.result["closed"]]
-        verdict: Verdict = "ok"
-        reason = ""
-        if lost:
-            verdict, reason = "refused", f"ended during the run: {', '.join(sorted(lost))}"
-        elif closed:
-            verdict, reason = "refused", f"{len(closed)} or more clients lost their connection: {closed[0]}"
-        elif late - blocked > MISSED * intended:
-            share = (late - blocked) / intended
-            verdict, reason = "void", f"the generator sent {share:.1%} of its messages late; 1 % is allowed"
-        elif late > MISSED * intended:
-            verdict, reason = "refused", f"{blocked / intended:.1%} of the messages were not taken in time"
-        if foreign := self._total("foreign"):
-            self.notes.append(f"{foreign} packets received that are no message of this load")
-        lags = sorted(lag for worker in self.workers for lag in worker.result["lags"])
-
-        def lag(share: float) -> float:
-            return lags[min(len(lags) - 1, int(share * len(lags)))] / 1e3 if lags else 0.0
-
-        return Generator(
-            intended=intended,
-            sent=self._total("sent"),
-            late=late,
-            blocked=blocked,
-            lag_p50_us=lag(0.5),
-            lag_p99_us=lag(0.99),
-            lag_max_us=lag(1.0),
-            verdict=verdict,
-            reason=reason,
-        )
-
-    def _sum(self, seconds: float) -> Summary:
-        scenario = self.scenario
-        expected = 0
-        for index, topic in enumerate(scenario.topics):
-            if topic.clients == "throughput":
-                sent = sum(worker.result["by_topic"][index] for worker in self.workers)
-                expected += sent * sum(scenario.counts(topic, "subscribers"))
-        ingress, egress = self._total("sent") / seconds, self._total("egress") / seconds
-        due = ingress * scenario.sp_ratio
-        return Summary(
-            ingress=ingress,
-            egress=egress,
-            ratio=egress / due if due else 0.0,
-            expected=expected,
-            received=self._total("received"),
         )

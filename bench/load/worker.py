@@ -7,6 +7,7 @@ import asyncio
 import gc
 import os
 import platform
+import resource
 import select
 import signal
 import socket
@@ -22,10 +23,11 @@ from numpy.typing import NDArray
 
 from bench.load.connection import Connection, LoadError, in_parts
 from bench.load.logs import ReceiveLog, warm_up, write_send_log
-from bench.load.pacing import Alarm, Schedule
+from bench.load.pacing import Schedule
 from bench.load.publisher import Publisher
 from bench.load.rounds import Rounds
 from bench.load.scenario import Scenario
+from bench.load.sender import Sender
 from bench.load.subscriber import Batch, Subscriber
 from bench.load.wire import Channel
 from bench.schema import log_file
@@ -121,7 +123,7 @@ class Job:
             subscriber.since_ns = begin_ns
         self._log = ReceiveLog(self.directory, self.name)
         loop = asyncio.get_running_loop()
-        sender = _Sender(loop, self)
+        sender = Sender(loop, self.publishers, self.scenario, self.offset_ns)
         rounds = self._start_rounds(loop)
         for index, at in enumerate(window):
             delay = (at - self.now()) / 1e9
@@ -253,59 +255,6 @@ class Job:
         }
 
 
-class _Sender:
-    """Wakes up when something is due, and lets the publishers send it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, job: Job) -> None:
-        self._job = job
-        groups: dict[int, list[Publisher]] = {}
-        for publisher in job.publishers:
-            groups.setdefault(id(publisher.schedule), []).append(publisher)
-        self._alarms: list[Alarm] = []
-        for publishers in groups.values():
-            self._start(loop, publishers)
-
-    def _start(self, loop: asyncio.AbstractEventLoop, publishers: list[Publisher]) -> None:
-        job = self._job
-        schedule = publishers[0].schedule
-        count = len(publishers)
-        phases = [schedule.time_of(place, 0) for place in range(count)]
-        interval, total = schedule.interval_ns, schedule.total
-        l_clients = job.scenario.topics[publishers[0].topic_index].interval is not None
-        every_ns = 0 if l_clients else round(job.scenario.send_every * 1e6)
-        alone = job.scenario.qos == 0 and every_ns < interval
-        offset = job.offset_ns
-        message = turn = 0
-
-        def send() -> None:
-            nonlocal message, turn
-            now = time.monotonic_ns() + offset
-            while message < total:
-                publisher = publishers[turn]
-                due = phases[turn] + message * interval
-                if due > now:
-                    alarm.set(max(due, now + every_ns) - offset)
-                    return
-                # one that lags sends all that is due at once, so it may be ahead of its turn
-                if (behind := message - len(publisher.sent_ns)) >= 0:
-                    if alone and not behind and not publisher.hindered:
-                        publisher.send_one(due)
-                    else:
-                        publisher.send_due(now)
-                turn += 1
-                if turn == count:
-                    turn = 0
-                    message += 1
-
-        alarm = Alarm(loop, send)
-        self._alarms.append(alarm)
-        alarm.set(phases[0] - offset)
-
-    def close(self) -> None:
-        for alarm in self._alarms:
-            alarm.close()
-
-
 def _quantiles(parts: list[NDArray[np.int64]], most: int = 2000) -> list[int]:
     """Of all values, enough of them to work out the percentiles of several workers together."""
     values = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
@@ -394,7 +343,10 @@ async def _serve_fd(fd: int) -> None:
 
 
 def run_loop(main: Any) -> None:
-    """Run a coroutine on uvloop where there is one."""
+    """Run a coroutine on uvloop where there is one, with as many open files as the system lets us have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # as many as there were, then
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         import uvloop  # noqa: PLC0415 - not on every platform
     except ImportError:
