@@ -1,0 +1,144 @@
+"""The results: what is measured for each, and what their tables say; nothing is measured here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from bench.analysis.histogram import from_buckets, quantile
+from bench.cli import app
+from bench.figures import Comparison, Limit, RunFigures
+from bench.load.scenario import Scenario
+from bench.report import markdown_table
+from bench.results import latency, link, patterns, single
+from bench.results.common import FULL, HEADING, QUICK, Bench, cpu_by_role, limit_row
+from bench.testbed.spec import TestbedSpec
+from tests.bench.report.samples import limit as sample_limit
+from tests.bench.report.samples import run as sample_run
+
+
+class Measured(Bench):
+    """Notes what would be measured, and answers with limits made up."""
+
+    def __init__(self, out: Path, profile: Any = QUICK) -> None:
+        super().__init__(out, profile, Console(file=None, quiet=True))
+        self.asked: dict[str, tuple[Scenario, TestbedSpec, dict[str, Any]]] = {}
+
+    def limit(self, name: str, label: str, scenario: Scenario, spec: TestbedSpec, **options: Any) -> Limit:
+        assert name not in self.asked
+        self.asked[name] = (scenario, spec, options)
+        return sample_limit(label, 2000.0 * len(self.asked))
+
+
+@pytest.mark.parametrize("model", ["per-process", "shared"])
+def test_patterns_compare_equal_quotas(tmp_path: Path, model: Any) -> None:
+    bench = Measured(tmp_path)
+    comparison = patterns.run(bench, "the command", model)
+    specs = {name.removeprefix(f"{model}-"): spec for name, (_, spec, _) in bench.asked.items()}
+    assert set(specs) == {
+        "direct",
+        "haproxy",
+        *(f"{pattern}-{algorithm}" for pattern in ("A", "none", "low", "high") for algorithm in ("pf", "sf")),
+        "sum",
+    }
+    cores = {spec.quota.cores for name, spec in specs.items() if spec.quota and name != "sum"}
+    assert len(cores) == 1
+    total = specs["sum"].quota
+    assert total is not None
+    assert total.cores == pytest.approx(5 * cores.pop())
+    assert {spec.quota.model for spec in specs.values() if spec.quota} == {model}
+    for name in ("none", "low", "high"):
+        for algorithm in ("pf", "sf"):
+            spec = specs[f"{name}-{algorithm}"]
+            assert (len(spec.brokers), spec.algorithm, spec.topology) == (5, algorithm, "row")
+            assert bench.asked[f"{model}-{name}-{algorithm}"][0].name == f"pattern-{name}"
+    assert [group.name for group in comparison.groups] == ["A", "none", "low", "high", "sum"]
+    assert comparison.table[0] == HEADING
+    assert [row[0] for row in comparison.table[1:3]] == ["A: broker alone", "A: HAProxy"]
+    assert [float(row[4]) for row in comparison.table[1:]] == pytest.approx(list(range(1, 12)), rel=0.05)
+
+
+def test_single_brokers_have_one_quota_and_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(single, "broker_class", lambda make: type("B", (), {"available": lambda: None}))
+    bench = Measured(tmp_path)
+    comparison = single.run(bench, "the command")
+    assert set(bench.asked) == {"mosquitto", "activemq", "rabbitmq", "moquette"}
+    assert {spec.front for _, spec, _ in bench.asked.values()} == {"none"}
+    assert len({spec.quota for _, spec, _ in bench.asked.values()}) == 1
+    assert len(comparison.table) == 5
+
+
+def test_single_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(make: str) -> Any:
+        return type("B", (), {"available": lambda: f"no {make}" if make == "rabbitmq" else None})
+
+    monkeypatch.setattr(single, "broker_class", of)
+    bench = Measured(tmp_path)
+    comparison = single.run(bench, "the command")
+    assert "rabbitmq" not in bench.asked
+    assert "Not measured: no rabbitmq" in comparison.text
+
+
+@pytest.mark.parametrize("publishers", [1, 10])
+def test_a_link_is_measured_as_the_bridge_is(tmp_path: Path, publishers: int) -> None:
+    bench = Measured(tmp_path)
+    comparison = link.run(bench, "the command", 1, publishers)
+    assert list(bench.asked) == ["bridge", "link-1", "link-2", "link-4", "through"]
+    loads = {scenario.model_dump_json() for scenario, _, _ in bench.asked.values()}
+    assert len(loads) == 1
+    scenario, spec, options = bench.asked["link-2"]
+    assert scenario.qos == 1
+    assert scenario.counts(scenario.topics[0], "publishers") == [publishers, 0]
+    assert (spec.sessions, spec.link_qos, options["beyond"]) == (2, 1, True)
+    assert bench.asked["bridge"][1].bridge
+    assert not bench.asked["through"][2]["beyond"]
+    assert [float(row[3]) for row in comparison.table[1:]] == pytest.approx([1, 2, 3, 4, 5], rel=0.05)
+
+
+def test_the_full_profile_is_the_papers(tmp_path: Path) -> None:
+    bench = Measured(tmp_path, FULL)
+    patterns.run(bench, "the command", pairs=False)
+    scenario, *_ = bench.asked["per-process-direct"]
+    assert (scenario.duration, scenario.warm_up, scenario.cool_down) == (80, 10, 10)
+
+
+def test_rounds_of_one_way_are_merged() -> None:
+    rounds = []
+    for buckets in ({100: 5}, {100: 5, 900: 10}):
+        figures = sample_run("way")
+        histogram = from_buckets(buckets.items())
+        histograms = {latency.KEY: histogram}
+        part = figures.latency[latency.KEY].model_copy(update={"count": sum(histogram.counts), "max": 7.0})
+        update = {"histograms": histograms, "latency": {latency.KEY: part}, "expected": 10, "missing": 1}
+        rounds.append(figures.model_copy(update=update))
+    merged = latency._merged(rounds)
+    assert merged.latency[latency.KEY].count == 20
+    assert merged.latency[latency.KEY].p99 == quantile(merged.histograms[latency.KEY], 0.99) / 1000
+    assert (merged.expected, merged.missing) == (20, 2)
+
+
+def test_a_row_says_where_no_limit_was_found() -> None:
+    found = sample_limit("x", 5000.0)
+    row = limit_row(found, sample_limit("y", 10_000.0))
+    assert (row[0], row[3], row[4]) == ("x", "49,850", "0.50")
+    assert isinstance(found.figures, RunFigures)
+    assert "broker" in cpu_by_role(found.figures)
+    nothing = found.model_copy(update={"interval_ms": None, "figures": None})
+    assert limit_row(nothing)[1] == "no interval under the limit"
+    assert limit_row(found.model_copy(update={"bounded_by": "generator"}))[1].endswith("(generator's)")
+
+
+def test_tables_are_markdown(tmp_path: Path) -> None:
+    comparison: Comparison = link.run(Measured(tmp_path), "the command")
+    lines = markdown_table(comparison).splitlines()
+    assert len([line for line in lines if line.startswith("|")]) == len(comparison.table) + 1
+
+
+def test_each_result_has_its_command() -> None:
+    listed = CliRunner().invoke(app, ["results", "--help"]).output
+    for name in ("single", "patterns", "link", "latency", "mixed"):
+        assert name in listed
