@@ -28,6 +28,7 @@ from bench.report.svg import Picture
 
 _ROW = 12
 """Bars beside each other that still leave room for their numbers."""
+_SHORTEST = 8
 _GAP = 0.7
 
 Value = Callable[[Entry], float | None]
@@ -177,7 +178,7 @@ def _bar_row(
     groups.set_xticks(
         [sum(at) / len(at) for at in spans.values()],
         [
-            "\n" * lines + _wrapped(group, int(chars * 1.15 * (len(at) + _GAP)), 2)
+            "\n" * (lines + (lines > 2)) + _wrapped(group, int(chars * 1.15 * (len(at) + _GAP)), 2)
             for group, at in spans.items()
         ],
         fontweight="bold",
@@ -187,6 +188,7 @@ def _bar_row(
 
 
 def _wrapped(label: str, width: int, lines: int) -> str:
+    width = max(width, _SHORTEST)  # words as short as HAProxy stay whole
     return textwrap.fill(one_line(label), width, max_lines=lines, placeholder="\N{HORIZONTAL ELLIPSIS}")
 
 
