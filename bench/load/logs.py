@@ -91,6 +91,7 @@ class LogWriter:
             raise LoadError(f"{self.path}: {self._error}") from self._error
 
     def _run(self) -> None:
+        ended = False
         try:
             with pq.ParquetWriter(
                 self.path, self._schema, column_encoding=self._encoding, **WRITING
@@ -102,12 +103,13 @@ class LogWriter:
                     if sum(batch.num_rows for batch in waiting) >= ROW_GROUP:
                         writer.write_table(pa.Table.from_batches(waiting))
                         waiting = []
+                ended = True
                 if waiting:
                     writer.write_table(pa.Table.from_batches(waiting))
         except Exception as error:  # whatever it is, the load has to end with it
             self._error = error
-            while self._queue.get() is not None:
-                pass
+            while not ended:
+                ended = self._queue.get() is None
 
 
 class ReceiveLog:
