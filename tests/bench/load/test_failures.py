@@ -74,7 +74,7 @@ async def test_a_broker_that_stops_reading_has_refused_the_load(
         tmp_path,
         [address(broker.address)],
         scenario(
-            duration=1.5,
+            duration=4,
             drain=0,
             payload=1 << 20,
             interval=50,
