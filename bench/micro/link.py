@@ -124,7 +124,7 @@ def measure(sessions: int, count: int, payload: int, seconds: float) -> dict[str
                 Path(name) / f"node-{index}", (LOOPBACK, port), "pf", node_id=f"node-{index}", link=link
             )
             if nodes:
-                node.document["neighbors"] = [nodes[0].link_address]
+                node.document["link"]["neighbors"] = [nodes[0].link_address]
             node.start()
             stack.callback(node.kill)
             nodes.append(node)
