@@ -5,5 +5,7 @@
 ``python -m bench.micro.routing``  routing decisions over 10 to 100,000 filters, cached and not
 ``python -m bench.micro.memory``   memory per idle client of a real node before Mosquitto
 ``python -m bench.micro.relay``    relay throughput and CPU against direct and HAProxy
+``python -m bench.micro.link``     one link between brokers that only count
+``python -m bench.micro.overlay``  building tables and range queries over 10^5 and 10^6 keys
 =================================  ============================================================
 """
