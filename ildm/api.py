@@ -13,6 +13,21 @@ The smallest algorithm, publication flooding, needs one method::
         def route(self, topic, retain, source):
             return [(link, 2) for link in self.api.links if link is not source]
 
+An algorithm of topology ``any`` need not keep to neighbours: nodes have addresses (:class:`Peer`), and
+:meth:`NodeApi.send` takes data of the algorithm's own to any node, over a link made on demand. With
+``routes_messages`` it also spreads the local clients' messages itself, in whatever form it likes::
+
+    class Gossip(Algorithm):
+        topology = "any"
+        routes_messages = True
+
+        def on_publish(self, message, turn):
+            for peer in self.known:
+                self.api.send(peer, pack(message), turn)
+
+        def on_message(self, sender, data):
+            self.api.inject(unpack(data))
+
 The five components of the thesis (Table 5.1) and where they are here:
 
 ================== ======================================================================
@@ -29,7 +44,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
@@ -44,6 +59,7 @@ __all__ = [
     "Link",
     "NodeApi",
     "NodeStatus",
+    "Peer",
     "Plugin",
     "PluginConfig",
     "PluginError",
@@ -127,12 +143,35 @@ class Session(Protocol):
         """MQTT version of the messages on this session."""
 
 
+class Peer(NamedTuple):
+    """A node as others reach it."""
+
+    node_id: str
+    address: str
+    """``HOST:PORT`` of its link listener, as the node advertises it (``link.advertise``)."""
+
+
 class Link(Protocol):
     """All sessions with one neighbour node, as long as the neighbour takes part in the cooperation."""
 
     @property
     def node_id(self) -> str:
         """Identifier of the neighbour."""
+
+    @property
+    def peer(self) -> Peer:
+        """The neighbour with the address it advertises; that is empty if it cannot be dialed."""
+
+    @property
+    def dialed(self) -> bool:
+        """This node has made the connection, not the neighbour."""
+
+    @property
+    def introducer(self) -> bool:
+        """The configuration or the administrator of this node named the neighbour.
+
+        An overlay takes it for its way in. Links made on demand, or by the neighbour, are none.
+        """
 
     @property
     def sessions(self) -> Sequence[Session]: ...
@@ -168,6 +207,10 @@ class NodeApi(Protocol):
 
     @property
     def node_id(self) -> str: ...
+
+    @property
+    def peer(self) -> Peer:
+        """This node, as others reach it."""
 
     @property
     def status(self) -> NodeStatus: ...
@@ -212,8 +255,31 @@ class NodeApi(Protocol):
     def transfer(self, link: Link, message: Publish) -> None:
         """Send one PUBLISH over a link; for algorithms that do not use :meth:`Algorithm.route`."""
 
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
+        """Send data to the algorithm of another node, over a link made on demand (topology ``any``).
+
+        It arrives at :meth:`Algorithm.on_message` at most once; the order holds among data of one
+        ``turn``, which picks the session. False: the bounded queue is full (or ``data`` larger than
+        ``link.packet_size``, or ``to`` this very node) and the data was dropped and counted. If the
+        node cannot be reached, or the link to it is lost, :meth:`Algorithm.on_unreachable` follows and
+        what was queued is dropped and counted.
+        """
+
+    def retained(self, topic_filter: str) -> Sequence[Publish]:
+        """Retained messages remembered at this node whose topics match, the oldest first.
+
+        Each carries its stamp, marked as a repetition, and deletions (with an empty payload) are among
+        them. Message expiry is what is left of it.
+        """
+
     def inject(self, message: Publish) -> None:
-        """Publish a message into the local broker through the node's own sessions."""
+        """Publish a message into the local broker through the node's own sessions.
+
+        A retained message with a node's stamp is judged first: if the node knows a newer one on its
+        topic it goes to live subscribers only, without the retain flag; if it is a repetition, or the
+        very one the node has, that is older, it is not published at all. An unstamped one is published
+        as it is, and what the node remembers of its topic is forgotten.
+        """
 
     def routes_changed(self) -> None:
         """Forget the results of :meth:`Algorithm.route`; to be called when an answer would differ."""
@@ -285,6 +351,9 @@ class Algorithm(Plugin):
 
     topology: ClassVar[Literal["tree", "any"]] = "tree"
     """``tree``: the node keeps links that would close a cycle blocked. ``any``: all links are used."""
+    routes_messages: ClassVar[bool] = False
+    """True: each PUBLISH of a local client, and each will, goes to :meth:`on_publish`; :meth:`route` is
+    not asked."""
 
     def route(self, topic: str, retain: bool, source: Link | None) -> Route:
         """Where a PUBLISH on ``topic`` goes besides the local broker.
@@ -294,13 +363,39 @@ class Algorithm(Plugin):
         """
         return ()
 
+    def on_publish(self, message: Publish, turn: int) -> None:
+        """A local client's PUBLISH (or will), to be spread; its local broker has it already.
+
+        Topics that begin with ``$`` are not shown. A retained message carries the node's stamp in its
+        user properties; pass it on whole. ``turn`` is the publisher's in the round-robin over sessions
+        (thesis 5.4.1): what is sent with the same turn stays in order.
+        """
+
+    def on_message(self, sender: str, data: bytes) -> None:
+        """Data which the algorithm of node ``sender`` sent with :meth:`NodeApi.send`."""
+
+    def on_unreachable(self, node_id: str) -> None:
+        """A node that data was sent to cannot be reached, or the link with a node was lost."""
+
+    def is_leaving(self) -> bool:
+        """Whether something is still to be said to other nodes after :meth:`on_ildm_stop`.
+
+        The node goes on until then, for ``limits.drain_timeout`` at most.
+        """
+        return False
+
     def on_link_up(self, link: Link) -> None:
-        """A neighbour has joined the cooperation; ``link`` is among :attr:`NodeApi.links` now."""
+        """A neighbour has joined the cooperation; ``link`` is among :attr:`NodeApi.links` now.
+
+        With topology ``any`` also for links made on demand, by either side, and once more when such a
+        link becomes that of a neighbour the administrator has named (:attr:`Link.introducer`).
+        """
 
     def on_link_down(self, link: Link) -> None:
         """A neighbour has left: removed, blocked to break a cycle, or away for too long.
 
-        A short outage is not reported: the node queues what is routed to the link meanwhile.
+        A short outage is not reported: the node queues what is routed to the link meanwhile. With
+        topology ``any`` there is no such grace: a lost link is down at once.
         """
 
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
@@ -308,6 +403,29 @@ class Algorithm(Plugin):
 
         ``changes`` maps each filter to its maximum QoS now, or to None if nobody there wants it.
         """
+
+    def overlay(self) -> Mapping[str, Any]:
+        """The overlay as this node sees it, for ``ildm overlay``; empty where there is none.
+
+        JSON-able: ``node``, ``members`` (number of nodes, if known), ``keys`` and ``counters`` (name ->
+        number). Each key has ``key``, ``role`` and ``status`` as text, ``levels``: from level 0 the left
+        and right neighbour as text or None, ``rendezvous``, ``suspended`` (None where it does not
+        apply) and ``epoch``.
+        """
+        return {}
+
+    def trace(self, topic: str, done: Callable[[Mapping[str, Any]], None]) -> None:
+        """Find the tree which a message on ``topic`` would take now, without delivering anything.
+
+        ``done`` is called once, at once or later, with a JSON-able answer: ``topic``, the totals
+        ``nodes``, ``messages`` and ``depth``, and ``segments``, each with its name ``segment``,
+        ``suspended`` and ``tree``: ``node``, ``keys`` (texts), ``depth`` and ``children``, or None. It is
+        empty where there is no overlay.
+
+        Raises:
+            PluginError: it is not possible now; the text is for people.
+        """
+        done({})
 
 
 class Filter(Plugin):

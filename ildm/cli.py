@@ -18,8 +18,11 @@ from ildm.mqtt import IldmError
 
 SOCKET_VARIABLE = "ILDM_SOCKET"
 DEFAULT_SOCKET = Path("ildm-state/admin.sock")
-FAMILIES = {"neighbor": "Neighbour nodes: list, add, remove."}
-"""First words of commands that consist of two."""
+FAMILIES = {
+    "neighbor": "Neighbour nodes: list, add, remove.",
+    "overlay": "Keys and neighbours in the overlay; trace.",
+}
+"""First words of commands that consist of two. The word alone may be a command, too."""
 
 SocketOption = Annotated[
     Path | None,
@@ -96,9 +99,10 @@ def check(
     from ildm.config import load_config, read_secret  # noqa: PLC0415
 
     loaded = load_config(config)
-    from ildm.core.plugins import load_plugins  # noqa: PLC0415
+    from ildm.core.plugins import check_reachable, load_plugins  # noqa: PLC0415
 
-    load_plugins(loaded)
+    plugins = load_plugins(loaded)
+    check_reachable(loaded, plugins)
     read_secret(loaded.broker.password, loaded.broker.password_file, "broker.password_file")
     read_secret(loaded.link.secret, loaded.link.secret_file, "link.secret_file")
     neighbors = ", ".join(map(str, loaded.link.neighbors)) or "none"
@@ -163,15 +167,39 @@ app.command()(sub)
 
 def _add_admin_commands() -> None:
     families = {
-        word: typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None)
+        word: typer.Typer(
+            help=text,
+            no_args_is_help=word not in COMMANDS,
+            invoke_without_command=word in COMMANDS,
+            rich_markup_mode=None,
+        )
         for word, text in FAMILIES.items()
     }
     for word, family in families.items():
         app.add_typer(family, name=word)
     for command in COMMANDS.values():
         first, _, second = command.name.partition(" ")
+        if command.name in families:
+            families[first].callback()(_unless_followed(_as_callback(command)))
+            continue
         where, name = (families[first], second) if second else (app, first)
         where.command(name, help=f"{command.help}.")(_as_callback(command))
+
+
+def _unless_followed(callback: Callable[..., None]) -> Callable[..., None]:
+    """The same for a word that is also the first of other commands: it does nothing before those."""
+
+    def guarded(context: typer.Context, **values: Any) -> None:
+        if context.invoked_subcommand is None:
+            callback(**values)
+
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    shown = inspect.signature(callback)
+    guarded.__signature__ = shown.replace(  # type: ignore[attr-defined]
+        parameters=[context, *shown.parameters.values()]
+    )
+    guarded.__annotations__ = {"context": typer.Context, **callback.__annotations__}
+    return guarded
 
 
 def _as_callback(command: Command) -> Callable[..., None]:

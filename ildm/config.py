@@ -43,6 +43,14 @@ class Address(NamedTuple):
         except ValueError:
             return False
 
+    @property
+    def is_wildcard(self) -> bool:
+        """Every address of the machine, as in 0.0.0.0: one to listen on, not one to dial."""
+        try:
+            return ipaddress.ip_address(self.host).is_unspecified
+        except ValueError:
+            return False
+
 
 def parse_address(text: object) -> Address:
     """``host:port`` or ``[ipv6]:port`` -> :class:`Address`; ValueError says what is wrong."""
@@ -97,6 +105,8 @@ class LinkConfig(Section):
 
     listen: AddressField | None = Address("127.0.0.1", 1885)
     """Where neighbours connect to; null for none."""
+    advertise: AddressField | None = None
+    """Where other nodes reach this one, told to them; default: ``listen``."""
     neighbors: list[AddressField] = []
     secret: SecretStr | None = None
     secret_file: Path | None = None
@@ -121,7 +131,11 @@ class LinkConfig(Section):
     """How long the topology must stay unchanged before a link becomes part of the tree."""
     expiry: Seconds = 300.0
     """How long an absent neighbour's interest and queue are kept."""
+    idle: Seconds = 60.0
+    """A link made on demand is closed when it has carried nothing for so long."""
     max_neighbors: Annotated[int, Field(ge=1, le=10_000)] = 64
+    max_links: Annotated[int, Field(ge=1, le=100_000)] = 1024
+    """Links made on demand; at the bound the one longest unused is closed."""
     max_nodes: Annotated[int, Field(ge=1, le=100_000)] = 1024
     max_filters: Annotated[int, Field(ge=1, le=10_000_000)] = 1_000_000
     """Filters one neighbour may inter-subscribe to."""
@@ -142,6 +156,33 @@ class LinkConfig(Section):
                 "(or allow_without_secret: true)"
             )
         return self
+
+
+def advertised_address(link: LinkConfig) -> Address | None:
+    """Where other nodes reach this one; None if they cannot. Port 0 stands for the port listened on."""
+    address = link.advertise or link.listen
+    return None if address is None or address.is_wildcard else address
+
+
+def required_address(link: LinkConfig, algorithm: str) -> Address:
+    """The same for an algorithm whose nodes all reach each other.
+
+    Raises:
+        ConfigError: they cannot reach this one.
+    """
+    address = advertised_address(link)
+    if address is not None:
+        return address
+    if link.advertise is not None:
+        raise ConfigError(f"link.advertise: {link.advertise} is no address that other nodes can dial")
+    if link.listen is None:
+        raise ConfigError(
+            f"link.listen: algorithm {algorithm} needs an address where other nodes reach this one"
+        )
+    raise ConfigError(
+        f"link.advertise: algorithm {algorithm} needs it where link.listen is {link.listen}: set it to the "
+        f"HOST:PORT where other nodes reach this one, such as 192.0.2.7:{link.listen.port}"
+    )
 
 
 class LimitsConfig(Section):

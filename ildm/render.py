@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+from rich.tree import Tree
 
 from ildm.admin.client import Page
 from ildm.text import printable
@@ -137,7 +138,6 @@ def _status(data: Mapping[str, Any]) -> RenderableType:
     note = f"MQTT {broker['protocol']}" if broker["connected"] and broker["protocol"] else broker["reason"]
     if note:
         reached.append(f"  {printable(str(note))}", style="dim")
-    links = data["links"]
     rows: list[tuple[str, RenderableType]] = [
         ("node", Text(f"{cell(data['node_id'])}  (ildm {cell(data['version'])})")),
         ("status", state(data["status"], f"for {duration(data['uptime'])}")),
@@ -146,11 +146,18 @@ def _status(data: Mapping[str, Any]) -> RenderableType:
         ("neighbours at", cell(data["link_listen"])),
         ("local broker", reached),
         ("clients", f"{data['clients']:,}  ({data['persistent_sessions']:,} persistent sessions)"),
-        ("links", ", ".join(f"{number} {word}" for word, number in links.items())),
+        ("links", _links(data["links"])),
     ]
     if data["filters"]:
         rows.insert(3, ("filters", cell(", ".join(data["filters"]))))
     return Group(facts(rows), Text(), _counters(data["counters"]))
+
+
+def _links(numbers: Mapping[str, int]) -> str:
+    shown = dict(numbers)
+    on_demand = shown.pop("on_demand", 0)
+    text = ", ".join(f"{number} {word}" for word, number in shown.items())
+    return f"{text}  ({on_demand:,} of them on demand)" if on_demand else text
 
 
 def _counters(counters: Mapping[str, int]) -> RenderableType:
@@ -174,7 +181,7 @@ def _neighbors(page: Page) -> RenderableType:
         grid.add_row(
             cell(row["node_id"]),
             cell(row["address"]),
-            row["direction"],
+            f"{row['direction']}, on demand" if row.get("on_demand") else row["direction"],
             state(row["state"], note),
             since(row["since"]),
             f"{sessions['open']}/{sessions['of']}",
@@ -238,6 +245,67 @@ def _algorithm(data: Mapping[str, Any]) -> RenderableType:
     return Group(facts(rows), Text(), _counters(data["counters"]))
 
 
+def _overlay(data: Mapping[str, Any]) -> RenderableType:
+    keys = data["keys"]
+    rows: list[tuple[str, RenderableType]] = [("node", Text(cell(data["node"]), style="bold"))]
+    if data.get("members") is not None:
+        rows.append(("members", cell(data["members"])))
+    rows.append(("keys", cell(len(keys))))
+    for name, word in (("rendezvous points", "rendezvous"), ("suspended", "suspended")):
+        rows.append((name, cell(sum(bool(key.get(word)) for key in keys))))
+    grid = table(["key", "role", "status", "epoch", ">level", "left", "right"])
+    for key in keys:
+        notes = [word for word in ("rendezvous", "suspended") if key.get(word)]
+        levels = key.get("levels") or [(None, None)]
+        for level, (left, right) in enumerate(levels):
+            first = level == 0
+            grid.add_row(
+                Text(cell(key["key"]) if first else "", style="bold"),
+                cell(", ".join([str(key.get("role", "")), *notes])) if first else "",
+                cell(key["status"]) if first else "",
+                cell(key.get("epoch")) if first else "",
+                cell(level),
+                cell(left),
+                cell(right),
+            )
+    parts: list[RenderableType] = [facts(rows), Text(), grid]
+    if data.get("counters"):
+        parts += [Text(), _counters(data["counters"])]
+    return Group(*parts)
+
+
+def _trace(data: Mapping[str, Any]) -> RenderableType:
+    segments = data.get("segments") or []
+    if not segments:
+        return Text("such a message goes nowhere", style="dim")
+    totals = ", ".join(
+        f"{word} {cell(data[word])}" for word in ("nodes", "messages", "depth") if word in data
+    )
+    parts: list[RenderableType] = [Text(cell(data["topic"]), style="bold").append(f"  {totals}", style="dim")]
+    for segment in segments:
+        title = Text(cell(segment["segment"]), style="bold cyan")
+        if segment.get("suspended"):
+            title.append("  suspended: nobody subscribes", style="yellow")
+        parts.append(_branches(title, segment.get("tree")))
+    return Group(*parts)
+
+
+def _branches(title: Text, root: Mapping[str, Any] | None) -> Tree:
+    """A segment's tree; not by recursion, as a message may pass from node to node in a long row."""
+    made = Tree(title, guide_style="dim")
+    left = [(made, root)] if root else []
+    while left:
+        parent, node = left.pop()
+        label = Text(cell(node["node"]))
+        keys = node.get("keys") or []
+        label.append(f"  depth {cell(node['depth'])}", style="dim")
+        if keys:
+            label.append(f"  {', '.join(map(cell, keys))}", style="green")
+        branch = parent.add(label)
+        left += [(branch, child) for child in reversed(node.get("children") or [])]
+    return made
+
+
 def _rest(page: Page) -> list[RenderableType]:
     left = page.total - len(page.items)
     return [Text(f"{left:,} more of {page.total:,}; see --limit", style="dim")] if left > 0 else []
@@ -251,6 +319,8 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "clients": _clients,
     "subscriptions": _subscriptions,
     "algorithm": _algorithm,
+    "overlay": _overlay,
+    "overlay trace": _trace,
     "log-level": lambda data: Text(f"log level is {data['level']} now"),
     "stop": lambda data: Text("stopped" if data["stopped"] else "stopping"),
 }

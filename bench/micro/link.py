@@ -3,7 +3,8 @@
 Both brokers are sinks: they accept every client and count the PUBLISH bytes they get. A few publishers write
 as fast as the first node takes it, with the pause that ``overflow: block`` makes. So the figure is messages
 per second from clients to the far broker, and CPU of the nodes for each of them: relaying it into the own
-broker, transferring it, and injecting it at the other side.
+broker, transferring it, and injecting it at the other side. With QoS 1 a publisher writes a window of
+messages and waits for their acknowledgements, which both brokers give.
 """
 
 from __future__ import annotations
@@ -24,21 +25,26 @@ from bench.micro.measure import cpu_seconds, machine, median
 from bench.testbed.front import NodeProcess
 from bench.testbed.ports import LOOPBACK, free_port
 from bench.testbed.process import POLL
-from ildm.mqtt import ConnAck, Connect, Framer, PacketType, PingResp, PubAck, Publish, PublishView, Version
+from ildm.core.frames import PUBLISH, id_offset, publish_run, with_ids
+from ildm.core.qos1 import acknowledgements
+from ildm.mqtt import ConnAck, Connect, Framer, PacketType, PingResp, Publish, Version, decode_varint
 from ildm.mqtt import decode as decode_packet
 
 BATCH = 64_000
-"""Bytes that a publisher writes at once."""
+"""Bytes that a publisher of QoS 0 writes at once."""
+INFLIGHT = 10_000
+"""Messages of QoS 1 under way on a link: room for all that the publishers have."""
 
 
 class Sink(asyncio.Protocol):
-    """A broker that forgets: counts what is published to it."""
+    """A broker that forgets: counts the bytes published to it and acknowledges what wants to be."""
 
     def __init__(self, received: Synchronized[int]) -> None:
         self._received = received
         self._framer = Framer(1 << 24)
         self._version: Version | None = None
         self._plain = False
+        self._rest = b""
         self._transport: Any = None
 
     def connection_made(self, transport: Any) -> None:
@@ -48,6 +54,10 @@ class Sink(asyncio.Protocol):
         if self._plain:
             self._received.value += len(data)
             return
+        if self._version is not None:
+            data = self._runs(self._rest + data)
+            if self._plain or not data:
+                return
         for frame in self._framer.feed(data):
             kind = frame[0] >> 4
             if kind == PacketType.CONNECT:
@@ -57,13 +67,27 @@ class Sink(asyncio.Protocol):
                 self._transport.write(ConnAck().encode(packet.version))
             elif kind == PacketType.PINGREQ:
                 self._transport.write(PingResp().encode(Version.V311))
-            elif kind == PacketType.PUBLISH:
-                assert self._version is not None
-                if packet_id := PublishView(frame, self._version).packet_id:
-                    self._transport.write(PubAck(packet_id=packet_id).encode(self._version))
-                else:
-                    self._plain = True  # QoS 0 has begun: from here on bytes are counted alone
-                self._received.value += len(frame)
+
+    def _runs(self, data: bytes) -> bytes:
+        """Take the PUBLISH frames which the data begins with; answers what follows them."""
+        self._rest = b""
+        pos = 0
+        while pos < len(data) and data[pos] >> 4 == PacketType.PUBLISH:
+            if data[pos] == PUBLISH:
+                self._plain = True  # QoS 0 has begun: from here on bytes are counted alone
+                self._received.value += len(data) - pos
+                return b""
+            length = decode_varint(data, pos + 1)
+            if length is None or sum(length) > len(data):
+                self._rest = data[pos:]
+                return b""
+            v5 = self._version is Version.V5
+            run = publish_run(data, pos, length[1], sum(length), v5)
+            assert run is not None
+            self._transport.write(acknowledgements(data[pos : run[0]], run[1])[1])
+            self._received.value += run[0] - pos
+            pos = run[0]
+        return data[pos:]
 
 
 def sink(port: int, received: Synchronized[int]) -> None:
@@ -78,18 +102,28 @@ def sink(port: int, received: Synchronized[int]) -> None:
     uvloop.run(serve())
 
 
-def publishers(port: int, count: int, payload: int, stop: Any) -> None:
-    """``count`` publishers of a topic each that write as fast as they may, until ``stop`` is set."""
+def publishers(port: int, count: int, payload: int, window: int, stop: Any) -> None:
+    """``count`` publishers of a topic each that write as fast as they may, until ``stop`` is set.
+
+    With a ``window`` they publish at QoS 1, so many messages at a time.
+    """
 
     async def one(number: int) -> None:
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
         writer.write(Connect(client_id=f"fast-{number}", keep_alive=0).encode())
         await reader.readexactly(4)
-        frame = Publish(topic=f"link/{number}", payload=os.urandom(payload)).encode(Version.V311)
-        batch = frame * (BATCH // len(frame))
+        message = Publish(topic=f"link/{number}", payload=os.urandom(payload))
+        if window:
+            message.qos, message.packet_id = 1, 1
+        frame = message.encode(Version.V311)
+        batch = frame * (window or BATCH // len(frame))
+        if window:
+            batch = with_ids(batch, len(frame), id_offset(frame), 1)
         while not stop.is_set():
             writer.write(batch)
             await writer.drain()
+            if window:
+                await reader.readexactly(4 * window)
         writer.close()
 
     async def all_of_them() -> None:
@@ -100,7 +134,7 @@ def publishers(port: int, count: int, payload: int, stop: Any) -> None:
     uvloop.run(all_of_them())
 
 
-def measure(sessions: int, count: int, payload: int, seconds: float) -> dict[str, float]:
+def measure(sessions: int, count: int, payload: int, window: int, seconds: float) -> dict[str, float]:
     """Messages per second, and CPU microseconds of each node per message."""
     context = multiprocessing.get_context("fork")
     stop = context.Event()
@@ -118,6 +152,7 @@ def measure(sessions: int, count: int, payload: int, seconds: float) -> dict[str
             "overflow": "block",
             "queue_bytes": 4 << 20,
             "queue_messages": 1_000_000,
+            "inflight": INFLIGHT,
         }
         for index, port in enumerate(ports):
             node = NodeProcess(
@@ -130,11 +165,11 @@ def measure(sessions: int, count: int, payload: int, seconds: float) -> dict[str
             nodes.append(node)
         while not nodes[0].links_up(1):
             time.sleep(POLL)
-        load = context.Process(target=publishers, args=(nodes[0].port, count, payload, stop))
+        load = context.Process(target=publishers, args=(nodes[0].port, count, payload, window, stop))
         load.start()
         stack.callback(load.kill)
         time.sleep(1.0)
-        size = len(Publish(topic="link/0", payload=bytes(payload)).encode(Version.V5))
+        size = len(Publish(topic="link/0", payload=bytes(payload)).encode(Version.V5)) + 2 * bool(window)
         pids = [node.process.pid for node in nodes if node.process is not None]
         before, began = (counters[1].value, [cpu_seconds(pid) for pid in pids]), time.perf_counter()
         time.sleep(seconds)
@@ -152,6 +187,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--publishers", type=int, default=4)
+    parser.add_argument("--qos", type=int, default=0, choices=(0, 1))
+    parser.add_argument("--window", type=int, default=50, help="messages a publisher writes at once, QoS 1")
     parser.add_argument("--payload", type=int, default=32, help="bytes")
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
@@ -159,7 +196,8 @@ def main() -> None:
     results: dict[int, list[dict[str, float]]] = {each: [] for each in options.sessions}
     for _ in range(options.rounds):
         for sessions, found in results.items():
-            found.append(measure(sessions, options.publishers, options.payload, options.seconds))
+            window = options.window if options.qos else 0
+            found.append(measure(sessions, options.publishers, options.payload, window, options.seconds))
     print(machine())
     print(f"{'sessions':>8} {'messages/s':>11} {'first node us':>14} {'second node us':>15}")
     for sessions, found in results.items():

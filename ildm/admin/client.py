@@ -53,6 +53,12 @@ class AdminClient:
     def algorithm(self) -> Row:
         return self._object("GET", "/v1/algorithm")
 
+    def overlay(self) -> Row:
+        return self._object("GET", "/v1/overlay")
+
+    def trace(self, topic: str) -> Row:
+        return self._object("GET", f"/v1/overlay/trace?{urlencode({'topic': topic})}")
+
     def add_neighbor(self, address: str, save: bool = True) -> Row:
         return self._object("POST", "/v1/neighbors", {"address": address, "save": save})
 

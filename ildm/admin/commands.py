@@ -15,12 +15,14 @@ from typing import Any, Literal, NewType
 
 from ildm.admin.client import AdminClient, Page
 from ildm.admin.view import Row
-from ildm.mqtt import IldmError
+from ildm.mqtt import IldmError, MqttError, validate_topic_name
 
 AddressText = NewType("AddressText", str)
 """``HOST:PORT``, checked."""
 NeighborTarget = NewType("NeighborTarget", str)
 """Address or node id of a neighbour."""
+TopicName = NewType("TopicName", str)
+"""Of a message: no wildcards, checked."""
 LogLevelName = Literal["debug", "info", "warning", "error"]
 Limit = NewType("Limit", int)
 """Number of rows."""
@@ -194,6 +196,16 @@ def _target(text: str) -> str:
     return text
 
 
+def _topic(text: str) -> str:
+    if not text:
+        raise ValueError("expected a topic name")
+    try:
+        validate_topic_name(text)
+    except MqttError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
 def _limit(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= 100_000):
         raise ValueError(f"{text!r}: expected a number from 1 to 100000")
@@ -216,6 +228,7 @@ KINDS: dict[Any, Kind] = {
     AddressText: Kind("HOST:PORT", _address),
     NeighborTarget: Kind("HOST:PORT|NODE_ID", _target, complete=_known_targets),
     Limit: Kind("NUMBER", _limit),
+    TopicName: Kind("TOPIC", _topic),
     LogLevelName: Kind("LEVEL", _level, choices=typing.get_args(LogLevelName)),
 }
 
@@ -260,6 +273,18 @@ def subscriptions(node: AdminClient, *, limit: Limit = ROWS) -> Page:
 def algorithm(node: AdminClient) -> Row:
     """The algorithm, its options and counters."""
     return node.algorithm()
+
+
+@command("overlay")
+def overlay(node: AdminClient) -> Row:
+    """The node's keys in the overlay and their neighbours."""
+    return node.overlay()
+
+
+@command("overlay trace")
+def overlay_trace(node: AdminClient, topic: TopicName) -> Row:
+    """The tree which a message on a topic would take."""
+    return node.trace(topic)
 
 
 @command("log-level")

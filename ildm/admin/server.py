@@ -6,13 +6,16 @@ GET     /v1/neighbors             ``?limit=&offset=``                         ``
 GET     /v1/clients               ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/subscriptions         ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/algorithm                                                         the view's object
+GET     /v1/overlay                                                           the view's object
+GET     /v1/overlay/trace         ``?topic=``                                 the tree of a message
 POST    /v1/neighbors             ``{"address": "HOST:PORT", "save": true}``  201, the neighbour
 DELETE  /v1/neighbors/TARGET      ``?save=true``                              the neighbour
 PUT     /v1/log-level             ``{"level": "debug"}``                      ``{level}``
 POST    /v1/stop                                                              202, ``{"stopping": true}``
 ======= ========================= =========================================== ======================
 
-An error is ``{"error": text}``: 400 not understood, 404 unknown, 409 not possible now, 500 our fault.
+An error is ``{"error": text}``: 400 not understood, 404 unknown, 409 not possible now, 500 our fault,
+504 no answer from the overlay in time.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from ildm.log import get_logger
 BODY_LIMIT = 16 << 10
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 100_000
+TRACE_TIMEOUT = 8.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -58,10 +62,15 @@ Model = TypeVar("Model", bound=_Body)
 
 
 class AdminServer:
-    """Serves a :class:`NodeView` from :meth:`start` to :meth:`stop`."""
+    """Serves a :class:`NodeView` from :meth:`start` to :meth:`stop`.
 
-    def __init__(self, view: NodeView, socket_path: Path) -> None:
+    Args:
+        trace_timeout: seconds until a trace through the overlay is given up; less than clients wait.
+    """
+
+    def __init__(self, view: NodeView, socket_path: Path, trace_timeout: float = TRACE_TIMEOUT) -> None:
         self.view = view
+        self.trace_timeout = trace_timeout
         self.path = socket_path
         self._runner: web.AppRunner | None = None
         self._server: asyncio.Server | None = None
@@ -108,6 +117,8 @@ class AdminServer:
                 web.get("/v1/clients", _page(view.clients)),
                 web.get("/v1/subscriptions", _page(view.subscriptions)),
                 web.get("/v1/algorithm", _object(view.algorithm)),
+                web.get("/v1/overlay", _object(view.overlay)),
+                web.get("/v1/overlay/trace", self._trace),
                 web.post("/v1/neighbors", self._add_neighbor),
                 web.delete("/v1/neighbors/{target}", self._remove_neighbor),
                 web.put("/v1/log-level", self._set_log_level),
@@ -115,6 +126,22 @@ class AdminServer:
             ]
         )
         return app
+
+    async def _trace(self, request: web.Request) -> web.Response:
+        topic = request.query.get("topic")
+        if not topic:
+            raise _RequestError("topic: is missing")
+        found: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
+
+        def done(tree: Row) -> None:
+            if not found.done():  # nobody waits any more for an answer that is late
+                found.set_result(tree)
+
+        self.view.trace(topic, done)
+        try:
+            return web.json_response(await asyncio.wait_for(found, self.trace_timeout))
+        except TimeoutError:
+            return _error(504, f"the overlay gave no answer on {topic!r} within {self.trace_timeout:g} s")
 
     async def _add_neighbor(self, request: web.Request) -> web.Response:
         body = await _body(request, AddNeighbor)

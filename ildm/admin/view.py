@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ildm.mqtt import IldmError
@@ -28,15 +29,16 @@ class NodeView(Protocol):
         """``node_id, version, algorithm, filters, status, uptime, listen, link_listen``, then
 
         ``broker: {address, protocol, connected, reason}``, ``clients``, ``persistent_sessions``,
-        ``links: {active, blocked, down}`` (numbers) and ``counters`` (name -> number).
+        ``links: {active, blocked, down, on_demand}`` (numbers; those on demand are among the active) and
+        ``counters`` (name -> number).
         """
 
     def neighbors(self) -> list[Row]:
         """Each with ``address, node_id, state, since, reason, sessions: {open, of}, direction``,
 
         ``transferred_out, transferred_in, queued_messages, queued_bytes, dropped``, ``interest``
-        and ``announced`` (numbers of filters) and ``saved``. ``state`` is active, blocked,
-        connecting, down, refused or duplicate; ``direction`` is out where this node connects.
+        and ``announced`` (numbers of filters), ``saved`` and ``on_demand``. ``state`` is active,
+        blocked, connecting, down, refused or duplicate; ``direction`` is out where this node connects.
         """
 
     def clients(self) -> list[Row]:
@@ -50,6 +52,20 @@ class NodeView(Protocol):
 
     def algorithm(self) -> Row:
         """``name, topology, options, counters, errors``; ``{"name": None}`` on a node that only relays."""
+
+    def overlay(self) -> Row:
+        """What :meth:`ildm.api.Algorithm.overlay` answers.
+
+        Raises:
+            AdminError: the algorithm has no overlay.
+        """
+
+    def trace(self, topic: str, done: Callable[[Row], None]) -> None:
+        """Find the tree of a message on ``topic``; ``done`` gets what :meth:`ildm.api.Algorithm.trace` finds.
+
+        Raises:
+            AdminError: the algorithm has no overlay, or such a topic never crosses.
+        """
 
     def add_neighbor(self, address: Address, save: bool) -> Row:
         """Begin to add a neighbour (thesis Fig. 5.4, ILDM_ADDING); gives its row.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Source
-from ildm.core.link import ADVERTISEMENT, READY, SYNCED, NeighborLink
+from ildm.core.link import ADVERTISEMENT, ALGORITHM, BYE, READY, SYNCED, NeighborLink
 from ildm.core.topology import Advertisement, Topology
 from ildm.mqtt import PacketType, Publish, Version, decode
 
@@ -29,16 +29,23 @@ class Cooperation:
     Args:
         links: the manager's links by node id, connected or not.
         discard: forgets a link for good, for a reason.
+        joined: told of a link that carries messages now.
     """
 
     def __init__(
-        self, node: Node, links: Mapping[str, NeighborLink], discard: Callable[[NeighborLink, str], None]
+        self,
+        node: Node,
+        links: Mapping[str, NeighborLink],
+        discard: Callable[[NeighborLink, str], None],
+        joined: Callable[[NeighborLink], None],
     ) -> None:
         self.node = node
         self.driver = node.driver
         self.config = node.config.link
         self.links = links
         self.discard = discard
+        self.joined = joined
+        self.any_topology = node.topology == "any"
         self.topology = Topology(node.node_id, node.boot, self.config.max_nodes)
         self.active: list[NeighborLink] = []
         self._settling: dict[NeighborLink, tuple[Any, float]] = {}
@@ -50,12 +57,20 @@ class Cooperation:
         self._stopped = True
 
     def introduce(self, link: NeighborLink) -> None:
-        """Tell a neighbour that has just been connected everything known of the topology."""
+        """Tell a neighbour that has just been connected everything known of the topology.
+
+        With topology ``any`` there is nothing to tell or to wait for: the link joins at once.
+        """
+        if self.any_topology:
+            self._settled(link)
+            return
         for advertisement in self.topology.advertisements():
             send_control(link, ADVERTISEMENT, advertisement.encode())
 
     def links_changed(self) -> None:
         """A link was connected or lost."""
+        if self.any_topology:
+            return
         ages = {link.node_id: link.age for link in self.links.values() if link.connected}
         advertisement = self.topology.set_links(ages)
         if advertisement is not None:
@@ -90,16 +105,15 @@ class Cooperation:
     def _consider(self) -> None:
         """Let links join or leave so that the cooperating ones form the tree."""
         self._considering = False
-        any_topology = self.node.topology == "any"
-        tree = set(self.links) if any_topology else self.topology.tree()
+        tree = self.topology.tree()
         for link in list(self.links.values()):
             if not link.connected:
-                if link.in_cooperation and not any_topology and self.topology.reaches(link.node_id):
+                if link.in_cooperation and self.topology.reaches(link.node_id):
                     # perhaps only because news of the neighbour's end is still under way
                     self.driver.call_later(2 * self.config.settle, self._check_other_path, link, link.since)
             elif link.node_id in tree:
                 if not link.ready_here:
-                    self._settle(link, 0.0 if any_topology else self.config.settle)
+                    self._settle(link, self.config.settle)
             elif self.topology.agreed(link.node_id):  # until then nothing is decided
                 self.cancel_settling(link)
                 if link.ready_here:
@@ -159,11 +173,13 @@ class Cooperation:
             self.node.router.invalidate()
             self.node.dispatch.call("on_link_up", link)
             link.muted = False
-            self.driver.log("info", "link active", neighbor=link.node_id)
+            level = "debug" if link.on_demand else "info"
+            self.driver.log(level, "link active", neighbor=link.node_id)
         link.begin_synchronization()
         link.synchronize(self.node.retained.digest)
         for lane in link.lanes:
             lane.resume()
+        self.joined(link)
 
     def leave(self, link: NeighborLink, reason: str) -> None:
         """Take a link out of the cooperation, if it is part of it."""
@@ -174,11 +190,14 @@ class Cooperation:
             self.node.router.forget(link)
             self.node.router.invalidate()
             self.node.dispatch.call("on_link_down", link)
-            self.driver.log("info", "link left the cooperation", neighbor=link.node_id, reason=reason)
+            level = "debug" if link.on_demand else "info"
+            self.driver.log(level, "link left the cooperation", neighbor=link.node_id, reason=reason)
 
     def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> None:
         """A message between neighbours themselves."""
-        if topic == ADVERTISEMENT:
+        if topic == ALGORITHM:
+            self._algorithm_data(link, payload)
+        elif topic == ADVERTISEMENT:
             news = self.topology.receive(Advertisement.decode(payload))
             if news is not None and news.node == self.node.node_id:
                 self._claim_own()
@@ -197,10 +216,21 @@ class Cooperation:
                 self.leave(link, "blocked")
         elif topic == SYNCED:
             self.interest_changed(link, link.end_synchronization())
-            if payload != self.node.retained.digest:
+            if payload != self.node.retained.digest and not self.node.router.routes_messages:
                 self._repeat_retained(link, link.token, self.node.retained.everything())
+        elif topic == BYE and self.any_topology:
+            self.node.links.on_demand.bye(link)
         else:
             self.node.counters["link_unknown_control"] += 1
+
+    def _algorithm_data(self, link: NeighborLink, data: bytes) -> None:
+        if not self.may_transfer(link):
+            self.node.counters["link_blocked_messages"] += 1
+            return
+        link.used_at = self.driver.now()
+        link.transferred_in += 1
+        self.node.counters["algorithm_in"] += 1
+        self.node.dispatch.call("on_message", link.node_id, data)
 
     def interest_changed(self, link: NeighborLink, changes: Mapping[str, int | None]) -> None:
         """A neighbour has inter-subscribed or withdrawn."""

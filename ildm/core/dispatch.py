@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Algorithm, Filter, Plugin, Session, Source
+from ildm.api import Algorithm, Filter, Plugin, PluginError, Session, Source
 from ildm.core.counters import Counters
 from ildm.mqtt import PacketType, Publish, PublishView, Version, decode
 
@@ -104,6 +104,30 @@ class Dispatch:
         except Exception as error:
             self._failed(self._algorithm, "route", error)
             return ()
+
+    def is_leaving(self) -> bool:
+        """Whether the algorithm still has to take leave of other nodes."""
+        if self.algorithm is None:
+            return False
+        try:
+            return bool(self.ask("is_leaving"))
+        except PluginError:  # logged and counted; the node stops without it
+            return False
+
+    def ask(self, method: str, *args: object) -> Any:
+        """Call a method of the algorithm, which must be there.
+
+        Raises:
+            PluginError: it says that it cannot, or has failed.
+        """
+        assert self._algorithm is not None
+        try:
+            return getattr(self.algorithm, method)(*args)
+        except PluginError:
+            raise
+        except Exception as error:
+            self._failed(self._algorithm, method, error)
+            raise PluginError(f"algorithm {self._algorithm.name} failed in {method}: {error!r}") from error
 
     def filter(self, source: Source, session: Session, frame: bytes) -> bytes | None:
         """Pass a PUBLISH through the filters of a source; None when one has dropped it."""

@@ -7,25 +7,33 @@ of the cost of parsing it, and a whole run is relayed, transferred or injected a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ildm.mqtt import MalformedPacket, decode_varint, encode_varint
 
 PUBLISH = 0x30
 """First byte of a PUBLISH with QoS 0 and neither DUP nor RETAIN."""
+PUBLISH_QOS_1 = 0x32
+"""The same with QoS 1."""
 LONG_RUN = 4
 """With so many like frames it is worth while to look at all of them together."""
 
 
 Run = tuple[int, int, bytes, int]
-"""PUBLISH frames of QoS 0 with equal first bytes: where they end, the size of one, their topic, and the
-offset in each of what follows the topic (MQTT 3.x: the payload; MQTT 5: the properties). A plain tuple,
-as making anything else costs more than the rest of the work on a frame."""
+"""PUBLISH frames with equal first bytes: where they end, the size of one, their topic, and the offset in
+each of what follows the topic (QoS 1: the packet identifier; then, in MQTT 5, the properties; then the
+payload). A plain tuple, as making anything else costs more than the rest of the work on a frame."""
+_HIGH = bytes(packet_id >> 8 for packet_id in range(1 << 16))
+_LOW = bytes(range(256)) * 256
+"""The two bytes of every packet identifier: a slice is what consecutive ones put into a run."""
 
 
 def publish_run(data: bytes, start: int, header_end: int, end: int, properties: bool) -> Run | None:
-    """The run that begins with the complete frame ``data[start:end]``, a PUBLISH of QoS 0.
+    """The run that begins with the complete frame ``data[start:end]``, a PUBLISH of QoS 0 or 1.
 
-    ``header_end`` is where the variable header begins. With ``properties`` (MQTT 5) only frames
-    without any property form a run; for others the answer is None.
+    The frame has neither DUP nor RETAIN. ``header_end`` is where the variable header begins. With
+    ``properties`` (MQTT 5) only frames without any property form a run; for others the answer is None,
+    and also for a packet identifier of 0, which has to be refused (MQTT-2.2.1-3).
 
     Raises:
         MalformedPacket: the topic is longer than the frame.
@@ -37,7 +45,14 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
     if body > end or (properties and body == end):
         raise MalformedPacket("PUBLISH shorter than its topic", clause="MQTT-3.3.2-1")
     topic = data[header_end + 2 : body]
-    if properties:
+    qos_1 = data[start] != PUBLISH
+    if qos_1:
+        if end - body < 2 + properties:
+            raise MalformedPacket("PUBLISH without a packet identifier", clause="MQTT-2.2.1-2")
+        if properties and data[body + 2]:
+            return None
+        prefix = data[start:body]
+    elif properties:
         if data[body]:
             return None
         prefix = data[start : body + 1]
@@ -51,11 +66,30 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
         run_end += size
         like += 1
         if like == LONG_RUN:
-            return run_end + size * _alike(data, run_end, size, prefix), size, topic, body - start
+            run_end += size * alike(data, run_end, size, prefix)
+            break
+    if qos_1:
+        run_end = _numbered(data, start, run_end, size, body - start, properties)
+        if run_end == start:
+            return None
     return run_end, size, topic, body - start
 
 
-def _alike(data: bytes, pos: int, size: int, prefix: bytes) -> int:
+def _numbered(data: bytes, start: int, end: int, size: int, offset: int, properties: bool) -> int:
+    """Where the frames of QoS 1 end that have a packet identifier, at ``offset``, and no properties."""
+    pos = start + offset
+    if properties:
+        lengths = data[pos + 2 : end : size]
+        end -= size * len(lengths.lstrip(b"\0"))
+    high, low = data[pos:end:size], data[pos + 1 : end : size]
+    if 0 in high and 0 in low:
+        both = [a | b for a, b in zip(high, low, strict=True)]
+        if 0 in both:
+            return start + size * both.index(0)
+    return end
+
+
+def alike(data: bytes, pos: int, size: int, prefix: bytes) -> int:
     """How many whole frames in a row from ``pos`` on begin with ``prefix``.
 
     Compares the same byte of all frames at once, the last of the prefix first: topics differ at their end.
@@ -72,20 +106,81 @@ def _alike(data: bytes, pos: int, size: int, prefix: bytes) -> int:
 
 
 def run_to_v5(data: bytes, start: int, header_end: int, run: Run) -> tuple[bytes, int]:
-    """Frames of MQTT 3.x as frames of MQTT 5 without properties; also the size of one."""
+    """Frames of MQTT 3.x as frames of MQTT 5 without properties; also the size of one.
+
+    Those of QoS 1 lose their packet identifiers: they are 0 afterwards, to be set by :func:`with_ids`.
+    """
     end, size, _, body = run
-    head = b"\x30" + encode_varint(size - (header_end - start) + 1) + data[header_end : start + body] + b"\0"
-    return _with_head(data[start:end], size, data[start : start + body], head), size - body + len(head)
+    frames, old = data[start:end], data[start : start + body]
+    head = data[start : start + 1] + encode_varint(size - (header_end - start) + 1)
+    head += data[header_end : start + body]
+    if data[start] != PUBLISH:
+        frames, old, head = _without_ids(frames, size, body), old + b"\0\0", head + b"\0\0"
+    return _with_head(frames, size, old, head + b"\0"), size - len(old) + len(head) + 1
 
 
 def frames_to_v311(data: bytes, size: int) -> bytes:
-    """A run of MQTT 5 frames without properties, ``size`` bytes each, as frames of MQTT 3.x."""
+    """A run of MQTT 5 frames without properties, ``size`` bytes each, as frames of MQTT 3.x.
+
+    The packet identifiers of QoS 1 are 0 afterwards.
+    """
     length = decode_varint(data, 1)
     assert length is not None
     header_end = length[1]
     body = header_end + 2 + ((data[header_end] << 8) | data[header_end + 1])
-    head = b"\x30" + encode_varint(length[0] - 1) + data[header_end:body]
+    head = data[:1] + encode_varint(length[0] - 1) + data[header_end:body]
+    if data[0] != PUBLISH:
+        data, head, body = _without_ids(data, size, body), head + b"\0\0", body + 2
     return _with_head(data, size, data[: body + 1], head)
+
+
+def frames_to_qos_0(data: bytes, size: int) -> tuple[bytes, int]:
+    """A run of MQTT 5 frames of QoS 1 without properties as frames of QoS 0; also the size of one."""
+    length = decode_varint(data, 1)
+    assert length is not None
+    body = id_offset(data)
+    head = bytes((PUBLISH,)) + encode_varint(length[0] - 2) + data[length[1] : body] + b"\0"
+    old = data[:body] + b"\0\0\0"
+    return _with_head(_without_ids(data, size, body), size, old, head), size - len(old) + len(head)
+
+
+def id_offset(frame: bytes) -> int:
+    """Where in a PUBLISH of QoS 1 the packet identifier is."""
+    length = decode_varint(frame, 1)
+    assert length is not None
+    header_end = length[1]
+    return header_end + 2 + ((frame[header_end] << 8) | frame[header_end + 1])
+
+
+def with_ids(frames: bytes, size: int, offset: int, first_id: int, dup: bool = False) -> bytes:
+    """A run of QoS 1 with consecutive packet identifiers from ``first_id`` on, at ``offset`` in each frame.
+
+    With ``dup`` all are marked as sent before (MQTT-3.3.1-1). The last identifier is 65535 at most.
+    """
+    changed = bytearray(frames)
+    end = first_id + len(frames) // size
+    changed[offset::size] = _HIGH[first_id:end]
+    changed[offset + 1 :: size] = _LOW[first_id:end]
+    if dup:
+        changed[::size] = bytes((PUBLISH_QOS_1 | 8,)) * (end - first_id)
+    return bytes(changed)
+
+
+def packet_ids(high: bytes, low: bytes) -> Sequence[int]:
+    """Packet identifiers, whose bytes are given one above the other; at least one."""
+    first = high[0] << 8 | low[0]
+    end = first + len(high)
+    if high == _HIGH[first:end] and low == _LOW[first:end]:
+        return range(first, end)  # as they nearly always are
+    return [a << 8 | b for a, b in zip(high, low, strict=True)]
+
+
+def _without_ids(frames: bytes, size: int, offset: int) -> bytes:
+    changed = bytearray(frames)
+    zeros = bytes(len(frames) // size)
+    changed[offset::size] = zeros
+    changed[offset + 1 :: size] = zeros
+    return bytes(changed)
 
 
 def _with_head(frames: bytes, size: int, old: bytes, new: bytes) -> bytes:
@@ -95,7 +190,7 @@ def _with_head(frames: bytes, size: int, old: bytes, new: bytes) -> bytes:
     if count >= 4 * len(new):
         # the quickest way in long runs, and right unless a payload contains the bytes of the head, too
         replaced = frames.replace(old, new)
-        if len(replaced) == count * new_size and _alike(replaced, 0, new_size, new) == count:
+        if len(replaced) == count * new_size and alike(replaced, 0, new_size, new) == count:
             return replaced
     tail = size - len(old)
     return new.join([b"", *[frames[p : p + tail] for p in range(len(old), len(frames) + 1, size)]])
@@ -212,7 +307,7 @@ class HeaderScanner:
                 pos += size
                 like += 1
                 if like == LONG_RUN:
-                    pos += size * _alike(data, pos, size, prefix)
+                    pos += size * alike(data, pos, size, prefix)
             if first & 0xF0 == PUBLISH:
                 self.publishes += (pos - start) // size
             if pos > end_of_data:

@@ -27,6 +27,8 @@ from ildm.mqtt import (
 METHOD = "ILDM-HMAC-SHA256"
 PROTOCOL = "1"
 NONCE = 16
+MAX_ADDRESS = 300
+"""Characters: a host name of 253 and a port, and something to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,12 @@ class Hello:
     """Age of the link for the spanning tree; said by the acceptor."""
     fresh: bool = True
     """Nothing is left here of an earlier life of the link: packet identifiers begin anew."""
+    address: str = ""
+    """Where other nodes reach this one; empty if they cannot."""
+    on_demand: bool = False
+    """The dialer needs the link for data of the algorithm; it is not configured."""
+    to: str = ""
+    """The only node the dialer wants to talk to; empty for whichever is there."""
 
     def properties(self) -> list[tuple[str, str]]:
         return [
@@ -59,6 +67,9 @@ class Hello:
             ("link", self.token),
             ("age", str(self.age)),
             ("fresh", str(int(self.fresh))),
+            ("address", self.address),
+            ("on-demand", str(int(self.on_demand))),
+            ("to", self.to),
         ]
 
     @classmethod
@@ -81,11 +92,17 @@ class Hello:
                 token=said["link"],
                 age=int(said["age"]),
                 fresh=said["fresh"] == "1",
+                address=said.get("address", ""),
+                on_demand=said.get("on-demand") == "1",
+                to=said.get("to", ""),
             )
         except (KeyError, ValueError) as error:
             raise ProtocolViolation(f"incomplete hello: {error}", clause="MQTT-4.13") from None
         if not (
-            1 <= hello.sessions <= 64 and 0 <= hello.index < hello.sessions and 1 <= len(hello.node) <= 64
+            1 <= hello.sessions <= 64
+            and 0 <= hello.index < hello.sessions
+            and 1 <= len(hello.node) <= 64
+            and len(hello.address) <= MAX_ADDRESS
         ):
             raise ProtocolViolation("hello out of range", clause="MQTT-4.13")
         return hello

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from ildm.core.qos1 import acknowledgements
 from ildm.mqtt import ProtocolViolation, PubAck, PubComp, PubRec, ReasonCode, Version
 
 
@@ -44,6 +45,20 @@ class Inbound:
                 )
             self._unreleased.add(packet_id)
         return new, PubRec(packet_id=packet_id).encode(Version.V5)
+
+    def publish_run(self, frames: bytes, size: int) -> bytes:
+        """The answers to a run of QoS 1 without DUP, which therefore is new."""
+        ids, answers = acknowledgements(frames, size)
+        distinct = isinstance(ids, range) or len(set(ids)) == len(ids)
+        if distinct and self._recent_set.isdisjoint(ids):
+            self._recent.extend(ids)
+            self._recent_set.update(ids)
+            for _ in range(len(self._recent) - 2 * self.limit):
+                self._recent_set.discard(self._recent.popleft())
+        else:
+            for packet_id in ids:
+                self._remember(packet_id)
+        return answers
 
     def pubrel(self, packet_id: int) -> bytes:
         """The answer to PUBREL."""

@@ -9,6 +9,7 @@ from ildm.api import Role, SessionStatus
 from ildm.core.backoff import Backoff
 from ildm.core.broker_session import connack_code
 from ildm.core.lane import Holdable, Lane, QueueLimits, total
+from ildm.core.qos1 import acknowledged_ids
 from ildm.core.session import BaseSession
 from ildm.core.version_probe import VersionProbe
 from ildm.mqtt import (
@@ -42,6 +43,7 @@ class InjectionSession(BaseSession):
     __slots__ = (
         "_backoff",
         "_cleaned",
+        "_cut",
         "_framer",
         "_last_heard",
         "_refusal",
@@ -60,6 +62,7 @@ class InjectionSession(BaseSession):
         broker = injector.node.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
         self._framer = Framer(1 << 20)
+        self._cut = b""  # the beginning of an acknowledgement
         self._timer: Any = None
         self._last_heard = 0.0
         self._refusal: str | None = None
@@ -79,6 +82,7 @@ class InjectionSession(BaseSession):
         node = self.injector.node
         transport.set_write_buffer_limits(high=node.config.limits.write_buffer)
         self._framer = Framer(1 << 20)
+        self._cut = b""
         self._refusal = None
         assert self.injector.version is not None
         self.version = self.injector.version
@@ -110,13 +114,27 @@ class InjectionSession(BaseSession):
 
     def data_received(self, data: bytes) -> None:
         self._last_heard = self.driver.now()
+        if self._cut:
+            data, self._cut = self._cut + data, b""
         try:
+            if not self._framer.pending:
+                data = self._acknowledged(data)
             for frame in self._framer.feed(data):
                 self._packet(frame)
         except MqttError as error:
             self.injector.node.broker_failed(self, error)
             self._refusal = str(error)
             self.close()
+
+    def _acknowledged(self, data: bytes) -> bytes:
+        """Take the PUBACKs which the data begins with; answers the rest."""
+        ids, end = acknowledged_ids(data, 0, self.version)
+        if ids:
+            self.lane.acknowledged(ids)
+            data = data[end:]
+        if len(data) < 4 and data[:1] == b"\x40":  # cut off: with what follows it is a run again
+            data, self._cut = b"", data
+        return data
 
     def _packet(self, frame: bytes) -> None:
         if frame[0] >> 4 == PacketType.CONNACK:
@@ -321,7 +339,7 @@ class Injector:
             self.node.driver.log("warning", "the broker refuses transferred messages", reason=text)
 
     def send_frames(self, frames: bytes, size: int, index: int, source: Holdable | None) -> None:
-        """Inject a run of MQTT 5 frames of QoS 0 without properties, ``size`` bytes each."""
+        """Inject a run of MQTT 5 frames of QoS 0 or 1 without properties, ``size`` bytes each."""
         self.node.counters["injected"] += len(frames) // size
         self.lanes[index % len(self.lanes)].send_frames(frames, size, source)
 

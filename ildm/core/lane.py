@@ -8,12 +8,13 @@ queue while the session is down, slow or has its window full, keeps the QoS 1 an
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from ildm.core.frames import frames_to_v311
+from ildm.core.backlog import Backlog, Entry, RunEntry
+from ildm.core.frames import PUBLISH, frames_to_qos_0, frames_to_v311, id_offset, with_ids
+from ildm.core.window import Inflight, InflightRun, Window, consecutive
 from ildm.mqtt import EncodeError, Property, Publish, PubRel, Version
 
 if TYPE_CHECKING:
@@ -41,41 +42,15 @@ class QueueLimits:
     overflow: Literal["drop", "block"] = "drop"
 
 
-class _Entry:
-    """What waits in the queue: a run of ready QoS 0 frames, or one message."""
-
-    __slots__ = ("count", "expires_at", "frames", "message", "qos", "size")
-
-    def __init__(
-        self, frames: bytes, count: int, message: Publish | None, qos: int, expires_at: float | None
-    ):
-        self.frames = frames
-        self.count = count
-        self.message = message
-        self.qos = qos
-        self.expires_at = expires_at
-        self.size = len(frames) if message is None else len(message.payload) + len(message.topic) + 64
-
-
-class _Inflight:
-    __slots__ = ("entry", "released")
-
-    def __init__(self, entry: _Entry) -> None:
-        self.entry = entry
-        self.released = False  # PUBREC has come, PUBREL was sent
-
-
 class Lane:
     """See the module; ``name`` begins the names of its counters (``link`` or ``injection``)."""
 
     __slots__ = (
         "_flushing",
         "_held",
-        "_inflight",
-        "_last_id",
         "_out",
         "_queue",
-        "_reserved",
+        "_window",
         "counters",
         "driver",
         "dropped",
@@ -87,13 +62,10 @@ class Lane:
         "max_qos",
         "name",
         "open",
-        "queued_bytes",
-        "queued_messages",
         "retain_available",
         "sent",
         "transport",
         "version",
-        "window",
         "writable",
     )
 
@@ -110,23 +82,18 @@ class Lane:
         self.open = False
         """Messages may be sent: the session is established and, on a link, part of the cooperation."""
         self.writable = True
-        self.window = limits.inflight
         self.max_packet_size = 1 << 28
         self.max_qos = 2
         self.retain_available = True
         self.sent = 0
         self.dropped = 0
-        self.queued_messages = 0
-        self.queued_bytes = 0
         self.last_refusal: str | None = None
         self.lost: Callable[[Publish], None] | None = None
         """Told of each single message that was dropped for want of room."""
         self._out: list[bytes] = []
         self._flushing = False
-        self._queue: deque[_Entry] = deque()
-        self._inflight: dict[int, _Inflight] = {}
-        self._last_id = 0
-        self._reserved: set[int] = set()
+        self._queue = Backlog()
+        self._window = Window(limits.inflight)
         self._held: set[Holdable] = set()
 
     # the session beneath ----------------------------------------------------------------------
@@ -144,14 +111,14 @@ class Lane:
         """Use a new connection; the arguments are what its far end allows."""
         self.transport = transport
         self.version = version
-        self.window = min(window, self.limits.inflight)
+        self._window.size = min(window, self.limits.inflight)
         self.max_packet_size = max_packet_size
         self.max_qos = max_qos
         self.retain_available = retain_available
         self.writable = True
         self.open = False  # a connection that follows another at once has to resend as well
         self._out = []
-        self._reserved.clear()
+        self._window.free_reserved()
 
     def resume(self, session_present: bool = True) -> None:
         """Begin to send: first what was not acknowledged (MQTT-4.4.0-1), then what waits.
@@ -162,24 +129,31 @@ class Lane:
         if self.transport is None or self.open:
             return
         self.open = True
-        unacknowledged, self._inflight = self._inflight, {}
-        again: list[_Entry] = []
-        for packet_id, item in unacknowledged.items():
-            if item.released:
+        again: list[Entry] = []
+        for item, ids in self._window.take_all():
+            packet_id = ids[0]
+            if isinstance(item, InflightRun):
+                again += self._resume_run(item, ids, session_present)
+            elif item.released:
                 if session_present:
-                    self._inflight[packet_id] = item
+                    self._window.add(packet_id, item)
                     self.write(PubRel(packet_id=packet_id).encode(self.version))
-            elif session_present and len(self._inflight) < self.window:
+            elif session_present and self._window.room > 0:
                 if min(item.entry.qos, self.max_qos) == 0:
                     again.append(item.entry)
                 elif self._send_with_id(item.entry, packet_id, dup=True):
-                    self._inflight[packet_id] = item
+                    self._window.add(packet_id, item)
             else:
                 again.append(item.entry)
-        for entry in reversed(again):
-            self._count_queued(entry, 1)
-            self._queue.appendleft(entry)
+        self._queue.put_back(again)
         self.drain()
+
+    def _resume_run(self, run: InflightRun, ids: list[int], session_present: bool) -> list[Entry]:
+        """Send again what is left of a run, as far as the window allows; answers what has to wait."""
+        room = max(0, self._window.room) if session_present and self.max_qos else 0
+        for first_id, count in consecutive(ids[:room]):
+            self._write_run(run.part(first_id, count), run.size, first_id, dup=True)
+        return [RunEntry(run.part(first_id, count), count) for first_id, count in consecutive(ids[room:])]
 
     def suspend(self) -> None:
         """Stop sending messages; acknowledgements may still pass."""
@@ -200,18 +174,26 @@ class Lane:
     # sending ----------------------------------------------------------------------------------
 
     def send_frames(self, frames: bytes, size: int, source: Holdable | None = None) -> None:
-        """Send a run of MQTT 5 PUBLISH frames, QoS 0 and without properties, ``size`` bytes each."""
+        """Send a run of MQTT 5 PUBLISH frames, QoS 0 or 1 and without properties, ``size`` bytes each.
+
+        All have one topic, and neither DUP nor RETAIN; the packet identifiers in them do not count.
+        """
         count = len(frames) // size
-        if self.open and self.writable and not self._queue:
+        ready = self.open and self.writable and not self._queue
+        if frames[0] != PUBLISH:
+            sent = self._transmit_run(frames, size, count) if ready else 0
+            if sent < count:
+                self._enqueue(RunEntry(frames[sent * size :], count - sent), source)
+        elif ready:
             self._transmit_frames(frames, size, count)
         else:
-            self._enqueue(_Entry(frames, count, None, 0, None), source)
+            self._enqueue(Entry(frames, count, None, 0, None), source)
 
     def send(
         self, message: Publish, qos: int, expires_at: float | None, source: Holdable | None = None
     ) -> None:
         """Send one message at ``qos``; ``expires_at`` is the monotonic time after which nobody wants it."""
-        entry = _Entry(b"", 1, message, qos, expires_at)
+        entry = Entry(b"", 1, message, qos, expires_at)
         if not (self.open and self.writable and not self._queue and self._transmit(entry)):
             self._enqueue(entry, source)
 
@@ -226,38 +208,39 @@ class Lane:
 
     def new_packet_id(self) -> int:
         """A packet identifier for SUBSCRIBE or UNSUBSCRIBE; free again with :meth:`release_packet_id`."""
-        packet_id = self._next_id()
-        self._reserved.add(packet_id)
-        return packet_id
+        return self._window.reserve_id()
 
     def release_packet_id(self, packet_id: int) -> None:
-        self._reserved.discard(packet_id)
+        self._window.free_id(packet_id)
 
     # acknowledgements -------------------------------------------------------------------------
 
+    def acknowledged(self, packet_ids: Iterable[int]) -> None:
+        """The far end has taken messages of QoS 1 (several PUBACK without an error)."""
+        self._window.acknowledged(packet_ids)
+        if self._queue:
+            self.drain()
+
     def on_puback(self, packet_id: int, reason_code: int = 0) -> None:
         # a broker that grants QoS 1 at most answers a QoS 2 PUBLISH with PUBACK; that completes it
-        item = self._inflight.get(packet_id)
+        item = self._window.get(packet_id)
         if item is not None and not item.released:
             self._complete(packet_id, reason_code)
 
     def on_pubrec(self, packet_id: int, reason_code: int = 0) -> None:
-        item = self._inflight.get(packet_id)
-        if item is not None and reason_code >= 0x80:
+        if reason_code >= 0x80 and self._window.get(packet_id) is not None:
             self._complete(packet_id, reason_code)
             return
-        if item is not None:
-            item.released = True
-            item.entry.message = None  # MQTT-4.3.3-1: never to be sent again
-        unknown = item is None and self.version is Version.V5
+        known = self._window.release(packet_id)
+        unknown = not known and self.version is Version.V5
         self.write(PubRel(packet_id=packet_id, reason_code=0x92 if unknown else 0).encode(self.version))
 
     def on_pubcomp(self, packet_id: int) -> None:
-        if packet_id in self._inflight:
+        if self._window.get(packet_id) is not None:
             self._complete(packet_id, 0)
 
     def _complete(self, packet_id: int, reason_code: int) -> None:
-        del self._inflight[packet_id]
+        self._window.complete(packet_id)
         if reason_code >= 0x80:
             self.counters[f"{self.name}_refused"] += 1
             self.last_refusal = f"PUBLISH refused with reason 0x{reason_code:02X}"
@@ -267,32 +250,51 @@ class Lane:
     # queue ------------------------------------------------------------------------------------
 
     @property
+    def window(self) -> int:
+        """So many messages of QoS 1 and 2 may be under way."""
+        return self._window.size
+
+    @property
     def inflight(self) -> int:
-        return len(self._inflight)
+        """Messages under way without their acknowledgement."""
+        return len(self._window)
+
+    @property
+    def queued_messages(self) -> int:
+        return self._queue.messages
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queue.bytes
 
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing is unacknowledged."""
-        return not (self._queue or self._inflight or self._out)
+        return not (self._queue or self._window or self._out)
 
     def drain(self) -> None:
         """Send from the queue as far as the session and the window allow."""
         queue = self._queue
         while queue and self.open and self.writable:
-            entry = queue[0]
-            if entry.message is None:
-                size = len(entry.frames) // entry.count
-                self._transmit_frames(entry.frames, size, entry.count)
-            elif not self._transmit(entry):
-                break
-            queue.popleft()
-            self._count_queued(entry, -1)
-            if self.queued_bytes > self.limits.bytes // 2:
+            entry = queue.oldest
+            if isinstance(entry, RunEntry):
+                count = min(entry.count, self._window.room) if self.max_qos else entry.count
+                if count <= 0:
+                    break
+                queue.remove(self._transmit_run(entry.first(count), entry.frame_size, count))
+            else:
+                if entry.message is None:
+                    size = len(entry.frames) // entry.count
+                    self._transmit_frames(entry.frames, size, entry.count)
+                elif not self._transmit(entry):
+                    break
+                queue.remove(entry.count)
+            if queue.bytes > self.limits.bytes // 2:
                 self._flush()  # lets the transport say when it is full
         if (
             self._held
-            and self.queued_bytes <= self.limits.bytes // 2
-            and (self.queued_messages <= self.limits.messages // 2)
+            and queue.bytes <= self.limits.bytes // 2
+            and queue.messages <= self.limits.messages // 2
         ):
             held, self._held = self._held, set()
             for source in held:
@@ -300,17 +302,15 @@ class Lane:
 
     def clear(self, reason: str) -> None:
         """Forget what waits and what is unacknowledged; counted as dropped."""
-        self._drop(self.queued_messages + len(self._inflight), reason)
+        self._drop(self._queue.messages + len(self._window), reason)
         self._queue.clear()
-        self._inflight.clear()
-        self.queued_messages = self.queued_bytes = 0
+        self._window.clear()
         self.drain()
 
-    def _enqueue(self, entry: _Entry, source: Holdable | None) -> None:
-        self._queue.append(entry)
-        self._count_queued(entry, 1)
-        limits = self.limits
-        if self.queued_bytes <= limits.bytes and self.queued_messages <= limits.messages:
+    def _enqueue(self, entry: Entry, source: Holdable | None) -> None:
+        queue, limits = self._queue, self.limits
+        queue.append(entry)
+        if queue.bytes <= limits.bytes and queue.messages <= limits.messages:
             return
         factor = 1
         if limits.overflow == "block":
@@ -318,20 +318,11 @@ class Lane:
             if source is not None:
                 self._held.add(source)
                 source.pause(self)
-        # the newest stays, however large: it would otherwise take the whole queue with it and be lost too
-        while len(self._queue) > 1 and (
-            self.queued_bytes > limits.bytes * factor or self.queued_messages > limits.messages * factor
-        ):
-            # the oldest goes first: for telemetry the newest value is the one worth keeping
-            oldest = self._queue.popleft()
-            self._count_queued(oldest, -1)
+        # the oldest goes first: for telemetry the newest value is the one worth keeping
+        for oldest, count in queue.trim(limits.messages * factor, limits.bytes * factor):
             if oldest.message is not None and self.lost is not None:
                 self.lost(oldest.message)
-            self._drop(oldest.count, f"overflow_qos{oldest.qos}")
-
-    def _count_queued(self, entry: _Entry, sign: int) -> None:
-        self.queued_messages += sign * entry.count
-        self.queued_bytes += sign * entry.size
+            self._drop(count, f"overflow_qos{oldest.qos}")
 
     def _drop(self, count: int, reason: str) -> None:
         if count:
@@ -352,7 +343,30 @@ class Lane:
             self._flushing = True
             self.driver.call_soon(self._flush)
 
-    def _transmit(self, entry: _Entry) -> bool:
+    def _transmit_run(self, frames: bytes, size: int, count: int) -> int:
+        """Send a run of QoS 1 as far as the window allows; answers how many messages need not wait."""
+        if self.max_qos == 0:
+            self._transmit_frames(*frames_to_qos_0(frames, size), count)
+            return count
+        done = 0
+        while done < count and (room := self._window.room) > 0:
+            first_id, number = self._window.next_ids(min(room, count - done))
+            self._write_run(frames[done * size : (done + number) * size], size, first_id)
+            done += number
+        return done
+
+    def _write_run(self, frames: bytes, size: int, first_id: int, dup: bool = False) -> None:
+        """Write a run of QoS 1 with consecutive identifiers, or drop it when it is too large."""
+        count = len(frames) // size
+        data = frames if self.version is Version.V5 else frames_to_v311(frames, size)
+        if len(data) // count > self.max_packet_size:
+            self._drop(count, "too_large")
+            return
+        self._window.add_run(InflightRun(frames, size, first_id))
+        self.sent += count
+        self.write(with_ids(data, len(data) // count, id_offset(data), first_id, dup))
+
+    def _transmit(self, entry: Entry) -> bool:
         """Send a message now; False if the window is full. True also when it is dropped for good."""
         if entry.expires_at is not None and entry.expires_at <= self.driver.now():
             self._drop(1, "expired")
@@ -360,14 +374,14 @@ class Lane:
         if min(entry.qos, self.max_qos) == 0:
             self._send_with_id(entry, None)
             return True
-        if len(self._inflight) >= self.window:
+        if self._window.room <= 0:
             return False
-        packet_id = self._next_id()
+        packet_id = self._window.next_id()
         if self._send_with_id(entry, packet_id):
-            self._inflight[packet_id] = _Inflight(entry)
+            self._window.add(packet_id, Inflight(entry))
         return True
 
-    def _send_with_id(self, entry: _Entry, packet_id: int | None, dup: bool = False) -> bool:
+    def _send_with_id(self, entry: Entry, packet_id: int | None, dup: bool = False) -> bool:
         message = entry.message
         assert message is not None
         properties = message.properties
@@ -409,14 +423,6 @@ class Lane:
         if out and self.transport is not None:
             self._out = []
             self.transport.write(out[0] if len(out) == 1 else b"".join(out))
-
-    def _next_id(self) -> int:
-        packet_id = self._last_id
-        while True:
-            packet_id = packet_id % 65535 + 1
-            if packet_id not in self._inflight and packet_id not in self._reserved:
-                self._last_id = packet_id
-                return packet_id
 
 
 def total(lanes: Iterable[Lane], attribute: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from ildm.api import Peer
 from ildm.core.inbound import Inbound
 from ildm.core.lane import Holdable, Lane, QueueLimits, total
 from ildm.mqtt import (
@@ -29,6 +30,10 @@ CONTROL = "$ildm/"
 """Topics of messages between neighbours themselves; nothing below ``$`` ever crosses otherwise."""
 ADVERTISEMENT = CONTROL + "topology"
 READY = CONTROL + "ready"
+ALGORITHM = CONTROL + "algorithm"
+"""Data of the algorithm's own."""
+BYE = CONTROL + "bye"
+"""Nothing more is sent on this link; the other side is to end it when it has sent everything."""
 SYNCED = CONTROL + "synced"
 FILTERS_PER_PACKET = 1000
 
@@ -53,8 +58,18 @@ class NeighborLink:
         self.node_id = node_id
         self.boot = 0
         self.age = 0
+        self.peer = Peer(node_id, "")
+        """The neighbour and the address it has told."""
         self.dialed = False
         """This node has made the connection."""
+        self.introducer = False
+        """This node's configuration or administrator has named the neighbour."""
+        self.on_demand = False
+        """Made for the algorithm's data, by either side; nobody's configuration asks for it."""
+        self.closing = False
+        """One side has said BYE."""
+        self.used_at = 0.0
+        """When the algorithm has last sent or got data."""
         self.address: str | None = None
         self.since = driver.wall()
         self.reason: str | None = None

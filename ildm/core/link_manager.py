@@ -5,45 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ildm.config import Address, LinkConfig
-from ildm.core.backoff import Backoff
+from ildm.api import Peer
+from ildm.config import Address, LinkConfig, advertised_address, required_address
+from ildm.core import judging
 from ildm.core.cooperation import Cooperation
 from ildm.core.handshake import Hello, Refusal
 from ildm.core.link import NeighborLink
 from ildm.core.link_session import LinkSession, Phase
+from ildm.core.neighbor import Neighbor, address_of
+from ildm.core.on_demand import OnDemand
 from ildm.mqtt import IldmError, ReasonCode
 
 if TYPE_CHECKING:
     from ildm.core.node import Node
 
+__all__ = ["LinkManager", "Neighbor"]
+
 TOKEN = 12
+POLITE = ("duplicate", "removed")
+"""Ways in which a link ends without anything being wrong with the neighbour."""
 PATIENCE = 2.0
 """A neighbour not heard for this many keep-alive intervals is taken for dead."""
-
-
-class Neighbor:
-    """An address this node dials. States: connecting, linked, down, refused, duplicate."""
-
-    def __init__(self, manager: LinkManager, address: Address, saved: bool) -> None:
-        self.address = address
-        self.saved = saved
-        self.state = "connecting"
-        self.reason: str | None = None
-        self.since = manager.driver.wall()
-        self.node_id: str | None = None
-        self.token = ""
-        self.session: LinkSession | None = None
-        self.timer: Any = None
-        self.gone = False
-        config = manager.config
-        self.backoff = Backoff(manager.driver.random, config.reconnect_min, config.reconnect_max)
-
-    def enter(self, state: str, reason: str | None, now: float) -> bool:
-        """Change the state; False if it was already this one for this reason."""
-        if (state, reason) == (self.state, self.reason):
-            return False
-        self.state, self.reason, self.since = state, reason, now
-        return True
 
 
 class LinkManager:
@@ -57,7 +39,13 @@ class LinkManager:
         self.write_buffer = node.config.limits.write_buffer
         self.neighbors: dict[Address, Neighbor] = {}
         self.links: dict[str, NeighborLink] = {}
-        self.cooperation = Cooperation(node, self.links, self._discard)
+        self.advertised = advertised_address(config)
+        """Where other nodes reach this one."""
+        self.any_topology = node.topology == "any"
+        if self.any_topology:
+            self.advertised = required_address(config, node.algorithm_name or "")
+        self.cooperation = Cooperation(node, self.links, self._discard, self._joined)
+        self.on_demand = OnDemand(self)
         self._inbound: set[LinkSession] = set()
         self._tick_timer: Any = None
         self._stopped = False
@@ -65,21 +53,42 @@ class LinkManager:
     def start(self, neighbors: Mapping[Address, bool]) -> None:
         """``neighbors``: addresses, and whether each was added at run time and saved."""
         self._tick_timer = self.driver.call_later(self.config.keep_alive, self._tick)
+        if self.any_topology:
+            self.on_demand.start()
         for address, saved in neighbors.items():
             self.add(address, saved)
 
-    def stop(self) -> None:
+    def listening_at(self, port: int) -> None:
+        """The port listened on, where the system has chosen it."""
+        if self.advertised is not None and self.advertised.port == 0:
+            self.advertised = self.advertised._replace(port=port)
+
+    @property
+    def peer(self) -> Peer:
+        """This node as others reach it."""
+        return Peer(self.node.node_id, "" if self.advertised is None else str(self.advertised))
+
+    def stop(self, farewell: bool = True) -> None:
+        """End all links; without a farewell as if the node had crashed."""
         self._stopped = True
         self.cooperation.stop()
         if self._tick_timer is not None:
             self._tick_timer.cancel()
+        self.on_demand.stop()
         for neighbor in self.neighbors.values():
-            self._stop_dialing(neighbor)
+            self.stop_dialing(neighbor)
         for link in list(self.links.values()):
             for session in list(link.open_sessions):
-                session.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, "the node stops")
+                if farewell:
+                    session.disconnect(ReasonCode.SERVER_SHUTTING_DOWN, "the node stops")
+                else:
+                    session.abort()
         for session in list(self._inbound):
             session.close()
+
+    def _joined(self, link: NeighborLink) -> None:
+        if self.any_topology:
+            self.on_demand.joined(link)
 
     @property
     def cooperating(self) -> list[NeighborLink]:
@@ -88,7 +97,8 @@ class LinkManager:
 
     @property
     def idle(self) -> bool:
-        return all(link.idle for link in self.links.values() if link.connected)
+        unsent = any(not link.idle for link in self.links.values() if link.connected)
+        return not (unsent or self.on_demand.waiting)
 
     # neighbours -------------------------------------------------------------------------------
 
@@ -103,14 +113,14 @@ class LinkManager:
         if known is not None and known.state == "refused":
             known.gone = True
             del self.neighbors[address]
-            self._stop_dialing(known)
+            self.stop_dialing(known)
         elif known is not None:
             raise IldmError(f"{address} is already a neighbour")
         if len(self.neighbors) >= self.config.max_neighbors:
             raise IldmError(f"there are {len(self.neighbors)} neighbours already (link.max_neighbors)")
         neighbor = self.neighbors[address] = Neighbor(self, address, saved)
         self.node.change_begins("add", address)
-        self._dial(neighbor)
+        self.dial(neighbor)
         return neighbor
 
     def remove(self, target: str) -> tuple[Address | None, str | None]:
@@ -132,7 +142,7 @@ class LinkManager:
         if neighbor is not None:
             neighbor.gone = True
             del self.neighbors[neighbor.address]
-            self._stop_dialing(neighbor)
+            self.stop_dialing(neighbor)
         if link is not None:
             link.inter_unsubscribe(list(link.announced))
             sessions = list(link.open_sessions)
@@ -145,7 +155,8 @@ class LinkManager:
         self.node.change_done("add")
         return address, link.node_id if link is not None else None
 
-    def _dial(self, neighbor: Neighbor) -> None:
+    def dial(self, neighbor: Neighbor) -> None:
+        """Begin a connection; :meth:`session_established` or :meth:`session_lost` follows."""
         neighbor.timer = None
         if neighbor.gone or self._stopped:
             return
@@ -153,7 +164,8 @@ class LinkManager:
         neighbor.session = LinkSession(self, neighbor, 0)
         self.driver.dial(neighbor.address, neighbor.session, self.config.connect_timeout)
 
-    def _stop_dialing(self, neighbor: Neighbor) -> None:
+    def stop_dialing(self, neighbor: Neighbor) -> None:
+        """Give up a connection that is not a link's yet."""
         if neighbor.timer is not None:
             neighbor.timer.cancel()
             neighbor.timer = None
@@ -162,7 +174,7 @@ class LinkManager:
 
     def _dial_later(self, neighbor: Neighbor, pause: float) -> None:
         if not (neighbor.gone or self._stopped) and neighbor.timer is None:
-            neighbor.timer = self.driver.call_later(pause, self._dial, neighbor)
+            neighbor.timer = self.driver.call_later(pause, self.dial, neighbor)
 
     # what sessions ask ------------------------------------------------------------------------
 
@@ -171,6 +183,7 @@ class LinkManager:
     ) -> Hello:
         """What this node says to ``far`` (None while unknown) of itself and of a session."""
         link = self.links.get(far or "")
+        on_demand = self.on_demand.is_dialing(far, token)
         return Hello(
             node=self.node.node_id,
             boot=self.node.boot,
@@ -180,11 +193,15 @@ class LinkManager:
             token=token,
             age=age,
             fresh=link is None or not link.in_cooperation,
+            address=self.peer.address,
+            on_demand=on_demand,
+            to=far or "" if on_demand else "",
         )
 
     def session_accepted(self, session: LinkSession) -> bool:
         """Whether one more connection from outside is within bounds."""
-        if self._stopped or len(self._inbound) >= self.config.max_neighbors * 4:
+        bound = self.config.max_neighbors * 4 + (self.config.max_links if self.any_topology else 0)
+        if self._stopped or len(self._inbound) >= bound:
             self.node.counters["link_connections_refused"] += 1
             return False
         self._inbound.add(session)
@@ -196,7 +213,7 @@ class LinkManager:
 
     def judge(self, session: LinkSession, hello: Hello) -> Hello | Refusal:
         """The acceptor's decision about a neighbour that has proven who it is."""
-        refusal = self._common_refusal(hello)
+        refusal = judging.mismatch(self.node, hello)
         if refusal is not None:
             return refusal
         link = self.links.get(hello.node)
@@ -207,38 +224,27 @@ class LinkManager:
                 or link.token != hello.token
                 or hello.index >= len(link.lanes)
             ):
-                return Refusal("stale", "no such link", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+                return judging.STALE
             self._replace_session(link, hello.index)
             return self.hello(hello.node, hello.index, hello.token, link.age, len(link.lanes))
         if link is not None and link.control is not None:
             # also when the neighbour seems to have restarted: two nodes might have the same id
             heard = self.driver.now() - link.control.last_heard
+            if not hello.on_demand:
+                link.on_demand = False  # from now on a configuration asks for it
             if link.dialed or heard <= 1.2 * self.config.keep_alive:
-                return Refusal(
-                    "duplicate",
-                    "there is a link between these nodes",
-                    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
-                    self.node.node_id,
-                )
-        if link is None and len(self.links) >= self.config.max_neighbors:
-            return Refusal("limit", "too many neighbours (link.max_neighbors)", ReasonCode.QUOTA_EXCEEDED)
+                return judging.DUPLICATE._replace(node=self.node.node_id)
+        if link is None:
+            refusal = judging.over_limit(self, hello)
+            if refusal is not None:
+                return refusal
         age = link.age if link is not None and link.in_cooperation else self.cooperation.topology.next_age()
         return self.hello(hello.node, 0, hello.token, age, hello.sessions)
 
     def judge_answer(self, session: LinkSession, hello: Hello) -> Refusal | None:
         """The dialer's decision about a neighbour that has accepted it."""
-        return self._common_refusal(hello)
-
-    def _common_refusal(self, hello: Hello) -> Refusal | None:
-        if hello.node == self.node.node_id:
-            text = f"the neighbour has this node's own id {hello.node!r}"
-            return Refusal("own-id", text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
-        own = self.node.algorithm_name or ""
-        if hello.algorithm != own:
-            # the text is read at the other end, so it does not say "this" or "that" node
-            text = f"{self.node.node_id} runs algorithm {own!r}, {hello.node} runs {hello.algorithm!r}"
-            return Refusal("algorithm", text, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
-        return None
+        expected = session.neighbor.expected if session.neighbor is not None else None
+        return judging.wrong_answer(hello, expected) or judging.mismatch(self.node, hello)
 
     def _replace_session(self, link: NeighborLink, index: int) -> None:
         """End the session which another one with the same index is about to follow."""
@@ -249,7 +255,9 @@ class LinkManager:
 
     def refused_peer(self, session: LinkSession, refusal: Refusal) -> None:
         self.node.counters[f"links_refused_{refusal.kind}"] += 1
-        self.driver.log("warning", "neighbour refused", peer=session.peer, reason=refusal.text)
+        usual = self.any_topology and refusal.kind == "duplicate"  # both have dialed
+        level = "debug" if usual else "warning"
+        self.driver.log(level, "neighbour refused", peer=session.peer, reason=refusal.text)
 
     def session_failed(self, session: LinkSession, error: IldmError) -> None:
         self.node.counters["link_malformed"] += 1
@@ -271,9 +279,12 @@ class LinkManager:
                 session.lane.resume()  # type: ignore[union-attr]  # bound just now
             return
         if link is not None and link.control is not None and not self._supersedes(session, link):
-            session.refusal = Refusal("duplicate", "there is a link between these nodes", ReasonCode.SUCCESS)
+            session.refusal = judging.DUPLICATE
             session.disconnect(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "duplicate link")
             return
+        if link is not None and link.in_cooperation and self.any_topology:
+            self._link_lost(link, "the neighbour has connected anew", "")  # what was under way is lost
+            link = None
         new = link is None
         if link is None:
             link = NeighborLink(self.driver, self.config, self.node.counters, hello.node, hello.sessions)
@@ -285,10 +296,12 @@ class LinkManager:
         link.boot, link.age, link.token = hello.boot, hello.age, hello.token
         link.dialed = session.neighbor is not None
         link.address = session.peer if session.neighbor is None else str(session.neighbor.address)
+        link.peer = Peer(hello.node, hello.address)
         link.since, link.reason = self.driver.wall(), None
         link.control = session
         link.open_sessions = [session]
         session.bind(link)
+        self._classify(link, session, hello)
         if session.neighbor is not None:
             neighbor = session.neighbor
             neighbor.node_id = hello.node
@@ -296,14 +309,42 @@ class LinkManager:
             neighbor.enter("linked", None, self.driver.wall())
             for index in range(1, hello.sessions):
                 self._dial_session(neighbor, link, link.token, index)
-        elif new:
-            self.node.change_begins("add", _address(session.peer))
-        self.node.change_done("add")
+        elif new and not link.on_demand:
+            self.node.change_begins("add", address_of(session.peer))
+        if not link.on_demand:
+            self.node.change_done("add")
         self.driver.log(
-            "info", "link connected", neighbor=hello.node, address=link.address, sessions=hello.sessions
+            "debug" if link.on_demand else "info",
+            "link connected",
+            neighbor=hello.node,
+            address=link.address,
+            sessions=hello.sessions,
         )
         self.cooperation.introduce(link)
         self.cooperation.links_changed()
+
+    def _classify(self, link: NeighborLink, session: LinkSession, hello: Hello) -> None:
+        """Whether a link is one of the administrator's, here or there, or made on demand."""
+        if session.neighbor is not None:
+            demanded = session.neighbor.expected is not None
+        else:
+            demanded = hello.on_demand
+            if self.any_topology and hello.address:
+                link.address = hello.address
+        named = any(
+            hello.node == neighbor.node_id or neighbor is session.neighbor
+            for neighbor in self.neighbors.values()
+        )
+        link.introducer = named
+        link.on_demand = self.any_topology and demanded and not named
+
+    def _name(self, link: NeighborLink) -> None:
+        """A link that is there already turns out to be that of a neighbour dialed here."""
+        link.on_demand = False
+        if not link.introducer:
+            link.introducer = True
+            if link.in_cooperation and self.any_topology:
+                self.node.dispatch.call("on_link_up", link)
 
     def _supersedes(self, session: LinkSession, link: NeighborLink) -> bool:
         """Of two connections between the same nodes the one dialed by the smaller id stays."""
@@ -314,7 +355,7 @@ class LinkManager:
         if wins:
             for old in list(link.open_sessions):
                 old.unbind()
-                old.refusal = Refusal("duplicate", "there is a link between these nodes", ReasonCode.SUCCESS)
+                old.refusal = judging.DUPLICATE
                 old.disconnect(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, "duplicate link")
             link.hold_down()
             link.ready_there = False
@@ -353,6 +394,10 @@ class LinkManager:
             return
         if neighbor.session is not session:
             return
+        if neighbor.expected is not None:
+            if link is None:
+                self.on_demand.dial_failed(neighbor, session.refusal, reason)
+            return
         self.node.change_done("add")
         state = {
             "duplicate": "duplicate",
@@ -363,6 +408,9 @@ class LinkManager:
         }.get(kind, "refused")
         if state == "duplicate" and session.refusal is not None and session.refusal.node:
             neighbor.node_id = session.refusal.node
+            known = self.links.get(neighbor.node_id)
+            if known is not None:
+                self._name(known)
         if neighbor.enter(state, reason, self.driver.wall()) and state != "duplicate":
             self.driver.log(
                 "warning",
@@ -386,22 +434,38 @@ class LinkManager:
         for lane in link.lanes:
             lane.detach()
         self.cooperation.cancel_settling(link)
-        self.driver.log("warning", "link down", neighbor=link.node_id, reason=reason)
-        if kind == "removed" or not link.in_cooperation:
-            self._discard(link, reason)
+        if self.any_topology:
+            self._gone(link, reason, kind)
         else:
-            self.driver.call_later(self.config.expiry, self._expire, link, link.since)
+            self.driver.log("warning", "link down", neighbor=link.node_id, reason=reason)
+            if kind == "removed" or not link.in_cooperation:
+                self._discard(link, reason)
+            else:
+                self.driver.call_later(self.config.expiry, self._expire, link, link.since)
         if not self._stopped:
             self.cooperation.links_changed()
             for neighbor in self.neighbors.values():
                 if neighbor.state != "duplicate" or neighbor.node_id not in (link.node_id, None):
                     continue
                 if kind == "removed" and neighbor.node_id is not None:
-                    self._stop_dialing(neighbor)
+                    self.stop_dialing(neighbor)
                     neighbor.session = None
                     neighbor.enter("refused", reason, self.driver.wall())
                 else:
                     self._dial_later(neighbor, neighbor.backoff.next())
+
+    def _gone(self, link: NeighborLink, reason: str, kind: str) -> None:
+        """Topology ``any``: a link is lost for good, and so is what it had not sent."""
+        joined = link.in_cooperation
+        broken = joined and not link.closing and kind not in POLITE
+        self.driver.log("warning" if broken else "debug", "link down", neighbor=link.node_id, reason=reason)
+        self._discard(link, "lost")
+        if self._stopped:
+            return
+        if broken:
+            self.node.counters["links_lost"] += 1
+            self.node.dispatch.call("on_unreachable", link.node_id)
+        self.on_demand.link_lost(link)
 
     def _expire(self, link: NeighborLink, since: float) -> None:
         if self.links.get(link.node_id) is link and not link.connected and link.since == since:
@@ -435,8 +499,3 @@ class LinkManager:
                     session.abort()
                 else:
                     session.ping()
-
-
-def _address(peer: str) -> Address:
-    host, _, port = peer.rpartition(":")
-    return Address(host, int(port)) if port.isdecimal() else Address(peer, 0)

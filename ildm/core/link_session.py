@@ -7,9 +7,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus, Source
-from ildm.core.frames import Tail, publish_run
+from ildm.core.frames import PUBLISH, PUBLISH_QOS_1, Tail, publish_run
 from ildm.core.handshake import METHOD, NONCE, Hello, Refusal, connect_packet, proof, proof_holds
 from ildm.core.link import CONTROL
+from ildm.core.qos1 import PUBACK, acknowledged_ids
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
 from ildm.core.topology import TopologyError
 from ildm.mqtt import (
@@ -241,8 +242,10 @@ class LinkSession(BaseSession):
             if end > end_of_data:
                 missing = end - end_of_data
                 break
-            if data[pos] == 0x30 and self.phase is Phase.ESTABLISHED:
+            if data[pos] | 2 == PUBLISH_QOS_1 and self.phase is Phase.ESTABLISHED:
                 pos = self._publish(data, pos, header_end, end)
+            elif data[pos] == PUBACK and self.phase is Phase.ESTABLISHED:
+                pos = self._acknowledged(data, pos, end)
             else:
                 self._packet(data[pos:end])
                 pos = end
@@ -251,7 +254,7 @@ class LinkSession(BaseSession):
         self.manager.node.dispatch.deliver()
 
     def _publish(self, data: bytes, pos: int, header_end: int, end: int) -> int:
-        """PUBLISH with QoS 0; returns where the next frame begins."""
+        """PUBLISH with QoS 0 or 1 and neither DUP nor RETAIN; returns where the next frame begins."""
         node = self.manager.node
         link = self.link
         assert link is not None
@@ -261,19 +264,37 @@ class LinkSession(BaseSession):
             return end
         run_end, size, topic, _ = run
         count = (run_end - pos) // size
-        if not self.manager.cooperation.may_transfer(link):
+        frames = data[pos:run_end]
+        route = None
+        taken = self.manager.cooperation.may_transfer(link)
+        if taken:
+            route = node.router.cache_of(link).get(topic)
+            if route is None:
+                route = node.router.find(topic, link)
+        if data[pos] != PUBLISH:
+            assert self.inbound is not None
+            assert self.lane is not None
+            self.lane.write(self.inbound.publish_run(frames, size))
+        if not taken:
             node.counters["link_blocked_messages"] += count
             return run_end
-        route = node.router.cache_of(link).get(topic)
-        if route is None:
-            route = node.router.find(topic, link)
-        frames = data[pos:run_end]
         link.transferred_in += count
         node.counters["transferred_in"] += count
         node.injector.send_frames(frames, size, self.index, self)
         if route:
             node.router.forward_frames(route, frames, size, self.index, self)
         return run_end
+
+    def _acknowledged(self, data: bytes, pos: int, end: int) -> int:
+        """PUBACK; returns where the next frame begins."""
+        if not self.manager.node.link_messages_looked_at:
+            ids, run_end = acknowledged_ids(data, pos, Version.V5)
+            if ids:
+                assert self.lane is not None
+                self.lane.acknowledged(ids)
+                return run_end
+        self._packet(data[pos:end])
+        return end
 
     def _packet(self, frame: bytes) -> None:
         if self.phase is Phase.ESTABLISHED:

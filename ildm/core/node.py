@@ -53,6 +53,9 @@ class Node:
         self.sessions: set[ClientSession] = set()
         self.broker_down_reason: str | None = None
         self.algorithm_name = plugins.algorithm.name if plugins.algorithm else None
+        chosen = plugins.algorithm.plugin if plugins.algorithm else Algorithm
+        assert issubclass(chosen, Algorithm)
+        self.topology = chosen.topology
         self.dispatch = Dispatch(driver, self.counters)
         self.retained = Retained(driver, node_id, config.limits, self.counters, store)
         self.router = Router(
@@ -62,6 +65,7 @@ class Node:
             config.limits.route_cache,
             config.link.round_robin,
             self.retained,
+            chosen.routes_messages,
         )
         self.injector = Injector(self)
         self.clients = ClientRegistry(
@@ -75,7 +79,12 @@ class Node:
             self._make(plugins.algorithm)
         looked_at = self.dispatch.looked_at(Source.CLIENT)
         self.actions = {
-            version: client_actions(version, routing=self.router.active, looked_at=looked_at)
+            version: client_actions(
+                version,
+                routing=self.router.active,
+                looked_at=looked_at,
+                whole=self.router.routes_messages,
+            )
             for version in Version
         }
         self.broker_wanted = broker_wanted(self.dispatch.looked_at(Source.BROKER))
@@ -89,11 +98,6 @@ class Node:
             kind = "algorithm" if issubclass(spec.plugin, Algorithm) else "filter"
             raise PluginError(f"{kind} {spec.name!r} cannot be made: {error!r}") from error
         self.dispatch.add(loaded, plugin)
-
-    @property
-    def topology(self) -> str:
-        algorithm = self.dispatch.algorithm
-        return algorithm.topology if isinstance(algorithm, Algorithm) else "tree"
 
     def start(self, neighbors: Mapping[Address, bool]) -> None:
         """Begin to work: remembered sessions, injection sessions, links."""
@@ -116,7 +120,8 @@ class Node:
 
         def check() -> None:
             late = self.driver.now() >= deadline
-            if not late and (self.sessions or not (self.links.idle and self.injector.idle)):
+            at_rest = self.links.idle and self.injector.idle and not self.dispatch.is_leaving()
+            if not late and (self.sessions or not at_rest):
                 self.driver.call_later(0.02, check)
                 return
             if late:

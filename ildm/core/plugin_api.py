@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, cast
 
-from ildm.api import Link, NodeStatus, PluginError, Session, Timer
+from ildm.api import Link, NodeStatus, Peer, PluginError, Session, Timer
 from ildm.config import Address
 from ildm.core.broker_session import BrokerSession
 from ildm.core.client_session import ClientSession
@@ -31,6 +31,10 @@ class PluginApi:
     @property
     def node_id(self) -> str:
         return self._node.node_id
+
+    @property
+    def peer(self) -> Peer:
+        return self._node.links.peer
 
     @property
     def status(self) -> NodeStatus:
@@ -79,8 +83,16 @@ class PluginApi:
         target = cast("NeighborLink", link)
         target.send(message, message.qos, self._node.router.next_publisher(), None, None)
 
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
+        if self._node.topology != "any":
+            raise PluginError("NodeApi.send is for algorithms of topology 'any'")
+        return self._node.links.on_demand.send(to, data, turn)
+
+    def retained(self, topic_filter: str) -> Sequence[Publish]:
+        return list(self._node.retained.matching(topic_filter))
+
     def inject(self, message: Publish) -> None:
-        self._node.injector.publish(message, 0, None, None)
+        self._node.router.inject(message, self._node.injector.publish)
 
     def routes_changed(self) -> None:
         self._node.router.invalidate()

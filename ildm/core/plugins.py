@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from ildm.api import Algorithm, Filter, Plugin, PluginConfig, PluginError, Source
+from ildm.config import required_address
 from ildm.mqtt import PacketType
 
 if TYPE_CHECKING:
@@ -44,6 +45,17 @@ def load_plugins(config: Config) -> PluginSpecs:
     if config.algorithm is not None:
         algorithm = _load(config.algorithm, ALGORITHMS, Algorithm)
     return PluginSpecs(algorithm, [_load(choice, FILTERS, Filter) for choice in config.filters])
+
+
+def check_reachable(config: Config, plugins: PluginSpecs) -> None:
+    """Check that other nodes can reach this one, where the algorithm needs it.
+
+    Raises:
+        ConfigError: they cannot.
+    """
+    chosen = plugins.algorithm
+    if chosen is not None and issubclass(chosen.plugin, Algorithm) and chosen.plugin.topology == "any":
+        required_address(config.link, chosen.name)
 
 
 def _load(choice: PluginChoice, group: str, base: type[Plugin]) -> PluginSpec:
@@ -113,6 +125,8 @@ def check_plugin(name: str, plugin: Any, base: type[Plugin]) -> None:
         raise PluginError(f"{kind} {name!r}: Config must be a subclass of ildm.api.PluginConfig")
     if issubclass(plugin, Algorithm) and plugin.topology not in ("tree", "any"):
         raise PluginError(f"{kind} {name!r}: topology is {plugin.topology!r}, expected 'tree' or 'any'")
+    if issubclass(plugin, Algorithm) and not isinstance(plugin.routes_messages, bool):
+        raise PluginError(f"{kind} {name!r}: routes_messages is {plugin.routes_messages!r}, not a bool")
 
 
 def vars_of(cls: type) -> dict[str, Any]:

@@ -13,10 +13,11 @@ A retained message which a broker had before a node stood before it is not known
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ildm.mqtt import Property, Publish, Version, decode
+from ildm.mqtt import Property, Publish, Version, decode, topic_matches
 
 if TYPE_CHECKING:
     from ildm.config import LimitsConfig
@@ -106,6 +107,28 @@ class Retained:
                 left = None if entry.expires_at is None else entry.expires_at - self.driver.wall()
                 expires_at = None if left is None else self.driver.now() + left
                 yield stamped(entry.message, entry.stamp, repeated=True), expires_at
+
+    def matching(self, topic_filter: str) -> Iterator[Publish]:
+        """What is remembered on matching topics, stamped as repeated, with the rest of its expiry."""
+        if "+" in topic_filter or "#" in topic_filter:
+            entries = [e for topic, e in self.entries.items() if topic_matches(topic_filter, topic)]
+        else:
+            entry = self.entries.get(topic_filter)
+            entries = [] if entry is None else [entry]
+        for entry in entries:
+            if self._over(entry.expires_at):
+                continue
+            message = stamped(entry.message, entry.stamp, repeated=True)
+            if entry.expires_at is not None:
+                left = max(1, math.ceil(entry.expires_at - self.driver.wall()))
+                message.properties[Property.MESSAGE_EXPIRY_INTERVAL] = left
+            yield message
+
+    def forget(self, topic: str) -> None:
+        """No longer remember what was retained on a topic."""
+        if topic in self.entries:
+            self._remove(topic)
+            self.store.save_retained(topic, None, None)
 
     def _over(self, expires_at: float | None) -> bool:
         return expires_at is not None and expires_at <= self.driver.wall()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
+from ildm.core.frames import PUBLISH, frames_to_qos_0
 from ildm.core.retained import Retained, stamped, take_stamp
 from ildm.mqtt import MalformedPacket, Property, Publish, ReasonCode, validate_topic_name
 
@@ -34,8 +35,11 @@ class Router:
         cache_size: int,
         round_robin: Literal["publisher", "message"],
         retained: Retained,
+        routes_messages: bool = False,
     ) -> None:
         self.retained = retained
+        self.routes_messages = routes_messages
+        """The algorithm takes each message of a local client itself."""
         self.driver = driver
         self.dispatch = dispatch
         self.counters = counters
@@ -98,9 +102,13 @@ class Router:
         index: int,
         source: Holdable | None,
     ) -> None:
-        """Transfer a run of QoS 0 frames without properties, ``size`` bytes each."""
+        """Transfer a run of frames of QoS 0 or 1 without properties, ``size`` bytes each."""
         self.counters["transferred_out"] += len(frames) // size * len(route)
-        for link, _ in route:
+        received = frames, size
+        for link, qos in route:
+            frames, size = received
+            if frames[0] != PUBLISH and not min(qos, link.config.qos):
+                frames, size = frames_to_qos_0(frames, size)
             lanes = link.lanes
             if self.by_message and len(lanes) > 1 and len(frames) > size:
                 pieces = [frames[p : p + size] for p in range(0, len(frames), size)]
@@ -126,6 +134,12 @@ class Router:
         message, remote = self._retained(message, source)
         if remote is None:
             return
+        if self.routes_messages and source is None:
+            if not message.topic.startswith("$"):
+                self.counters["published"] += 1
+                turn = self.next_publisher() if self.by_message else index
+                self.dispatch.call("on_publish", remote, turn)
+            return
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         expires_at = None if expiry is None else self.driver.now() + expiry
         if inject is not None:
@@ -147,12 +161,36 @@ class Router:
         if route:
             self.counters["transferred_out"] += len(route)
 
+    def inject(
+        self,
+        message: Publish,
+        inject: Callable[[Publish, int, float | None, Holdable | None], None],
+    ) -> None:
+        """Publish a message of the algorithm into the local broker, a stamped retained one after a look at
+        what is known on its topic."""
+        if message.retain and not message.topic.startswith("$"):
+            message = replace(message, properties=dict(message.properties))
+            given = message
+            message, remote = self._judged(message)
+            if remote is None:
+                self.counters["retained_old_news"] += 1
+                return
+            if remote is given:  # without a stamp: what the broker has from now on is known to nobody else
+                self.retained.forget(message.topic)
+        self.counters["transferred_in"] += 1
+        expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+        inject(message, 0, None if expiry is None else self.driver.now() + expiry, None)
+
     def _retained(self, message: Publish, source: NeighborLink | None) -> tuple[Publish, Publish | None]:
         """A message as it is for the local broker and for neighbours; nothing for them: it is old news."""
         if not message.retain or message.topic.startswith("$"):
             return message, message
         if source is None:
             return message, stamped(message, self.retained.entered(message))
+        return self._judged(message)
+
+    def _judged(self, message: Publish) -> tuple[Publish, Publish | None]:
+        """A retained message from another node: without its stamp, and as it may go on."""
         taken = take_stamp(message)
         if taken is None:
             return message, message

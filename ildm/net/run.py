@@ -76,6 +76,7 @@ class NodeServer:
             if config.link.listen is not None and self.node.router.active:
                 manager = self.node.links
                 await self._listen(config.link.listen, "link.listen", lambda: LinkSession(manager, None, 0))
+                manager.listening_at(self.ports[-1])
         except BaseException:
             await self._close()
             raise
@@ -111,9 +112,7 @@ class NodeServer:
             server.close()
         for client in list(self.node.sessions):
             client.abort()
-        for link in list(self.node.links.links.values()):
-            for session in list(link.open_sessions):
-                session.abort()
+        self.node.links.stop(farewell=False)
 
     async def _close(self) -> None:
         for server in self._servers:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ildm.admin.view import AdminError
+from ildm.api import Algorithm, PluginError
 from ildm.core.counters import Counters
 from ildm.log import set_log_level
 from ildm.mqtt import IldmError, Version
@@ -50,7 +51,10 @@ class LiveView:
             },
             "clients": len(node.sessions),
             "persistent_sessions": sum(record.expiry > 0 for record in node.clients.records.values()),
-            "links": {state: states.count(state) for state in ("active", "blocked", "down")},
+            "links": {
+                **{state: states.count(state) for state in ("active", "blocked", "down")},
+                "on_demand": sum(link.on_demand for link in node.links.cooperating),
+            },
             "counters": self._counters(),
         }
 
@@ -103,6 +107,7 @@ class LiveView:
             "dropped": link.dropped,
             "interest": len(link.interest),
             "announced": len(link.announced),
+            "on_demand": link.on_demand,
             "saved": neighbor.saved if neighbor is not None else False,
         }
 
@@ -118,6 +123,7 @@ class LiveView:
             "direction": "out",
             **dict.fromkeys(("transferred_out", "transferred_in", "queued_messages", "queued_bytes"), 0),
             **dict.fromkeys(("dropped", "interest", "announced"), 0),
+            "on_demand": False,
             "saved": neighbor.saved,
         }
 
@@ -182,6 +188,28 @@ class LiveView:
             "counters": dict(loaded.counters),
             "errors": loaded.errors,
         }
+
+    def overlay(self) -> dict[str, Any]:
+        found = self._ask("overlay")
+        if not found:
+            raise AdminError(f"algorithm {self.node.algorithm_name} is not in an overlay yet")
+        return dict(found)
+
+    def trace(self, topic: str, done: Callable[[dict[str, Any]], None]) -> None:
+        if topic.startswith("$"):
+            raise AdminError(f"{topic!r} stays with its broker: topics that begin with $ do not cross")
+        self._ask("trace", topic, lambda tree: done(dict(tree)))
+
+    def _ask(self, method: str, *args: object) -> Any:
+        dispatch = self.node.dispatch
+        if dispatch.algorithm is None:
+            raise AdminError("this node runs without an algorithm and has no overlay")
+        if type(dispatch.algorithm).overlay is Algorithm.overlay:
+            raise AdminError(f"algorithm {self.node.algorithm_name} has no overlay")
+        try:
+            return dispatch.ask(method, *args)
+        except PluginError as error:
+            raise AdminError(str(error)) from error
 
     def add_neighbor(self, address: Address, save: bool) -> dict[str, Any]:
         if not self.node.router.active:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,30 @@ NEIGHBOR = {
     "interest": 3,
     "announced": 4,
     "saved": True,
+    "on_demand": False,
+}
+KEY = {
+    "key": "a/b subscriber south",
+    "role": "subscriber",
+    "status": "in",
+    "levels": [["a/# publisher north", "default east"], ["default west", None]],
+    "rendezvous": False,
+    "suspended": None,
+    "epoch": None,
+}
+TREE = {
+    "node": "south",
+    "keys": [],
+    "depth": 0,
+    "children": [
+        {
+            "node": "north",
+            "keys": ["a/b subscriber north"],
+            "depth": 1,
+            "children": [{"node": "east", "keys": ["a/b subscriber east"], "depth": 2, "children": []}],
+        },
+        {"node": "west", "keys": ["a/b subscriber west"], "depth": 1},
+    ],
 }
 
 
@@ -40,6 +64,8 @@ class FakeView:
         self.rows = [dict(NEIGHBOR)]
         self.client_id = "sensor-1"
         self.broken: Exception | None = None
+        self.without_overlay = False
+        self.silent = False
         self.stopped = threading.Event()
 
     def status(self) -> dict[str, Any]:
@@ -62,7 +88,7 @@ class FakeView:
             },
             "clients": 2,
             "persistent_sessions": 1,
-            "links": {"active": 1, "blocked": 0, "down": 0},
+            "links": {"active": 1, "blocked": 0, "down": 0, "on_demand": 0},
             "counters": {"messages_in": 1234567, "messages_out": 4},
         }
 
@@ -90,6 +116,24 @@ class FakeView:
     def algorithm(self) -> dict[str, Any]:
         return {"name": "sf", "topology": "tree", "options": {"k": 2}, "counters": {"seen": 9}, "errors": 0}
 
+    def overlay(self) -> dict[str, Any]:
+        if self.without_overlay:
+            raise AdminError("algorithm sf has no overlay")
+        publisher = {**KEY, "key": "a/# publisher south", "role": "publisher", "epoch": "3:south"}
+        keys = [KEY, {**publisher, "rendezvous": True, "suspended": True}]
+        return {"node": "south", "members": 4, "keys": keys, "counters": {"casts": 12}}
+
+    def trace(self, topic: str, done: Callable[[dict[str, Any]], None]) -> None:
+        self.calls.append(("trace", topic))
+        if self.silent:
+            return
+        segments = [
+            {"segment": "a/b", "suspended": False, "tree": TREE},
+            {"segment": "a/#", "suspended": True, "tree": None},
+        ]
+        done({"topic": topic, "segments": segments, "nodes": 4, "messages": 3, "depth": 2})
+        done({"topic": "late", "segments": []})
+
     def add_neighbor(self, address: Address, save: bool) -> dict[str, Any]:
         self.calls.append(("add", address, save))
         if any(row["address"] == str(address) for row in self.rows):
@@ -115,13 +159,13 @@ class FakeView:
 
 
 @contextmanager
-def served(view: FakeView, path: Path) -> Iterator[FakeView]:
+def served(view: FakeView, path: Path, trace_timeout: float = 8.0) -> Iterator[FakeView]:
     """The admin API of a view, in an event loop of its own thread; it ends when the view is stopped."""
     started = threading.Event()
     problems: list[BaseException] = []
 
     async def serve() -> None:
-        server = AdminServer(view, path)
+        server = AdminServer(view, path, trace_timeout)
         await server.start()
         started.set()
         await asyncio.to_thread(view.stopped.wait)

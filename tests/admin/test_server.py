@@ -50,6 +50,25 @@ async def test_what_the_view_says(api: Api, fake: FakeView) -> None:
     assert await api("GET", "/v1/subscriptions") == (200, {"total": 5, "items": fake.subscriptions()})
 
 
+async def test_the_overlay(api: Api, fake: FakeView) -> None:
+    assert await api("GET", "/v1/overlay") == (200, fake.overlay())
+    status, tree = await api("GET", "/v1/overlay/trace?topic=a%2Fb%20c")
+    assert (status, tree["topic"], len(tree["segments"])) == (200, "a/b c", 2)
+    assert await api("GET", "/v1/overlay/trace") == (400, {"error": "topic: is missing"})
+    fake.without_overlay = True
+    assert await api("GET", "/v1/overlay") == (409, {"error": "algorithm sf has no overlay"})
+
+
+async def test_an_overlay_that_does_not_answer(fake: FakeView, socket_path: Path) -> None:
+    fake.silent = True
+    server = AdminServer(fake, socket_path, trace_timeout=0.01)
+    await server.start()
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket_path))) as http:
+        status, answer = await Api(http)("GET", "/v1/overlay/trace?topic=a")
+    await server.stop()
+    assert (status, answer) == (504, {"error": "the overlay gave no answer on 'a' within 0.01 s"})
+
+
 @pytest.mark.parametrize(
     ("query", "rows"), [("limit=2", [0, 1]), ("limit=2&offset=3", [3, 4]), ("offset=9", []), ("limit=0", [])]
 )

@@ -46,7 +46,17 @@ def test_commands_of_the_shell(run: Run, view: FakeView, socket_path: Path) -> N
     assert run("neighbor", "remove", "north", *where) == (0, "neighbour 127.0.0.1:1885: ✕ removed\n", "")
     assert run("log-level", "debug", *where)[0] == 0
     assert json.loads(run("clients", "--limit", "1", "--json", *where)[1])["items"] == view.clients()[:1]
-    for name in (["neighbor", "list"], ["clients"], ["subscriptions"], ["algorithm"], ["status"]):
+    assert json.loads(run("overlay", "--json", *where)[1]) == view.overlay()
+    assert json.loads(run("overlay", "trace", "x/y", "--json", *where)[1])["topic"] == "x/y"
+    for name in (
+        ["neighbor", "list"],
+        ["clients"],
+        ["subscriptions"],
+        ["algorithm"],
+        ["overlay"],
+        ["overlay", "trace", "a/b"],
+        ["status"],
+    ):
         status, out, err = run(*name, *where)
         assert (status, err) == (0, "")
         assert out
@@ -55,8 +65,19 @@ def test_commands_of_the_shell(run: Run, view: FakeView, socket_path: Path) -> N
         ("add", Address("h", 1), False),
         ("remove", "north", True),
         ("level", "debug"),
+        ("trace", "x/y"),
+        ("trace", "a/b"),
         ("stop",),
     ]
+
+
+def test_an_algorithm_without_overlay(run: Run, view: FakeView, socket_path: Path) -> None:
+    view.without_overlay = True
+    where = ["--socket", str(socket_path)]
+    assert run("overlay", *where) == (1, "", "ildm: algorithm sf has no overlay\n")
+    assert run("overlay", "trace", "a/#", *where)[0] == 2
+    assert run("overlay", "fly", *where)[0] == 2
+    assert run("overlay", "--help")[0] == 0
 
 
 def test_where_the_node_is(

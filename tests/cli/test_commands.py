@@ -12,6 +12,14 @@ from ildm.text import printable
 from tests.admin.fake_node import NEIGHBOR, FakeView
 
 STATUS = FakeView().status()
+
+
+def traced(topic: str = "a/b") -> dict[str, Any]:
+    answers: list[dict[str, Any]] = []
+    FakeView().trace(topic, answers.append)
+    return answers[0]
+
+
 ANSWERS: dict[str, list[Any]] = {
     "status": [STATUS, {**STATUS, "counters": {}, "filters": [], "algorithm": None}],
     "neighbor list": [
@@ -23,6 +31,11 @@ ANSWERS: dict[str, list[Any]] = {
     "clients": [Page(2, FakeView().clients()), Page(0, [])],
     "subscriptions": [Page(5, FakeView().subscriptions()), Page(0, [])],
     "algorithm": [FakeView().algorithm(), {**FakeView().algorithm(), "counters": {}}, {"name": None}],
+    "overlay": [
+        FakeView().overlay(),
+        {"node": "south", "members": None, "keys": [{"key": "default south", "status": "joining"}]},
+    ],
+    "overlay trace": [traced(), {}],
     "log-level": [{"level": "debug"}],
     "stop": [{"stopping": True, "stopped": True}, {"stopping": True, "stopped": False}],
 }
@@ -59,6 +72,51 @@ def test_what_a_neighbour_looks_like() -> None:
     assert "7 more of 9; see --limit" in text
 
 
+def test_what_a_link_made_on_demand_looks_like() -> None:
+    assert "out, on demand" in shown("neighbor list", Page(1, [{**NEIGHBOR, "on_demand": True}]))
+    links = {"active": 1200, "blocked": 0, "down": 0, "on_demand": 1100}
+    assert "1200 active, 0 blocked, 0 down  (1,100 of them on demand)" in shown(
+        "status", {**STATUS, "links": links}
+    )
+    assert "on demand" not in shown("status", STATUS)
+
+
+def test_what_an_overlay_looks_like() -> None:
+    lines = [line.split() for line in shown("overlay", ANSWERS["overlay"][0]).splitlines()]
+    assert lines[:5] == [
+        ["node", "south"],
+        ["members", "4"],
+        ["keys", "2"],
+        ["rendezvous", "points", "1"],
+        ["suspended", "1"],
+    ]
+    first, second, third = (" ".join(line) for line in lines[7:10])
+    assert first == "a/b subscriber south subscriber in - 0 a/# publisher north default east"
+    assert second == "1 default west -"
+    assert third.startswith("a/# publisher south publisher, rendezvous, suspended in 3:south 0")
+    assert lines[-1] == ["casts", "12"]
+
+
+def test_what_a_trace_looks_like() -> None:
+    assert [line.rstrip() for line in shown("overlay trace", ANSWERS["overlay trace"][0]).splitlines()] == [
+        "a/b  nodes 4, messages 3, depth 2",
+        "a/b",
+        "└── south  depth 0",
+        "    ├── north  depth 1  a/b subscriber north",
+        "    │   └── east  depth 2  a/b subscriber east",
+        "    └── west  depth 1  a/b subscriber west",
+        "a/#  suspended: nobody subscribes",
+    ]
+
+
+def test_a_row_of_many_nodes_can_be_shown() -> None:
+    tree: dict[str, Any] = {"node": "last", "keys": [], "depth": 400}
+    for depth in reversed(range(400)):
+        tree = {"node": f"n{depth}", "keys": [], "depth": depth, "children": [tree]}
+    answer = {"topic": "t", "segments": [{"segment": "t", "suspended": False, "tree": tree}]}
+    assert len(shown("overlay trace", answer).splitlines()) == 403
+
+
 def test_what_a_status_looks_like() -> None:
     text = shown("status", STATUS)
     for part in (
@@ -71,14 +129,20 @@ def test_what_a_status_looks_like() -> None:
         assert part in text
 
 
-@pytest.mark.parametrize("name", ["clients", "subscriptions", "neighbor list", "neighbor add", "status"])
+@pytest.mark.parametrize(
+    "name",
+    ["clients", "subscriptions", "neighbor list", "neighbor add", "status", "overlay", "overlay trace"],
+)
 def test_strangers_cannot_command_the_terminal(name: str) -> None:
     evil = "\x1b]0;owned\x07[bold]x[/bold]"
 
     def poisoned(value: Any) -> Any:
         if isinstance(value, dict):
             return {
-                key: value[key] if key in ("state", "direction") else poisoned(value[key]) for key in value
+                key: value[key]
+                if key in ("state", "direction") or (key, value[key]) == ("tree", None)
+                else poisoned(value[key])
+                for key in value
             }
         if isinstance(value, list):
             return [poisoned(item) for item in value]
@@ -147,6 +211,9 @@ def test_words_become_values(words: str, name: str, values: dict[str, Any]) -> N
         ("fly", "unknown command 'fly'; known: status, neighbor list"),
         ("neighbor", "neighbor: expected one of: neighbor list, neighbor add, neighbor remove"),
         ("neighbor fly", "neighbor: expected one of"),
+        ("overlay trace", "overlay trace: TOPIC is missing; usage: overlay trace TOPIC"),
+        ("overlay trace a/+", "overlay trace: "),
+        ("overlay fly", "overlay: 'fly' is one word too many; usage: overlay"),
         ("status now", "status: 'now' is one word too many; usage: status"),
         ("neighbor add", "neighbor add: HOST:PORT is missing; usage: neighbor add HOST:PORT [--no-save]"),
         ("neighbor add x", "neighbor add: 'x': expected HOST:PORT with a port from 0 to 65535"),

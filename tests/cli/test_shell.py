@@ -84,6 +84,7 @@ def test_help(node: AdminClient, capsys: pytest.CaptureFixture[str]) -> None:
         ("neighbor remove ", ["127.0.0.1:1885", "north", "--no-save", "--json"]),
         ("neighbor remove n", ["north"]),
         ("neighbor remove north --", ["--no-save", "--json"]),
+        ("overlay ", ["trace", "--json"]),
         ("log-level ", ["debug", "info", "warning", "error", "--json"]),
         ("clients --limit", ["--limit"]),
         ("help al", ["algorithm"]),

@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ildm.api import Algorithm, NodeStatus
-from ildm.mqtt import PacketType, Publish, Version, create_message
+from ildm.api import Algorithm, NodeStatus, Peer
+from ildm.mqtt import PacketType, Publish, Version, create_message, topic_matches
 
 TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 
@@ -22,6 +22,9 @@ class FakeLink:
         self.here = here
         self.far = far
         self.node_id = far.node_id
+        self.peer = far.peer
+        self.dialed = False
+        self.introducer = False
         self.sessions = ()
         self.interest: dict[str, int] = {}
         self.announced: dict[str, int] = {}
@@ -50,12 +53,14 @@ class FakeNode:
     def __init__(self, network: FakeNetwork, node_id: str, algorithm: type[Algorithm]) -> None:
         self.network = network
         self.node_id = node_id
+        self.peer = Peer(node_id, f"{node_id}:1885")
         self.status = NodeStatus.RUNNING
         self.links: list[FakeLink] = []
         self.local_interest: dict[str, int] = {}
         self.random = Random(node_id)
         self.counters: dict[str, int] = {}
         self.injected: list[str] = []
+        self.remembered: list[Publish] = []
         self.algorithm = algorithm(self, algorithm.Config())  # type: ignore[arg-type]
 
     def hear(self, link: FakeLink, topic_filter: str, qos: int | None) -> None:
@@ -65,7 +70,7 @@ class FakeNode:
             link.interest.pop(topic_filter, None)
         else:
             link.interest[topic_filter] = qos
-        self.algorithm.on_interest_changed(link, {topic_filter: qos})  # type: ignore[arg-type]
+        self.algorithm.on_interest_changed(link, {topic_filter: qos})
 
     def subscribe(self, topic_filter: str, qos: int = 0) -> None:
         """A local client's subscription was granted."""
@@ -89,7 +94,7 @@ class FakeNode:
         self._forward(topic, retain, link)
 
     def _forward(self, topic: str, retain: bool, source: FakeLink | None) -> None:
-        for link, qos in self.algorithm.route(topic, retain, source):  # type: ignore[arg-type]
+        for link, qos in self.algorithm.route(topic, retain, source):
             assert isinstance(link, FakeLink)
             assert 0 <= qos <= 2
             mark = " retain" if retain else ""
@@ -112,6 +117,18 @@ class FakeNode:
 
     def log(self, event: str, **fields: object) -> None:
         self.network.note(f"{self.node_id} log {event}")
+
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
+        far = self.network.nodes.get(to.node_id)
+        self.network.note(f"{self.node_id} -> {to.node_id}  {len(data)} bytes, turn {turn}")
+        if far is None:
+            self.network.later(self.algorithm.on_unreachable, to.node_id)
+        else:
+            self.network.later(far.algorithm.on_message, self.node_id, data)
+        return True
+
+    def retained(self, topic_filter: str) -> list[Publish]:
+        return [message for message in self.remembered if topic_matches(topic_filter, message.topic)]
 
     def inject(self, message: Publish) -> None:
         self.injected.append(message.topic)
@@ -139,10 +156,11 @@ class FakeNetwork:
         here, far = self.nodes[a], self.nodes[b]
         one, two = FakeLink(here, far), FakeLink(far, here)
         one.back, two.back = two, one
+        one.dialed = one.introducer = True
         here.links.append(one)
-        here.algorithm.on_link_up(one)  # type: ignore[arg-type]
+        here.algorithm.on_link_up(one)
         far.links.append(two)
-        far.algorithm.on_link_up(two)  # type: ignore[arg-type]
+        far.algorithm.on_link_up(two)
         self.settle()
 
     def part(self, a: str, b: str) -> None:
@@ -151,7 +169,7 @@ class FakeNetwork:
             link = next(link for link in node.links if link.node_id == other)
             link.up = False
             node.links.remove(link)
-            node.algorithm.on_link_down(link)  # type: ignore[arg-type]
+            node.algorithm.on_link_down(link)
         self.settle()
 
     def note(self, line: str) -> None:

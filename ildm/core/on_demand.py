@@ -1,0 +1,255 @@
+"""Data of the algorithm to any node, over links made on demand (topology ``any``).
+
+What is to be sent to a node without a link waits here, bounded, while its address is dialed; it goes out,
+in order, as soon as a link with that node has joined the cooperation, whichever side has made it. A link
+on demand that carries nothing for a while is closed politely: one side says BYE and sends nothing more,
+the other sends what it has, then ends the connection, so that nothing is lost on the way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ildm.api import Peer
+from ildm.config import parse_address
+from ildm.core.backoff import Backoff
+from ildm.core.cooperation import send_control
+from ildm.core.link import ALGORITHM, BYE
+from ildm.core.neighbor import Neighbor
+from ildm.mqtt import ReasonCode, encode_varint
+
+if TYPE_CHECKING:
+    from ildm.core.handshake import Refusal
+    from ildm.core.lane import Lane
+    from ildm.core.link import NeighborLink
+    from ildm.core.link_manager import LinkManager
+
+CHECKS = 4
+"""How often within the idle time links are looked at."""
+DRAIN_CHECK = 0.02
+REMEMBERED = 1000
+"""Nodes whose last failure is remembered, to log it once."""
+_TOPIC = len(ALGORITHM).to_bytes(2, "big") + ALGORITHM.encode() + b"\0"
+
+
+class Waiting:
+    """Data for a node to which there is no link that carries it yet."""
+
+    __slots__ = ("backoff", "bytes", "deadline", "frames", "neighbor", "peer", "timer")
+
+    def __init__(self, peer: Peer, deadline: float, backoff: Backoff) -> None:
+        self.peer = peer
+        self.deadline = deadline
+        self.backoff = backoff
+        self.frames: list[tuple[bytes, int]] = []
+        self.bytes = 0
+        self.neighbor: Neighbor | None = None
+        """The dial under way."""
+        self.timer: Any = None
+        """Of the next dial."""
+
+
+class OnDemand:
+    """Makes, uses and closes links on demand; the link manager's part for topology ``any``."""
+
+    def __init__(self, manager: LinkManager) -> None:
+        self.manager = manager
+        self.node = manager.node
+        self.driver = manager.driver
+        self.config = manager.config
+        self.links = manager.links
+        self.waiting: dict[str, Waiting] = {}
+        self._reasons: dict[str, str] = {}
+        self._timer: Any = None
+        sessions = self.config.sessions
+        self._most_messages = max(1, self.config.queue_messages // sessions)
+        self._most_bytes = max(1, self.config.queue_bytes // sessions)
+
+    def start(self) -> None:
+        self._timer = self.driver.call_later(self.config.idle / CHECKS, self._close_idle)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for waiting in self.waiting.values():
+            self._cancel_timer(waiting)
+            if waiting.neighbor is not None:
+                waiting.neighbor.gone = True
+                self.manager.stop_dialing(waiting.neighbor)
+        self.waiting.clear()
+
+    # sending ----------------------------------------------------------------------------------
+
+    def send(self, to: Peer, data: bytes, turn: int) -> bool:
+        """See :meth:`ildm.api.NodeApi.send`."""
+        counters = self.node.counters
+        frame = b"\x30" + encode_varint(len(_TOPIC) + len(data)) + _TOPIC + data
+        if len(frame) > self.config.packet_size or to.node_id == self.node.node_id:
+            counters["algorithm_dropped_not_sendable"] += 1
+            return False
+        link = self.links.get(to.node_id)
+        if link is None or not link.in_cooperation or link.closing or to.node_id in self.waiting:
+            accepted = self._wait(to, frame, turn, link)
+        else:
+            accepted = self._put(link, frame, turn)
+        counters["algorithm_out" if accepted else "algorithm_dropped_full"] += 1
+        return accepted
+
+    def _put(self, link: NeighborLink, frame: bytes, turn: int) -> bool:
+        lanes = link.lanes
+        lane = lanes[turn % len(lanes)]
+        if _full(lane, len(frame)):
+            return False
+        link.used_at = self.driver.now()
+        lane.send_frames(frame, len(frame))
+        return True
+
+    def _wait(self, to: Peer, frame: bytes, turn: int, link: NeighborLink | None) -> bool:
+        waiting = self.waiting.get(to.node_id)
+        if waiting is None:
+            if link is None and not self.make_room():
+                return False
+            config = self.config
+            waiting = self.waiting[to.node_id] = Waiting(
+                to,
+                self.driver.now() + config.connect_timeout,
+                Backoff(self.driver.random, config.reconnect_min, config.reconnect_max),
+            )
+            if link is None:
+                self._dial(waiting)
+        elif len(waiting.frames) >= self._most_messages or waiting.bytes + len(frame) > self._most_bytes:
+            return False
+        waiting.frames.append((frame, turn))
+        waiting.bytes += len(frame)
+        return True
+
+    def joined(self, link: NeighborLink) -> None:
+        """A link carries data now: what has waited for it goes out."""
+        link.used_at = self.driver.now()
+        self._reasons.pop(link.node_id, None)
+        waiting = self.waiting.pop(link.node_id, None)
+        if waiting is not None:
+            self._cancel_timer(waiting)
+            for frame, turn in waiting.frames:
+                link.lanes[turn % len(link.lanes)].send_frames(frame, len(frame))
+
+    # making links -----------------------------------------------------------------------------
+
+    def is_dialing(self, node_id: str | None, token: str) -> bool:
+        """Whether the dial with this token is one of those made on demand."""
+        waiting = self.waiting.get(node_id or "")
+        return waiting is not None and waiting.neighbor is not None and waiting.neighbor.token == token
+
+    def make_room(self) -> bool:
+        """Whether there may be one more link on demand; the one longest unused is closed for it."""
+        present = [link for link in self.links.values() if link.on_demand]
+        wanted = len(present) + len(self.waiting)
+        if wanted < self.config.max_links:
+            return True
+        unused = [link for link in present if link.in_cooperation and not link.closing and link.idle]
+        # those that are closing are still there: they may be as many again, not more
+        if not unused or wanted >= 2 * self.config.max_links:
+            return False
+        self._close(min(unused, key=lambda link: link.used_at))
+        return True
+
+    def _dial(self, waiting: Waiting) -> None:
+        waiting.timer = None
+        peer = waiting.peer
+        try:
+            address = parse_address(peer.address)
+        except ValueError as error:
+            waiting.timer = self.driver.call_later(0, self._fail, waiting, str(error))
+            return
+        self.node.counters["on_demand_dials"] += 1
+        waiting.neighbor = Neighbor(self.manager, address, saved=False, expected=peer.node_id)
+        self.manager.dial(waiting.neighbor)
+
+    def dial_failed(self, neighbor: Neighbor, refusal: Refusal | None, reason: str) -> None:
+        """A connection dialed on demand has not become, or does not stay, the link's."""
+        waiting = self.waiting.get(neighbor.node_id or "")
+        if waiting is None or waiting.neighbor is not neighbor:
+            return
+        waiting.neighbor = None
+        if waiting.peer.node_id in self.links:
+            return  # the connection of the other side is the link
+        duplicate = refusal is not None and refusal.kind == "duplicate"
+        if duplicate and refusal is not None and refusal.node not in ("", neighbor.expected):
+            self._fail(waiting, f"{refusal.node} answers at this address")
+        elif duplicate and self.driver.now() < waiting.deadline:
+            # the other side has a link whose end it has not noticed, or one that is about to come up here
+            waiting.timer = self.driver.call_later(waiting.backoff.next(), self._dial, waiting)
+        else:
+            self._fail(waiting, reason)
+
+    def link_lost(self, link: NeighborLink) -> None:
+        """A link has gone; what was to be sent after its end, or instead of it, needs another."""
+        waiting = self.waiting.get(link.node_id)
+        if waiting is None or waiting.neighbor is not None or waiting.timer is not None:
+            return
+        now = self.driver.now()
+        if link.closing:
+            waiting.deadline = now + self.config.connect_timeout
+        if now < waiting.deadline:
+            self._dial(waiting)
+        else:
+            self._fail(waiting, link.reason or "the link was lost")
+
+    def _fail(self, waiting: Waiting, reason: str) -> None:
+        peer = waiting.peer
+        waiting.timer = None
+        del self.waiting[peer.node_id]
+        self.node.counters["on_demand_unreachable"] += 1
+        self.node.counters["algorithm_dropped_unreachable"] += len(waiting.frames)
+        if self._reasons.get(peer.node_id) != reason:
+            if len(self._reasons) >= REMEMBERED:
+                self._reasons.clear()
+            self._reasons[peer.node_id] = reason
+            self.driver.log(
+                "warning", "node unreachable", node=peer.node_id, address=peer.address, reason=reason
+            )
+        self.node.dispatch.call("on_unreachable", peer.node_id)
+
+    def _cancel_timer(self, waiting: Waiting) -> None:
+        if waiting.timer is not None:
+            waiting.timer.cancel()
+            waiting.timer = None
+
+    # closing links ----------------------------------------------------------------------------
+
+    def _close_idle(self) -> None:
+        self._timer = self.driver.call_later(self.config.idle / CHECKS, self._close_idle)
+        unused_since = self.driver.now() - self.config.idle
+        for link in list(self.links.values()):
+            if (
+                link.on_demand
+                and link.in_cooperation
+                and not link.closing
+                and link.used_at <= unused_since
+                and link.idle
+            ):
+                self._close(link)
+
+    def _close(self, link: NeighborLink) -> None:
+        self.node.counters["on_demand_closed"] += 1
+        link.closing = True
+        link.reason = "unused"
+        send_control(link, BYE, b"")
+
+    def bye(self, link: NeighborLink) -> None:
+        """The neighbour sends nothing more: the link ends when everything of this side is out."""
+        link.closing = True
+        if self.links.get(link.node_id) is not link:
+            return
+        if link.queued_messages:
+            self.driver.call_later(DRAIN_CHECK, self.bye, link)
+            return
+        link.reason = "unused"
+        for session in list(link.open_sessions):
+            session.disconnect(ReasonCode.SUCCESS, "unused")
+
+
+def _full(lane: Lane, size: int) -> bool:
+    """Whether something of that size would push older data out of a lane's queue."""
+    waiting, limits = lane.queued_messages, lane.limits
+    return waiting > 0 and (waiting >= limits.messages or lane.queued_bytes + size > limits.bytes)

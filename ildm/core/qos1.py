@@ -1,0 +1,55 @@
+"""Chunks of PUBACK: read and written without a look at each.
+
+Like messages (:mod:`ildm.core.frames`) acknowledgements come in runs, since a far end answers a chunk of
+messages in a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ildm.core.frames import alike, id_offset, packet_ids
+from ildm.mqtt import Version
+
+PUBACK = 0x40
+"""First byte of a PUBACK."""
+NO_MATCHING_SUBSCRIBERS = 0x10
+"""The reason code of a message taken which nobody wanted (MQTT 5, 3.4.2.1)."""
+
+
+def acknowledged_ids(data: bytes, pos: int, version: Version) -> tuple[Sequence[int], int]:
+    """What the PUBACKs acknowledge that stand in a row from ``pos`` on, and where they end.
+
+    Only those of one form: without reason code or, in MQTT 5, with one that means success and without
+    properties (3.4.2.1, 3.4.2.2.1). Nothing, and ``pos``, when there is none of them.
+    """
+    if len(data) - pos < 4 or data[pos] != PUBACK:
+        return (), pos
+    size = data[pos + 1] + 2
+    if size == 4:
+        count = alike(data, pos, 4, data[pos : pos + 2])
+    elif size in (5, 6) and version is Version.V5 and len(data) - pos >= size:
+        reason = data[pos + 4]
+        if reason not in (0, NO_MATCHING_SUBSCRIBERS):
+            return (), pos
+        count = alike(data, pos, size, data[pos : pos + 2])
+        for i, wanted in ((4, reason), (5, 0))[: size - 4]:
+            column = data[pos + i : pos + count * size : size]
+            count -= len(column.lstrip(bytes((wanted,))))
+        if not count:
+            return (), pos
+    else:
+        return (), pos
+    end = pos + count * size
+    ids = packet_ids(data[pos + 2 : end : size], data[pos + 3 : end : size])
+    return ((), pos) if 0 in ids else (ids, end)  # 0 is malformed (MQTT-2.2.1-3)
+
+
+def acknowledgements(frames: bytes, size: int) -> tuple[Sequence[int], bytes]:
+    """The packet identifiers of a run of QoS 1, and the PUBACK of each, joined."""
+    offset = id_offset(frames)
+    high, low = frames[offset::size], frames[offset + 1 :: size]
+    answer = bytearray(b"\x40\x02\0\0" * len(high))
+    answer[2::4] = high
+    answer[3::4] = low
+    return packet_ids(high, low), bytes(answer)

@@ -1,0 +1,180 @@
+"""What a lane has sent and the far end has not acknowledged, by packet identifier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from ildm.core.backlog import Entry
+
+SCATTERED = 8
+"""A run with no more than one message in so many left unacknowledged is taken apart."""
+
+
+class Inflight:
+    """One message without its acknowledgement."""
+
+    __slots__ = ("entry", "released")
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.released = False  # PUBREC has come, PUBREL was sent
+
+
+class InflightRun:
+    """A run of QoS 1 of which some messages are without acknowledgement, kept by their identifiers.
+
+    Args:
+        frames: all of the run, of MQTT 5 and without properties.
+        size: bytes of one.
+        first_id: the identifier of the first; the others count up from it.
+    """
+
+    __slots__ = ("first_id", "frames", "left", "size")
+    released = False
+
+    def __init__(self, frames: bytes, size: int, first_id: int) -> None:
+        self.frames = frames
+        self.size = size
+        self.first_id = first_id
+        self.left = len(frames) // size
+
+    @property
+    def ids(self) -> range:
+        return range(self.first_id, self.first_id + len(self.frames) // self.size)
+
+    @property
+    def scattered(self) -> bool:
+        """It keeps much more in memory than what is left of it."""
+        return 0 < self.left * SCATTERED * self.size < len(self.frames)
+
+    def part(self, first_id: int, count: int) -> bytes:
+        """The messages whose identifiers begin with ``first_id``."""
+        start = (first_id - self.first_id) * self.size
+        return self.frames[start : start + count * self.size]
+
+
+class Window:
+    """Messages under way in the order they were sent; each of a run stands for itself."""
+
+    __slots__ = ("_items", "_reserved", "last_id", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        """So many may be under way (MQTT 5, 3.3.4: receive maximum)."""
+        self.last_id = 0
+        """The identifier given last; they count up."""
+        self._items: dict[int, Inflight | InflightRun] = {}
+        self._reserved: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def room(self) -> int:
+        """Messages that may be sent now; negative when the window has become smaller."""
+        return self.size - len(self._items)
+
+    def get(self, packet_id: int) -> Inflight | InflightRun | None:
+        return self._items.get(packet_id)
+
+    def add(self, packet_id: int, item: Inflight) -> None:
+        self._items[packet_id] = item
+
+    def add_run(self, run: InflightRun) -> None:
+        self._items.update(dict.fromkeys(run.ids, run))
+
+    def acknowledged(self, packet_ids: Iterable[int]) -> None:
+        """Messages are done, but for those of QoS 2 whose handshake has gone on; unknown ones are ignored."""
+        items = self._items
+        run: InflightRun | None = None
+        for packet_id in packet_ids:
+            item = items.get(packet_id)
+            if item is not None and not item.released:
+                del items[packet_id]
+                if isinstance(item, InflightRun):
+                    item.left -= 1
+                    if item is not run:
+                        if run is not None:
+                            self._take_apart(run)
+                        run = item
+        if run is not None:
+            self._take_apart(run)
+
+    def complete(self, packet_id: int) -> None:
+        """A message is done, whatever its QoS."""
+        item = self._items.pop(packet_id)
+        if isinstance(item, InflightRun):
+            item.left -= 1
+            self._take_apart(item)
+
+    def release(self, packet_id: int) -> bool:
+        """PUBREC has come; False when there is no such message."""
+        item = self._items.get(packet_id)
+        if isinstance(item, InflightRun):  # the wrong answer to QoS 1; ended like the handshake it begins
+            item.left -= 1
+            item = self._items[packet_id] = Inflight(Entry(b"", 1, None, 1, None))
+        if item is None:
+            return False
+        item.released = True
+        item.entry.message = None  # MQTT-4.3.3-1: never to be sent again
+        return True
+
+    def _take_apart(self, run: InflightRun) -> None:
+        """Keep what is left of a run on its own, once that is little."""
+        if run.scattered:
+            for packet_id in run.ids:
+                if self._items.get(packet_id) is run:
+                    self._items[packet_id] = InflightRun(run.part(packet_id, 1), run.size, packet_id)
+
+    def take_all(self) -> Iterator[tuple[Inflight | InflightRun, list[int]]]:
+        """Empty the window; answers what was under way, in order, with what is left of each run."""
+        items, self._items = self._items, {}
+        for item, group in groupby(items.items(), itemgetter(1)):
+            yield item, [packet_id for packet_id, _ in group]
+
+    def clear(self) -> None:
+        self._items.clear()
+
+    # identifiers ------------------------------------------------------------------------------
+
+    def reserve_id(self) -> int:
+        """An identifier for SUBSCRIBE or UNSUBSCRIBE; free again with :meth:`free_id`."""
+        packet_id = self.next_id()
+        self._reserved.add(packet_id)
+        return packet_id
+
+    def free_id(self, packet_id: int) -> None:
+        self._reserved.discard(packet_id)
+
+    def free_reserved(self) -> None:
+        self._reserved.clear()
+
+    def next_id(self) -> int:
+        packet_id = self.last_id
+        while True:
+            packet_id = packet_id % 65535 + 1
+            if packet_id not in self._items and packet_id not in self._reserved:
+                self.last_id = packet_id
+                return packet_id
+
+    def next_ids(self, count: int) -> tuple[int, int]:
+        """Consecutive identifiers that are free, ``count`` or fewer: the first, and how many."""
+        first_id = self.next_id()
+        ids = range(first_id, min(first_id + count, 65536))
+        free = self._items.keys().isdisjoint(ids)
+        if not free or (self._reserved and not self._reserved.isdisjoint(ids)):
+            taken = next(i for i in ids if i in self._items or i in self._reserved)
+            ids = range(first_id, taken)
+        self.last_id = ids[-1]
+        return first_id, len(ids)
+
+
+def consecutive(ids: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Ascending identifiers as stretches without a gap: the first, and how many."""
+    start = 0
+    for i in range(1, len(ids) + 1):
+        if i == len(ids) or ids[i] != ids[i - 1] + 1:
+            yield ids[start], i - start
+            start = i
