@@ -170,9 +170,12 @@ def test_the_example_configuration_is_accepted(installed: Path, tmp_path: Path) 
     [
         (
             "algorithm: prefix-sharin",
-            "algorithm 'prefix-sharin' is not installed; installed: pf, prefix-sharing, sf",
+            "algorithm 'prefix-sharin' is not installed; installed: pf, prefix-sharing, sf, sg_tbps",
         ),
-        ("algorithm: json-only", "algorithm 'json-only' is not installed; installed: pf, prefix-sharing, sf"),
+        (
+            "algorithm: json-only",
+            "algorithm 'json-only' is not installed; installed: pf, prefix-sharing, sf, sg_tbps",
+        ),
         ("algorithm: prefix-sharing", "algorithm 'prefix-sharing': prefixes: Field required"),
         (
             "algorithm: {name: prefix-sharing, prefixes: [], prefix: a}",

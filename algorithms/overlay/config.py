@@ -1,0 +1,60 @@
+"""Options of the overlay, all bounds among them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+__all__ = ["OverlayConfig"]
+
+
+class OverlayConfig(BaseModel):
+    """How a node keeps its part of the Skip Graph; times in seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    base: int = Field(default=2, ge=2, le=256)
+    """Base of the digits of membership vectors; the same at all nodes."""
+    routing: Literal["sfb", "mrf", "sequential", "broadcast", "broadcast_memory"] = "sfb"
+    """How casts spread unless told otherwise (thesis 4.1)."""
+    ping_interval: float = Field(default=2.0, gt=0)
+    """Between two rounds of pings to the left neighbours."""
+    ping_timeout: float = Field(default=1.0, gt=0)
+    """Without an answer to two pings in a row, each so long, a node is suspected."""
+    check_interval: float = Field(default=10.0, gt=0)
+    """Within this time each key is looked for from elsewhere, up to ``checks`` keys and levels."""
+    checks: int = Field(default=64, ge=1)
+    """Keys and levels checked in one interval at most."""
+    claims: int = Field(default=64, ge=1, le=1024)
+    """Links confirmed with one ping at most."""
+    ack_timeout: float = Field(default=1.5, gt=0)
+    """For the answer to a request; it is sent three times within it."""
+    retry: float = Field(default=0.5, gt=0)
+    """First back-off before something is tried again; doubled up to 16 times as much, times 0.5 to 1.5."""
+    suspect_time: float = Field(default=30.0, gt=0)
+    """A suspected node is avoided for so long, or until it is heard of."""
+    leave_timeout: float = Field(default=5.0, gt=0)
+    """A key that cannot leave in agreement with its neighbours for so long leaves without."""
+    grace: float = Field(default=1.0, ge=0)
+    """A node that stops goes on answering for so long after its keys have left."""
+    cast_deadline: float = Field(default=30.0, gt=0)
+    """A reliable cast that is not complete by then is reported as incomplete."""
+    pending_casts: int = Field(default=10_000, ge=1)
+    """Reliable casts under way at this node, its own and those it forwards."""
+    seen: int = Field(default=65_536, ge=1)
+    """Casts remembered so that none is delivered twice."""
+    trace_nodes: int = Field(default=1_000, ge=1)
+    """Nodes in the tree that a trace reports."""
+    requests: int = Field(default=100_000, ge=1)
+    """Requests of this node that wait for an answer."""
+    suspects: int = Field(default=4_096, ge=1)
+    """Nodes remembered as suspected."""
+    contacts: int = Field(default=64, ge=1)
+    """Other nodes remembered, to look for keys from elsewhere."""
+    max_keys: int = Field(default=100_000, ge=1)
+    """Keys of this node."""
+    max_hops: int = Field(default=512, ge=1, le=65_000)
+    """Of a lookup or a walk along a list."""
+    max_depth: int = Field(default=20_000, ge=1, le=65_000)
+    """Hops of a cast; one that goes along the list of level 0 takes one for each key."""

@@ -1,0 +1,532 @@
+"""The sorted lists of all levels: insertion, deletion and repair (DDLL; see README.md for the tables).
+
+Every list is a ring in which each key is answerable for the link to its left neighbour. Insertion,
+repair and the merging of rings are one procedure, :class:`Attach`: ask a key on the left to take this
+one as its right neighbour, and go on to the nearer one it names until one agrees. A key that is in a
+list moves to a nearer left neighbour only, unless the one it has is lost, so that moves of several keys
+at once cannot undo each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from algorithms.overlay.context import Context
+from algorithms.overlay.finder import Finder
+from algorithms.overlay.keys import Ref
+from algorithms.overlay.messages import NO_SEQ, SetL, SetR, SetRAck, SetRNak
+from algorithms.overlay.tables import Link, Status, Table, VirtualNode, between, distinct, nearer_left
+
+__all__ = ["Attach", "Lists"]
+
+_STEPS = 64
+"""Keys asked before an attach starts over with a search."""
+
+
+class Attach:
+    """One key on its way to a (nearer) left neighbour in the list of one level."""
+
+    __slots__ = (
+        "asking",
+        "attempt",
+        "broken",
+        "candidates",
+        "done",
+        "hinted",
+        "level",
+        "link",
+        "node",
+        "skip",
+        "steps",
+        "tried",
+        "waiting",
+    )
+
+    def __init__(self, node: VirtualNode, level: int, link: Link, broken: bool) -> None:
+        self.node = node
+        self.level = level
+        self.link = link
+        self.broken = broken
+        """The left neighbour is lost: a farther one will do."""
+        self.candidates: dict[bytes, Ref] = {}
+        self.tried: set[bytes] = set()
+        self.hinted: set[bytes] = set()
+        """Candidates that are the right neighbour of another one."""
+        self.skip: dict[bytes, bytes] = {}
+        """Key -> its right neighbour, to be passed over as dead."""
+        self.steps = 0
+        self.attempt = 0
+        self.waiting = False
+        """A SetR or a search is out, or it is waiting for another try."""
+        self.asking = False
+        """A SetR is out: its receiver may have agreed already, and others may know."""
+        self.done = False
+
+
+class Lists:
+    """The list protocol of all keys and levels of one node."""
+
+    def __init__(self, context: Context, table: Table, finder: Finder) -> None:
+        self.context = context
+        self.table = table
+        self.finder = finder
+        self.attaching: dict[tuple[bytes, int], Attach] = {}
+        self.status_for: Callable[[bytes, Ref], bytes] = lambda key, joining: b""
+        self.entered: Callable[[VirtualNode, bytes], None] = lambda node, status: None
+        self.departed: Callable[[VirtualNode], None] = lambda node: None
+        self.repaired: Callable[[VirtualNode, int], None] = lambda node, level: None
+        """A key that was in a list has moved to another left neighbour by itself."""
+        self.placed: Callable[[bytes], None] = lambda key: None
+        """:meth:`holds` may be false now."""
+
+    # insertion and repair ------------------------------------------------------------------------
+
+    def found(self, node: VirtualNode) -> None:
+        """Make the key a ring of its own."""
+        link = Link(node.ref)
+        node.links.append(link)
+        self._in(node, len(node.links) - 1, link, b"")
+
+    def insert(self, node: VirtualNode, level: int, candidates: Iterable[Ref] = ()) -> None:
+        """Enter the list of ``level``, the next one for the key."""
+        link = Link(node.ref)
+        link.status = Status.INS
+        node.links.append(link)
+        self._attach(node, level, link, candidates, broken=True)
+
+    def repair(self, node: VirtualNode, level: int, candidates: Iterable[Ref], broken: bool = False) -> None:
+        """Look for a nearer left neighbour, or for any where the present one is lost (``broken``)."""
+        if level < len(node.links) and (link := node.links[level]).status is Status.IN:
+            self._attach(node, level, link, candidates, broken)
+
+    def _attach(
+        self, node: VirtualNode, level: int, link: Link, candidates: Iterable[Ref], broken: bool
+    ) -> None:
+        attach = self.attaching.get((node.key, level))
+        if attach is None:
+            attach = self.attaching[node.key, level] = Attach(node, level, link, broken)
+        attach.broken |= broken
+        for ref in candidates:
+            attach.candidates[ref.key] = ref
+        if not attach.waiting:
+            self._step(attach)
+
+    def _step(self, attach: Attach) -> None:
+        if attach.done:
+            return
+        node, link = attach.node, attach.link
+        if node.leaving:
+            self._abandon(attach)
+            return
+        attach.steps += 1
+        if attach.steps > _STEPS:
+            self._retry(attach)
+            return
+        best: Ref | None = None
+        for ref in attach.candidates.values():
+            if (
+                ref.key not in attach.tried
+                and not self.context.avoid(ref.peer.node_id)
+                and (best is None or nearer_left(node.key, ref.key, best.key))
+                and ref.key != node.key
+            ):
+                best = ref
+        if not attach.broken and (best is None or not nearer_left(node.key, best.key, link.left.key)):
+            self._finish(attach)
+            return
+        attach.waiting = True
+        if best is None:
+            self._search(attach)
+            return
+        attach.asking = True
+        seq = link.lseq.gnext
+        chosen = best
+        self.context.request(
+            chosen.peer,
+            lambda number: SetR(
+                number,
+                self.context.peer,
+                attach.level,
+                chosen.key,
+                node.ref,
+                seq,
+                attach.skip.get(chosen.key, b""),
+                b"",
+                attach.level == 0 and link.status is Status.INS,
+            ),
+            lambda answer: self._answered(attach, chosen, seq, answer),
+        )
+
+    def holds(self, key: bytes) -> bool:
+        """Whether others may think that the key has its place at level 0, before it knows itself."""
+        attach = self.attaching.get((key, 0))
+        return attach is not None and attach.asking
+
+    def _answered(self, attach: Attach, asked: Ref, seq: tuple[int, int], answer: object) -> None:
+        attach.waiting = attach.asking = False
+        if not attach.done:
+            self._go_on(attach, asked, seq, answer)
+        if attach.level == 0:
+            self.placed(attach.node.key)
+
+    def _go_on(self, attach: Attach, asked: Ref, seq: tuple[int, int], answer: object) -> None:
+        match answer:
+            case SetRAck():
+                self._accepted(attach, asked, answer, seq)
+                return
+            case SetRNak(present=True, hint=None):
+                # It is entering or leaving the list itself.
+                if asked.key in attach.hinted:
+                    self._wait(attach)
+                    return
+                # Keys that wait for each other would wait forever; the search knows who goes first.
+                attach.tried.add(asked.key)
+            case SetRNak(present=True, hint=Ref() as hint):
+                if hint.key in attach.tried or self.context.avoid(hint.peer.node_id):
+                    if attach.skip.get(asked.key) == hint.key:
+                        attach.tried.add(asked.key)
+                    attach.skip[asked.key] = hint.key
+                elif between(asked.key, hint.key, attach.node.key):
+                    attach.candidates[hint.key] = hint
+                    attach.hinted.add(hint.key)
+                else:
+                    attach.tried.add(asked.key)
+            case _:
+                attach.tried.add(asked.key)
+        self._step(attach)
+
+    def _accepted(self, attach: Attach, left: Ref, ack: SetRAck, sent: tuple[int, int]) -> None:
+        node, link, level = attach.node, attach.link, attach.level
+        before = link.left
+        self._finish(attach)
+        seq = type(link.lseq)(*sent)
+        if seq > link.lseq:
+            self.table.set_left(node, level, left, seq)
+            link.lefts = distinct((left, *ack.lefts), self.table.node_id)
+        self._take_right(node, level, link, ack)
+        if link.status is Status.INS:
+            self._in(node, level, link, ack.status)
+        else:
+            self._grow(node, level)
+            self.context.count("repairs")
+            if (
+                link.left == left
+                and nearer_left(node.key, before.key, left.key)
+                and not attach.broken
+                and not self.context.avoid(before.peer.node_id)
+            ):
+                # A nearer one has been put between in the meantime.
+                self.repair(node, level, (before,))
+            self.repaired(node, level)
+
+    def _take_right(self, node: VirtualNode, level: int, link: Link, ack: SetRAck) -> None:
+        """The nearer one of both right neighbours stays; the other one is told about it."""
+        new, old = ack.right, link.right
+        if new is None:
+            return
+        if new.key == old.key:
+            self.table.set_right(node, level, new, ack.rseq)
+        elif old.key == node.key or between(node.key, new.key, old.key):
+            self.table.set_right(node, level, new, ack.rseq)
+            if old.key != node.key:
+                self._hint(level, old, new)
+        elif new.key != node.key:
+            self._hint(level, new, old)
+
+    def _hint(self, level: int, to: Ref, nearer: Ref) -> None:
+        self.context.send(to.peer, SetL(level, to.key, nearer, NO_SEQ, b"", ()))
+
+    def _in(self, node: VirtualNode, level: int, link: Link, status: bytes) -> None:
+        link.status = Status.IN
+        if level == 0:
+            self.table.entered(node)
+            self.entered(node, status)
+        else:
+            self.table.show_again(node)
+        if node.leaving:
+            self._leave(node, 0)
+            return
+        self._grow(node, level)
+        self._up(node)
+
+    def _grow(self, node: VirtualNode, level: int) -> None:
+        """All own keys enter the next level as soon as one has a foreign neighbour at the last."""
+        table = self.table
+        if level == table.height - 1 and level < table.max_level and table.foreign(node.links[level]):
+            table.grow(level + 2)
+            for other in list(table.nodes.values()):
+                self._up(other)
+
+    def _up(self, node: VirtualNode) -> None:
+        level = len(node.links)
+        if level < self.table.height and not node.leaving and level and node.is_in(level - 1):
+            left = node.links[level - 1].left
+            near = left.key != node.key and self.table.same_list(left.vector, level)
+            self.insert(node, level, (left,) if near else ())
+
+    def _finish(self, attach: Attach) -> None:
+        attach.done = True
+        self.attaching.pop((attach.node.key, attach.level), None)
+
+    def _abandon(self, attach: Attach) -> None:
+        """The key is to leave before it has entered."""
+        self._finish(attach)
+        if attach.link.status is Status.INS:
+            attach.node.links.pop()
+            self._leave(attach.node, 0)
+
+    def _wait(self, attach: Attach) -> None:
+        attach.waiting = True
+        self.context.later(self.context.back_off(attach.attempt), self._again, attach)
+        attach.attempt += 1
+
+    def _again(self, attach: Attach) -> None:
+        attach.waiting = False
+        self._step(attach)
+
+    def _retry(self, attach: Attach) -> None:
+        """Forget what was tried and begin with a search."""
+        attach.steps = 0
+        attach.tried.clear()
+        attach.hinted.clear()
+        attach.skip.clear()
+        attach.candidates.clear()
+        self._wait(attach)
+
+    # search for a left neighbour --------------------------------------------------------------------
+
+    def _search(self, attach: Attach) -> None:
+        if attach.level == 0:
+            entry = self.finder.contact() if attach.attempt % 2 else None
+            self.finder.lookup(
+                attach.node.key,
+                strict=True,
+                entry=entry,
+                done=lambda pred, succ, hops, alone: self._looked_up(attach, pred, succ),
+            )
+        else:
+            self.finder.walk(
+                attach.node,
+                attach.level,
+                lambda found, pending, broken: self._walked(attach, found, pending, broken),
+            )
+
+    def _looked_up(self, attach: Attach, pred: Ref | None, succ: Ref | None) -> None:
+        attach.waiting = False
+        if attach.done:
+            return
+        key = attach.node.key
+        if pred is not None and pred.key != key and pred.key not in attach.tried:
+            if succ is not None and self.context.avoid(succ.peer.node_id):
+                attach.skip[pred.key] = succ.key
+            attach.candidates[pred.key] = pred
+            self._step(attach)
+        elif (
+            pred is not None
+            and pred.key == key
+            and (attach.attempt >= 3 or self.finder.contact() is None)
+            and attach.link.status is Status.IN
+        ):
+            self._single(attach)
+        else:
+            self._retry(attach)
+
+    def _walked(self, attach: Attach, found: Ref | None, pending: bool, broken: bool) -> None:
+        attach.waiting = False
+        if attach.done:
+            return
+        if found is not None and found.key not in attach.tried:
+            attach.candidates[found.key] = found
+            self._step(attach)
+        elif found is None and not pending and not broken:
+            self._single(attach)
+        else:
+            self._retry(attach)
+
+    def _single(self, attach: Attach) -> None:
+        """Nobody else is in the list."""
+        node, link, level = attach.node, attach.link, attach.level
+        if node.leaving:
+            self._abandon(attach)
+            return
+        self._finish(attach)
+        seq = link.lseq.gnext
+        self.table.set_left(node, level, node.ref, seq)
+        self.table.set_right(node, level, node.ref, seq)
+        link.lefts = ()
+        if link.status is Status.INS:
+            self._in(node, level, link, b"")
+            # Another key may have found itself alone at the same time.
+            self.context.later(self.context.back_off(1), self.repaired, node, level - 1)
+
+    # deletion ----------------------------------------------------------------------------------
+
+    def remove(self, node: VirtualNode) -> None:
+        """Leave all lists, from the highest down; a list that is being entered is entered first."""
+        node.leaving = True
+        top = len(node.links) - 1
+        for level in range(top + 1):
+            attach = self.attaching.get((node.key, level))
+            if attach is None:
+                continue
+            if attach.link.status is not Status.INS:
+                self._finish(attach)
+            elif not attach.waiting:
+                self._abandon(attach)
+                return
+            else:
+                return
+        self._leave(node, 0)
+        self.placed(node.key)
+
+    def _leave(self, node: VirtualNode, attempt: int, deadline: float | None = None) -> None:
+        context = self.context
+        if deadline is None:
+            deadline = context.env.now() + context.config.leave_timeout
+        while node.links:
+            level = len(node.links) - 1
+            link = node.links[level]
+            late = context.env.now() >= deadline
+            alone = node.key in (link.left.key, link.right.key)
+            if not (alone or late):
+                link.status = Status.DEL
+                self._ask_out(node, level, link, attempt, deadline)
+                return
+            if late:
+                context.count("left_alone")
+            self._drop(node)
+        if self.table.nodes.get(node.key) is node:
+            self.table.gone(node)
+            del self.table.nodes[node.key]
+            self.departed(node)
+
+    def _drop(self, node: VirtualNode) -> None:
+        node.links[-1].status = Status.OUT
+        node.links.pop()
+        self.table.show_again(node)
+
+    def _ask_out(self, node: VirtualNode, level: int, link: Link, attempt: int, deadline: float) -> None:
+        left, right, seq = link.left, link.right, link.rseq.next
+
+        def answered(answer: object) -> None:
+            if not node.links or node.links[-1] is not link:
+                return
+            if isinstance(answer, SetRAck):
+                self._drop(node)
+                self._leave(node, 0, deadline)
+                return
+            # The left neighbour is leaving, too, or is not the left neighbour any more.
+            link.status = Status.IN
+            if isinstance(answer, SetRNak):
+                self._move_left(node, level, link, left, answer.hint)
+            else:
+                self._move_left(node, level, link, left, self._next_left(link))
+            self.context.later(self.context.back_off(attempt) / 2, self._leave, node, attempt + 1, deadline)
+
+        self.context.request(
+            left.peer,
+            lambda number: SetR(number, self.context.peer, level, left.key, right, seq, b"", node.key, False),
+            answered,
+        )
+
+    def _next_left(self, link: Link) -> Ref | None:
+        return next((ref for ref in link.lefts if not self.context.avoid(ref.peer.node_id)), None)
+
+    def _move_left(self, node: VirtualNode, level: int, link: Link, asked: Ref, hint: Ref | None) -> None:
+        """A key that leaves does not repair its link: it asks the key that was named instead."""
+        if hint is not None and link.left == asked and hint.key != node.key:
+            self.table.set_left(node, level, hint, link.lseq)
+
+    # messages ----------------------------------------------------------------------------------
+
+    def on_set_r(self, message: SetR) -> None:
+        node = self.table.nodes.get(message.to)
+        link = node.link(message.level) if node is not None else None
+        send = self.context.send
+        if node is None or link is None or link.status is Status.OUT:
+            send(message.origin, SetRNak(message.id, False, None))
+            return
+        sender = f"{message.origin.node_id} {message.id}"
+        if link.reply is not None and link.reply[0] == sender:
+            send(message.origin, link.reply[1])
+            return
+        if not self.table.same_list(message.new.vector, message.level):
+            self.context.count("foreign_prefix")
+            send(message.origin, SetRNak(message.id, False, None))
+            return
+        if link.status is not Status.IN:
+            # One that leaves names its left neighbour to another that leaves, as it may be gone soon.
+            hint = link.left if message.gone and link.status is Status.DEL else None
+            busy = message.gone == b"" or link.status is Status.INS
+            send(message.origin, SetRNak(message.id, busy, hint if hint != node.ref else None))
+            return
+        answer = self._delete(node, link, message) if message.gone else self._adopt(node, link, message)
+        if isinstance(answer, SetRAck):
+            link.reply = sender, answer
+            self._grow(node, message.level)
+        send(message.origin, answer)
+
+    def _delete(self, node: VirtualNode, link: Link, message: SetR) -> SetRAck | SetRNak:
+        right = link.right
+        if right.key == message.gone and message.new.key != message.gone:
+            self.table.set_right(node, message.level, message.new, message.seq)
+            lefts = self.table.lefts(node, message.level)
+            self.context.send(
+                message.new.peer,
+                SetL(message.level, message.new.key, node.ref, message.seq, message.gone, lefts),
+            )
+        elif not between(node.key, message.gone, right.key):
+            return SetRNak(message.id, True, right if right.key != message.gone else None)
+        return SetRAck(message.id, None, NO_SEQ, (), b"")
+
+    def _adopt(self, node: VirtualNode, link: Link, message: SetR) -> SetRAck | SetRNak:
+        """Insertion or repair: the sender wants to be the right neighbour."""
+        level, new, right = message.level, message.new, link.right
+        if new.key == node.key:
+            return SetRNak(message.id, False, None)
+        lefts = self.table.lefts(node, level)
+        status = b""
+        if message.joining and new.key > node.key:
+            status = self.status_for(node.key, new)
+        if right.key == new.key:
+            self.table.set_right(node, level, new, message.seq)
+            return SetRAck(message.id, None, NO_SEQ, lefts, status)
+        if right.key == node.key or between(node.key, new.key, right.key):
+            rseq = link.rseq.next
+            self.table.set_right(node, level, new, message.seq)
+            self.context.send(right.peer, SetL(level, right.key, new, rseq, b"", lefts))
+            return SetRAck(message.id, right, rseq, lefts, status)
+        if right.peer.node_id == self.table.node_id:
+            dead = not self.table.present(right.key, level)
+        else:
+            dead = right.key == message.skip or self.context.avoid(right.peer.node_id)
+        if not dead:
+            return SetRNak(message.id, True, right)
+        self.table.set_right(node, level, new, message.seq)
+        return SetRAck(message.id, None, NO_SEQ, lefts, status)
+
+    def on_set_l(self, message: SetL) -> None:
+        node = self.table.nodes.get(message.to)
+        link = node.link(message.level) if node is not None else None
+        if node is None or link is None or link.status is Status.OUT:
+            return
+        new, old, level = message.new, link.left, message.level
+        if not self.table.same_list(new.vector, level):
+            self.context.count("foreign_prefix")
+            return
+        if message.seq > link.lseq:
+            self.table.set_left(node, level, new, message.seq)
+            link.lefts = distinct((new, *message.lefts), self.table.node_id)
+            self._grow_if_in(node, level, link)
+            if (
+                old.key != message.gone
+                and nearer_left(node.key, old.key, new.key)
+                and not self.context.avoid(old.peer.node_id)
+            ):
+                self.repair(node, level, (old,))
+        elif nearer_left(node.key, new.key, old.key):
+            self.repair(node, level, (new,))
+
+    def _grow_if_in(self, node: VirtualNode, level: int, link: Link) -> None:
+        if link.status is Status.IN:
+            self._grow(node, level)

@@ -1,0 +1,145 @@
+"""Finding a key in the graph, and the next member of a list (thesis 2.2.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from algorithms.overlay.context import Context
+from algorithms.overlay.keys import Ref
+from algorithms.overlay.messages import Lookup, LookupReply, Walk, WalkReply
+from algorithms.overlay.tables import Table, VirtualNode, between
+from ildm.api import Peer
+
+__all__ = ["Finder"]
+
+_GONE = 16
+"""Keys that a lookup remembers as missing."""
+
+LookedUp = Callable[[Ref | None, Ref | None, int, bool], None]
+"""Gets the key found, its right neighbour, hops, and whether the node that answered is alone."""
+
+
+class Finder:
+    """Lookups and walks of one node, and its part in those of others."""
+
+    def __init__(self, context: Context, table: Table) -> None:
+        self.context = context
+        self.table = table
+        self._contacts: dict[str, Peer] = {}
+
+    # other nodes ----------------------------------------------------------------------------------
+
+    def meet(self, peer: Peer) -> None:
+        """Remember another node; the one remembered longest makes room."""
+        if peer.node_id == self.context.node_id:
+            return
+        contacts = self._contacts
+        if contacts.get(peer.node_id) != peer:
+            contacts[peer.node_id] = peer
+            if len(contacts) > self.context.config.contacts:
+                del contacts[next(iter(contacts))]
+
+    def forget(self, node_id: str) -> None:
+        self._contacts.pop(node_id, None)
+
+    def contact(self) -> Peer | None:
+        """A random other node that is not suspected."""
+        known = [peer for peer in self._contacts.values() if not self.context.avoid(peer.node_id)]
+        known += {ref.peer for ref in self.table.neighbor_refs() if not self.context.avoid(ref.peer.node_id)}
+        return self.context.random.choice(sorted(known)) if known else None
+
+    # lookup -----------------------------------------------------------------------------------------
+
+    def lookup(self, key: bytes, *, strict: bool, entry: Peer | None, done: LookedUp) -> None:
+        """Find the last key that is not greater (``strict``: less) around the ring; Nones on failure.
+
+        ``entry``: the node to begin at (None: this one).
+        """
+        context = self.context
+
+        def answered(answer: LookupReply | None) -> None:
+            if answer is None:
+                done(None, None, 0, False)
+            else:
+                self.meet(answer.pred.peer)
+                done(answer.pred, answer.succ, answer.hops, answer.alone)
+
+        number = context.number()
+        message = Lookup(number, context.peer, key, strict, 0, b"", ())
+        context.ask(entry or context.peer, message, number, answered, forwarded=True)
+
+    def on_lookup(self, message: Lookup) -> None:
+        context, table = self.context, self.table
+        if message.at and not table.present(message.at, 0) and len(message.gone) < _GONE:
+            # Whoever named it would name it again.
+            message = message._replace(gone=(*message.gone, message.at))
+        best = table.closest(message.key, message.strict, context.avoid, message.gone)
+        if best is None:
+            self.elsewhere(message)
+            return
+        if best.peer.node_id != table.node_id:
+            if message.hops >= context.config.max_hops:
+                context.count("hops_exceeded")
+            else:
+                context.send(best.peer, message._replace(hops=message.hops + 1, at=best.key))
+            return
+        succ = table.nodes[best.key].links[0].right
+        reply = LookupReply(message.id, best, succ, message.hops, table.alone())
+        context.send(message.origin, reply)
+
+    def elsewhere(self, message: Lookup) -> None:
+        """This node has no key (any more): another one goes on."""
+        peer = self.contact()
+        if peer is None or message.hops >= self.context.config.max_hops:
+            self.context.count("nowhere_to_go")
+        else:
+            self.context.send(peer, message._replace(hops=message.hops + 1, at=b""))
+
+    # walk along a list ------------------------------------------------------------------------------
+
+    def walk(self, node: VirtualNode, level: int, done: Callable[[Ref | None, bool, bool], None]) -> None:
+        """Find the next key on the left that is in the list of ``level``, along the list below.
+
+        ``done`` gets the key (None: there is none), whether a lesser one is about to enter, and whether
+        the walk was broken off.
+        """
+        context = self.context
+
+        def answered(answer: WalkReply | None) -> None:
+            if answer is None:
+                done(None, False, True)
+            else:
+                done(answer.found, answer.pending, answer.broken)
+
+        number = context.number()
+        message = Walk(number, context.peer, level, node.key, node.key, self.table.vector, 0, False)
+        context.ask(context.peer, message, number, answered, forwarded=True)
+
+    def on_walk(self, message: Walk) -> None:
+        """Pass the walk on from the receiver's key and from its own keys left of it."""
+        context, table = self.context, self.table
+        level, at, pending = message.level, message.at, message.pending
+        member = table.same_list(message.vector, level)
+        while True:
+            node = table.nodes.get(at)
+            if node is None or not node.serves(level - 1):
+                context.send(message.origin, WalkReply(message.id, None, pending, True, message.hops))
+                return
+            if member and at != message.start:
+                if node.is_in(level):
+                    context.send(
+                        message.origin, WalkReply(message.id, node.ref, pending, False, message.hops)
+                    )
+                    return
+                pending = pending or at < message.start
+            left = node.links[level - 1].left
+            if left.key == message.start or not between(message.start, left.key, at):
+                context.send(message.origin, WalkReply(message.id, None, pending, False, message.hops))
+                return
+            if left.peer.node_id != table.node_id:
+                break
+            at = left.key
+        if message.hops >= context.config.max_hops:
+            context.count("hops_exceeded")
+            return
+        context.send(left.peer, message._replace(at=left.key, hops=message.hops + 1, pending=pending))

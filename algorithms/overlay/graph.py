@@ -1,0 +1,308 @@
+"""The Skip Graph as one physical node takes part in it (thesis 2.2.4, 2.2.5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from algorithms.overlay.casting import Arrival, Caster, CastResult
+from algorithms.overlay.config import OverlayConfig
+from algorithms.overlay.context import Context, Env
+from algorithms.overlay.ddll import Lists
+from algorithms.overlay.finder import Finder
+from algorithms.overlay.joining import Joining
+from algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, Ref
+from algorithms.overlay.messages import (
+    Cast,
+    CastAck,
+    CastBusy,
+    Invite,
+    Lookup,
+    LookupReply,
+    Message,
+    OverlayError,
+    Ping,
+    Pong,
+    SetL,
+    SetR,
+    SetRAck,
+    SetRNak,
+    Tell,
+    Walk,
+    WalkReply,
+    decode,
+)
+from algorithms.overlay.routing import Routing
+from algorithms.overlay.tables import Table, VirtualNode
+from algorithms.overlay.watch import Watch
+from ildm.api import Peer
+
+__all__ = ["Arrival", "CastResult", "Env", "Hooks", "OverlayConfig", "SkipGraph"]
+
+
+class Hooks(Protocol):
+    """What the application of a Skip Graph is told. Calls from within a hook into the graph are fine."""
+
+    def delivered(self, arrival: Arrival) -> None:
+        """A cast has reached own keys; for one cast each key is told of once."""
+
+    def told(self, sender: Peer, payload: bytes) -> None:
+        """A message from :meth:`SkipGraph.tell` of another node (or of this one)."""
+
+    def neighbors_changed(self, key: bytes) -> None:
+        """The neighbours of an own key at level 0, seen as a line, have changed."""
+
+    def status_for(self, key: bytes, joining: Ref) -> bytes:
+        """What the answer is to tell ``joining``, which becomes the right neighbour of the own ``key``."""
+
+    def joined(self, key: bytes, left: Ref | None, status: bytes) -> None:
+        """An own key is in the graph; ``status`` is its left neighbour's, b"" if it has none."""
+
+    def left(self, key: bytes) -> None:
+        """An own key is in the graph no more."""
+
+
+class SkipGraph:
+    """Keys of one physical node in a Skip Graph of many.
+
+    Everything happens in the calls from outside and in timers of ``env``; nothing is ever raised by
+    what other nodes send.
+    """
+
+    def __init__(
+        self, env: Env, hooks: Hooks, config: OverlayConfig | None = None, vector: int | None = None
+    ) -> None:
+        self.env = env
+        self.hooks = hooks
+        self.config = config or OverlayConfig()
+        self.vector = env.random.getrandbits(VECTOR_BITS) if vector is None else vector
+        self._context = context = Context(env, self.config)
+        self._table = table = Table(env.peer, self.vector, self.config.base, self._neighbors_changed)
+        self._finder = finder = Finder(context, table)
+        self._lists = lists = Lists(context, table, finder)
+        self._watch = watch = Watch(context, table, finder, lists)
+        self._caster = caster = Caster(context, table, finder)
+        self._joining = joining = Joining(context, table, finder, lists, caster)
+        lists.status_for = hooks.status_for
+        lists.entered = self._entered
+        lists.departed = self._departed
+        lists.repaired = lambda node, level: watch.check(node, level + 1)
+        lists.placed = caster.release
+        caster.holds = lists.holds
+        caster.delivered = hooks.delivered
+        caster.control = self._control
+        context.handle = lambda message: self._handlers[type(message)](message)
+        context.suspected = self._suspected
+        self._stopped: Callable[[], None] | None = None
+        self._handlers: dict[type[Message], Callable[[Any], None]] = {
+            Lookup: finder.on_lookup,
+            Walk: finder.on_walk,
+            SetR: lists.on_set_r,
+            SetL: lists.on_set_l,
+            Ping: watch.on_ping,
+            Cast: caster.on_cast,
+            CastAck: caster.on_ack,
+            CastBusy: caster.on_busy,
+            Tell: lambda message: hooks.told(message.origin, message.payload),
+            Invite: lambda message: joining.join(message.peer),
+            **dict.fromkeys((LookupReply, WalkReply, SetRAck, SetRNak, Pong), self._answered),
+        }
+
+    # keys ---------------------------------------------------------------------------------------
+
+    def start(self, home: bytes) -> None:
+        """Found a graph of its own with one key, which is in it at once."""
+        if self._table.nodes:
+            raise OverlayError("the graph has been started before")
+        self._watch.start()
+        self._context.run(self._lists.found, self._table.add(home))
+
+    def join(self, introducer: Peer) -> None:
+        """Become part of the graph that ``introducer`` is in, with all that are in this node's.
+
+        If it is the same graph already, nothing happens. Tried until the introducer answers.
+        """
+        self._context.run(self._joining.join, introducer)
+
+    def insert(self, key: bytes) -> None:
+        """Enter a key; ``hooks.joined`` follows. Nothing happens for one that is there or on its way.
+
+        Raises OverlayError for a key out of range, before :meth:`start`, and at the bound ``max_keys``.
+        """
+        table = self._table
+        if not EVERYTHING.low <= key < EVERYTHING.high or not key or len(key) > 0xF000:
+            raise OverlayError("a key is from 1 to 61,440 bytes long and does not begin with eight 0xff")
+        if not self.running:
+            raise OverlayError("the graph has not been started")
+        node = table.nodes.get(key)
+        if node is not None:
+            node.again = node.leaving
+        elif len(table.nodes) >= self.config.max_keys:
+            self._context.count("max_keys")
+            raise OverlayError(f"this node has {self.config.max_keys} keys, the most it may have")
+        else:
+            self._context.run(self._lists.insert, table.add(key), 0)
+
+    def remove(self, key: bytes) -> None:
+        """Take a key out in agreement with its neighbours; ``hooks.left`` follows."""
+        node = self._table.nodes.get(key)
+        if node is not None:
+            node.again = False
+            if not node.leaving:
+                self._context.run(self._lists.remove, node)
+
+    def stop(self, done: Callable[[], None]) -> None:
+        """All keys leave; ``done`` follows within ``leave_timeout`` and ``grace``, even if they cannot."""
+        if self._stopped is not None or self._context.closed:
+            raise OverlayError("the graph is stopping or has stopped")
+        self._stopped = done
+        self._joining.stop()
+        config = self.config
+        self._context.later(config.leave_timeout + config.grace, self._close)
+        for node in list(self._table.nodes.values()):
+            node.again = False
+            if not node.leaving:
+                self._context.run(self._lists.remove, node)
+
+    @property
+    def running(self) -> bool:
+        """Started and not stopping."""
+        return bool(self._table.nodes) and self._stopped is None and not self._context.closed
+
+    def _close(self) -> None:
+        done, self._stopped = self._stopped, None
+        self._context.close()
+        if done is not None:
+            done()
+
+    # messages -----------------------------------------------------------------------------------
+
+    def receive(self, sender: str, data: bytes) -> None:
+        """Handle what another node has sent; what cannot be understood is dropped and counted."""
+        if self._context.closed:
+            return
+        self._context.heard_of(sender)
+        try:
+            message = decode(data)
+            self._context.run(self._context.handle, message)
+        except OverlayError as error:
+            self._context.count("malformed")
+            self.env.log("overlay message refused", sender=sender, reason=str(error))
+
+    def unreachable(self, node_id: str) -> None:
+        """A hint that a node is gone: it is avoided, and what leads to it repaired at once."""
+        self._context.run(self._context.suspect, node_id)
+
+    def cast(
+        self,
+        target: Range,
+        payload: bytes,
+        *,
+        routing: Routing | None = None,
+        reliable: bool = False,
+        trace: bool = False,
+        deliver: bool = True,
+        done: Callable[[CastResult], None] | None = None,
+        turn: int = 0,
+    ) -> None:
+        """Send ``payload`` to every key in ``target``, own keys included (``hooks.delivered``).
+
+        ``reliable``: parts that are not acknowledged are sent again until ``cast_deadline``; ``done``
+        then gets the result. ``trace``: nothing is delivered, the result has the tree. Casts of one
+        ``turn`` reach a node in order as long as the tables on the way do not change.
+        Raises OverlayError for ``done`` without one of both.
+        """
+        if done is not None and not (reliable or trace):
+            raise OverlayError("nothing comes back from a cast that is not reliable")
+        self._context.run(
+            partial(
+                self._caster.cast,
+                target,
+                payload,
+                routing or self.config.routing,
+                reliable=reliable,
+                trace=trace,
+                deliver=deliver,
+                turn=turn,
+                done=done,
+            )
+        )
+
+    def tell(self, to: Peer, payload: bytes, turn: int = 0) -> None:
+        """Send one message to the application of another node; at most once."""
+        self._context.run(self._context.send, to, Tell(self._context.peer, payload), turn)
+
+    def lookup(self, key: bytes, done: Callable[[Ref | None, Ref | None, int], None]) -> None:
+        """Find the last key that is not greater, and its right neighbour.
+
+        ``done`` gets both, None for one that there is not, and the hops; two Nones also where no answer
+        came in time.
+        """
+
+        def found(pred: Ref | None, succ: Ref | None, hops: int, alone: bool) -> None:
+            # The predecessor of the least key is the greatest around the ring.
+            before = pred if pred is not None and pred.key <= key else None
+            done(before, succ if succ is not None and succ.key > key else None, hops)
+
+        self._context.run(partial(self._finder.lookup, key, strict=False, entry=None, done=found))
+
+    # view ---------------------------------------------------------------------------------------
+
+    def keys(self) -> Sequence[bytes]:
+        """Own keys in the graph, ascending."""
+        return self._table.keys()
+
+    def neighbors(self, key: bytes) -> list[tuple[Ref | None, Ref | None]]:
+        """Left and right neighbour of an own key at each level from 0."""
+        return self._table.neighbors(key)
+
+    def describe(self) -> dict[str, Any]:
+        """What this node knows, for people and tests; JSON-able, keys in hexadecimal."""
+
+        def name(ref: Ref | None) -> dict[str, str] | None:
+            return None if ref is None else {"key": ref.key.hex(), "node": ref.peer.node_id}
+
+        return {
+            "node": self._context.node_id,
+            "vector": f"{self.vector:016x}",
+            "keys": [
+                {
+                    "key": key.hex(),
+                    "status": ("DEL" if node.leaving else node.links[0].status.name) if node.links else "OUT",
+                    "levels": [[name(left), name(right)] for left, right in self.neighbors(key)],
+                }
+                for key, node in sorted(self._table.nodes.items())
+            ],
+            "suspected": self._context.suspects,
+            "counters": dict(sorted(self._context.counters.items())),
+        }
+
+    # inside -------------------------------------------------------------------------------------
+
+    def _answered(self, message: Any) -> None:
+        self._context.answered(message.id, message)
+
+    def _neighbors_changed(self, key: bytes) -> None:
+        self.hooks.neighbors_changed(key)
+
+    def _entered(self, node: VirtualNode, status: bytes) -> None:
+        levels = self._table.neighbors(node.key)
+        left = levels[0][0] if levels else None
+        self.hooks.joined(node.key, left, status if left is not None else b"")
+
+    def _departed(self, node: VirtualNode) -> None:
+        self.hooks.left(node.key)
+        if node.again and self.running:
+            self.insert(node.key)
+        if self._stopped is not None and not self._table.nodes:
+            self._context.later(self.config.grace, self._close)
+
+    def _suspected(self, node_id: str) -> None:
+        self._watch.suspected(node_id)
+        self._caster.suspected(node_id)
+
+    def _control(self, payload: bytes) -> None:
+        message = decode(payload)
+        if isinstance(message, Invite):
+            self._joining.invited(message.peer)

@@ -1,0 +1,242 @@
+"""What SG-TBPS nodes send each other, as bytes.
+
+Two kinds of carriers: a *cast* reaches all keys of a range, a *tell* one node. Each payload begins
+with its kind. Numbers are big-endian; texts and frames have their length before them.
+
+======== ======= ========================================================================
+MESSAGE  cast    number of the message at its origin, PUBLISH frame of MQTT 5
+SIGNAL   both    segment, epoch, suspended: SUSPEND and RESUME, also when handed over
+QUERY    both    filter: who holds retained messages for it?
+MERGED   cast    nothing: this graph was two; show what you hold
+ASK      tell    segments: what is your status there?
+STATUS   tell    answers to ASK, and the status that rides on a join acknowledgement
+REPORT   tell    segment, epoch, suspended of a publisher, to the rendezvous point
+ANSWER   tell    filter, whether that is all there is, PUBLISH frames of retained messages
+======== ======= ========================================================================
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from algorithms.sg_tbps.keys import KeyFormatError, Segment
+from algorithms.sg_tbps.publisher import Epoch, Status
+from ildm.mqtt import IldmError
+
+__all__ = [
+    "Answer",
+    "Ask",
+    "Merged",
+    "Message",
+    "MessageError",
+    "Payload",
+    "Query",
+    "Report",
+    "Signal",
+    "Statuses",
+    "decode_payload",
+]
+
+_U32 = struct.Struct(">I")
+_U64 = struct.Struct(">Q")
+
+
+_COMPLETE = {False: b"\0", True: b"\1", None: b"\2"}
+_COMPLETE_OF = {value: key for key, value in _COMPLETE.items()}
+
+
+class MessageError(IldmError):
+    """Bytes from another node that are no payload of SG-TBPS."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A client's message on its way to subscribers."""
+
+    number: int
+    frame: bytes
+
+    def encode(self) -> bytes:
+        return b"M" + _U64.pack(self.number) + self.frame
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """SUSPEND or RESUME."""
+
+    segment: Segment
+    status: Status
+
+    def encode(self) -> bytes:
+        return b"S" + _put_status(self.segment, self.status)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A publisher's status that may be wrong."""
+
+    segment: Segment
+    status: Status
+
+    def encode(self) -> bytes:
+        return b"R" + _put_status(self.segment, self.status)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A new subscriber asks for retained messages."""
+
+    topic_filter: str
+
+    def encode(self) -> bytes:
+        return b"Q" + self.topic_filter.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """To all nodes: not all of them have been in one graph so far."""
+
+    def encode(self) -> bytes:
+        return b"G"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A publisher asks its left neighbour about segments."""
+
+    segments: Sequence[Segment]
+
+    def encode(self) -> bytes:
+        return b"K" + b"".join(_put(segment.code) for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Statuses:
+    """A publisher's status in segments."""
+
+    entries: Sequence[tuple[Segment, Status]]
+
+    def encode(self) -> bytes:
+        return b"T" + b"".join(_put_status(segment, status) for segment, status in self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Retained messages, stamped by the nodes where they entered.
+
+    ``complete`` True: a subscriber with the same interest answers, and this is the last of what it has;
+    False: it does not know everything itself yet; None: others may answer as well.
+    """
+
+    topic_filter: str
+    complete: bool | None
+    frames: Sequence[bytes]
+
+    def encode(self) -> bytes:
+        head = b"A" + _COMPLETE[self.complete] + _put(self.topic_filter.encode())
+        return head + b"".join(map(_put, self.frames))
+
+
+Payload = Message | Signal | Report | Query | Merged | Ask | Statuses | Answer
+
+
+def decode_payload(data: bytes) -> Payload:
+    """Read a payload.
+
+    Raises:
+        MessageError: it is none.
+    """
+    try:
+        return _decode(data)
+    except (struct.error, UnicodeDecodeError, KeyFormatError) as error:
+        raise MessageError(f"malformed payload: {error}") from error
+
+
+def _decode(data: bytes) -> Payload:
+    match data[:1]:
+        case b"M":
+            return Message(_U64.unpack_from(data, 1)[0], data[9:])
+        case b"S":
+            return Signal(*_one_status(data))
+        case b"R":
+            return Report(*_one_status(data))
+        case b"Q":
+            return Query(data[1:].decode())
+        case b"G" if len(data) == 1:
+            return Merged()
+        case b"K":
+            return Ask(list(_segments(data)))
+        case b"T":
+            return Statuses(list(_statuses(data)))
+        case b"A":
+            return _answer(data)
+        case kind:
+            raise MessageError(f"unknown kind {kind!r}")
+
+
+def _put(text: bytes) -> bytes:
+    return _U32.pack(len(text)) + text
+
+
+def _put_status(segment: Segment, status: Status) -> bytes:
+    epoch = status.epoch
+    return (
+        _put(segment.code)
+        + _U64.pack(epoch.number)
+        + _put(epoch.node_id.encode())
+        + (b"\1" if status.suspended else b"\0")
+    )
+
+
+def _take(data: bytes, at: int) -> tuple[bytes, int]:
+    start = at + 4
+    end = start + int(_U32.unpack_from(data, at)[0])
+    if end > len(data):
+        raise MessageError("cut off")
+    return data[start:end], end
+
+
+def _segment(code: bytes) -> Segment:
+    segment = Segment(code)
+    _ = segment.levels  # raises if the code is none
+    return segment
+
+
+def _segments(data: bytes) -> Iterable[Segment]:
+    at = 1
+    while at < len(data):
+        code, at = _take(data, at)
+        yield _segment(code)
+
+
+def _statuses(data: bytes) -> Iterable[tuple[Segment, Status]]:
+    at = 1
+    while at < len(data):
+        code, at = _take(data, at)
+        number = _U64.unpack_from(data, at)[0]
+        node_id, at = _take(data, at + 8)
+        flag = data[at : at + 1]
+        if flag not in (b"\0", b"\1"):
+            raise MessageError("no status")
+        at += 1
+        yield _segment(code), Status(Epoch(number, node_id.decode()), flag == b"\1")
+
+
+def _one_status(data: bytes) -> tuple[Segment, Status]:
+    entries = list(_statuses(data))
+    if len(entries) != 1:
+        raise MessageError(f"{len(entries)} statuses where one is due")
+    return entries[0]
+
+
+def _answer(data: bytes) -> Answer:
+    if data[1:2] not in _COMPLETE_OF:
+        raise MessageError("no answer")
+    topic_filter, at = _take(data, 2)
+    frames = []
+    while at < len(data):
+        frame, at = _take(data, at)
+        frames.append(frame)
+    return Answer(topic_filter.decode(), _COMPLETE_OF[data[1:2]], frames)

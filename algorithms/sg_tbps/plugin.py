@@ -1,0 +1,360 @@
+"""SG-TBPS, topic-based publish/subscribe on a Skip Graph (thesis 3.2), as a cooperation algorithm."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from algorithms.overlay.config import OverlayConfig
+from algorithms.overlay.graph import SkipGraph
+from algorithms.sg_tbps.describe import Tracer, describe
+from algorithms.sg_tbps.keys import ALL_NODES, Role, default_key, segment_of_filter
+from algorithms.sg_tbps.merging import MergeWatch, WatchedApi
+from algorithms.sg_tbps.messages import (
+    Answer,
+    Ask,
+    Merged,
+    Message,
+    Query,
+    Report,
+    Signal,
+    Statuses,
+    decode_payload,
+)
+from algorithms.sg_tbps.outbox import Outbox
+from algorithms.sg_tbps.retained import Retained, repeated
+from algorithms.sg_tbps.segments import Segments
+from algorithms.sg_tbps.suspension import Suspension
+from ildm.api import Algorithm, NodeStatus, PluginConfig, PluginError
+from ildm.mqtt import FilterTable, IldmError, Publish, Version, decode
+
+if TYPE_CHECKING:
+    from algorithms.overlay.graph import Arrival
+    from algorithms.overlay.keys import Ref
+    from ildm.api import Link, NodeApi, Peer
+
+__all__ = ["SgTbps", "SgTbpsConfig"]
+
+START_POLL = 0.05
+"""Seconds between looks at whether the node runs yet."""
+REPEAT_SPREAD = 5.0
+"""Seconds within which nodes begin to repeat what they hold after graphs have merged."""
+
+
+class SgTbpsConfig(PluginConfig):
+    """Options of the algorithm ``sg_tbps``; times in seconds."""
+
+    routing: Literal["sfb", "mrf"] = "sfb"
+    """How messages spread over a segment: SFB (thesis 4.1.2) or MRF (2.2.5)."""
+    qos: Literal[0, 1, 2] = 2
+    """Highest QoS between nodes. From 1 on a message is kept until every subtree has acknowledged it."""
+    publisher_idle: float = Field(default=300.0, gt=0)
+    """A node leaves a topic as publisher when its clients have not published to it for so long."""
+    max_topics: int = Field(default=10_000, ge=1)
+    """Topics a node publishes to at once; the least recently used makes room."""
+    waiting_messages: int = Field(default=10_000, ge=0)
+    """Messages that wait while the keys of their topics join; more are dropped."""
+    waiting_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
+    seen: int = Field(default=65_536, ge=1)
+    """Messages remembered so that none is published twice in the local broker."""
+    status_interval: float = Field(default=15.0, gt=0)
+    """How often, on average, publishers make sure of being suspended or not."""
+    probe_interval: float = Field(default=30.0, gt=0)
+    """How often configured neighbours are asked whether they are in the same overlay."""
+    retained_interval: float = Field(default=600.0, ge=0)
+    """How often, on average, a node repeats the retained messages that have entered at it, for those who
+    have missed them. 0: never."""
+    retained_answers: int = Field(default=10_000, ge=1)
+    """Retained messages a node sends in answer to one query at most."""
+    locality: tuple[str, ...] = ()
+    """Path of sites from the largest to the smallest: nodes close to each other are so in the graph."""
+    overlay: OverlayConfig = Field(default_factory=OverlayConfig)
+
+
+class SgTbps(Algorithm):
+    """Each message goes to the subscribers of its topic and to nobody else, over paths of their own.
+
+    The node has one key in the segment of each topic its clients subscribe or publish to. A publisher
+    whose segment has no subscriber sends nothing.
+    """
+
+    Config: ClassVar[type[PluginConfig]] = SgTbpsConfig
+    topology: ClassVar[Literal["tree", "any"]] = "any"
+    routes_messages: ClassVar[bool] = True
+
+    def __init__(self, api: NodeApi, config: PluginConfig) -> None:
+        super().__init__(api, config)
+        assert isinstance(config, SgTbpsConfig)
+        self.options = config
+        self.counters: Counter[str] = Counter()
+        self.interest: FilterTable[None] = FilterTable()
+        """What local clients want."""
+        self._introducers: set[Link] = set()
+        self._seen: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._running = False
+        self._leaving = False
+        self._repeating = False
+        api.call_later(0.0, self._start)
+
+    def make_graph(self) -> SkipGraph:
+        """The overlay this node is part of."""
+        watch = MergeWatch(self.api, self._is_alone, self._merged)
+        return SkipGraph(WatchedApi(self.api, watch.sign), self, self.options.overlay)
+
+    def _is_alone(self) -> bool:
+        """All keys that this node sees next to its own are its own."""
+        keys = self.graph.keys()
+        near = (ref for key in keys for ref in self.graph.neighbors(key)[0])
+        return all(ref is None or ref.peer.node_id == self.api.node_id for ref in near)
+
+    def _merged(self, alone: bool) -> None:
+        """The graph has become one with another: ask there, and show what is held here."""
+        if alone:
+            for member in list(self.segments.members.values()):
+                if member.subscribed:
+                    self.retained.ask(member, everything=True)
+        else:
+            self.graph.cast(ALL_NODES, Merged().encode(), reliable=True)
+        self._repeat_soon()
+
+    def _repeat_soon(self) -> None:
+        if not self._repeating:
+            self._repeating = True
+            # not all nodes at once
+            self.api.call_later(REPEAT_SPREAD * self.api.random.random(), self._repeat_held)
+
+    def _repeat_held(self) -> None:
+        self._repeating = False
+        for message in self.retained.held():
+            self.outbox.repeat(repeated(message))
+
+    def _repeat_later(self) -> None:
+        wait = self.options.retained_interval * (0.5 + self.api.random.random())
+        self.api.call_later(wait, self._repeat_now)
+
+    def _repeat_now(self) -> None:
+        self._repeat_held()
+        self._repeat_later()
+
+    def count(self, name: str, by: int = 1) -> None:
+        self.counters[name] += by
+        self.api.count(name, by)
+
+    def _start(self) -> None:
+        """Begin as soon as the node runs: before that it has neither an address nor a memory."""
+        if self._running:
+            return
+        if self.api.status is not NodeStatus.RUNNING:
+            self.api.call_later(START_POLL, self._start)
+            return
+        self._running = True
+        self._make_parts()
+        self.graph.start(default_key(self.api.node_id))
+        self._want(self.api.local_interest)
+        for message in self.retained.held():
+            self.outbox.open(message.topic)
+        self.segments.enable()
+        self.suspension.start()
+        if self.options.retained_interval:
+            self._repeat_later()
+        for link in self._introducers:
+            self._probe(link)
+
+    def _make_parts(self) -> None:
+        api, config = self.api, self.options
+        self.graph = self.make_graph()
+        self.segments = Segments(self.graph, api.node_id, config.locality, self.count)
+        self.suspension = Suspension(api, self.graph, self.segments, config.status_interval, self.count)
+        self.retained = Retained(
+            api, self.graph, self.segments, self.interest, config.retained_answers, self.count
+        )
+        self.outbox = Outbox(
+            api, self.graph, self.segments, config, self.retained.holds, self.suspension.unheard, self.count
+        )
+
+    # hooks of the node ------------------------------------------------------------------------
+
+    def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
+        """Subscribe to, or unsubscribe from, the segments the filters of local clients lead to."""
+        if source is None and self._running:
+            self._want(changes)
+
+    def _want(self, changes: Mapping[str, int | None]) -> None:
+        for topic_filter, qos in changes.items():
+            if topic_filter.startswith("$"):
+                continue  # what the standard reserves for the broker stays with it (4.7.2)
+            segment = segment_of_filter(topic_filter)
+            if qos is None:
+                if self.interest.remove(topic_filter, None):
+                    self.segments.unsubscribe(segment, topic_filter)
+                    self.retained.unwanted(topic_filter)
+                continue
+            self.interest.add(topic_filter, None, qos)
+            member = self.segments.subscribe(segment, topic_filter)
+            if member.subscribed:
+                self.retained.ask(member)
+
+    def on_publish(self, message: Publish, turn: int) -> None:
+        """Spread a local client's message, or its will."""
+        self._start()
+        if self._running:
+            self.outbox.publish(message, turn)
+        else:
+            self.count("published_too_early")
+
+    def on_message(self, sender: str, data: bytes) -> None:
+        if self._running:
+            self.graph.receive(sender, data)
+
+    def on_unreachable(self, node_id: str) -> None:
+        if self._running:
+            self.graph.unreachable(node_id)
+
+    def on_link_up(self, link: Link) -> None:
+        """Join the overlay of a neighbour that the configuration names, and look now and then whether
+        both are still in the same one: it heals what a partition of the network has torn apart."""
+        if link.introducer and link not in self._introducers:
+            self._introducers.add(link)
+            if self._running:
+                self._probe(link)
+
+    def on_link_down(self, link: Link) -> None:
+        self._introducers.discard(link)
+
+    def _probe(self, link: Link) -> None:
+        if link in self._introducers:
+            self.graph.join(link.peer)
+            wait = self.options.probe_interval * (0.5 + self.api.random.random())
+            self.api.call_later(wait, self._probe, link)
+
+    def on_ildm_stop(self) -> None:
+        """Leave the graph, so that nobody has to repair it."""
+        self._introducers.clear()
+        if self._running:
+            self._leaving = True
+            self.segments.disable()
+            self.graph.stop(self._left_graph)
+
+    def _left_graph(self) -> None:
+        self._leaving = False
+        self.api.log("left the overlay")
+
+    def is_leaving(self) -> bool:
+        return self._leaving
+
+    def overlay(self) -> Mapping[str, Any]:
+        if not self._running:
+            return {}
+        return describe(self.api.node_id, self.graph, self.segments, self.counters)
+
+    def trace(self, topic: str, done: Callable[[Mapping[str, Any]], None]) -> None:
+        if not self._running:
+            raise PluginError("the node has not begun to join the overlay")
+        Tracer(self.api.node_id, self.graph, self.segments, self.options.routing).trace(topic, done)
+
+    # hooks of the graph -----------------------------------------------------------------------
+
+    def joined(self, key: bytes, left: Ref | None, status: bytes) -> None:
+        """An own key is in the graph."""
+        found = self.segments.joined(key)
+        if found is None:
+            return
+        member, role = found
+        if role is Role.PUBLISHER:
+            self.suspension.joined(member, left, status)
+        self.outbox.ready(member)
+        if role is Role.SUBSCRIBER:
+            self.retained.ask(member)
+        self.segments.settled(member)
+
+    def left(self, key: bytes) -> None:
+        self.segments.left(key)
+
+    def neighbors_changed(self, key: bytes) -> None:
+        found = self.segments.find(key)
+        if found is not None and found[1] is Role.PUBLISHER:
+            self.suspension.neighbor_changed(found[0])
+
+    def status_for(self, key: bytes, joining: Ref) -> bytes:
+        found = self.segments.find(key)
+        if found is None or found[1] is not Role.PUBLISHER:
+            return b""
+        return self.suspension.status_for(found[0], joining)
+
+    def delivered(self, arrival: Arrival) -> None:
+        """A cast has reached own keys; what this node has cast itself it knows."""
+        if arrival.origin.node_id != self.api.node_id:
+            self._guarded(self._take_cast, arrival)
+
+    def told(self, sender: Peer, payload: bytes) -> None:
+        """Another node has sent something to this one alone."""
+        self._guarded(self._take_tell, sender, payload)
+
+    def _guarded(self, take: Callable[..., None], *args: object) -> None:
+        """What another node sends in error is dropped and counted, and does no harm here."""
+        try:
+            take(*args)
+        except IldmError as error:
+            self.count("malformed")
+            self.api.log("dropped what another node sent", error=str(error))
+
+    def _take_cast(self, arrival: Arrival) -> None:
+        match decode_payload(arrival.payload):
+            case Message(number, frame):
+                self._take_message(arrival.origin.node_id, number, frame)
+            case Signal() as signal:
+                self.suspension.signalled(signal)
+            case Query(topic_filter):
+                self.retained.queried(arrival.origin, arrival.keys, topic_filter)
+            case Merged():
+                self._repeat_soon()
+            case other:
+                raise IldmError(f"{type(other).__name__} is not for casting")
+
+    def _take_tell(self, sender: Peer, payload: bytes) -> None:
+        match decode_payload(payload):
+            case Signal() as signal:
+                self.suspension.signalled(signal)
+            case Ask() as ask:
+                self.suspension.asked(sender, ask)
+            case Statuses() as statuses:
+                self.suspension.answered(statuses)
+            case Report() as report:
+                self.suspension.reported(sender, report)
+            case Query(topic_filter):
+                self.retained.asked(sender, topic_filter)
+            case Answer() as answer:
+                self.retained.answered(answer)
+            case other:
+                raise IldmError(f"{type(other).__name__} is for casting")
+
+    def _take_message(self, origin: str, number: int, frame: bytes) -> None:
+        """Publish a message in the local broker if a local client wants it, once (several segments lead
+        to one and the same node)."""
+        identifier = origin, number
+        if identifier in self._seen:
+            self.count("duplicates")
+            return
+        self._seen[identifier] = None
+        if len(self._seen) > self.options.seen:
+            self._seen.popitem(last=False)
+        message = decode(frame, Version.V5)
+        if not isinstance(message, Publish) or not message.topic:
+            raise IldmError("a message that is no PUBLISH with a topic")
+        wanted = self.interest.match(message.topic).get(None)
+        if wanted is None:
+            # the segment of a literal prefix is wider than the filters in it
+            if message.retain and self.retained.follows(message.topic):
+                self.api.inject(message)
+                self.retained.clear(message.topic)
+            else:
+                self.count("unmatched")
+            return
+        self.count("injected")
+        if wanted < message.qos and not message.retain:
+            message = replace(message, qos=wanted, packet_id=message.packet_id if wanted else None)
+        self.api.inject(message)

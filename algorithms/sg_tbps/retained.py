@@ -1,0 +1,284 @@
+"""Retained messages without flooding: new subscribers ask who holds them.
+
+A node at which a retained message (or a deletion) has entered stays publisher of its topic as long as
+the message is the newest it knows. The publishers and subscribers of the topic get each newer one. A
+node that gets a new filter asks a neighbour that subscribes to the same; where there is none it casts a
+query over all keys that can hold matching topics. The answers come directly; the stamps which the
+messages carry tell which is the newest.
+
+A broker must not keep what its node no longer follows: when nobody here wants the topic any more, a
+message that entered elsewhere is deleted in the local broker, and only there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from algorithms.sg_tbps.keys import (
+    Role,
+    Segment,
+    literal_prefix,
+    parse_key,
+    segment_of_filter,
+    topics_below,
+)
+from algorithms.sg_tbps.messages import Answer, Query
+from algorithms.sg_tbps.segments import Progress
+from ildm.mqtt import FilterTable, IldmError, Property, Publish, Version, covers, decode
+
+if TYPE_CHECKING:
+    from algorithms.overlay.graph import CastResult, SkipGraph
+    from algorithms.overlay.keys import Range
+    from algorithms.sg_tbps.segments import Member, Segments
+    from ildm.api import NodeApi, Peer
+
+__all__ = ["Retained", "Stamp", "stamp_of"]
+
+PROPERTY = "ildm-retained"
+"""User property in which a node puts its stamp: ``MILLISECONDS:NODE``, and ``:sync`` when repeated."""
+ANSWER_BYTES = 32_768
+"""Bytes of retained messages in one answer; a larger message makes one of its own."""
+ATTEMPTS = 3
+"""How often a query is cast until it has reached everybody."""
+RETRY = 2.0
+"""Seconds until the next attempt."""
+CLEAR_DELAY = 1.0
+"""Seconds until the local broker forgets: a client that only changes its subscription must not see it."""
+VOLUNTEERS = 8
+"""How many of the nodes that only have a copy answer a query, on average, besides the first."""
+
+
+class Stamp(NamedTuple):
+    """When and where a retained message entered the network; the greater one is newer."""
+
+    time: int
+    node_id: str
+
+
+def stamp_of(message: Publish) -> Stamp | None:
+    """The stamp a retained message carries."""
+    for name, value in message.properties.get(Property.USER_PROPERTY, ()):
+        if name == PROPERTY:
+            time, _, rest = value.partition(":")
+            node_id = rest.partition(":")[0]
+            if time.isascii() and time.isdecimal() and len(time) < 20 and node_id:
+                return Stamp(int(time), node_id)
+    return None
+
+
+def repeated(message: Publish) -> Publish:
+    """A copy marked as a repetition: where something newer is known, nobody gets to see it."""
+    users = [
+        (name, f"{value}:sync" if name == PROPERTY and not value.endswith(":sync") else value)
+        for name, value in message.properties.get(Property.USER_PROPERTY, ())
+    ]
+    return replace(message, properties={**message.properties, Property.USER_PROPERTY: users})
+
+
+class Retained:
+    """Queries for retained messages, answers to them, and what the local broker must forget."""
+
+    def __init__(
+        self,
+        api: NodeApi,
+        graph: SkipGraph,
+        segments: Segments,
+        interest: FilterTable[None],
+        max_answers: int,
+        count: Callable[[str], None],
+    ) -> None:
+        self.api = api
+        self.graph = graph
+        self.segments = segments
+        self.interest = interest
+        self.max_answers = max_answers
+        self.count = count
+
+    def held(self) -> list[Publish]:
+        """The retained messages (and deletions) that have entered at this node, of an earlier run, too."""
+        return [message for message in self.api.retained("#") if self._entered_here(message)]
+
+    def known(self, topic: str) -> Publish | None:
+        """The newest retained message (or deletion) of a topic this node remembers."""
+        found = self.api.retained(topic)
+        return found[-1] if found else None
+
+    def holds(self, topic: str) -> bool:
+        """Whether the newest on a topic has entered at this node."""
+        message = self.known(topic)
+        return message is not None and self._entered_here(message)
+
+    def _entered_here(self, message: Publish) -> bool:
+        stamp = stamp_of(message)
+        return stamp is not None and stamp.node_id == self.api.node_id
+
+    # a new subscriber -------------------------------------------------------------------------
+
+    def ask(self, member: Member, everything: bool = False) -> None:
+        """The subscriber key is in the graph: ask for what the filters that lead here want.
+
+        A neighbour that subscribes to the same has it all, and is asked first: else the thousandth
+        subscriber of a topic would bother the 999 others. With ``everything`` those are asked again who
+        were in another graph so far; what the neighbour knows of them is uncertain then.
+        """
+        for topic_filter, progress in list(member.filters.items()):
+            if progress is Progress.NONE or everything:
+                member.filters[topic_filter] = Progress.ASKED
+                neighbor = None if everything else self._neighbor(member)
+                if neighbor is None:
+                    self._query(topic_filter, ATTEMPTS)
+                else:
+                    self.graph.tell(neighbor, Query(topic_filter).encode())
+                    self.api.call_later(RETRY, self._unanswered, topic_filter)
+
+    def _neighbor(self, member: Member) -> Peer | None:
+        levels = self.graph.neighbors(member.keys[Role.SUBSCRIBER])
+        for ref in levels[0] if levels else ():
+            if ref is not None and ref.key in member.segment.subscribers:
+                return ref.peer
+        return None
+
+    def _member(self, topic_filter: str) -> Member | None:
+        """This node in the segment of a filter, if the filter is wanted here."""
+        member = self.segments.get(segment_of_filter(topic_filter))
+        return member if member is not None and topic_filter in member.filters else None
+
+    def _unanswered(self, topic_filter: str) -> None:
+        member = self._member(topic_filter)
+        if member is not None and member.filters[topic_filter] is Progress.ASKED:
+            self._query(topic_filter, ATTEMPTS)
+
+    def _query(self, topic_filter: str, attempts: int) -> None:
+        def done(result: CastResult) -> None:
+            if self._member(topic_filter) is None:
+                return
+            if result.complete:
+                # the answers come on ways of their own
+                self.api.call_later(RETRY, self._done, topic_filter)
+                return
+            self.count("queries_incomplete")
+            if attempts > 1:
+                self.api.call_later(RETRY, self._query, topic_filter, attempts - 1)
+
+        self.count("queries")
+        payload = Query(topic_filter).encode()
+        self.graph.cast(_holders(topic_filter), payload, reliable=True, done=done)
+
+    def _done(self, topic_filter: str) -> None:
+        member = self._member(topic_filter)
+        if member is not None:
+            member.filters[topic_filter] = Progress.DONE
+
+    def asked(self, asker: Peer, topic_filter: str) -> None:
+        """A new subscriber, a neighbour of an own key, wants all this node has."""
+        member = self.segments.get(segment_of_filter(topic_filter))
+        complete = member is not None and any(
+            progress is Progress.DONE and covers(known, topic_filter)
+            for known, progress in member.filters.items()
+        )
+        messages = list(self.api.retained(topic_filter)) if complete else []
+        self._answer(asker, topic_filter, complete, messages)
+
+    def queried(self, asker: Peer, keys: Sequence[bytes], topic_filter: str) -> None:
+        """Answer what is held of the topics of own keys that a query has reached."""
+        publisher = self.segments.publisher(segment_of_filter(topic_filter))
+        if publisher is not None:
+            publisher.hinted()
+        # keys may be cut, so the topics are looked up among them and not read from them
+        own = {segment.code: key for key in keys if (segment := parse_key(key).segment) is not None}
+        messages = []
+        for message in self.api.retained(topic_filter):
+            key = own.get(Segment.exact(message.topic).code)
+            if key is not None and (self._entered_here(message) or self._volunteers(key, asker)):
+                messages.append(message)
+        if messages:
+            self._answer(asker, topic_filter, None, messages)
+
+    def _answer(self, asker: Peer, topic_filter: str, complete: bool | None, messages: list[Publish]) -> None:
+        if len(messages) > self.max_answers:
+            self.count("answers_cut")
+            del messages[: -self.max_answers]  # the newest are the last
+        batch: list[bytes] = []
+        size = 0
+        for message in messages:
+            frame = replace(message, packet_id=1 if message.qos else None).encode(Version.V5)
+            if batch and size + len(frame) > ANSWER_BYTES:
+                self.graph.tell(asker, Answer(topic_filter, None, batch).encode())
+                batch, size = [], 0
+            batch.append(frame)
+            size += len(frame)
+        self.count("answers")
+        self.graph.tell(asker, Answer(topic_filter, complete, batch).encode())
+
+    def _volunteers(self, key: bytes, asker: Peer) -> bool:
+        """Whether a node with a mere copy answers: the one where the message entered may be gone.
+
+        The first of the segment always does, the others at random; how many there are is estimated
+        from the highest level at which a neighbour belongs to the segment, too.
+        """
+        segment = parse_key(key).segment
+        assert segment is not None
+        members = segment.members
+        levels = self.graph.neighbors(key)
+        inside = [
+            any(ref is not None and ref.key in members and ref.peer != asker for ref in pair)
+            for pair in levels
+        ]
+        left = levels[0][0] if levels else None
+        if left is None or left.key not in members or left.peer == asker:
+            return True
+        estimate = 1 << sum(inside)
+        return bool(self.api.random.random() * estimate < VOLUNTEERS)
+
+    def answered(self, answer: Answer) -> None:
+        """Retained messages a query has brought: those that are news go to the local broker."""
+        member = self._member(answer.topic_filter)
+        if answer.complete is not None and member is not None:
+            if answer.complete:
+                member.filters[answer.topic_filter] = Progress.DONE
+            elif member.filters[answer.topic_filter] is Progress.ASKED:
+                self._query(answer.topic_filter, ATTEMPTS)
+        for frame in answer.frames:
+            message = decode(frame, Version.V5)
+            if not isinstance(message, Publish) or not message.topic:
+                raise IldmError("an answer that is no retained message")
+            stamp = stamp_of(message)
+            if stamp is None or not self.interest.match(message.topic):
+                continue
+            known = self.known(message.topic)
+            known_stamp = None if known is None else stamp_of(known)
+            if known_stamp is not None and known_stamp >= stamp:
+                continue
+            # nobody here has to be told that there is nothing, if there was nothing
+            if message.payload or (known is not None and known.payload):
+                self.count("retained_fetched")
+                self.api.inject(message)
+
+    # what the broker must forget --------------------------------------------------------------
+
+    def follows(self, topic: str) -> bool:
+        """Whether the local broker has a retained message on a topic, so that it needs newer ones; or
+        whether a deletion that has entered here is to be replaced."""
+        message = self.known(topic)
+        return message is not None and (bool(message.payload) or self._entered_here(message))
+
+    def unwanted(self, topic_filter: str) -> None:
+        """A filter has no local subscriber any more."""
+        self.api.call_later(CLEAR_DELAY, self.clear, topic_filter)
+
+    def clear(self, topic_filter: str) -> None:
+        """Delete in the local broker what entered elsewhere and is not wanted here."""
+        for message in self.api.retained(topic_filter):
+            if self._entered_here(message) or self.interest.match(message.topic):
+                continue
+            if message.payload:
+                self.count("retained_cleared")
+                # without a stamp: for this broker alone, and the node forgets the message, too
+                self.api.inject(Publish(topic=message.topic, retain=True))
+
+
+def _holders(topic_filter: str) -> Range:
+    levels, wildcard = literal_prefix(topic_filter)
+    return topics_below(levels) if wildcard else Segment.exact(topic_filter).members

@@ -1,0 +1,210 @@
+"""Which keys this node has in the graph, and which it ought to have.
+
+A node takes part in a segment with one key: as subscriber while a local filter leads there, else as
+publisher while a topic of local clients does (a node that is both is a subscriber, thesis 3.2.1).
+Changing from one to the other it first enters with the new key and then leaves with the old one, so
+that nothing is missed in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Protocol
+
+from algorithms.sg_tbps.keys import Role, Segment
+from algorithms.sg_tbps.publisher import Publisher, State
+from ildm.mqtt import IldmError
+
+__all__ = ["Graph", "KeyState", "Member", "Progress", "Segments"]
+
+
+class Graph(Protocol):
+    """What is needed of the Skip Graph here."""
+
+    def insert(self, key: bytes) -> None: ...
+
+    def remove(self, key: bytes) -> None: ...
+
+
+class KeyState(Enum):
+    """State of one key of this node, as far as the graph has told."""
+
+    OUT = "out"
+    JOINING = "joining"
+    IN = "in"
+    LEAVING = "leaving"
+
+
+class Progress(Enum):
+    """Of the search for the retained messages a filter matches."""
+
+    NONE = "none"
+    ASKED = "asked"
+    DONE = "done"
+
+
+class Member:
+    """This node in one segment."""
+
+    __slots__ = ("filters", "keys", "publisher", "segment", "states", "topics", "waiters")
+
+    def __init__(self, segment: Segment, node_id: str, locality: Sequence[str]) -> None:
+        self.segment = segment
+        self.filters: dict[str, Progress] = {}
+        """Local filters that lead here, and how far the search for retained messages is."""
+        self.topics: set[str] = set()
+        """Topics of local publishers that lead here."""
+        self.waiters: set[str] = set()
+        """Those of them that wait until a key is in the graph."""
+        self.keys = {
+            Role.SUBSCRIBER: segment.subscriber_key(node_id, locality),
+            Role.PUBLISHER: segment.publisher_key(node_id, locality),
+        }
+        self.states = {Role.SUBSCRIBER: KeyState.OUT, Role.PUBLISHER: KeyState.OUT}
+        self.publisher = Publisher(node_id)
+
+    @property
+    def wanted(self) -> Role | None:
+        """The role this node ought to have."""
+        return Role.SUBSCRIBER if self.filters else Role.PUBLISHER if self.topics else None
+
+    @property
+    def subscribed(self) -> bool:
+        """The subscriber key is in the graph."""
+        return self.states[Role.SUBSCRIBER] is KeyState.IN
+
+    @property
+    def ready(self) -> bool:
+        """Messages can be sent into the segment, or it is known that nobody wants them."""
+        return self.subscribed or self.publisher.state is not State.JOINING
+
+    @property
+    def active(self) -> bool:
+        """There may be subscribers. One that is subscriber itself is exempt from suspension."""
+        return self.subscribed or self.publisher.state is State.ACTIVE
+
+    @property
+    def suspended(self) -> bool | None:
+        """Whether this publisher is suspended; None for a subscriber and while joining."""
+        if self.subscribed or self.publisher.state is State.JOINING:
+            return None
+        return self.publisher.suspended
+
+
+class Segments:
+    """The segments this node is in, kept in step with the graph."""
+
+    def __init__(
+        self, graph: Graph, node_id: str, locality: Sequence[str], count: Callable[[str], None]
+    ) -> None:
+        self.graph = graph
+        self.count = count
+        self.node_id = node_id
+        self.locality = tuple(locality)
+        self.members: dict[bytes, Member] = {}
+        """By the code of the segment."""
+        self._by_key: dict[bytes, tuple[Member, Role]] = {}
+        self._enabled = False
+
+    def enable(self) -> None:
+        """The graph is there: enter it with all that is wanted by now."""
+        self._enabled = True
+        for member in list(self.members.values()):
+            self._reconcile(member)
+
+    def disable(self) -> None:
+        """The node leaves the graph; keys that are out stay out."""
+        self._enabled = False
+
+    def find(self, key: bytes) -> tuple[Member, Role] | None:
+        """Segment and role of an own key; None for the default key and for keys given up."""
+        return self._by_key.get(key)
+
+    def get(self, segment: Segment) -> Member | None:
+        return self.members.get(segment.code)
+
+    def publisher(self, segment: Segment) -> Publisher | None:
+        """The publisher of a segment, if this node is one or is becoming one."""
+        member = self.members.get(segment.code)
+        if member is None or member.states[Role.PUBLISHER] is KeyState.OUT:
+            return None
+        return member.publisher
+
+    def subscribe(self, segment: Segment, topic_filter: str) -> Member:
+        return self._change(segment, lambda member: member.filters.setdefault(topic_filter, Progress.NONE))
+
+    def unsubscribe(self, segment: Segment, topic_filter: str) -> None:
+        self._change(segment, lambda member: member.filters.pop(topic_filter, None))
+
+    def advertise(self, segment: Segment, topic: str) -> Member:
+        """Local clients publish to ``topic``, which leads into the segment."""
+        return self._change(segment, lambda member: member.topics.add(topic))
+
+    def withdraw(self, segment: Segment, topic: str) -> None:
+        def forget(member: Member) -> None:
+            member.topics.discard(topic)
+            member.waiters.discard(topic)
+
+        self._change(segment, forget)
+
+    def joined(self, key: bytes) -> tuple[Member, Role] | None:
+        """The graph has taken in an own key; None if it is none of a segment."""
+        found = self._by_key.get(key)
+        if found is not None:
+            member, role = found
+            member.states[role] = KeyState.IN
+        return found
+
+    def settled(self, member: Member) -> None:
+        """To be called when all that follows from :meth:`joined` is done: what is superfluous leaves."""
+        self._reconcile(member)
+
+    def left(self, key: bytes) -> None:
+        """The graph has let go of an own key."""
+        found = self._by_key.get(key)
+        if found is None:
+            return
+        member, role = found
+        member.states[role] = KeyState.OUT
+        if role is Role.PUBLISHER:
+            member.publisher = Publisher(self.node_id)
+        self._reconcile(member)
+
+    def _change(self, segment: Segment, change: Callable[[Member], object]) -> Member:
+        member = self.members.get(segment.code)
+        if member is None:
+            member = self.members[segment.code] = Member(segment, self.node_id, self.locality)
+        change(member)
+        self._reconcile(member)
+        return member
+
+    def _reconcile(self, member: Member) -> None:
+        """Take the next step from the keys there are to the key there ought to be."""
+        if not self._enabled:
+            return
+        wanted = member.wanted
+        for role, state in member.states.items():
+            other = Role.PUBLISHER if role is Role.SUBSCRIBER else Role.SUBSCRIBER
+            key = member.keys[role]
+            if role is wanted and state is KeyState.OUT:
+                member.states[role] = KeyState.JOINING
+                self._by_key[key] = member, role
+                try:
+                    self.graph.insert(key)
+                except IldmError:  # too many keys; the next change of this segment tries again
+                    member.states[role] = KeyState.OUT
+                    self.count("keys_refused")
+            elif (
+                role is not wanted
+                and state is KeyState.IN
+                and (wanted is None or member.states[other] is KeyState.IN)
+            ):
+                member.states[role] = KeyState.LEAVING
+                self.graph.remove(key)
+        # the graph may have called back from within, so look at the states as they are now
+        for role, state in member.states.items():
+            if state is KeyState.OUT:
+                self._by_key.pop(member.keys[role], None)
+        if member.wanted is None and set(member.states.values()) == {KeyState.OUT}:
+            self.members.pop(member.segment.code, None)

@@ -1,0 +1,213 @@
+"""Carries the signals of :mod:`~algorithms.sg_tbps.publisher` between the publishers of a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from algorithms.sg_tbps.keys import Role, Segment
+from algorithms.sg_tbps.messages import Ask, Report, Signal, Statuses, decode_payload
+from algorithms.sg_tbps.publisher import Command, Left, Order, State, Status
+from ildm.mqtt import IldmError
+
+if TYPE_CHECKING:
+    from algorithms.overlay.graph import SkipGraph
+    from algorithms.overlay.keys import Ref
+    from algorithms.sg_tbps.segments import Member, Segments
+    from ildm.api import NodeApi, Peer
+
+__all__ = ["FIRST_CHECK", "Suspension"]
+
+FIRST_CHECK = 1.0
+"""Seconds after joining when a publisher first asks its neighbour: a signal may have overtaken it."""
+ASK_BATCH = 100
+"""Segments in one question."""
+
+
+class Suspension:
+    """All publishers of this node: neighbours and signals in, signals out."""
+
+    def __init__(
+        self,
+        api: NodeApi,
+        graph: SkipGraph,
+        segments: Segments,
+        interval: float,
+        count: Callable[[str], None],
+    ) -> None:
+        self.api = api
+        self.graph = graph
+        self.segments = segments
+        self.interval = interval
+        self.count = count
+        self._fresh: list[Member] = []
+
+    def start(self) -> None:
+        """Begin to make sure of the statuses now and then."""
+        self._later()
+
+    def _later(self) -> None:
+        # spread out, lest all nodes ask at once
+        self.api.call_later(self.interval * (0.5 + self.api.random.random()), self._tick)
+
+    def _tick(self) -> None:
+        self._later()
+        self._check([member for member in self.segments.members.values() if _publishes(member)])
+
+    # events -----------------------------------------------------------------------------------
+
+    def joined(self, member: Member, left: Ref | None, status: bytes) -> None:
+        """An own publisher key is in the graph."""
+        told = self._read_status(member.segment, status) if status else None
+        publisher = member.publisher
+        self._obey(member, publisher.joined(_side(member.segment, left), told))
+        if not publisher.rendezvous:
+            if not self._fresh:
+                self.api.call_later(FIRST_CHECK, self._check_fresh)
+            self._fresh.append(member)
+
+    def neighbor_changed(self, member: Member) -> None:
+        """The level 0 neighbour of an own publisher key is another one."""
+        if member.publisher.state is not State.JOINING:
+            left = self._left(member)
+            self._obey(member, member.publisher.neighbor_changed(_side(member.segment, left)))
+
+    def status_for(self, member: Member, joining: Ref) -> bytes:
+        """What rides on the acknowledgement to a publisher that joins right of an own one."""
+        publisher = member.publisher
+        if publisher.state is State.JOINING or joining.key not in member.segment.publishers:
+            return b""
+        return Statuses([(member.segment, publisher.status)]).encode()
+
+    def signalled(self, signal: Signal) -> None:
+        member = self.segments.get(signal.segment)
+        if member is None or self.segments.publisher(signal.segment) is None:
+            self.count("signals_not_concerned")
+            return
+        self.count("signals")
+        self._obey(member, member.publisher.signalled(signal.status))
+
+    def asked(self, sender: Peer, ask: Ask) -> None:
+        """Another publisher, on the right of an own one, wants to know the status."""
+        entries = []
+        for segment in ask.segments:
+            publisher = self.segments.publisher(segment)
+            if publisher is not None and publisher.state is not State.JOINING:
+                entries.append((segment, publisher.status))
+        if entries:
+            self.graph.tell(sender, Statuses(entries).encode())
+
+    def answered(self, statuses: Statuses) -> None:
+        for segment, status in statuses.entries:
+            member = self.segments.get(segment)
+            if member is not None and self.segments.publisher(segment) is not None:
+                self._obey(member, member.publisher.answered(status))
+
+    def reported(self, sender: Peer, report: Report) -> None:
+        """This node ought to be the rendezvous point of a segment with a conflict (both inconsistencies)."""
+        member = self.segments.get(report.segment)
+        if member is None or not member.publisher.rendezvous:
+            self.count("reports_astray")  # the reporter will ask again
+            return
+        self.count("reports")
+        self._obey(member, member.publisher.reported(report.status), sender)
+
+    def unheard(self, member: Member) -> None:
+        """A message of an own publisher has met no subscriber at all."""
+        publisher = member.publisher
+        if publisher.state is State.ACTIVE and not member.subscribed and not publisher.rendezvous:
+            self._report(member, publisher.status)
+
+    # commands ---------------------------------------------------------------------------------
+
+    def _obey(self, member: Member, command: Command | None, reporter: Peer | None = None) -> None:
+        if command is None:
+            return
+        signal = Signal(member.segment, command.status).encode()
+        match command.order:
+            case Order.ANNOUNCE:
+                self.count("resumes" if not command.status.suspended else "suspends")
+                self.graph.cast(member.segment.publishers, signal, reliable=True)
+            case Order.HAND_OVER:
+                left = self._left(member)
+                if left is not None:
+                    self.count("handovers")
+                    self.graph.tell(left.peer, signal)
+            case Order.CORRECT:
+                assert reporter is not None
+                self.count("corrections")
+                self.graph.tell(reporter, signal)
+            case Order.REPORT:
+                self._report(member, command.status)
+            case Order.ASK:
+                left = self._left(member)
+                if left is not None:
+                    self.graph.tell(left.peer, Ask([member.segment]).encode())
+
+    def _report(self, member: Member, status: Status) -> None:
+        """Find the rendezvous point, the right neighbour of the last key before all publishers."""
+        self.count("conflicts")
+        segment = member.segment
+
+        def found(_: Ref | None, right: Ref | None, hops: int) -> None:
+            if right is None or right.key not in segment.publishers:
+                self.count("rendezvous_not_found")
+            elif right.peer.node_id == self.api.node_id:
+                self.reported(self.api.peer, Report(segment, status))
+            else:
+                self.graph.tell(right.peer, Report(segment, status).encode())
+
+        self.graph.lookup(segment.publishers.low, found)
+
+    def _check_fresh(self) -> None:
+        members, self._fresh = self._fresh, []
+        members = [m for m in members if self.segments.get(m.segment) is m and _publishes(m)]
+        for member in members:
+            member.publisher.used = True
+        self._check(members)
+
+    def _check(self, members: list[Member]) -> None:
+        """Judge where this node is the rendezvous point, else ask; one message to each neighbour."""
+        questions: dict[Peer, list[Segment]] = {}
+        for member in members:
+            # the hook tells of every change; to look again costs nothing and mends a hook missed
+            left = self._left(member)
+            self._obey(member, member.publisher.neighbor_changed(_side(member.segment, left)))
+            command = member.publisher.ticked()
+            if command is not None and command.order is Order.ASK and left is not None:
+                questions.setdefault(left.peer, []).append(member.segment)
+            else:
+                self._obey(member, command)
+        for peer, segments in questions.items():
+            for at in range(0, len(segments), ASK_BATCH):
+                self.count("questions")
+                self.graph.tell(peer, Ask(segments[at : at + ASK_BATCH]).encode())
+
+    def _left(self, member: Member) -> Ref | None:
+        levels = self.graph.neighbors(member.keys[Role.PUBLISHER])
+        return levels[0][0] if levels else None
+
+    def _read_status(self, segment: Segment, data: bytes) -> Status | None:
+        try:
+            payload = decode_payload(data)
+        except IldmError:
+            # the neighbour is asked soon anyway
+            self.count("malformed")
+            return None
+        if isinstance(payload, Statuses):
+            for told, status in payload.entries:
+                if told == segment:
+                    return status
+        return None
+
+
+def _publishes(member: Member) -> bool:
+    return member.publisher.state is not State.JOINING
+
+
+def _side(segment: Segment, left: Ref | None) -> Left:
+    if left is None:
+        return Left.OTHER
+    if left.key in segment.publishers:
+        return Left.PUBLISHER
+    return Left.SUBSCRIBER if left.key in segment.subscribers else Left.OTHER

@@ -1,0 +1,292 @@
+"""Nodes with a Skip Graph each over a seeded, virtual network, and what their tables must be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from random import Random
+from typing import Any
+
+from algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
+from algorithms.overlay.keys import Ref, prefix
+from algorithms.overlay.messages import Message, Seq, decode
+from ildm.api import Peer
+from tests.support.fake_node import TRANSCRIPTS
+
+__all__ = ["Network", "Node", "key_of"]
+
+
+class _Timer:
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+def key_of(number: int, node_id: str) -> bytes:
+    return b"%05d-%s" % (number, node_id.encode())
+
+
+class Network:
+    """Virtual time; each message has a delay of its own, so that messages overtake each other."""
+
+    def __init__(
+        self, seed: int = 0, *, delay: tuple[float, float] = (0.001, 0.05), note: bool = False
+    ) -> None:
+        self.random = Random(seed)
+        self.delay = delay
+        self.loss = 0.0
+        self.duplicate = 0.0
+        self.time = 0.0
+        self.nodes: dict[str, Node] = {}
+        self.messages = 0
+        self.lines: list[str] = []
+        self.note = note
+        self.cut: Callable[[str, str], bool] = lambda a, b: False
+        self.resets = True
+        """A node that is gone is noticed by who sends to it."""
+        self._events: list[tuple[float, int, _Timer, Callable[..., None], tuple[Any, ...]]] = []
+        self._count = 0
+
+    def at(self, delay: float, callback: Callable[..., None], *args: Any) -> _Timer:
+        self._count += 1
+        timer = _Timer()
+        heappush(self._events, (self.time + delay, self._count, timer, callback, args))
+        return timer
+
+    def run(self, seconds: float) -> None:
+        self.run_until(self.time + seconds, lambda: False)
+
+    def run_until(self, end: float, happened: Callable[[], bool]) -> bool:
+        while self._events and self._events[0][0] <= end:
+            self.time, _, timer, callback, args = heappop(self._events)
+            if not timer.cancelled:
+                callback(*args)
+                if happened():
+                    return True
+        self.time = end
+        return happened()
+
+    def add(self, node_id: str, vector: int | None = None, **options: Any) -> Node:
+        node = Node(self, node_id, vector, options)
+        self.nodes[node_id] = node
+        return node
+
+    def carry(self, sender: str, to: str, data: bytes) -> None:
+        self.messages += 1
+        if self.note:
+            self.line(f"{sender} -> {to}  {describe(decode(data))}")
+        if self.random.random() < self.loss or self.cut(sender, to):
+            return
+        for _ in range(2 if self.random.random() < self.duplicate else 1):
+            self.at(self.random.uniform(*self.delay), self._arrive, sender, to, data)
+
+    def _arrive(self, sender: str, to: str, data: bytes) -> None:
+        node = self.nodes.get(to)
+        if node is not None:
+            node.graph.receive(sender, data)
+        elif self.resets and sender in self.nodes:
+            self.nodes[sender].graph.unreachable(to)
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def check_transcript(self, name: str) -> None:
+        """Compare with the golden transcript; ``ILDM_REWRITE=1`` writes it anew."""
+        path = TRANSCRIPTS / f"{name}.txt"
+        text = "\n".join(self.lines) + "\n"
+        if os.environ.get("ILDM_REWRITE") == "1":
+            path.write_text(text)
+        assert text == path.read_text()
+
+    # what must be ---------------------------------------------------------------------------------
+
+    def faults(self) -> list[str]:
+        """What is wrong with the structure as a whole; nothing in a converged one."""
+        refs = sorted(
+            Ref(key, node.peer, node.graph.vector)
+            for node in self.nodes.values()
+            if node.alive
+            for key in node.graph.keys()  # noqa: SIM118
+        )
+        found = [
+            f"{node.node_id} lacks or has too much: {sorted(node.wanted ^ set(node.graph.keys()))}"
+            for node in self.nodes.values()
+            if node.alive and node.wanted != set(node.graph.keys())
+        ]
+        right = expected(refs)
+        for ref in refs:
+            levels = self.nodes[ref.peer.node_id].graph.neighbors(ref.key)
+            have = [tuple(r.key if r else None for r in pair) for pair in levels]
+            if have != right[ref.key]:
+                found.append(f"{ref.key!r} has {have}, not {right[ref.key]}")
+        return found
+
+    def settle(self, limit: float = 120.0) -> float:
+        """Run until the structure is right; the time it took."""
+        start = self.time
+        while self.time < start + limit:
+            self.run(0.25)
+            if not self.faults():
+                return self.time - start
+        raise AssertionError("\n".join([f"after {limit} s:", *self.faults()[:20]]))
+
+
+def expected(refs: list[Ref], base: int = 2) -> dict[bytes, list[tuple[bytes | None, bytes | None]]]:
+    """The tables of a converged graph: all levels of a node up to the first without a foreign neighbour."""
+    tables: dict[bytes, list[tuple[bytes | None, bytes | None]]] = {ref.key: [] for ref in refs}
+    active = list(refs)
+    for level in range(65):
+        lists: dict[int, list[Ref]] = {}
+        for ref in active:
+            lists.setdefault(prefix(ref.vector, level, base), []).append(ref)
+        active = []
+        for members in lists.values():
+            keys = [ref.key for ref in members]
+            for key, before, after in zip(keys, [None, *keys], [*keys[1:], None], strict=False):
+                tables[key].append((before, after))
+            if len({ref.peer.node_id for ref in members}) > 1:
+                active += members
+        if not active:
+            break
+    return tables
+
+
+class Node:
+    """Env and Hooks of one SkipGraph."""
+
+    def __init__(self, network: Network, node_id: str, vector: int | None, options: dict[str, Any]) -> None:
+        self.network = network
+        self.node_id = node_id
+        self.peer = Peer(node_id, f"{node_id}:1")
+        self.random = Random(f"{node_id} {network.random.random()}")
+        self.counters: dict[str, int] = {}
+        self.alive = True
+        self.wanted: set[bytes] = set()
+        self.arrivals: list[Arrival] = []
+        self.told_of: list[tuple[Peer, bytes]] = []
+        self.events: list[tuple[Any, ...]] = []
+        self.graph = SkipGraph(self, self, OverlayConfig(**options), vector)
+
+    # what tests do
+
+    def start(self, number: int) -> Node:
+        key = key_of(number, self.node_id)
+        self.wanted.add(key)
+        self.graph.start(key)
+        return self
+
+    def insert(self, *numbers: int) -> Node:
+        for number in numbers:
+            key = key_of(number, self.node_id)
+            self.wanted.add(key)
+            self.graph.insert(key)
+        return self
+
+    def remove(self, *keys: bytes) -> None:
+        for key in keys:
+            self.wanted.discard(key)
+            self.graph.remove(key)
+
+    def crash(self) -> None:
+        self.alive = False
+        del self.network.nodes[self.node_id]
+
+    def leave(self, done: Callable[[], None] = lambda: None) -> None:
+        self.wanted.clear()
+
+        def gone() -> None:
+            self.crash()
+            done()
+
+        self.graph.stop(gone)
+
+    # Env
+
+    def now(self) -> float:
+        return self.network.time
+
+    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> _Timer:
+        def fire() -> None:
+            if self.alive:
+                callback(*args)
+
+        return self.network.at(delay, fire)
+
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
+        assert to.node_id != self.node_id
+        self.network.carry(self.node_id, to.node_id, data)
+        return True
+
+    def count(self, name: str, by: int = 1) -> None:
+        self.counters[name] = self.counters.get(name, 0) + by
+
+    def log(self, event: str, **fields: object) -> None:
+        self.events.append((event, fields))
+
+    # Hooks
+
+    def delivered(self, arrival: Arrival) -> None:
+        self.arrivals.append(arrival)
+
+    def told(self, sender: Peer, payload: bytes) -> None:
+        self.told_of.append((sender, payload))
+
+    def neighbors_changed(self, key: bytes) -> None:
+        self.events.append(("changed", key))
+
+    def status_for(self, key: bytes, joining: Ref) -> bytes:
+        return b"status of " + key
+
+    def joined(self, key: bytes, left: Ref | None, status: bytes) -> None:
+        self.events.append(("joined", key, left.key if left else None, status))
+
+    def left(self, key: bytes) -> None:
+        self.events.append(("left", key))
+
+
+def describe(message: Message) -> str:
+    """A message as a line of a transcript, without random numbers and addresses."""
+    parts = []
+    for name, value in zip(message._fields, message, strict=True):
+        if name in {"id", "origin", "vector", "request", "number", "parent"}:
+            continue
+        text = "" if value is False else name if value is True else f"{name} {_text(value)}"
+        if text not in {"", f"{name} "} and value is not None and value != 0:
+            parts.append(text)
+    return f"{type(message).__name__}  {', '.join(parts)}"
+
+
+def _text(value: object) -> str:
+    match value:
+        case Ref():
+            return value.key.decode()
+        case Seq():
+            return f"{value.repair}.{value.step}"
+        case bytes():
+            return value.decode("latin-1")
+        case Peer():
+            return value.node_id
+        case tuple():
+            return " ".join(_short(part) for part in value)
+    return str(value)
+
+
+def _short(part: Any) -> str:
+    if isinstance(part, Ref):
+        return part.key.decode()
+    if isinstance(part, bytes):
+        return part.decode("latin-1")
+    return (
+        "("
+        + " ".join(
+            _short(p) if isinstance(p, Ref | bytes) else str(p) for p in part if not isinstance(p, tuple)
+        )
+        + ")"
+    )
+
+
+def union(nodes: Iterable[Node]) -> list[bytes]:
+    return sorted(key for node in nodes for key in node.graph.keys())  # noqa: SIM118

@@ -1,0 +1,379 @@
+"""A Skip Graph of a few nodes as its application sees it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from algorithms.overlay.graph import CastResult
+from algorithms.overlay.keys import EVERYTHING, Range, Ref
+from algorithms.overlay.messages import OverlayError, Tell, encode
+from ildm.api import Peer
+from tests.algorithms.overlay.scheduler import Network, Node, expected, key_of, union
+
+ROUTINGS = ["sfb", "mrf", "sequential", "broadcast", "broadcast_memory"]
+
+
+def grown(count: int, seed: int = 0, keys: int = 1, **options: Any) -> tuple[Network, list[Node]]:
+    """A converged graph; node i has the keys 10 * i, and 10 * (i + count) and so on."""
+    network = Network(seed)
+    nodes: list[Node] = []
+    for i in range(count):
+        node = network.add(f"n{i}", **options).start(10 * i)
+        if nodes:
+            node.graph.join(network.random.choice(nodes).peer)
+        node.insert(*(10 * (i + count * more) for more in range(1, keys)))
+        nodes.append(node)
+        network.run(1)
+    network.settle()
+    return network, nodes
+
+
+def received(nodes: list[Node]) -> list[bytes]:
+    return sorted(key for node in nodes for arrival in node.arrivals for key in arrival.keys)
+
+
+@pytest.mark.parametrize("base", [2, 3, 16])
+def test_nodes_that_join_one_after_another(base: int) -> None:
+    network = Network(base)
+    first = network.add("n0", base=base).start(0)
+    for i in range(1, 10):
+        network.add(f"n{i}", base=base).start(10 * i).graph.join(first.peer)
+        network.run(2)
+    assert union(list(network.nodes.values())) == [key_of(10 * i, f"n{i}") for i in range(10)]
+    network.run(60)
+    everyone = list(network.nodes.values())
+    right = expected(sorted(Ref(key, n.peer, n.graph.vector) for n in everyone for key in n.wanted), base)
+    for node in everyone:
+        (key,) = node.wanted
+        assert [tuple(ref and ref.key for ref in pair) for pair in node.graph.neighbors(key)] == right[key]
+
+
+def test_joined_is_told_with_the_status_of_the_left_neighbour() -> None:
+    network = Network()
+    a = network.add("a").start(10)
+    assert a.events == [("joined", b"00010-a", None, b"")]
+    b = network.add("b").start(5)
+    b.graph.join(a.peer)
+    network.settle()
+    a.events.clear()
+    b.events.clear()
+    b.insert(7, 20)
+    network.settle()
+    assert ("joined", b"00007-b", b"00005-b", b"status of 00005-b") in b.events
+    assert ("joined", b"00020-b", b"00010-a", b"status of 00010-a") in b.events
+    assert {event for event in a.events if event[0] == "changed"} == {("changed", b"00010-a")}
+
+
+def test_the_least_key_gets_no_status_from_the_greatest() -> None:
+    network, nodes = grown(3)
+    nodes[2].insert(0)
+    nodes[1].insert(1)
+    network.settle()
+    nodes[2].graph.insert(b"\x01first")
+    nodes[2].wanted.add(b"\x01first")
+    network.settle()
+    assert ("joined", b"\x01first", None, b"") in nodes[2].events
+
+
+def test_insert_and_remove_may_be_repeated() -> None:
+    network, nodes = grown(4)
+    node = nodes[1]
+    node.events.clear()
+    key = key_of(77, "n1")
+    node.insert(77)
+    node.insert(77)
+    network.settle()
+    node.remove(key, key)
+    node.insert(77)
+    network.run(10)
+    network.settle()
+    node.remove(key)
+    network.settle()
+    assert [e for e in node.events if e[0] in {"joined", "left"}] == [
+        ("joined", key, key_of(30, "n3"), b"status of " + key_of(30, "n3")),
+        ("left", key),
+        ("joined", key, key_of(30, "n3"), b"status of " + key_of(30, "n3")),
+        ("left", key),
+    ]
+    node.graph.remove(b"never there")
+
+
+def test_a_key_removed_before_it_is_in() -> None:
+    network, nodes = grown(5)
+    nodes[0].insert(45)
+    nodes[0].remove(key_of(45, "n0"))
+    network.run(10)
+    network.settle()
+    assert key_of(45, "n0") not in union(nodes)
+    assert [e for e in nodes[0].events if e == ("left", key_of(45, "n0"))]
+
+
+def test_lookup() -> None:
+    network, nodes = grown(12, keys=2)
+    found: list[tuple[Any, ...]] = []
+    keys = union(nodes)
+    for i, key in enumerate(keys):
+        for target in (key, key + b"\0"):
+            nodes[i % 12].graph.lookup(target, lambda *answer: found.append(answer))
+            network.run(2)
+            pred, succ, hops = found.pop()
+            assert pred.key == key
+            assert (succ.key if succ else None) == (keys[i + 1] if i + 1 < len(keys) else None)
+            assert hops <= 12
+    nodes[0].graph.lookup(b"", lambda *answer: found.append(answer))
+    network.run(2)
+    assert found[0][0] is None
+    assert found[0][1].key == keys[0]
+
+
+@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize("reliable", [False, True])
+@pytest.mark.parametrize("keys", [1, 3])
+def test_a_cast_reaches_every_key_of_its_range_once(routing: Any, reliable: bool, keys: int) -> None:
+    network, nodes = grown(14, keys=keys)
+    results: list[CastResult] = []
+    every = union(nodes)
+    ranges = [
+        EVERYTHING,
+        Range(every[3], every[9]),
+        Range(every[-2], every[-1]),
+        Range(every[0] + b"\0", every[1]),
+    ]
+    for target in ranges:
+        for origin in nodes[::5]:
+            origin.graph.cast(
+                target,
+                b"payload",
+                routing=routing,
+                reliable=reliable,
+                done=results.append if reliable else None,
+            )
+            network.run(30)
+            wanted = [key for key in every if key in target]
+            assert received(nodes) == wanted
+            assert {a.payload for n in nodes for a in n.arrivals} <= {b"payload"}
+            assert {a.origin for n in nodes for a in n.arrivals} <= {origin.peer}
+            if reliable:
+                result = results.pop()
+                assert result.complete
+                assert result.keys == len(wanted)
+                assert result.tree is None
+                deepest = max((a.depth for n in nodes for a in n.arrivals), default=0)
+                assert result.depth >= deepest
+            for node in nodes:
+                node.arrivals.clear()
+    assert results == []
+
+
+def test_a_trace_delivers_nothing_and_shows_the_tree() -> None:
+    network, nodes = grown(10, keys=2)
+    results: list[CastResult] = []
+    nodes[4].graph.cast(EVERYTHING, b"", routing="mrf", trace=True, done=results.append)
+    network.run(10)
+    assert received(nodes) == []
+    (result,) = results
+    keys: list[bytes] = []
+    edges = 0
+
+    def visit(node: dict[str, Any], depth: int) -> None:
+        nonlocal edges
+        assert node["depth"] == depth <= result.depth
+        keys.extend(node["keys"])
+        for child in node["children"]:
+            edges += 1
+            visit(child, depth + 1)
+
+    visit(result.tree, 0)
+    assert result.tree["node"] == "n4"
+    assert sorted(keys) == union(nodes)
+    assert result.hops == edges
+
+
+def test_the_tree_of_a_trace_is_bounded() -> None:
+    network, nodes = grown(12, trace_nodes=1)
+    results: list[CastResult] = []
+    nodes[0].graph.cast(EVERYTHING, b"", trace=True, done=results.append)
+    network.run(10)
+    assert results[0].keys == 12
+    assert len(str(results[0].tree)) < 12 * 60
+
+
+def test_without_delivery_a_cast_is_silent() -> None:
+    network, nodes = grown(4)
+    nodes[0].graph.cast(EVERYTHING, b"x", deliver=False)
+    network.run(2)
+    assert received(nodes) == []
+
+
+def test_casts_of_one_turn_stay_in_order_where_messages_do() -> None:
+    network, nodes = grown(10)
+    network.delay = (0.01, 0.01)
+    for number in range(50):
+        nodes[3].graph.cast(EVERYTHING, b"%d" % number, turn=3)
+        network.run(0.001)
+    network.run(5)
+    for node in nodes:
+        assert [a.payload for a in node.arrivals] == [b"%d" % number for number in range(50)]
+
+
+def test_a_reliable_cast_survives_loss_and_a_crash_in_the_tree() -> None:
+    network, nodes = grown(16)
+    network.loss = 0.1
+    network.duplicate = 0.1
+    results: list[CastResult] = []
+    nodes[5].graph.cast(EVERYTHING, b"x", reliable=True, done=results.append)
+    network.run(0.03)
+    victim = next(node for node in nodes if not node.arrivals)
+    victim.crash()
+    network.run(40)
+    assert len(results) == 1
+    assert results[0].complete
+    assert received(nodes) == [key for key in union(nodes) if key not in victim.wanted]
+
+
+def test_a_cast_that_cannot_be_completed_ends_at_its_deadline() -> None:
+    network, nodes = grown(6, cast_deadline=3.0)
+    results: list[CastResult] = []
+    network.resets = False
+    network.cut = lambda a, b: True
+    nodes[0].graph.cast(EVERYTHING, b"x", reliable=True, done=results.append)
+    network.run(20)
+    assert [result.complete for result in results] == [False]
+
+
+def test_reliable_casts_are_bounded() -> None:
+    network, nodes = grown(4, pending_casts=2)
+    results: list[CastResult] = []
+    for _ in range(3):
+        nodes[0].graph.cast(EVERYTHING, b"x", reliable=True, done=results.append)
+    network.run(5)
+    assert sorted(result.complete for result in results) == [False, True, True]
+    assert nodes[0].counters["pending_casts_full"] == 1
+
+
+def test_tell() -> None:
+    network, nodes = grown(2)
+    nodes[0].graph.tell(nodes[1].peer, b"hello")
+    nodes[0].graph.tell(nodes[0].peer, b"self")
+    network.run(1)
+    assert nodes[1].told_of == [(nodes[0].peer, b"hello")]
+    assert nodes[0].told_of == [(nodes[0].peer, b"self")]
+
+
+def test_nodes_that_join_each_other_in_a_circle_at_once() -> None:
+    network = Network(5)
+    nodes = [network.add(f"n{i}").start(10 * i) for i in range(6)]
+    for i, node in enumerate(nodes):
+        node.graph.join(nodes[(i + 1) % 6].peer)
+    network.settle(30)
+
+
+def test_a_join_waits_for_its_introducer() -> None:
+    network = Network(6)
+    network.resets = False
+    late = Peer("late", "late:1")
+    early = network.add("early").start(5)
+    early.graph.join(late)
+    network.run(20)
+    network.add("late").start(1)
+    network.settle(30)
+    assert union(list(network.nodes.values())) == [b"00001-late", b"00005-early"]
+
+
+def test_a_partition_heals_when_one_node_joins_again() -> None:
+    network, nodes = grown(10)
+    network.resets = False
+    near = {f"n{i}" for i in range(0, 10, 2)}
+    network.cut = lambda a, b: (a in near) != (b in near)
+    network.run(60)
+    results: list[CastResult] = []
+    nodes[0].graph.cast(EVERYTHING, b"x", reliable=True, done=results.append)
+    network.run(5)
+    assert results[0].complete
+    assert results[0].keys == 5
+    network.cut = lambda a, b: False
+    nodes[3].graph.join(nodes[4].peer)
+    network.settle()
+
+
+def test_a_living_node_that_was_suspected_stays_in() -> None:
+    network, nodes = grown(8)
+    for node in nodes:
+        if node is not nodes[3]:
+            node.graph.unreachable("n3")
+    network.settle()
+    assert key_of(30, "n3") in union(nodes)
+
+
+def test_joining_ones_own_graph_costs_a_lookup_only() -> None:
+    network, nodes = grown(8, ping_interval=1e6, check_interval=1e6)
+    before = network.messages
+    nodes[2].graph.join(nodes[6].peer)
+    nodes[2].graph.join(nodes[2].peer)
+    network.run(10)
+    assert network.messages - before <= 8
+
+
+def test_a_node_that_stops_leaves_a_right_structure_and_no_timers() -> None:
+    network, nodes = grown(8, keys=3)
+    stopped: list[str] = []
+    nodes[2].leave(lambda: stopped.append("n2"))
+    nodes[6].leave(lambda: stopped.append("n6"))
+    with pytest.raises(OverlayError):
+        nodes[2].graph.stop(lambda: None)
+    with pytest.raises(OverlayError):
+        nodes[2].graph.insert(b"x")
+    network.run(10)
+    assert sorted(stopped) == ["n2", "n6"]
+    network.settle()
+    assert nodes[2].graph._context._timers == set()
+    nodes[2].graph.receive("n1", encode(Tell(nodes[1].peer, b"late")))
+    assert nodes[2].told_of == []
+
+
+def test_a_node_cut_off_stops_within_its_time() -> None:
+    network, nodes = grown(4)
+    network.cut = lambda a, b: True
+    config = nodes[1].graph.config
+    nodes[1].leave()
+    network.run(config.leave_timeout + config.grace + 0.1)
+    assert "n1" not in network.nodes
+
+
+def test_what_others_send_raises_nothing() -> None:
+    _, nodes = grown(2)
+    graph = nodes[0].graph
+    for data in (b"", b"\x00", b"\xff\xff", b"\x05abc"):
+        graph.receive("n1", data)
+    assert nodes[0].counters["malformed"] == 4
+
+
+def test_misuse_is_refused() -> None:
+    network = Network()
+    node = network.add("a", max_keys=2)
+    with pytest.raises(OverlayError):
+        node.graph.insert(b"x")
+    node.start(1)
+    with pytest.raises(OverlayError):
+        node.graph.start(b"again")
+    for key in (b"", b"\xff" * 8 + b"x"):
+        with pytest.raises(OverlayError):
+            node.graph.insert(key)
+    with pytest.raises(OverlayError):
+        node.graph.cast(EVERYTHING, b"", done=lambda result: None)
+    node.insert(2)
+    with pytest.raises(OverlayError):
+        node.graph.insert(b"one too many")
+    assert node.counters["max_keys"] == 1
+
+
+def test_description_is_json() -> None:
+    network, nodes = grown(3, keys=2)
+    text = json.loads(json.dumps(nodes[1].graph.describe()))
+    assert text["node"] == "n1"
+    assert [key["status"] for key in text["keys"]] == ["IN", "IN"]
+    assert text["keys"][0]["levels"][0][0] == {"key": key_of(0, "n0").hex(), "node": "n0"}
+    assert network.faults() == []

@@ -1,0 +1,176 @@
+"""Random schedules of joins, leaves, crashes and faults of the network end in the one right structure."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from algorithms.overlay.graph import CastResult
+from algorithms.overlay.keys import EVERYTHING
+from tests.algorithms.overlay.scheduler import Network, Node, union
+
+few = settings(
+    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+STEPS = ["join", "join", "leave", "crash", "insert", "insert", "remove", "wait", "wait"]
+
+
+class Schedule:
+    """Carries out the steps of one example; ``pick`` is the chance behind them."""
+
+    def __init__(self, seed: int) -> None:
+        self.network = Network(seed)
+        self.pick = Random(seed)
+        self.made = 0
+        self.join()
+
+    @property
+    def live(self) -> list[Node]:
+        return [node for node in self.network.nodes.values() if node.wanted]
+
+    def join(self) -> None:
+        others = self.live
+        node = self.network.add(f"n{self.made}").start(self.pick.randrange(10_000))
+        self.made += 1
+        if others:
+            node.graph.join(self.pick.choice(others).peer)
+        if self.pick.random() < 0.3:
+            node.insert(self.pick.randrange(10_000))
+
+    def step(self, name: str) -> None:
+        node = self.pick.choice(self.live)
+        match name:
+            case "join":
+                self.join()
+            case "leave" if len(self.live) > 3:
+                node.leave()
+            case "crash" if len(self.live) > 3:
+                node.crash()
+            case "insert":
+                node.insert(self.pick.randrange(10_000))
+            case "remove" if len(node.wanted) > 1:
+                node.remove(self.pick.choice(sorted(node.wanted)))
+            case _:
+                self.network.run(self.pick.random())
+        self.network.run(self.pick.choice([0.0, 0.02, 0.3]))
+
+    def calm(self) -> None:
+        """End the faults; whoever has lost its introducer has another one configured."""
+        self.network.loss = self.network.duplicate = 0.0
+        first, *others = self.live
+        for node in others:
+            node.graph.join(first.peer)
+
+
+schedules = st.lists(st.sampled_from(STEPS), min_size=15, max_size=40)
+
+
+@few
+@given(st.integers(0, 2**32), schedules)
+def test_without_faults(seed: int, steps: list[str]) -> None:
+    schedule = Schedule(seed)
+    for name in steps:
+        schedule.step("wait" if name == "crash" else name)
+    schedule.calm()
+    schedule.network.settle()
+
+
+@few
+@given(st.integers(0, 2**32), schedules, st.booleans(), st.sampled_from([0.0, 0.1, 0.2]))
+def test_with_crashes_loss_and_duplicates(seed: int, steps: list[str], resets: bool, faults: float) -> None:
+    schedule = Schedule(seed)
+    network = schedule.network
+    network.loss = network.duplicate = faults
+    network.resets = resets
+    for name in steps:
+        schedule.step(name)
+    schedule.calm()
+    network.settle()
+
+
+@few
+@given(st.integers(0, 2**32), schedules, st.sampled_from(["sfb", "mrf", "sequential"]), st.booleans())
+def test_casts_reach_whatever_is_in_all_the_time(
+    seed: int, steps: list[str], routing: Any, reliable: bool
+) -> None:
+    schedule = Schedule(seed)
+    network = schedule.network
+    for _ in range(6):
+        schedule.join()
+        network.run(1)
+    network.settle()
+    for number, name in enumerate(steps):
+        payload = b"%d" % number
+        before = set(union(schedule.live))
+        done: list[CastResult] = []
+        schedule.pick.choice(schedule.live).graph.cast(
+            EVERYTHING,
+            payload,
+            routing=routing,
+            reliable=reliable,
+            done=done.append if reliable else None,
+        )
+        members = schedule.live
+        schedule.step("wait" if name == "crash" else name)
+        network.run(2.0)
+        if reliable:
+            network.run_until(network.time + 40, lambda done=done: bool(done))
+            assert done[0].complete
+        throughout = before & set(union(schedule.live))
+        got = [k for n in members for a in n.arrivals if a.payload == payload for k in a.keys]
+        assert len(got) == len(set(got))
+        assert throughout <= set(got)
+
+
+@few
+@given(st.integers(0, 2**32), st.lists(st.sampled_from(["crash", "join", "wait"]), min_size=2, max_size=8))
+def test_reliable_casts_reach_all_survivors(seed: int, steps: list[str]) -> None:
+    schedule = Schedule(seed)
+    network = schedule.network
+    for _ in range(9):
+        schedule.join()
+        network.run(1)
+    network.settle()
+    network.loss = network.duplicate = 0.05
+    for number, name in enumerate(steps):
+        origin = schedule.live[0]
+        before = set(union(schedule.live))
+        done: list[CastResult] = []
+        origin.graph.cast(EVERYTHING, b"%d" % number, reliable=True, done=done.append)
+        if name == "crash":
+            schedule.pick.choice(schedule.live[1:]).crash()
+        else:
+            schedule.step(name)
+        assert network.run_until(network.time + 60, lambda done=done: bool(done))
+        if done[0].complete:
+            throughout = before & set(union(schedule.live))
+            got = {
+                k for n in schedule.live for a in n.arrivals if a.payload == b"%d" % number for k in a.keys
+            }
+            assert throughout <= got
+        network.run(10)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_messages_of_a_join_grow_with_the_logarithm(seed: int) -> None:
+    network = Network(seed)
+    nodes: list[Node] = []
+    costs = []
+    for i in range(160):
+        before = network.messages
+        node = network.add(f"n{i}", ping_interval=1e6, check_interval=1e6).start(
+            network.random.randrange(99_999)
+        )
+        if nodes:
+            node.graph.join(network.random.choice(nodes).peer)
+        nodes.append(node)
+        network.run(2)
+        costs.append(network.messages - before)
+    early, late = sum(costs[20:40]) / 20, sum(costs[140:]) / 20
+    # log2(150) / log2(30) is 1.5.
+    assert late < 2.2 * early
+    assert late < 10 * 7.3

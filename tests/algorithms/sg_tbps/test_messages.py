@@ -1,0 +1,68 @@
+"""What nodes send each other: there and back, and what is no payload."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from algorithms.sg_tbps.keys import Segment
+from algorithms.sg_tbps.messages import (
+    Answer,
+    Ask,
+    Merged,
+    Message,
+    MessageError,
+    Payload,
+    Query,
+    Report,
+    Signal,
+    Statuses,
+    decode_payload,
+)
+from algorithms.sg_tbps.publisher import Epoch, Status
+
+SEGMENT = st.sampled_from([Segment.exact("a/b"), Segment.wildcard([]), Segment.exact("/" * 60_000)])
+STATUS = st.builds(Status, st.builds(Epoch, st.integers(0, 2**64 - 1), st.text(max_size=3)), st.booleans())
+PAYLOAD = st.one_of(
+    st.builds(Message, st.integers(0, 2**64 - 1), st.binary(max_size=9)),
+    st.builds(Signal, SEGMENT, STATUS),
+    st.builds(Report, SEGMENT, STATUS),
+    st.just(Merged()),
+    st.builds(Query, st.text(max_size=9)),
+    st.builds(Ask, st.lists(SEGMENT, max_size=3)),
+    st.builds(Statuses, st.lists(st.tuples(SEGMENT, STATUS), max_size=3)),
+    st.builds(Answer, st.text(max_size=5), st.none() | st.booleans(), st.lists(st.binary(max_size=9))),
+)
+
+
+@given(PAYLOAD)
+def test_there_and_back(payload: Payload) -> None:
+    assert decode_payload(payload.encode()) == payload
+
+
+@given(st.sampled_from([b"M", b"S", b"R", b"Q", b"G", b"K", b"T", b"A"]), st.binary(max_size=40))
+@example(b"S", b"")
+@example(b"A", b"\3")
+def test_any_bytes_are_a_payload_or_refused(kind: bytes, data: bytes) -> None:
+    try:
+        payload = decode_payload(kind + data)
+    except MessageError:
+        return
+    assert payload.encode() == kind + data
+
+
+@given(PAYLOAD, st.data())
+def test_cut_off(payload: Payload, data: st.DataObject) -> None:
+    whole = payload.encode()
+    part = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    with suppress(MessageError):
+        assert decode_payload(part) != payload
+
+
+@pytest.mark.parametrize("data", [b"", b"?", b"M1234567", b"S", b"Q\xff", b"T\0\0\0\1", b"A\1\0\0\0\5x"])
+def test_refused(data: bytes) -> None:
+    with pytest.raises(MessageError):
+        decode_payload(data)

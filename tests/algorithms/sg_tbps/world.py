@@ -1,0 +1,303 @@
+"""SG-TBPS nodes in virtual time, each with a small broker, over a perfect list or over the Skip Graph."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from algorithms.sg_tbps import SgTbps
+from algorithms.sg_tbps.keys import key_text
+from ildm.api import NodeStatus, Peer
+from ildm.core.retained import Stamp, stamped, take_stamp
+from ildm.mqtt import Property, Publish, topic_matches
+from tests.algorithms.sg_tbps.line import Line, PerfectGraph
+
+TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
+
+
+class Timer:
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Delivery(NamedTuple):
+    """What a local subscriber got."""
+
+    topic: str
+    payload: bytes
+    retain: bool
+    qos: int
+
+
+class FakeLink(NamedTuple):
+    node_id: str
+    peer: Peer
+    introducer: bool
+
+
+class OverLine(SgTbps):
+    """The algorithm over the perfect list."""
+
+    def make_graph(self) -> Any:
+        assert isinstance(self.api, Node)
+        return PerfectGraph(self.api.world.line, self, self.api.peer)
+
+
+class Node:
+    """A node with its broker; implements what SG-TBPS uses of NodeApi."""
+
+    def __init__(
+        self, world: World, node_id: str, algorithm: type[SgTbps], options: Mapping[str, Any]
+    ) -> None:
+        self.world = world
+        self.node_id = node_id
+        self.peer = Peer(node_id, f"{node_id}:1")
+        self.status = NodeStatus.RUNNING
+        self.random = Random(f"{world.seed} {node_id}")
+        self.local_interest: dict[str, int] = {}
+        self.counters: dict[str, int] = {}
+        self.logged: list[str] = []
+        self.memory: dict[str, tuple[Stamp, Publish]] = {}
+        self.broker: dict[str, Publish] = {}
+        """Retained messages of the local broker."""
+        self.deliveries: list[Delivery] = []
+        self.injected: list[Publish] = []
+        self.life = 0
+        """Grows with each restart; 0 is before the first."""
+        self.alive = True
+        self.make = partial(algorithm, self, algorithm.Config.model_validate(options))  # type: ignore[arg-type]
+        self.algorithm: SgTbps = self.make()
+
+    # what clients do --------------------------------------------------------------------------
+
+    def subscribe(self, *filters: str, qos: int = 2) -> None:
+        for topic_filter in filters:
+            known = topic_filter in self.local_interest
+            self.local_interest[topic_filter] = qos
+            for message in self.broker.values():
+                if topic_matches(topic_filter, message.topic):
+                    self.deliveries.append(Delivery(message.topic, message.payload, True, message.qos))
+            if not known:
+                self.algorithm.on_interest_changed(None, {topic_filter: qos})
+
+    def unsubscribe(self, *filters: str) -> None:
+        for topic_filter in filters:
+            del self.local_interest[topic_filter]
+            self.algorithm.on_interest_changed(None, {topic_filter: None})
+
+    def publish(
+        self, topic: str, payload: str = "x", qos: int = 0, retain: bool = False, expiry: int | None = None
+    ) -> None:
+        properties = {} if expiry is None else {Property.MESSAGE_EXPIRY_INTERVAL: expiry}
+        message = Publish(
+            topic=topic,
+            payload=payload.encode(),
+            qos=qos,
+            retain=retain,
+            packet_id=7 if qos else None,
+            properties=properties,
+        )
+        self._broke(message)
+        if retain:
+            stamp = Stamp(self.world.wall(), self.node_id)
+            self.memory[topic] = stamp, message
+            message = stamped(message, stamp)
+        self.algorithm.on_publish(message, 0)
+
+    def _broke(self, message: Publish) -> None:
+        if message.retain and message.payload:
+            self.broker[message.topic] = message
+        elif message.retain:
+            self.broker.pop(message.topic, None)
+        if any(topic_matches(f, message.topic) for f in self.local_interest):
+            self.deliveries.append(Delivery(message.topic, message.payload, False, message.qos))
+
+    # NodeApi ----------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return self.world.now
+
+    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
+        life = self.life
+
+        def fire() -> None:
+            if self.alive and life == self.life:
+                callback(*args)
+
+        return self.world.later(delay, fire)
+
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
+        self.world.send(self, to, data)
+        return True
+
+    def retained(self, topic_filter: str) -> list[Publish]:
+        return [
+            stamped(message, stamp)
+            for topic, (stamp, message) in self.memory.items()
+            if topic_matches(topic_filter, topic)
+        ]
+
+    def inject(self, message: Publish) -> None:
+        message = replace(message, properties=dict(message.properties))
+        assert (message.packet_id is None) == (message.qos == 0)
+        taken = take_stamp(message) if message.retain else None
+        if taken is not None:
+            stamp, again = taken
+            known = self.memory.get(message.topic)
+            if known is not None and known[0] == stamp:
+                return
+            if known is not None and known[0] > stamp:
+                if again:
+                    return
+                message = replace(message, retain=False)
+            else:
+                self.memory[message.topic] = stamp, message
+        elif message.retain:
+            self.memory.pop(message.topic, None)
+        self.injected.append(message)
+        self._broke(message)
+
+    def count(self, name: str, by: int = 1) -> None:
+        self.counters[name] = self.counters.get(name, 0) + by
+
+    def log(self, event: str, **fields: object) -> None:
+        self.logged.append(f"{event} {fields}")
+
+
+class World:
+    """Nodes, the messages between them, and virtual time."""
+
+    def __init__(self, over: str = "line", seed: int = 0, **options: Any) -> None:
+        self.over = over
+        self.seed = seed
+        self.options = options
+        self.now = 0.0
+        self.nodes: dict[str, Node] = {}
+        self.random = Random(seed)
+        self.line = Line(self)
+        self.sent = 0
+        self.loss = 0.0
+        """Probability that a message between nodes is lost; half as many are doubled."""
+        self._events: list[tuple[float, int, Timer, Callable[..., None], tuple[object, ...]]] = []
+        self._numbers = itertools.count()
+        self._wall = 0
+        self._arrives: dict[tuple[str, str], float] = {}
+
+    def add(self, *names: str, to: Node | None = None, **options: Any) -> list[Node]:
+        """New nodes; over the Skip Graph each joins ``to``, or else the first of all."""
+        made = []
+        for name in names:
+            algorithm = OverLine if self.over == "line" else SgTbps
+            node = self.nodes[name] = Node(self, name, algorithm, {**self.options, **options})
+            made.append(node)
+            first = to or next(iter(self.nodes.values()))
+            if first is not node:
+                self.introduce(node, first)
+        self.run()
+        return made
+
+    def apart(self, name: str) -> Node:
+        """A new node that founds a graph of its own."""
+        node = self.nodes[name] = Node(self, name, SgTbps, self.options)
+        self.run()
+        return node
+
+    def introduce(self, node: Node, to: Node) -> None:
+        node.algorithm.on_link_up(FakeLink(to.node_id, to.peer, True))  # type: ignore[arg-type]
+
+    def wall(self) -> int:
+        self._wall += 1
+        return 1000 + self._wall
+
+    def later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
+        timer = Timer()
+        heapq.heappush(self._events, (self.now + delay, next(self._numbers), timer, callback, args))
+        return timer
+
+    def send(self, source: Node, to: Peer, data: bytes) -> None:
+        self.sent += 1
+        if self.loss and self.random.random() < self.loss:
+            return
+        pair = source.node_id, to.node_id
+        at = max(self.now + 0.001 + 0.002 * self.random.random(), self._arrives.get(pair, 0.0))
+        self._arrives[pair] = at
+
+        def arrive() -> None:
+            node = self.nodes.get(to.node_id)
+            if node is not None and node.alive:
+                node.algorithm.on_message(source.node_id, data)
+            elif source.alive:
+                source.algorithm.on_unreachable(to.node_id)
+
+        self.later(at - self.now, arrive)
+        if self.loss and self.random.random() < self.loss / 2:
+            self.later(at - self.now + 0.002, arrive)
+
+    def kill(self, node: Node) -> None:
+        """The node is gone without a word."""
+        node.alive = False
+        del self.nodes[node.node_id]
+        if self.over == "line":
+            self.line.crash(node.algorithm.graph)  # type: ignore[arg-type]
+
+    def restart(self, node: Node) -> None:
+        """The node crashes and comes back at once, with the memory and the broker it had."""
+        if self.over == "line":
+            self.line.crash(node.algorithm.graph)  # type: ignore[arg-type]
+        node.life += 1
+        node.algorithm = node.make()
+        first = next(iter(self.nodes.values()))
+        if first is not node:
+            self.introduce(node, first)
+
+    def run(self, seconds: float = 0.5) -> None:
+        until = self.now + seconds
+        while self._events and self._events[0][0] <= until:
+            at, _, timer, callback, args = heapq.heappop(self._events)
+            self.now = max(self.now, at)
+            if not timer.cancelled:
+                callback(*args)
+        self.now = until
+
+    def settle(self) -> None:
+        """Let everything arrive that is under way, and the graph come to rest."""
+        self.run(0.5 if self.over == "line" else 5.0)
+
+    # transcripts ------------------------------------------------------------------------------
+
+    def step(self, title: str) -> None:
+        self.settle()
+        self.line.note(f"# {title}")
+
+    def states(self, segment: str) -> None:
+        """Note the publishers of a segment from left to right."""
+        self.settle()
+        for key in self.line.keys:
+            if key_text(key).startswith(f"{segment} publisher"):
+                graph = self.line.owners[key]
+                found = graph.hooks.segments.find(key)
+                assert found is not None
+                publisher = found[0].publisher
+                mark = " rendezvous point" if publisher.rendezvous else ""
+                self.line.note(
+                    f"  {key_text(key)}: {publisher.state} epoch {publisher.epoch.number} "
+                    f"{publisher.epoch.node_id}{mark}"
+                )
+
+    def check_transcript(self, name: str) -> None:
+        """Compare with the golden transcript; ``ILDM_REWRITE=1`` writes it anew."""
+        path = TRANSCRIPTS / f"{name}.txt"
+        text = "\n".join(self.line.lines) + "\n"
+        if os.environ.get("ILDM_REWRITE") == "1":
+            path.write_text(text)
+        assert text == path.read_text()
