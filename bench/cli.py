@@ -17,6 +17,7 @@ try:
     from bench.procedure import SearchConfig, SearchError
     from bench.report.cli import report
     from bench.results.cli import results
+    from bench.sim.cli import sim
     from bench.testbed.cli import app as testbed
 except ImportError as error:
     sys.exit(f"ildm-bench needs {error.name}: pip install 'ildm[bench]'")
@@ -35,12 +36,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
-    help="Measure MQTT brokers and ILDM nodes: load, limit search, testbed, analysis on Spark, reports.",
+    help="Measure MQTT brokers and ILDM nodes: load, limits, testbed, analysis on Spark, reports, simulator.",
 )
 app.command()(analyse)
 app.command()(report)
 app.add_typer(testbed, name="testbed")
 app.add_typer(results, name="results")
+app.add_typer(sim, name="sim")
 
 TargetOption = Annotated[
     list[str],

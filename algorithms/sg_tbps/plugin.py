@@ -148,7 +148,7 @@ class SgTbps(Algorithm):
         """Begin as soon as the node runs: before that it has neither an address nor a memory."""
         if self._running:
             return
-        if self.api.status is not NodeStatus.RUNNING:
+        if self.api.status is NodeStatus.STOPPED:
             self.api.call_later(START_POLL, self._start)
             return
         self._running = True

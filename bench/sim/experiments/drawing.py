@@ -1,0 +1,192 @@
+"""The pictures of the experiments, in the manner of `bench.report`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+
+from bench.report import numbers
+from bench.report.style import INK, MUTED, Look, look, new_figure, plain_grid
+from bench.report.svg import Picture
+
+_METHODS = {"SG-TBPS": 0, "Scribe": 1, "SFB": 2, "MRF": 0, "PF": 3, "SF": 4, "Scribe with DHT": 5}
+_LOOKS = 7
+
+Points = tuple[Sequence[float], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is written at a picture. ``name`` is the file's without suffix."""
+
+    name: str
+    title: str
+    x: str
+    y: str
+    caption: str
+
+
+def looks_of(labels: Sequence[str]) -> list[Look]:
+    """A method looks the same in all pictures, and its variants (``SFB, random``) have its colour; other
+    labels look as their place says."""
+    seen: Counter[str] = Counter()
+    found = []
+    for place, label in enumerate(labels):
+        method = label.partition(",")[0]
+        base = look(_METHODS.get(method, place))
+        if method in _METHODS:
+            other = look((_METHODS[method] + 3 * seen[method]) % _LOOKS)
+            base = Look(base.color, other.hatch, other.line, other.marker)
+            seen[method] += 1
+        found.append(base)
+    return found
+
+
+def curves(
+    words: Words,
+    series: Mapping[str, Points],
+    *,
+    log_x: int = 0,
+    log_y: int = 0,
+    steps: bool = False,
+    markers: bool = True,
+    height: float = 2.9,
+    marks: Sequence[tuple[float, float, str]] = (),
+    limit_y: tuple[float | None, float | None] | None = None,
+) -> Picture:
+    """A line for each series. ``log_x``, ``log_y``: base of a logarithmic axis, 0 for a plain one.
+    ``marks``: points with a word beside them."""
+    figure = new_figure(height)
+    axes = figure.subplots()
+    for how, (label, (xs, ys)) in zip(looks_of([*series]), series.items(), strict=True):
+        drawn: dict[str, Any] = {"color": how.color, "linestyle": how.line, "label": label}
+        if markers:
+            drawn |= {"marker": how.marker, "markevery": max(1, len(xs) // 20)}
+        if steps:
+            axes.step(xs, ys, where="post", **drawn)
+        else:
+            axes.plot(xs, ys, **drawn)
+    for x, y, text in marks:
+        axes.plot([x], [y], marker="o", color=INK, markersize=5, linestyle="none")
+        axes.annotate(text, (x, y), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)
+    _scales(axes, log_x, log_y)
+    if limit_y:
+        axes.set_ylim(*limit_y)
+    _finish(axes, words, len(series))
+    spoken = "; ".join(f"{label}: {_ends(xs, ys)}" for label, (xs, ys) in series.items())
+    return Picture(words.name, words.title, f"{words.y} over {words.x}. {spoken}.", words.caption, figure)
+
+
+def bars(
+    words: Words,
+    groups: Sequence[str],
+    series: Mapping[str, Sequence[float | None]],
+    *,
+    log_y: int = 0,
+    height: float = 2.9,
+    numbered: bool = True,
+) -> Picture:
+    """Bars beside each other: a group for each label on the x axis, in it one bar for each series."""
+    figure = new_figure(height)
+    axes = figure.subplots()
+    width = 0.84 / len(series)
+    for place, (how, (label, values)) in enumerate(zip(looks_of([*series]), series.items(), strict=True)):
+        at = [n + (place - (len(series) - 1) / 2) * width for n in range(len(groups))]
+        there = [(x, value) for x, value in zip(at, values, strict=True) if value is not None]
+        axes.bar(
+            [x for x, _ in there],
+            [value for _, value in there],
+            width * 0.92,
+            label=label,
+            color="white" if how.hatch else how.color,
+            edgecolor=how.color,
+            hatch=how.hatch,
+            linewidth=0.9,
+        )
+        for x, value in there if numbered else ():
+            axes.annotate(
+                compact(value),
+                (x, max(value, 0)),
+                xytext=(0, 2),
+                textcoords="offset points",
+                ha="center",
+                fontsize=6.5 if len(groups) * len(series) > 12 else 7.5,
+            )
+    axes.set_xticks(range(len(groups)), list(groups))
+    axes.tick_params(axis="x", length=0)
+    _scales(axes, 0, log_y)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * 1.6 if log_y else high * 1.06)
+    _finish(axes, words, len(series))
+    plain_grid(axes, "y")
+    spoken = "; ".join(
+        f"{label}: "
+        + ", ".join(
+            f"{group} {numbers.NONE if value is None else numbers.significant(value)}"
+            for group, value in zip(groups, values, strict=True)
+        )
+        for label, values in series.items()
+    )
+    return Picture(words.name, words.title, f"{words.y} by {words.x}. {spoken}.", words.caption, figure)
+
+
+def clouds(
+    words: Words, series: Mapping[str, Points], remarks: Mapping[str, str], height: float = 3.2
+) -> Picture:
+    """A panel of points for each series, with a remark such as its correlation in the title."""
+    figure = new_figure(height)
+    panels = figure.subplots(1, len(series), squeeze=False, sharex=True, sharey=True)[0]
+    for axes, how, (label, (xs, ys)) in zip(panels, looks_of([*series]), series.items(), strict=True):
+        axes.scatter(xs, ys, s=11, marker=how.marker, facecolors="none", edgecolors=how.color, linewidths=0.7)
+        axes.set_title(f"{label}: {remarks[label]}", fontweight="normal")
+        axes.set_xlabel(words.x)
+    panels[0].set_ylabel(words.y)
+    figure.suptitle(words.title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+    spoken = "; ".join(f"{label}: {remarks[label]}, {len(xs)} points" for label, (xs, _) in series.items())
+    return Picture(words.name, words.title, f"{words.y} over {words.x}. {spoken}.", words.caption, figure)
+
+
+def compact(value: float) -> str:
+    """A number on an axis: 131k, 10M."""
+    for factor, unit in ((1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{numbers.significant(value / factor)}{unit}"
+    return numbers.significant(value)
+
+
+def _scales(axes: Axes, log_x: int, log_y: int) -> None:
+    # Matplotlib's own labels of powers are mathematical text, which the reports' style has switched off.
+    for base, axis, scale in ((log_x, axes.xaxis, axes.set_xscale), (log_y, axes.yaxis, axes.set_yscale)):
+        if base:
+            scale("log", base=base)
+            axis.set_major_formatter(FuncFormatter(_powers_of_two if base == 2 else _compact))
+            axis.set_minor_formatter(NullFormatter())
+            axis.set_minor_locator(NullLocator())
+
+
+def _compact(value: float, _: object) -> str:
+    return compact(value)
+
+
+def _powers_of_two(value: float, _: object) -> str:
+    return f"{value:,.0f}" if value >= 1 else numbers.significant(value)
+
+
+def _finish(axes: Axes, words: Words, series: int) -> None:
+    axes.set_title(words.title)
+    axes.set_xlabel(words.x)
+    axes.set_ylabel(words.y)
+    if series > 1:
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), borderaxespad=0, labelcolor=MUTED)
+
+
+def _ends(xs: Sequence[float], ys: Sequence[float]) -> str:
+    if not len(xs):
+        return "nothing"
+    first, last = (f"{numbers.significant(ys[n])} at {numbers.significant(xs[n])}" for n in (0, -1))
+    return f"from {first} to {last}"

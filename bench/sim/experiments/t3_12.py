@@ -1,0 +1,95 @@
+"""T3.12 and the upper half of Table 3.3: sending against forwarding (thesis 3.4.3)."""
+
+from __future__ import annotations
+
+from bench.report.svg import Picture
+from bench.sim.experiments.drawing import Words, clouds
+from bench.sim.experiments.forwarding import (
+    METHODS,
+    TOPICS,
+    coefficients,
+    interval_words,
+    normalised,
+    remark,
+    repeats,
+    repeats_words,
+    simulate,
+    subscribers,
+    summary_of,
+)
+from bench.sim.experiments.framework import Experiment, Frames, Line, Scale, Summary
+from bench.sim.experiments.summary import fisher_interval
+from bench.sim.experiments.topics import SCRIBE, SG
+
+PAPER_SCRIBE = (0.1310, 100)
+
+
+def summarise(frames: Frames) -> Summary:
+    return summary_of(frames, "publisher", "sent")
+
+
+def compare(summary: Summary, scale: Scale) -> list[Line]:
+    proposed, scribe = coefficients(summary, SG), coefficients(summary, SCRIBE)
+    r, count = proposed[0]
+    exact = all(abs(one - 1) < 1e-9 for one, _ in proposed)
+    r_scribe, count_scribe = scribe[0]
+    theirs = fisher_interval(*PAPER_SCRIBE)
+    most = {row["method"]: row["most"] for row in summary["extremes"]}
+    inside = theirs is not None and theirs[0] <= r_scribe <= theirs[1]
+    return [
+        Line(
+            quantity="SG-TBPS: r of sending and forwarding, 99 % interval",
+            paper="1.0, N/A",
+            ours=f"{r:.4f}, {interval_words(r, count)}",
+            verdict="agree" if exact else "differs",
+            why="a publisher hands each message to one neighbour and forwards nothing else; "
+            + repeats_words(proposed),
+        ),
+        Line(
+            quantity="Scribe: r of sending and forwarding, 99 % interval",
+            paper="0.1310, -0.1290 to 0.3742",
+            ours=f"{r_scribe:.4f}, {interval_words(r_scribe, count_scribe)}",
+            verdict="agree" if inside else "differs",
+            why="ours lies in the paper's interval; " * inside + repeats_words(scribe),
+        ),
+        Line(
+            quantity="most that a publisher forwards for each message of its own",
+            paper="not stated",
+            ours=f"SG-TBPS {most[SG]:.1f}, Scribe {most[SCRIBE]:,.0f}",
+            verdict="beyond",
+            why="in Scribe a publisher also forwards for the topics whose trees lead over it",
+        ),
+    ]
+
+
+def draw(summary: Summary) -> list[Picture]:
+    words = Words(
+        "T3.12",
+        "Sending against forwarding, all publishers",
+        "messages sent, normalised",
+        "messages forwarded, normalised",
+        f"The {TOPICS} publishers of one graph, each of its own topic.",
+    )
+    series = {method: normalised(summary, method, "sent") for method in METHODS}
+    return [clouds(words, series, {method: remark(summary, method) for method in METHODS})]
+
+
+def parameters(scale: Scale) -> str:
+    count = subscribers(scale)
+    return (
+        f"{TOPICS} topics of 1 publisher and {count:,} subscribers, N = {TOPICS * (count + 1):,}; the "
+        f"publishers send 1, 2, ... {TOPICS} messages; MRF; the values are those of the first of "
+        f"{repeats(scale)} graphs"
+    )
+
+
+EXPERIMENT = Experiment(
+    name="T3.12",
+    title="Forwarding against sending (Table 3.3)",
+    parameters=parameters,
+    run=simulate,
+    summarise=summarise,
+    compare=compare,
+    draw=draw,
+    notes=("Forwarded counts what a node sends to others, the first hop of its own messages included.",),
+)

@@ -1,0 +1,341 @@
+"""The virtual network: how long messages take, what gets lost, who can reach whom."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ildm.api import Peer
+
+if TYPE_CHECKING:
+    from bench.sim.kernel import Kernel
+    from bench.sim.node import SimLink, SimNode
+
+Delay = Callable[[Random], float]
+"""Draws the time one message takes, in seconds."""
+
+FRAME = 24
+"""Bytes of the MQTT frame around data of an algorithm: header, control topic and property length."""
+
+
+def constant(seconds: float) -> Delay:
+    """Always the same."""
+    return lambda random: seconds
+
+
+def uniform(low: float, high: float) -> Delay:
+    """Anything between two bounds."""
+    return lambda random: random.uniform(low, high)
+
+
+def normal(mean: float, sigma: float, least: float = 0.0) -> Delay:
+    """Gaussian; what falls below ``least`` is raised to it."""
+    return lambda random: max(least, random.gauss(mean, sigma))
+
+
+def lognormal(median: float, sigma: float) -> Delay:
+    """``median`` times e to the power of a Gaussian of deviation ``sigma``: a long tail above."""
+    return lambda random: median * random.lognormvariate(0.0, sigma)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkModel:
+    """What holds between any two nodes. Times are in seconds.
+
+    The defaults are a quiet local network under TCP: nothing lost, order kept.
+    """
+
+    delay: Delay = field(default_factory=lambda: constant(0.001))
+    loss: float = 0.0
+    """Share of messages that vanish without a sign."""
+    duplicate: float = 0.0
+    """Share of messages that arrive twice, the second one at a time of its own."""
+    ordered: bool = True
+    """Messages of one turn between two nodes arrive in order, as TCP has it; else as drawn."""
+    sessions: int = 1
+    """TCP connections per link; order holds on each of them (``link.sessions``)."""
+    processing: float = 0.0
+    """Time a node is busy with each message that arrives; the next ones wait."""
+    sending: float = 0.0
+    """Time a node needs for each message it sends; they leave one after the other."""
+    handshake: int = 4
+    """One-way delays until a new link can be used: TCP, then CONNECT and CONNACK."""
+    queue_messages: int = 10_000
+    """Messages sent but not arrived on one session, above which further ones are refused."""
+    connect_timeout: float = 5.0
+    """Until the dialer gives up a node that does not answer at all."""
+    silence: float = 15.0
+    """Until a link is taken for lost if nothing comes from it: power cut, partition."""
+    expiry: float = 300.0
+    """The same for links of a tree, which last through outages (``link.expiry``)."""
+    redial: float = 5.0
+    """Configured neighbours find each other again within this time, when they can."""
+    idle: float = 60.0
+    """A link made on demand that nothing uses for this time is closed."""
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.loss < 1 and 0 <= self.duplicate < 1):
+            raise ValueError("loss and duplicate are shares below 1")
+        if self.sessions < 1 or self.handshake < 0 or self.queue_messages < 1:
+            raise ValueError("sessions and queue_messages must be at least 1, handshake at least 0")
+
+
+class Cause(NamedTuple):
+    """What a message follows from: it travels with whatever a node sends while it handles the message."""
+
+    origin: str
+    """Node where it began: a publish."""
+    time: float
+    hops: int
+    """Messages between nodes since."""
+
+
+class Network:
+    """Carries messages over links, and makes, breaks and closes those.
+
+    Attributes:
+        sent: messages by kind: ``publish``, ``subscribe``, ``unsubscribe``, ``sync`` and, for data of
+            an algorithm, ``data`` or what ``classify`` answers. Copies over several links count each.
+        bytes: their sizes, as MQTT 5 frames.
+        lost: messages that never arrived, by reason.
+        cause: set while a node handles a message.
+    """
+
+    def __init__(self, kernel: Kernel, model: LinkModel, any_topology: bool) -> None:
+        self.kernel = kernel
+        self.random = Random(kernel.random.getrandbits(64))
+        self.model = model
+        self.any_topology = any_topology
+        self.nodes: dict[str, SimNode] = {}
+        self.sent: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.lost: Counter[str] = Counter()
+        self.cause: Cause | None = None
+        self.classify: Callable[[bytes], str] | None = None
+        self._side: dict[str, int] = {}  # of a partition, by node id
+        self._next_sweep = 0.0
+
+    # messages ---------------------------------------------------------------------------------
+
+    def carry(
+        self, link: SimLink, turn: int, kind: str, size: int, receive: Callable[..., None], *args: Any
+    ) -> bool:
+        """Send one message, for ``receive(far link, *args)`` to take. False: the queue is full."""
+        model = self.model
+        if link.under_way >= model.queue_messages * model.sessions:
+            self.lost["queue"] += 1
+            return False
+        self.sent[kind] += 1
+        self.bytes[kind] += size
+        now = self.kernel.now
+        link.last_used = now
+        if link.back is None:
+            self.lost["unreachable"] += 1
+            return True
+        random = self.random
+        if model.loss and random.random() < model.loss:
+            self.lost["loss"] += 1
+            return True
+        departure = max(now, link.ready_at)
+        if model.sending:
+            departure = max(departure, link.here.sends_until) + model.sending
+            link.here.sends_until = departure
+        self._post(link, turn, departure, receive, args)
+        if model.duplicate and random.random() < model.duplicate:
+            self._post(link, turn, departure, receive, args)
+        return True
+
+    def _post(
+        self, link: SimLink, turn: int, departure: float, receive: Callable[..., None], args: tuple[Any, ...]
+    ) -> None:
+        arrival = departure + self.model.delay(self.random)
+        if self.model.ordered:
+            last = link.last_arrival
+            lane = turn % len(last)
+            arrival = max(arrival, last[lane])
+            last[lane] = arrival
+        link.under_way += 1
+        self.kernel.post_at(arrival, self._arrive, link, self.cause, receive, args)
+
+    def _arrive(
+        self, link: SimLink, cause: Cause | None, receive: Callable[..., None], args: tuple[Any, ...]
+    ) -> None:
+        if link.stalled is not None:
+            link.stalled.append((cause, receive, args))
+            return
+        link.under_way -= 1
+        back = link.back
+        if back is None:
+            self.lost["link"] += 1
+            return
+        processing = self.model.processing
+        if processing:
+            node = back.here
+            node.busy_until = max(self.kernel.now, node.busy_until) + processing
+            self.kernel.post_at(node.busy_until, self._handle, back, cause, receive, args)
+        else:
+            self._handle(back, cause, receive, args)
+
+    def _handle(
+        self, link: SimLink, cause: Cause | None, receive: Callable[..., None], args: tuple[Any, ...]
+    ) -> None:
+        if not link.here.alive:
+            self.lost["node"] += 1
+            return
+        self.cause = None if cause is None else Cause(cause.origin, cause.time, cause.hops + 1)
+        receive(link, *args)
+        self.cause = None
+
+    # links ------------------------------------------------------------------------------------
+
+    def reachable(self, a: SimNode, b: SimNode) -> bool:
+        """Whether a message from one would get to the other now."""
+        return a.alive and b.alive and self._side.get(a.node_id) == self._side.get(b.node_id)
+
+    def dial(self, here: SimNode, to: Peer) -> SimLink:
+        """Begin a link. It takes messages at once; they wait until it is up, or are lost with it."""
+        existing = here.by_id.get(to.node_id)
+        if existing is not None:
+            return existing
+        link = here.make_link(to, dialed=True)
+        far = self.nodes.get(to.node_id)
+        delay = self.model.delay
+        if far is None or not self.reachable(here, far) or far.peer.address != to.address:
+            # without an answer it takes long, a refusal one round trip
+            mute = far is not None and not self.reachable(here, far) and (far.alive or far.silent)
+            after = self.model.connect_timeout if mute else 2 * delay(self.random)
+            self.kernel.post(after, self.lose, link)
+            return link
+        back = far.make_link(here.peer, dialed=False)
+        link.back, back.back = back, link
+        handshake = sum(delay(self.random) for _ in range(self.model.handshake))
+        link.ready_at = back.ready_at = self.kernel.now + handshake
+        self.kernel.post(handshake, self._up, link)
+        self._sweep()
+        return link
+
+    def _up(self, link: SimLink) -> None:
+        for end in (link, link.back):
+            # the first end's hook may close the link
+            if end is not None and end.back is not None and end.here.alive:
+                end.up = True
+                end.here.link_up(end)
+
+    def lose(self, link: SimLink, polite: bool = False) -> None:
+        """One end learns that a link is no more; the other end, if it is there, as well.
+
+        Args:
+            polite: closed on purpose: no node is reported as unreachable.
+        """
+        for end in (link, link.back):
+            if end is None:
+                continue
+            if end.stalled:
+                self.lost["link"] += len(end.stalled)
+            end.stalled = None
+            node = end.here
+            if node.by_id.get(end.node_id) is end:
+                del node.by_id[end.node_id]
+        back, link.back = link.back, None
+        if back is not None:
+            back.back = None
+        for end in (link, back):
+            if end is not None and end.here.alive:
+                end.here.link_lost(end, polite)
+
+    def stall(self, link: SimLink) -> None:
+        """Nothing passes a link any more; if that lasts it is lost."""
+        for end in (link, link.back):
+            if end is not None and end.stalled is None:
+                end.stalled = []
+        after = self.model.silence if self.any_topology else self.model.expiry
+        link.stall_timer = self.kernel.schedule(after, self.lose, link)
+
+    def resume(self, link: SimLink) -> None:
+        """A stalled link works again: what waited goes on."""
+        for end in (link, link.back):
+            if end is None:
+                continue
+            if end.stall_timer is not None:
+                end.stall_timer.cancel()
+                end.stall_timer = None
+            waiting, end.stalled = end.stalled or [], None
+            for cause, receive, args in waiting:
+                arrival = self.kernel.now + self.model.delay(self.random)
+                # what waited keeps one order, on whatever sessions it was
+                end.last_arrival = [max(arrival, *end.last_arrival, 0.0)] * len(end.last_arrival)
+                self.kernel.post_at(end.last_arrival[0], self._arrive, end, cause, receive, args)
+
+    def _sweep(self) -> None:
+        """Close links made on demand that nothing uses, now and then."""
+        now = self.kernel.now
+        idle = self.model.idle
+        if now >= self._next_sweep and self.any_topology:
+            self._next_sweep = now + idle
+            for node in self.nodes.values():
+                for link in node.by_id.values():
+                    back = link.back
+                    if (
+                        link.dialed
+                        and back is not None
+                        and link.up
+                        and max(link.last_used, back.last_used) < now - idle
+                        and not (link.introducer or back.introducer or link.under_way or back.under_way)
+                        and link.stalled is None
+                    ):
+                        self.kernel.post(0.0, self._close_idle, link)
+
+    def _close_idle(self, link: SimLink) -> None:
+        if link.back is not None:
+            self.lose(link, polite=True)
+
+    # faults -----------------------------------------------------------------------------------
+
+    def kill(self, node: SimNode, silent: bool) -> None:
+        """End a node. Its peers see their links reset, or if it dies in silence nothing for a while."""
+        node.die(silent)
+        for link in list(node.by_id.values()):
+            back = link.back
+            if back is None:
+                continue
+            if silent or not self.any_topology:
+                if link.stalled is None:
+                    self.stall(back)
+            else:
+                arrival = self.kernel.now + self.model.delay(self.random)
+                self.kernel.post_at(max(arrival, *link.last_arrival, self.kernel.now), self._reset, back)
+
+    def _reset(self, link: SimLink) -> None:
+        if link.back is not None:
+            self.lose(link)
+
+    def part(self, groups: list[set[str]]) -> None:
+        """Cut the network: nodes of different groups cannot reach each other; unnamed ones make one more."""
+        self._side = {node_id: i for i, group in enumerate(groups) for node_id in group}
+        for node in self.nodes.values():
+            for link in node.by_id.values():
+                back = link.back
+                crosses = back is not None and not self.reachable(node, back.here)
+                if link.dialed and crosses and link.stalled is None:
+                    self.stall(link)
+
+    def heal(self) -> None:
+        """Undo all partitions."""
+        self._side = {}
+        for node in self.nodes.values():
+            for link in node.by_id.values():
+                back = link.back
+                if link.stalled is not None and back is not None and self.reachable(node, back.here):
+                    self.resume(link)
+        for node in self.nodes.values():
+            self.redial(node)
+
+    def redial(self, node: SimNode) -> None:
+        """Configured neighbours that are not connected find each other again, now that they can."""
+        for node_id in node.configured:
+            far = self.nodes.get(node_id)
+            if node_id not in node.by_id and far is not None and self.reachable(node, far):
+                self.kernel.post(self.random.uniform(0, self.model.redial), node.connect, far.peer)

@@ -1,0 +1,498 @@
+"""One simulated node with its algorithm and local broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from bench.sim.kernel import Kernel, Timer
+from bench.sim.network import FRAME, Cause, Network
+from ildm.api import Algorithm, Link, NodeStatus, Peer, PluginConfig, Session
+from ildm.config import LimitsConfig
+from ildm.core.counters import Counters
+from ildm.core.retained import Retained, stamped, take_stamp
+from ildm.mqtt import (
+    FilterTable,
+    IldmError,
+    PacketType,
+    Properties,
+    Property,
+    Publish,
+    Version,
+    create_message,
+    topic_matches,
+    validate_topic_filter,
+    validate_topic_name,
+)
+
+if TYPE_CHECKING:
+    from bench.sim.world import World
+
+LIMITS = LimitsConfig()
+
+
+class SimulationError(IldmError):
+    """A run that cannot go on: a failed plugin, a wrong call, or a state that never comes."""
+
+
+class Delivery(NamedTuple):
+    """A message as one local client gets it."""
+
+    time: float
+    """Virtual seconds."""
+    topic: str
+    payload: bytes
+    qos: int
+    retain: bool
+    client: str
+    origin: str | None
+    """Node where it was published; None when it came of no publish (a timer, a stored message)."""
+    sent: float | None
+    """Time of the publish."""
+    hops: int | None
+    """Messages between nodes from the publish to here, one after the other."""
+
+
+class SimLink:
+    """One direction of sight onto a neighbour. Implements :class:`ildm.api.Link`."""
+
+    __slots__ = (
+        "announced",
+        "back",
+        "dialed",
+        "here",
+        "interest",
+        "introducer",
+        "last_arrival",
+        "last_used",
+        "node_id",
+        "peer",
+        "ready_at",
+        "stall_timer",
+        "stalled",
+        "under_way",
+        "up",
+    )
+
+    def __init__(self, here: SimNode, peer: Peer, dialed: bool, introducer: bool, sessions: int) -> None:
+        self.here = here
+        self.node_id = peer.node_id
+        self.peer = peer
+        self.dialed = dialed
+        self.introducer = introducer
+        self.up = False
+        self.interest: dict[str, int] = {}
+        self.announced: dict[str, int] = {}
+        self.back: SimLink | None = None
+        self.ready_at = 0.0
+        self.last_used = 0.0
+        self.last_arrival = [0.0] * sessions
+        self.under_way = 0
+        self.stalled: list[tuple[Cause | None, Callable[..., None], tuple[Any, ...]]] | None = None
+        self.stall_timer: Timer | None = None
+
+    def __repr__(self) -> str:
+        return f"<link {self.here.node_id} -> {self.node_id}>"
+
+    @property
+    def sessions(self) -> Sequence[Session]:
+        """None: the simulator has links, but no TCP connections."""
+        return ()
+
+    def inter_subscribe(self, filters: Mapping[str, int]) -> None:
+        changed = {f: qos for f, qos in filters.items() if self.announced.get(f) != qos}
+        if changed:
+            self.announced.update(changed)
+            self._tell("subscribe", sum(len(f.encode()) + 3 for f in changed) + 5, dict(changed))
+
+    def inter_unsubscribe(self, filters: Iterable[str]) -> None:
+        gone = [f for f in filters if self.announced.pop(f, None) is not None]
+        if gone:
+            self._tell("unsubscribe", sum(len(f.encode()) + 2 for f in gone) + 5, dict.fromkeys(gone))
+
+    def _tell(self, kind: str, size: int, changes: dict[str, int | None] | dict[str, int]) -> None:
+        # on the first session whatever the turn, as the live node does
+        self.here.network.carry(self, 0, kind, size, _hear, changes)
+
+
+def _hear(link: SimLink, changes: Mapping[str, int | None]) -> None:
+    for topic_filter, qos in changes.items():
+        if qos is None:
+            link.interest.pop(topic_filter, None)
+        else:
+            link.interest[topic_filter] = qos
+    link.here.algorithm.on_interest_changed(link, changes)
+
+
+def _transferred(link: SimLink, message: Publish, turn: int) -> None:
+    link.here.transferred(link, message, turn)
+
+
+def _data(link: SimLink, data: bytes) -> None:
+    link.here.algorithm.on_message(link.node_id, data)
+
+
+class LocalBroker:
+    """The local broker with its clients, as much of MQTT as an algorithm can notice."""
+
+    __slots__ = ("filters", "retained")
+
+    def __init__(self) -> None:
+        self.filters: FilterTable[str] = FilterTable()
+        """By client id."""
+        self.retained: dict[str, Publish] = {}
+
+    def publish(self, message: Publish) -> dict[str, int]:
+        """Store a retained message; answers the clients that get it, with the QoS granted."""
+        if message.retain:
+            if message.payload:
+                self.retained[message.topic] = message
+            else:
+                self.retained.pop(message.topic, None)  # MQTT-3.3.1-6
+        return self.filters.match(message.topic)
+
+    def maximum(self, topic_filter: str) -> int | None:
+        """Highest QoS any client has of a filter; None if no client has it."""
+        return max((qos for f, _, qos in self.filters if f == topic_filter), default=None)
+
+
+class _Clock:
+    """The driver and store of :class:`Retained`: virtual time is wall-clock time as well."""
+
+    __slots__ = ("kernel",)
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def now(self) -> float:
+        return self.kernel.now
+
+    wall = now
+
+    def save_retained(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
+        """Nothing outlives a run."""
+
+
+class SimNode:
+    """A node; implements :class:`ildm.api.NodeApi` for one algorithm, and stands for its local clients.
+
+    Attributes:
+        deliveries: what local clients got, in order, unless the world has ``on_delivery``.
+        counters: of the algorithm (:meth:`count`).
+        by_id: links by the neighbour's id, also those not up yet.
+        configured: ids of neighbours that this node was told to link with.
+    """
+
+    __slots__ = (
+        "_random",
+        "_retained",
+        "_turn",
+        "algorithm",
+        "alive",
+        "broker",
+        "busy_until",
+        "by_id",
+        "configured",
+        "counters",
+        "deliveries",
+        "kernel",
+        "local_interest",
+        "network",
+        "node_id",
+        "peer",
+        "sends_until",
+        "silent",
+        "status",
+        "world",
+    )
+
+    def __init__(self, world: World, node_id: str, algorithm: type[Algorithm], config: PluginConfig) -> None:
+        self.world = world
+        self.kernel: Kernel = world.kernel
+        self.network: Network = world.network
+        self.node_id = node_id
+        self.peer = Peer(node_id, f"{node_id}.sim:1885")
+        self.status = NodeStatus.RUNNING
+        self.alive = True
+        self.silent = False
+        self.by_id: dict[str, SimLink] = {}
+        self.configured: dict[str, None] = {}
+        self.local_interest: dict[str, int] = {}
+        self.broker = LocalBroker()
+        self.deliveries: list[Delivery] = []
+        self.counters = Counters()
+        self.busy_until = 0.0
+        self.sends_until = 0.0
+        self._random: Random | None = None
+        self._retained: Retained | None = None
+        self._turn = -1
+        self.algorithm = algorithm(self, config)
+
+    def __repr__(self) -> str:
+        return f"<node {self.node_id}>"
+
+    # local clients ----------------------------------------------------------------------------
+
+    def subscribe(self, topic_filter: str, qos: int = 0, client: str = "client") -> None:
+        """A local client's subscription is granted; it gets the retained messages that match."""
+        self._check_alive()
+        validate_topic_filter(topic_filter)
+        self.broker.filters.add(topic_filter, client, qos)
+        for topic, message in list(self.broker.retained.items()):
+            if topic_matches(topic_filter, topic):
+                self._hand(message, client, min(qos, message.qos), True)
+        self._interest_changed(topic_filter)
+
+    def unsubscribe(self, topic_filter: str, client: str = "client") -> None:
+        """A local client withdraws a filter."""
+        self._check_alive()
+        if not self.broker.filters.remove(topic_filter, client):
+            raise SimulationError(f"{client} at {self.node_id} has no subscription {topic_filter!r}")
+        self._interest_changed(topic_filter)
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes = b"",
+        qos: int = 0,
+        retain: bool = False,
+        properties: Properties | None = None,
+        publisher: int | None = None,
+    ) -> None:
+        """A local client publishes.
+
+        Args:
+            publisher: its turn in the round-robin; None: each message takes the next one.
+        """
+        self._check_alive()
+        validate_topic_name(topic)
+        message = Publish(
+            topic=topic,
+            payload=payload,
+            qos=qos,
+            retain=retain,
+            packet_id=1 if qos else None,
+            properties={} if properties is None else dict(properties),
+        )
+        if publisher is None:
+            self._turn = publisher = (self._turn + 1) & 0xFFFF
+        before, self.network.cause = self.network.cause, Cause(self.node_id, self.kernel.now, 0)
+        try:
+            self._deliver(message)
+            if not topic.startswith("$"):
+                if retain:
+                    message = stamped(message, self.memory.entered(message))
+                if self.algorithm.routes_messages:
+                    self.algorithm.on_publish(message, publisher)
+                else:
+                    self._route(message, None, publisher)
+        finally:
+            self.network.cause = before
+
+    def _check_alive(self) -> None:
+        if not self.alive:
+            raise SimulationError(f"node {self.node_id} is dead")
+
+    def _interest_changed(self, topic_filter: str) -> None:
+        maximum = self.broker.maximum(topic_filter)
+        if self.local_interest.get(topic_filter) == maximum:
+            return
+        if maximum is None:
+            del self.local_interest[topic_filter]
+        else:
+            self.local_interest[topic_filter] = maximum
+        self.algorithm.on_interest_changed(None, {topic_filter: maximum})
+
+    def _deliver(self, message: Publish) -> None:
+        """Publish into the local broker."""
+        for client, qos in self.broker.publish(message).items():
+            # MQTT-3.3.1-12: the retain flag is for what was stored before the subscription
+            self._hand(message, client, min(qos, message.qos), False)
+
+    def _hand(self, message: Publish, client: str, qos: int, retain: bool) -> None:
+        cause = None if retain else self.network.cause
+        origin, sent, hops = (None, None, None) if cause is None else cause
+        delivery = Delivery(
+            self.kernel.now, message.topic, message.payload, qos, retain, client, origin, sent, hops
+        )
+        if self.world.on_delivery is None:
+            self.deliveries.append(delivery)
+        else:
+            self.world.on_delivery(self, delivery)
+
+    # messages over links of a tree ------------------------------------------------------------
+
+    def _route(self, message: Publish, source: SimLink | None, turn: int) -> None:
+        for link, qos in self.algorithm.route(message.topic, message.retain, source):
+            if not isinstance(link, SimLink) or link.here is not self or not 0 <= qos <= 2:
+                raise SimulationError(f"route() of {self.node_id} answered {link!r} with QoS {qos!r}")
+            # a retained message keeps its QoS: the far broker serves it to later subscribers with it
+            self._transfer(link, message, message.qos if message.retain else min(message.qos, qos), turn)
+
+    def _transfer(self, link: SimLink, message: Publish, qos: int, turn: int) -> None:
+        # a copy, as the far node takes the stamp off its own
+        copy = replace(
+            message, qos=qos, packet_id=1 if qos else None, dup=False, properties=dict(message.properties)
+        )
+        self.network.carry(link, turn, "publish", _size(copy), _transferred, copy, turn)
+
+    def transferred(self, link: SimLink, message: Publish, turn: int) -> None:
+        """A message has come over a link: to the local broker and on."""
+        remote: Publish | None = message
+        if message.retain:
+            message, remote = self._judge(message)
+        if remote is not None:
+            self._deliver(message)
+            self._route(remote, link, turn)
+
+    def _judge(self, message: Publish) -> tuple[Publish, Publish | None]:
+        """A retained message as it is for the local broker and, stamped, for others; None: old news."""
+        message = replace(message, properties=dict(message.properties))
+        taken = take_stamp(message)
+        if taken is None:
+            return message, message
+        stamp, repeated = taken
+        newest = self.memory.arrived(message, stamp)
+        if newest is None or (repeated and not newest):
+            return message, None
+        remote = stamped(message, stamp, repeated)
+        return (message if newest else replace(message, retain=False)), remote
+
+    @property
+    def memory(self) -> Retained:
+        """The retained messages this node remembers; made when first needed."""
+        if self._retained is None:
+            clock: Any = _Clock(self.kernel)
+            self._retained = Retained(clock, self.node_id, LIMITS, self.counters, clock)
+        return self._retained
+
+    # NodeApi ----------------------------------------------------------------------------------
+
+    @property
+    def links(self) -> Sequence[Link]:
+        return [link for link in self.by_id.values() if link.up]
+
+    @property
+    def random(self) -> Random:
+        if self._random is None:  # most nodes of a large run never ask
+            self._random = Random(f"{self.world.seed}/{self.node_id}")
+        return self._random
+
+    def now(self) -> float:
+        return self.kernel.now
+
+    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
+        return self.kernel.schedule(delay, self._fire, callback, args)
+
+    def _fire(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
+        if self.alive:
+            callback(*args)
+
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
+        if to.node_id == self.node_id or not self.network.any_topology:
+            self.counters["send_refused"] += 1
+            return False
+        link = self.by_id.get(to.node_id)
+        if link is None:
+            link = self.network.dial(self, to)
+        classify = self.network.classify
+        kind = "data" if classify is None else classify(data)
+        return self.network.carry(link, turn, kind, len(data) + FRAME, _data, data)
+
+    def retained(self, topic_filter: str) -> Sequence[Publish]:
+        if self._retained is None:
+            return []
+        now = self.kernel.now
+        found = []
+        for topic, entry in self._retained.entries.items():
+            left = None if entry.expires_at is None else entry.expires_at - now
+            if topic_matches(topic_filter, topic) and (left is None or left > 0):
+                message = stamped(entry.message, entry.stamp)
+                if left is not None:
+                    message.properties[Property.MESSAGE_EXPIRY_INTERVAL] = max(1, round(left))
+                found.append(message)
+        return found
+
+    def inject(self, message: Publish) -> None:
+        if message.retain:
+            message, remote = self._judge(message)
+            if remote is None:
+                return
+        self._deliver(message)
+
+    def transfer(self, link: Link, message: Publish) -> None:
+        if not isinstance(link, SimLink):
+            raise SimulationError(f"{link!r} is no link of the simulator")
+        self._turn = (self._turn + 1) & 0xFFFF
+        self._transfer(link, message, message.qos, self._turn)
+
+    def routes_changed(self) -> None:
+        """Nothing to forget: the simulator asks each time."""
+
+    def count(self, name: str, by: int = 1) -> None:
+        self.counters[name] += by
+
+    def log(self, event: str, **fields: object) -> None:
+        self.world.logs.append((self.kernel.now, self.node_id, event, fields))
+
+    def create_mqtt_message(self, type: PacketType, version: Version = Version.V5, **params: Any) -> bytes:
+        return create_message(type, version, **params)
+
+    def create_session(self, host: str, port: int) -> NoReturn:
+        raise SimulationError("the simulator has no TCP connections to other programs")
+
+    def close_session(self, session: Session) -> NoReturn:
+        raise SimulationError("the simulator has no TCP connections to other programs")
+
+    def send_message(self, session: Session, message: bytes) -> NoReturn:
+        raise SimulationError("the simulator has no TCP connections to other programs")
+
+    def get_paired_session(self, session: Session) -> None:
+        return None
+
+    # called by the network --------------------------------------------------------------------
+
+    def make_link(self, peer: Peer, dialed: bool) -> SimLink:
+        """A new link, not up yet."""
+        introducer = peer.node_id in self.configured
+        link = SimLink(self, peer, dialed, introducer, self.network.model.sessions)
+        self.by_id[peer.node_id] = link
+        return link
+
+    def connect(self, peer: Peer) -> None:
+        """Link with a neighbour this node was told of, unless there is a link."""
+        if self.alive and peer.node_id in self.configured and peer.node_id not in self.by_id:
+            self.network.dial(self, peer)
+
+    def link_up(self, link: SimLink) -> None:
+        """A link can be used; in a tree the ends tell each other the retained messages they remember."""
+        self.algorithm.on_link_up(link)
+        if self.network.any_topology or self._retained is None or link.back is None:
+            return
+        if self._retained.digest != link.back.here.memory.digest:
+            for message, _ in self._retained.everything():
+                self._transfer(link, message, message.qos, 0)
+
+    def link_lost(self, link: SimLink, polite: bool) -> None:
+        """A link of this node is no more; ``polite``: it was closed on purpose."""
+        was_up, link.up = link.up, False
+        if was_up:
+            self.algorithm.on_link_down(link)
+        if self.network.any_topology and not polite and (was_up or link.dialed):
+            self.algorithm.on_unreachable(link.node_id)
+
+    def die(self, silent: bool) -> None:
+        """No hook is called any more."""
+        self.alive = False
+        self.silent = silent
+        self.status = NodeStatus.STOPPED
+
+
+def _size(message: Publish) -> int:
+    """Bytes of a message as an MQTT 5 frame."""
+    if message.properties:
+        return len(message.encode(Version.V5))
+    body = 2 + len(message.topic.encode()) + (2 if message.qos else 0) + 1 + len(message.payload)
+    return 1 + (1 if body < 128 else 2 if body < 16_384 else 3 if body < 2_097_152 else 4) + body

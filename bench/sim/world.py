@@ -1,0 +1,258 @@
+"""A virtual network of nodes that all run one algorithm."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from bench.sim.kernel import Kernel
+from bench.sim.network import LinkModel, Network
+from bench.sim.node import Delivery, SimNode, SimulationError
+from ildm.api import Algorithm, NodeStatus
+from ildm.core.plugins import check_plugin
+
+LOGS = 10_000
+"""Log lines that are kept."""
+DRAIN = 5.0
+"""Virtual seconds a stopping node has to take its leave (``limits.drain_timeout`` of the live node)."""
+
+
+class World:
+    """Nodes by id, their links and what befalls them.
+
+    An exception of a plugin ends the run: :class:`SimulationError` names the node and the time.
+
+    Args:
+        algorithm: the plugin's class, as the live node would load it.
+        options: of the plugin, checked by its ``Config``.
+        seed: two worlds of one seed that are treated alike behave alike.
+        model: of the links between any two nodes.
+
+    Attributes:
+        logs: what plugins logged: time, node id, event, fields; the newest ``LOGS``.
+        on_delivery: takes each delivery instead of the lists of the nodes.
+    """
+
+    def __init__(
+        self,
+        algorithm: type[Algorithm],
+        options: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        model: LinkModel | None = None,
+    ) -> None:
+        check_plugin(algorithm.__name__, algorithm, Algorithm)
+        if algorithm.wants:
+            raise SimulationError(f"{algorithm.__name__} wants to see packets; the simulator has none")
+        self.algorithm = algorithm
+        self.config = algorithm.Config.model_validate({} if options is None else dict(options))
+        self.seed = seed
+        self.kernel = Kernel(seed)
+        self.network = Network(
+            self.kernel, LinkModel() if model is None else model, algorithm.topology == "any"
+        )
+        self.logs: deque[tuple[float, str, str, Mapping[str, object]]] = deque(maxlen=LOGS)
+        self.on_delivery: Callable[[SimNode, Delivery], None] | None = None
+        self._neighbors: dict[str, set[str]] = {}
+
+    # nodes ------------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> dict[str, SimNode]:
+        """Every node that ever was, by id; of several lives of one id the last."""
+        return self.network.nodes
+
+    def alive(self) -> list[SimNode]:
+        return [node for node in self.nodes.values() if node.alive]
+
+    def __getitem__(self, node_id: str) -> SimNode:
+        try:
+            return self.nodes[node_id]
+        except KeyError:
+            raise SimulationError(f"there is no node {node_id!r}") from None
+
+    def add(self, node_id: str, introducer: str | None = None) -> SimNode:
+        """Start a node; again, if one of this id has died.
+
+        Args:
+            introducer: a node it is told to link with, as by its configuration.
+        """
+        old = self.nodes.get(node_id)
+        if old is not None:
+            if old.alive:
+                raise SimulationError(f"node {node_id!r} is there already")
+            for link in list(old.by_id.values()):  # whoever still holds a link learns now that it is void
+                self.network.lose(link)
+        with self.guarded():
+            node = SimNode(self, node_id, self.algorithm, self.config)
+        self.nodes[node_id] = node
+        if old is not None:
+            node.configured.update(old.configured)
+            self.network.redial(node)
+            for other in self.nodes.values():
+                if node_id in other.configured and other.alive:
+                    self.network.redial(other)
+        if introducer is not None:
+            self.link(node_id, introducer)
+        return node
+
+    def link(self, a: str, b: str) -> None:
+        """Tell node ``a`` to link with ``b``; it does so at once, and again after an outage.
+
+        Raises:
+            SimulationError: the algorithm needs a tree, and the link would close a cycle (the live
+                node would keep it blocked).
+        """
+        here, far = self[a], self[b]
+        if here is far:
+            raise SimulationError(f"node {a!r} cannot be its own neighbour")
+        if not self.network.any_topology and self._joined(a, b):
+            raise SimulationError(f"a link between {a!r} and {b!r} would close a cycle")
+        here.configured[b] = None
+        self._neighbors.setdefault(a, set()).add(b)
+        self._neighbors.setdefault(b, set()).add(a)
+        known = here.by_id.get(b)
+        with self.guarded():
+            if known is None:
+                here.connect(far.peer)
+            elif not known.introducer:
+                known.introducer = True
+                if known.up:
+                    here.link_up(known)
+
+    def _joined(self, a: str, b: str) -> bool:
+        """Whether configured links lead from one node to the other."""
+        known = self._neighbors.get(a, set()), self._neighbors.get(b, set())
+        # from the end that has fewer: mostly a new node, which has none
+        start, goal = (a, b) if len(known[0]) <= len(known[1]) else (b, a)
+        seen = {start}
+        waiting = [start]
+        while waiting:
+            new = self._neighbors.get(waiting.pop(), set()) - seen
+            if goal in new:
+                return True
+            seen |= new
+            waiting.extend(new)
+        return False
+
+    def unlink(self, a: str, b: str) -> None:
+        """Both nodes forget the other as a neighbour; the link is closed."""
+        here, far = self[a], self[b]
+        here.configured.pop(b, None)
+        far.configured.pop(a, None)
+        self._neighbors.get(a, set()).discard(b)
+        self._neighbors.get(b, set()).discard(a)
+        link = here.by_id.get(b)
+        if link is not None:
+            with self.guarded():
+                self.network.lose(link, polite=True)
+
+    # ends -------------------------------------------------------------------------------------
+
+    def kill(self, node_id: str, silent: bool = False) -> None:
+        """End a node without a word.
+
+        Args:
+            silent: as by a power cut; otherwise as by a crash of the process, after which the system
+                resets the links and refuses new ones.
+        """
+        self.network.kill(self._living(node_id), silent)
+
+    def stop(self, node_id: str) -> None:
+        """Let a node stop in an orderly way: its plugin is told, and has ``DRAIN`` seconds."""
+        node = self._living(node_id)
+        with self.guarded():
+            node.algorithm.on_ildm_stop()
+        self.kernel.post(DRAIN, self._stopped, node)
+
+    def _stopped(self, node: SimNode) -> None:
+        if node.alive:
+            node.die(silent=False)
+            for link in list(node.by_id.values()):
+                self.network.lose(link)
+
+    def _living(self, node_id: str) -> SimNode:
+        node = self[node_id]
+        if node.status is NodeStatus.STOPPED:
+            raise SimulationError(f"node {node_id!r} is dead already")
+        return node
+
+    def partition(self, *groups: Iterable[str]) -> None:
+        """Cut the network into these groups of node ids; all unnamed nodes together make one more."""
+        self.network.part([set(group) for group in groups])
+
+    def heal(self) -> None:
+        """Undo every partition."""
+        self.network.heal()
+
+    # time -------------------------------------------------------------------------------------
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Name node and time in what a plugin raises."""
+        try:
+            yield
+        except SimulationError:
+            raise
+        except Exception as error:
+            owner = getattr(self.kernel.current, "__self__", None)
+            where = f" in {owner!r}" if isinstance(owner, SimNode) else ""
+            raise SimulationError(f"at {self.kernel.now:.6f} s{where}: {error!r}") from error
+
+    def run(self, seconds: float | None = None, max_events: int | None = None) -> None:
+        """Let virtual time pass; without an argument, until nothing is left to happen.
+
+        Raises:
+            SimulationError: a plugin has raised an exception.
+        """
+        until = None if seconds is None else self.kernel.now + seconds
+        with self.guarded():
+            self.kernel.run(until, max_events)
+
+    def settle(
+        self, condition: Callable[[], bool] | None = None, limit: float = 600.0, step: float = 1.0
+    ) -> float:
+        """Run until a condition holds, or without one until nothing is left to happen.
+
+        Args:
+            condition: asked every ``step`` virtual seconds.
+            limit: virtual seconds it may take.
+
+        Returns:
+            Virtual seconds it took.
+
+        Raises:
+            SimulationError: it did not happen within ``limit``, or a plugin has failed.
+        """
+        begin = self.kernel.now
+        if condition is None:
+            with self.guarded():
+                if self.kernel.drain(begin + limit):
+                    return self.kernel.now - begin
+        else:
+            while not condition():
+                if self.kernel.now >= begin + limit:
+                    break
+                self.run(step)
+            else:
+                return self.kernel.now - begin
+        what = "not at rest" if condition is None else "the condition does not hold"
+        raise SimulationError(f"{what} after {limit} virtual seconds")
+
+    # figures ----------------------------------------------------------------------------------
+
+    def counters(self) -> Counter[str]:
+        """What the plugins of all living nodes counted, together."""
+        total: Counter[str] = Counter()
+        for node in self.alive():
+            total.update(node.counters)
+        return total
+
+    def deliveries(self) -> list[tuple[str, Delivery]]:
+        """Node id and delivery of everything local clients got, in order of time."""
+        return sorted(((n.node_id, d) for n in self.nodes.values() for d in n.deliveries), key=_when)
+
+
+def _when(item: tuple[str, Delivery]) -> float:
+    return item[1].time
