@@ -142,7 +142,6 @@ def _entry(view: View, keys: Sequence[bytes], after: int, target: Range) -> Ref 
     inside: Ref | None = None
     inside_level = -1
     outside: Ref | None = None
-    outside_level = -1
     if after:
         start = at = keys[after - 1]
         for level, (_, right) in enumerate(view.neighbors(start)):
@@ -156,10 +155,10 @@ def _entry(view: View, keys: Sequence[bytes], after: int, target: Range) -> Ref 
             if at >= low:
                 inside, inside_level = right, level
             else:
-                outside, outside_level = right, level
+                outside = right
     if after < len(keys):
         start = at = keys[after]
-        step: _Delegate | None = None
+        step: Ref | None = None
         for level, (left, _) in enumerate(view.neighbors(start)):
             if left is None or left.key > at or left.key == start:
                 continue
@@ -169,12 +168,13 @@ def _entry(view: View, keys: Sequence[bytes], after: int, target: Range) -> Ref 
                     return None
                 break
             if at >= high:
-                step = _Delegate(left, level)
+                step = left
             elif level > inside_level:
                 inside, inside_level = left, level
-        # The lower the level of the longest step that does not pass the target, the nearer it is.
-        if step is not None and (outside is None or step.level < outside_level):
-            outside = step.to
+        # From the left wherever possible: two nodes with keys on both sides, each of which took what is nearer
+        # to itself, could hand a query to and fro.
+        if outside is None:
+            outside = step
     return outside if inside is None else inside
 
 

@@ -201,9 +201,9 @@ def _toward(graph: Graph, before: Ranks, after: Ranks, low: Ranks, high: Ranks) 
     from_right = (right != NONE) & (right >= low)
     from_left = (left != NONE) & (left < high)
     chosen = np.where(from_left & (~from_right | (left_level > right_level)), left, right)
-    # Outside the range the shorter step got nearer to it, as neither passes it.
-    nearer = (left != NONE) & ((right == NONE) | (left_level < right_level))
-    chosen = np.where(from_right | from_left, chosen, np.where(nearer, left, right))
+    # Outside the range from the left wherever possible, as in algorithms.overlay.routing.
+    outside = np.where(right == NONE, left, right)
+    chosen = np.where(from_right | from_left, chosen, outside)
     nothing = (low >= high) & ((before == low - 1) & (before != NONE) | (after == high))
     chosen[nothing] = NONE
     return chosen.astype(np.int32)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import comb
 from pathlib import Path
+from random import Random
 from typing import get_args
 
 import pytest
@@ -400,3 +401,23 @@ def check_transcript(name: str, lines: list[str]) -> None:
     if os.environ.get("ILDM_REWRITE") == "1":
         path.write_text(written)
     assert written == path.read_text()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nodes_with_keys_on_both_sides_do_not_hand_a_query_to_and_fro(seed: int) -> None:
+    """As publishers have them: prefix segments lie before a topic's subscribers, the topic's own behind."""
+    chance = Random(seed)
+    outside, inside = chance.randrange(4, 30), chance.randrange(1, 10)
+    nodes: dict[str, tuple[int, list[bytes]]] = {}
+    for number in range(outside):
+        keys = [b"a%02d" % number, b"c%02d" % number]
+        nodes[f"both{number}"] = chance.getrandbits(VECTOR_BITS), keys
+    for number in range(inside):
+        nodes[f"in{number}"] = chance.getrandbits(VECTOR_BITS), [b"b%02d" % number]
+    graph = Graph(nodes)
+    wanted = {b"b%02d" % number for number in range(inside)}
+    for number in range(outside):
+        for routing in ONCE:
+            result = walk(graph, f"both{number}", Range(b"b", b"c"), routing)
+            assert set(result.depth) == wanted
+            assert len(result.path) == len(set(result.path))
