@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from algorithms.overlay.context import Context
 from algorithms.overlay.keys import Range, Ref
-from algorithms.overlay.messages import Cast, CastAck, CastBusy, OverlayError
+from algorithms.overlay.messages import Cast, CastAck, CastBusy, OverlayError, Ping
 from algorithms.overlay.routing import Forward, Routing, split
 from algorithms.overlay.tables import Table
 from ildm.api import Peer, Timer
@@ -124,6 +124,11 @@ class Caster:
         self._answers: dict[tuple[str, int], CastAck] = {}
         self._children: dict[int, _Child] = {}
         self._view = _View(table, context.avoid)
+
+    @property
+    def busy(self) -> bool:
+        """Reliable casts, own ones or parts of others', are under way."""
+        return bool(self._works)
 
     def cast(
         self,
@@ -351,6 +356,9 @@ class Caster:
             if number in self._children:
                 self._give_elsewhere(number, child)
         else:
+            if not child.silent:
+                # It is asked whether it lives, which is known sooner than whether its whole part is done.
+                self.context.request(child.to, lambda ping: Ping(ping, self.context.peer, ()), _no_matter)
             child.silent += 1
             self._send_child(number, child)
 
@@ -424,6 +432,10 @@ class Caster:
             return
         tree = _write_tree(self.context.node_id, work) if work.message.trace else b""
         work.done(work.ack._replace(complete=work.complete, hops=work.ack.hops + work.hops, tree=tree))
+
+
+def _no_matter(answer: object) -> None:
+    """Who gives none is suspected, and that is all there is to it."""
 
 
 def _part(copy: Cast, forward: Forward) -> Cast:

@@ -21,7 +21,7 @@ class OverlayConfig(BaseModel):
     ping_interval: float = Field(default=2.0, gt=0)
     """Between two rounds of pings to the left neighbours."""
     ping_timeout: float = Field(default=1.0, gt=0)
-    """Without an answer to two pings in a row, each so long, a node is suspected."""
+    """Half the time in which three pings, sent one after another, must bring an answer."""
     check_interval: float = Field(default=10.0, gt=0)
     """Within this time each key is looked for from elsewhere, up to ``checks`` keys and levels."""
     checks: int = Field(default=64, ge=1)

@@ -41,10 +41,12 @@ class Env(Protocol):
 
 Done = Callable[[Any], None]
 """Gets the answer to a request, or None when there was none."""
+STALLS = 5
+"""How often a request whose time-out comes late itself is sent once more."""
 
 
 class _Request:
-    __slots__ = ("done", "forwarded", "left", "message", "timer", "to", "wait")
+    __slots__ = ("done", "due", "forwarded", "left", "message", "stalls", "timer", "to", "wait")
 
     def __init__(self, to: Peer, message: Message, done: Done, forwarded: bool) -> None:
         self.to = to
@@ -52,7 +54,9 @@ class _Request:
         self.done = done
         self.forwarded = forwarded
         self.left = 1
+        self.stalls = 0
         self.wait = 0.0
+        self.due = 0.0
         self.timer: Timer | None = None
 
 
@@ -153,8 +157,8 @@ class Context:
     def ask(self, to: Peer, message: Message, number: int, done: Done, forwarded: bool = False) -> None:
         """Send a request and call ``done`` with its answer, or with None after ``ack_timeout``.
 
-        It is sent three times (a ping twice); the node that gave no answer is suspected. A request that
-        others pass on (``forwarded``) is sent once, and nobody is suspected.
+        It is sent three times; the node that gave no answer is suspected. A request that others pass on
+        (``forwarded``) is sent once, and nobody is suspected.
         """
         if len(self._requests) >= self.config.requests:
             self.count("requests_full")
@@ -163,18 +167,24 @@ class Context:
         request = self._requests[number] = _Request(to, message, done, forwarded)
         request.wait = self.config.ack_timeout
         if isinstance(message, Ping):
-            request.left, request.wait = 2, self.config.ping_timeout
+            request.left, request.wait = 3, self.config.ping_timeout * 2 / 3
         elif not forwarded and to.node_id != self.node_id:
             request.left, request.wait = 3, self.config.ack_timeout / 3
         self._send_request(number, request)
 
     def _send_request(self, number: int, request: _Request) -> None:
         request.left -= 1
+        request.due = self.env.now() + request.wait
         request.timer = self.later(request.wait, self._no_answer, number)
         self.send(request.to, request.message)
 
     def _no_answer(self, number: int) -> None:
         request = self._requests[number]
+        if self.env.now() - request.due > request.wait / 2 and request.stalls < STALLS:
+            # This process has stood still: the answer may lie in its sockets, unread.
+            request.stalls += 1
+            request.left += 1
+            self.count("stalls")
         if request.left:
             self._send_request(number, request)
             return
@@ -201,6 +211,7 @@ class Context:
             self.count("suspects_full")
         self._suspects[node_id] = self.env.now() + self.config.suspect_time
         self.count("suspected")
+        self.env.log("node suspected", suspect=node_id)
         waiting = [n for n, request in self._requests.items() if request.to.node_id == node_id]
         for number in waiting:
             request = self._requests.pop(number, None)

@@ -41,6 +41,10 @@ from ildm.api import Peer
 __all__ = ["Arrival", "CastResult", "Env", "Hooks", "OverlayConfig", "SkipGraph"]
 
 
+_POLL = 0.05
+"""Seconds between looks at whether a graph that is to stop may leave."""
+
+
 class Hooks(Protocol):
     """What the application of a Skip Graph is told. Calls from within a hook into the graph are fine."""
 
@@ -153,17 +157,26 @@ class SkipGraph:
                 self._context.run(self._lists.remove, node)
 
     def stop(self, done: Callable[[], None]) -> None:
-        """All keys leave; ``done`` follows within ``leave_timeout`` and ``grace``, even if they cannot."""
+        """All keys leave; ``done`` follows within twice ``leave_timeout`` and ``grace``, even if they cannot.
+
+        Reliable casts that are under way come first: nobody else would send them again.
+        """
         if self._stopped is not None or self._context.closed:
             raise OverlayError("the graph is stopping or has stopped")
         self._stopped = done
         self._joining.stop()
-        config = self.config
-        self._context.later(config.leave_timeout + config.grace, self._close)
+        self._leave_when_idle(self._context.env.now() + self.config.leave_timeout)
+
+    def _leave_when_idle(self, deadline: float) -> None:
+        context, config = self._context, self.config
+        if self._caster.busy and context.env.now() < deadline:
+            context.later(_POLL, self._leave_when_idle, deadline)
+            return
+        context.later(config.leave_timeout + config.grace, self._close)
         for node in list(self._table.nodes.values()):
             node.again = False
             if not node.leaving:
-                self._context.run(self._lists.remove, node)
+                context.run(self._lists.remove, node)
 
     @property
     def running(self) -> bool:

@@ -171,8 +171,8 @@ def _entry(view: View, keys: Sequence[bytes], after: int, target: Range) -> Ref 
                 step = left
             elif level > inside_level:
                 inside, inside_level = left, level
-        # From the left wherever possible: two nodes with keys on both sides, each of which took what is nearer
-        # to itself, could hand a query to and fro.
+        # From the left wherever possible: two nodes with keys on both sides, each of which took what is
+        # nearer to itself, could hand a query to and fro.
         if outside is None:
             outside = step
     return outside if inside is None else inside

@@ -42,6 +42,7 @@ class Network:
         self.time = 0.0
         self.nodes: dict[str, Node] = {}
         self.messages = 0
+        self.wrongly_suspected = 0
         self.lines: list[str] = []
         self.note = note
         self.cut: Callable[[str, str], bool] = lambda a, b: False
@@ -68,6 +69,16 @@ class Network:
                     return True
         self.time = end
         return happened()
+
+    def stand_still(self, seconds: float) -> None:
+        """The process of all nodes does nothing for a while; then timers come before what is to be read."""
+        self.time += seconds
+        due = []
+        while self._events and self._events[0][0] <= self.time:
+            due.append(heappop(self._events))
+        for _, _, timer, callback, args in sorted(due, key=lambda event: event[3] == self._arrive):
+            if not timer.cancelled:
+                callback(*args)
 
     def add(self, node_id: str, vector: int | None = None, **options: Any) -> Node:
         node = Node(self, node_id, vector, options)
@@ -225,6 +236,8 @@ class Node:
 
     def log(self, event: str, **fields: object) -> None:
         self.events.append((event, fields))
+        if event == "node suspected" and fields["suspect"] in self.network.nodes:
+            self.network.wrongly_suspected += 1
 
     # Hooks
 

@@ -10,6 +10,7 @@ import pytest
 from algorithms.overlay.graph import CastResult
 from algorithms.overlay.keys import EVERYTHING, Range, Ref
 from algorithms.overlay.messages import OverlayError, Tell, encode
+from algorithms.overlay.routing import split
 from ildm.api import Peer
 from tests.algorithms.overlay.scheduler import Network, Node, expected, key_of, union
 
@@ -377,3 +378,36 @@ def test_description_is_json() -> None:
     assert [key["status"] for key in text["keys"]] == ["IN", "IN"]
     assert text["keys"][0]["levels"][0][0] == {"key": key_of(0, "n0").hex(), "node": "n0"}
     assert network.faults() == []
+
+
+@pytest.mark.parametrize("seed", [5, 6, 8])
+def test_a_reliable_cast_is_handed_on_before_its_node_leaves(seed: int) -> None:
+    """The node it is first given to has died silently, and the origin stops before anybody has noticed."""
+    network, nodes = grown(12, seed=seed)
+    network.resets = False
+    origin, target = nodes[0], Range(key_of(10, ""), key_of(120, ""))
+    forwards = split(origin.graph, target, "sfb").forwards
+    largest = max(
+        forwards, key=lambda forward: sum(key in forward.target for node in nodes for key in node.wanted)
+    )
+    dead = network.nodes[largest.to.peer.node_id]
+    dead.crash()
+    origin.graph.cast(target, b"last words", reliable=True)
+    stopped: list[float] = []
+    origin.graph.stop(lambda: stopped.append(network.time))
+    network.run(20)
+    assert stopped
+    for node in nodes[1:]:
+        expected_payloads = [b"last words"] if node is not dead else []
+        assert [arrival.payload for arrival in node.arrivals] == expected_payloads
+
+
+def test_a_process_that_has_stood_still_suspects_nobody() -> None:
+    """Its time-outs are over before it has read the answers that have come meanwhile."""
+    network, (a, b) = grown(2)
+    for _ in range(10):
+        network.run(1.03)
+        network.stand_still(3.0)
+    assert a.counters.get("stalls", 0) + b.counters.get("stalls", 0) > 0
+    assert "suspected" not in a.counters
+    assert "suspected" not in b.counters

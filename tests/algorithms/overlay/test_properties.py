@@ -127,31 +127,38 @@ def test_casts_reach_whatever_is_in_all_the_time(
 
 
 @few
-@given(st.integers(0, 2**32), st.lists(st.sampled_from(["crash", "join", "wait"]), min_size=2, max_size=8))
-def test_reliable_casts_reach_all_survivors(seed: int, steps: list[str]) -> None:
+@given(
+    st.integers(0, 2**32),
+    st.lists(st.sampled_from(["crash", "join", "wait"]), min_size=2, max_size=8),
+    st.booleans(),
+    st.sampled_from([0.0, 0.05]),
+)
+def test_reliable_casts_reach_all_survivors(seed: int, steps: list[str], resets: bool, faults: float) -> None:
     schedule = Schedule(seed)
     network = schedule.network
+    network.resets = resets
     for _ in range(9):
         schedule.join()
         network.run(1)
     network.settle()
-    network.loss = network.duplicate = 0.05
+    network.loss = network.duplicate = faults
     for number, name in enumerate(steps):
         origin = schedule.live[0]
         before = set(union(schedule.live))
         done: list[CastResult] = []
         origin.graph.cast(EVERYTHING, b"%d" % number, reliable=True, done=done.append)
-        if name == "crash":
+        if name == "crash" and len(schedule.live) > 3:
             schedule.pick.choice(schedule.live[1:]).crash()
         else:
             schedule.step(name)
         assert network.run_until(network.time + 60, lambda done=done: bool(done))
-        if done[0].complete:
-            throughout = before & set(union(schedule.live))
-            got = {
-                k for n in schedule.live for a in n.arrivals if a.payload == b"%d" % number for k in a.keys
-            }
-            assert throughout <= got
+        # Too many losses in a row look like a crash; the one that was taken for dead may be passed over.
+        if network.wrongly_suspected:
+            return
+        assert done[0].complete
+        throughout = before & set(union(schedule.live))
+        got = {k for n in schedule.live for a in n.arrivals if a.payload == b"%d" % number for k in a.keys}
+        assert throughout <= got
         network.run(10)
 
 
