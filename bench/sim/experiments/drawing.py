@@ -37,7 +37,7 @@ def looks_of(labels: Sequence[str]) -> list[Look]:
     seen: Counter[str] = Counter()
     found = []
     for place, label in enumerate(labels):
-        method = label.partition(",")[0]
+        method = label.partition(",")[0].partition(" and ")[0]
         base = look(_METHODS.get(method, place))
         if method in _METHODS:
             other = look((_METHODS[method] + 3 * seen[method]) % _LOOKS)

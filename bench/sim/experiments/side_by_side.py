@@ -36,8 +36,8 @@ SENT = {
     "Scribe": SCRIBE,
 }
 PATHS = {
-    "PF and SF, line": "SF, line",
-    "PF and SF, tree": "SF, tree",
+    "SF and PF, line": "SF, line",
+    "SF and PF, tree": "SF, tree",
     "MRF": "SG-TBPS, MRF",
     "SFB": "SG-TBPS, SFB",
     "Scribe": SCRIBE,
