@@ -10,15 +10,13 @@ from bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale
 from bench.sim.experiments.paths import (
     PATTERNS,
     SMALL,
-    TABLE,
     length_rows,
     repeats,
     sizes,
     skip_graph_lengths,
 )
 from bench.sim.experiments.scribe_topics import scribe_lengths
-from bench.sim.experiments.summary import collected, means
-from bench.sim.experiments.t3_9 import mean_hops, pattern_bars
+from bench.sim.experiments.t3_9 import mean_hops, parameters, pattern_bars, summarise
 from bench.sim.experiments.topics import SCRIBE
 
 PAPER = 16
@@ -40,11 +38,6 @@ def run(scale: Scale, seed: int, say: Say) -> Tables:
         found = skip_graph_lengths(generator, pattern, sizes(scale)[-1], ["mrf"])["mrf"]
         parts.append(length_rows("MRF", pattern, sizes(scale)[-1], 0, found))
     return {"rows": pa.concat_tables(parts)}
-
-
-def summarise(frames: Frames) -> Summary:
-    by = ["method", "pattern", "nodes"]
-    return {"hops": collected(means(frames["rows"], by, "hops", "pairs"), *by)}
 
 
 def compare(summary: Summary, scale: Scale) -> list[Line]:
@@ -95,11 +88,6 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
 
 def draw(summary: Summary) -> list[Picture]:
     return [pattern_bars(summary, SCRIBE, "T3.10", "Length of the path of publishing, Scribe")]
-
-
-def parameters(scale: Scale) -> str:
-    counts = ", ".join(f"{repeats(size, scale)} of N = {size:,}" for size in sizes(scale))
-    return f"{TABLE}; as many topics as fit into N nodes; graphs: {counts}"
 
 
 EXPERIMENT = Experiment(
