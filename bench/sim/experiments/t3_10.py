@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.report.svg import Picture
-from bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables
+from bench.sim.experiments.framework import Experiment, Line, Say, Scale, Summary, Tables
 from bench.sim.experiments.paths import (
     PATTERNS,
     SMALL,
