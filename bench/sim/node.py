@@ -420,6 +420,8 @@ class SimNode:
             message, remote = self._judge(message)
             if remote is None:
                 return
+            if remote is message and self._retained is not None:  # it has no stamp
+                self._retained.forget(message.topic)
         self._deliver(message)
 
     def transfer(self, link: Link, message: Publish) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sites.proxy import Proxy
-from tests.sites.site import Site, join, joined, stop_all
+from tests.sites.site import Choice, Site, join, joined, stop_all
 from tests.support.brokers import Broker, Fleet
 
 
@@ -32,14 +32,14 @@ class Sites:
         """A broker which only this test uses, and may kill."""
         return await asyncio.to_thread(self._own.start, kind, **options)
 
-    def prepare(self, broker: Broker, algorithm: str | None, **options: Any) -> Site:
+    def prepare(self, broker: Broker, algorithm: Choice, **options: Any) -> Site:
         """A site that is not started yet."""
         name = f"{self._prefix}-{len(self.all) + 1}"
         site = Site(broker, self._directory / name, algorithm, name, **options)
         self.all.append(site)
         return site
 
-    async def make(self, broker: Broker | str, algorithm: str | None, **options: Any) -> Site:
+    async def make(self, broker: Broker | str, algorithm: Choice, **options: Any) -> Site:
         """Start a node; a name stands for the shared broker of that make."""
         if isinstance(broker, str):
             broker = self.shared_broker(broker)
@@ -47,7 +47,7 @@ class Sites:
         await site.start()
         return site
 
-    async def row(self, kinds: list[str], algorithm: str, **options: Any) -> list[Site]:
+    async def row(self, kinds: list[str], algorithm: Choice, **options: Any) -> list[Site]:
         """Sites before shared brokers, each linked to the one before."""
         used: dict[str, int] = {}
         sites: list[Site] = []
@@ -95,6 +95,21 @@ async def sites(fleet: Fleet, tmp_path: Path) -> AsyncIterator[Sites]:
         own.close()
 
 
-@pytest.fixture(params=["pf", "sf"])
+@pytest.fixture(params=["pf", "sf", "sg_tbps"])
 def algorithm(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+trees = pytest.mark.parametrize("algorithm", ["pf", "sf"], indirect=True)
+"""For what is true of links in a tree: each has a queue that outlives its connection, and carries a
+message once. SG-TBPS has its own tests of it in test_overlay*.py."""
+
+
+def makes(*kinds: str) -> pytest.MarkDecorator:
+    """Each algorithm before brokers of these makes (`kind`), SG-TBPS before the first alone.
+
+    What a broker does to injected messages is no matter of the algorithm.
+    """
+    pairs = [(name, kind) for kind in kinds for name in ("pf", "sf", "sg_tbps")]
+    chosen = [(name, kind) for name, kind in pairs if name != "sg_tbps" or kind == kinds[0]]
+    return pytest.mark.parametrize(("algorithm", "kind"), chosen, indirect=["algorithm"])

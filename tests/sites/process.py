@@ -15,7 +15,7 @@ import aiohttp
 import yaml
 
 from tests.sites.client import Client, within
-from tests.sites.site import settings
+from tests.sites.site import Choice, settings
 from tests.support.brokers import Broker
 
 PROJECT = Path(__file__).parents[2]
@@ -24,9 +24,7 @@ PROJECT = Path(__file__).parents[2]
 class ProcessSite:
     """Ports and state directory stay over `kill` and `start`."""
 
-    def __init__(
-        self, broker: Broker, directory: Path, algorithm: str | None, name: str, **changes: Any
-    ) -> None:
+    def __init__(self, broker: Broker, directory: Path, algorithm: Choice, name: str, **changes: Any) -> None:
         self.broker = broker
         self.name = name
         self.directory = directory
@@ -95,18 +93,38 @@ class ProcessSite:
     async def status(self) -> dict[str, Any]:
         return await self._get("status")
 
+    def pause(self) -> None:
+        """SIGSTOP: connections stay, but nobody answers, as on a machine that hangs."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT after `pause`."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    async def overlay(self) -> dict[str, Any]:
+        """What ``ildm overlay`` would show; empty until the node has begun to join."""
+        status, answer = await self._ask("overlay")
+        assert status == 200 or "not in an overlay yet" in answer, answer
+        return dict(json.loads(answer)) if status == 200 else {}
+
     async def neighbors(self) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = (await self._get("neighbors"))["items"]
         return rows
 
     async def _get(self, what: str) -> dict[str, Any]:
+        status, answer = await self._ask(what)
+        assert status == 200, answer
+        return dict(json.loads(answer))
+
+    async def _ask(self, what: str) -> tuple[int, str]:
         connector = aiohttp.UnixConnector(str(self.directory / "admin"))
         async with (
             aiohttp.ClientSession(connector=connector) as session,
             session.get(f"http://node/v1/{what}") as answer,
         ):
-            assert answer.status == 200, await answer.text()
-            return dict(json.loads(await answer.text()))
+            return answer.status, await answer.text()
 
 
 def _pair(text: str) -> tuple[str, int]:

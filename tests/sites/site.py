@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+from algorithms.sg_tbps.keys import segment_of_filter
+from ildm.admin.client import AdminClient
+from ildm.admin.commands import split_name
 from ildm.config import Address, Config
 from ildm.core.link import NeighborLink
 from ildm.core.node import Node
 from ildm.mqtt import PingReq, PingResp
 from ildm.net.run import NodeServer
-from tests.sites.client import Client, until
+from tests.sites.client import PATIENCE, Client, until
+from tests.sites.overlay import SG_TBPS, list_fault, overlay_fault, rows_of, status_fault
 from tests.support.brokers import Broker
 from tests.support.ports import LOOPBACK, free_port
 
@@ -20,9 +25,12 @@ LINK = {"settle": 0.02, "keep_alive": 1, "reconnect_min": 0.02, "reconnect_max":
 BROKER = {"reconnect_min": 0.02, "reconnect_max": 0.1}
 LIMITS = {"drain_timeout": 0.5}
 
+Choice = str | Mapping[str, Any] | None
+"""An algorithm, with its options or without."""
+
 
 def settings(
-    broker: tuple[str, int], directory: Path, algorithm: str | None, name: str, **changes: Any
+    broker: tuple[str, int], directory: Path, algorithm: Choice, name: str, **changes: Any
 ) -> dict[str, Any]:
     """A configuration document; `changes` replace keys, within sections key by key."""
     document: dict[str, Any] = {
@@ -30,7 +38,7 @@ def settings(
         "state_dir": str(directory),
         "listen": f"{LOOPBACK}:{free_port()}",
         "broker": {**BROKER, "address": f"{broker[0]}:{broker[1]}"},
-        "algorithm": algorithm,
+        "algorithm": SG_TBPS if algorithm == "sg_tbps" else algorithm,
         "link": {**LINK, "listen": f"{LOOPBACK}:{free_port()}"},
         "limits": dict(LIMITS),
         "log": {"level": "error"},
@@ -47,7 +55,7 @@ class Site:
         self,
         broker: Broker,
         directory: Path,
-        algorithm: str | None,
+        algorithm: Choice,
         name: str,
         *,
         broker_address: tuple[str, int] | None = None,
@@ -62,6 +70,7 @@ class Site:
         self.link_address: Address = self.config.link.listen
         self.server: NodeServer
         self.running = False
+        self.has_overlay = self.config.algorithm is not None and self.config.algorithm.name == "sg_tbps"
 
     @property
     def node(self) -> Node:
@@ -71,12 +80,33 @@ class Site:
         self.server = NodeServer(self.config)
         await self.server.start()
         self.running = True
+        if self.has_overlay:
+            _overlaid.add(self)
         if self.node.router.active:
             await until(lambda: all(lane.open for lane in self.node.injector.lanes), "injection sessions")
 
     async def stop(self) -> None:
         self.running = False
+        _overlaid.discard(self)
         await self.server.stop()
+
+    def overlay(self) -> Mapping[str, Any]:
+        """What ``ildm overlay`` would show."""
+        algorithm = self.node.dispatch.algorithm
+        assert algorithm is not None
+        return algorithm.overlay()
+
+    async def shell(self, line: str) -> Any:
+        """What a command answers, as ``--json`` would show it."""
+        command, rest = split_name(line.split())
+        node = AdminClient(self.config.admin_socket)
+        answer = await asyncio.to_thread(command.call, node, **command.bind(rest))
+        return json.loads(json.dumps(answer))
+
+    def counter(self, name: str) -> int:
+        """One counter of the algorithm."""
+        loaded = next(p for p in self.node.dispatch.loaded if p.plugin is self.node.dispatch.algorithm)
+        return loaded.counters[name]
 
     async def connect(self, client_id: str | None = None, **options: Any) -> Client:
         """A local client; see `Client.connect`."""
@@ -91,6 +121,10 @@ class Site:
 
     def link(self, neighbor: Site) -> NeighborLink:
         return self.node.links.links[neighbor.name]
+
+    def is_connected(self, neighbor: Site) -> bool:
+        link = self.node.links.links.get(neighbor.name)
+        return link is not None and link.connected
 
     def is_joined(self, neighbor: Site) -> bool:
         """Whether the link is up, part of the cooperation and with all its sessions."""
@@ -113,9 +147,88 @@ class Site:
         return self.link(neighbor).transferred_out
 
 
+class Elsewhere(Protocol):
+    """A node that is not in this process."""
+
+    name: str
+
+    async def overlay(self) -> Mapping[str, Any]: ...
+
+    async def neighbors(self) -> list[dict[str, Any]]: ...
+
+
+_overlaid: set[Site] = set()
+"""Running sites with an overlay."""
+
+
+def _crossing(site: Site | Elsewhere, rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], int]:
+    """Messages that have left for, or come from, each neighbour."""
+    found = {}
+    for row in rows:
+        if row["state"] == "active":
+            found[site.name, row["node_id"], "sent"] = row["transferred_out"]
+            found[row["node_id"], site.name, "got"] = row["transferred_in"]
+    return found
+
+
+async def rested(*elsewhere: Elsewhere, one: Iterable[str] = (), whole: bool = False) -> None:
+    """Wait until the overlays of all running sites, and of others in processes of their own, are at rest.
+
+    Each key which a client's filters ask for is in the lists, these are whole, nodes with a link between
+    them are in one overlay (and so are those named by ``one``), publishers are suspended or not as they
+    ought to be, and no message is under way. ``whole``: all levels of the lists are as they ought to be.
+    """
+    fault: str | None = ""
+    counts: list[dict[tuple[str, str, str], int]] = []
+
+    async def look() -> str | None:
+        sites = sorted(_overlaid, key=lambda site: site.name)
+        overlays = [site.overlay() for site in sites]
+        crossed: dict[tuple[str, str, str], int] = {}
+        for site in sites:
+            if not (site.node.links.idle and site.node.injector.idle):
+                return f"{site.name} has messages to send"
+            crossed |= _crossing(site, site.server.admin.view.neighbors())
+        for node in elsewhere:
+            overlays.append(await node.overlay())
+            crossed |= _crossing(node, await node.neighbors())
+        counts.append(crossed)
+        if not all(overlays):
+            return "a node has not begun to join"
+        known = {site.name for site in sites} | {node.name for node in elsewhere}
+        for (here, there, way), count in crossed.items():
+            back = crossed.get((here, there, "got" if way == "sent" else "sent"))
+            if {here, there} <= known and back != count:
+                return f"{here} to {there}: {count} messages {way}, at the other end {back}"
+        # what processes tell is of different moments: only what stays so has been so at one of them
+        if elsewhere and (len(counts) < 2 or counts[-2] != counts[-1]):
+            return "perhaps messages under way"
+        rows = rows_of(overlays)
+        for site in sites:
+            for topic_filter in site.node.clients.interest.maximum:
+                key = f"{segment_of_filter(topic_filter).text} subscriber {site.name}"
+                if not topic_filter.startswith("$") and key not in rows:
+                    return f"{key} is not there"
+        groups = [set(one), *({here, there} & known for here, there, _ in crossed)]
+        return list_fault(rows, None if whole else 0) or overlay_fault(rows, groups) or status_fault(rows)
+
+    async def poll() -> None:
+        nonlocal fault
+        while (fault := await look()) is not None:  # noqa: ASYNC110 - the nodes have no event for it
+            await asyncio.sleep(0.01)
+
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await poll()
+    except TimeoutError:
+        raise AssertionError(f"overlay not at rest: {fault}") from None
+
+
 async def joined(one: Site, other: Site) -> None:
     """Wait until both ends of a link take part in the cooperation."""
     await until(lambda: one.is_joined(other) and other.is_joined(one), f"link {one.name}-{other.name}")
+    if one.has_overlay:
+        await rested(one=(one.name, other.name))
 
 
 async def join(one: Site, other: Site) -> None:
@@ -136,6 +249,9 @@ def agreed(sites: Iterable[Site]) -> bool:
 
 async def settled(*sites: Site) -> None:
     """Wait until the sites know of each other's interest, and all that was transferred is acknowledged."""
+    if any(site.has_overlay for site in sites):
+        await rested()
+        return
 
     def at_rest() -> bool:
         idle = all(site.node.links.idle and site.node.injector.idle for site in sites if site.running)

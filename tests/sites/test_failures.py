@@ -8,7 +8,7 @@ import pytest
 
 from ildm.mqtt import Version
 from tests.sites.client import until
-from tests.sites.conftest import Proxies, Sites
+from tests.sites.conftest import Proxies, Sites, trees
 from tests.sites.site import exchange, join, joined, settled
 
 # broker ---------------------------------------------------------------------------------------
@@ -19,6 +19,7 @@ from tests.sites.site import exchange, join, joined, settled
     [
         ("mosquitto", "pf"),
         ("mosquitto", "sf"),
+        ("mosquitto", "sg_tbps"),
         ("activemq", "pf"),
         ("activemq", "sf"),
         ("moquette", "pf"),
@@ -100,6 +101,7 @@ async def test_the_clients_of_a_dead_broker_do_not_stay_in_the_way(sites: Sites,
 # link -----------------------------------------------------------------------------------------
 
 
+@trees
 @pytest.mark.parametrize("sessions", [1, 4])
 async def test_qos_1_and_2_arrive_once_over_a_link_that_is_cut(
     sites: Sites, proxies: Proxies, algorithm: str, sessions: int, topic_root: str
@@ -140,6 +142,7 @@ async def test_qos_1_and_2_arrive_once_over_a_link_that_is_cut(
     await exchange([here, there], topic_root, "after")
 
 
+@trees
 async def test_messages_published_while_the_link_is_cut_arrive_once(
     sites: Sites, proxies: Proxies, algorithm: str, topic_root: str
 ) -> None:
@@ -177,6 +180,7 @@ async def test_messages_published_while_the_link_is_cut_arrive_once(
     assert [client.waiting for client in clients] == [0, 0]
 
 
+@trees
 async def test_a_link_that_loses_every_packet_is_noticed(
     sites: Sites, proxies: Proxies, algorithm: str, topic_root: str
 ) -> None:
@@ -200,6 +204,7 @@ async def test_a_link_that_loses_every_packet_is_noticed(
     assert subscriber.waiting == 0
 
 
+@trees
 async def test_a_transit_node_is_cut_off_and_comes_back(
     sites: Sites, proxies: Proxies, algorithm: str, topic_root: str
 ) -> None:

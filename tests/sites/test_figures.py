@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.sites.client import Client, until
-from tests.sites.conftest import Sites
+from tests.sites.conftest import Sites, trees
 from tests.sites.site import Site, join, settled
 
 FIVE = [("mosquitto", i) for i in range(5)]
@@ -101,6 +101,7 @@ async def test_figure_5_6_subscription_flooding(sites: Sites, brokers: Brokers, 
     assert [c1.waiting, c2.waiting] == [0, 0]
 
 
+@trees
 @brokers
 async def test_every_site_gets_one_copy_from_every_other(
     sites: Sites, brokers: Brokers, algorithm: str, topic_root: str

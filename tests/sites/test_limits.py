@@ -10,7 +10,7 @@ import pytest
 
 from ildm.mqtt import Property, Publish, Version
 from tests.sites.client import until
-from tests.sites.conftest import Proxies, Sites
+from tests.sites.conftest import Proxies, Sites, makes, trees
 from tests.sites.site import Site, join, settled
 
 MEGABYTE = 1_000_000
@@ -25,7 +25,7 @@ def resident() -> int:
 # sizes ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["mosquitto", "rabbitmq", "activemq", "moquette"])
+@makes("mosquitto", "rabbitmq", "activemq", "moquette")
 async def test_large_payloads_cross(sites: Sites, kind: str, algorithm: str, topic_root: str) -> None:
     here = await sites.make("mosquitto", algorithm)
     there = await sites.make(sites.shared_broker(kind, 1 if kind == "mosquitto" else 0), algorithm)
@@ -83,7 +83,7 @@ async def test_long_topics(sites: Sites, algorithm: str, topic_root: str) -> Non
         assert (message.topic, message.payload) == (topic, b"m")
 
 
-@pytest.mark.parametrize("kind", ["mosquitto", "activemq", "moquette"])
+@makes("mosquitto", "activemq", "moquette")
 async def test_unusual_characters_in_topics(sites: Sites, kind: str, algorithm: str, topic_root: str) -> None:
     """U+FEFF (MQTT-1.5.4-3), code points beyond the first plane, unassigned ones, spaces, empty levels."""
     here = await sites.make("mosquitto", algorithm)
@@ -196,6 +196,7 @@ async def test_a_publisher_is_slowed_down_by_its_broker(sites: Sites, topic_root
     server.close()
 
 
+@trees
 @pytest.mark.parametrize("overflow", ["drop", "block"])
 async def test_a_far_site_that_is_down(
     sites: Sites, proxies: Proxies, algorithm: str, overflow: str, topic_root: str
@@ -245,6 +246,7 @@ async def test_a_far_site_that_is_down(
     assert far.waiting == 0
 
 
+@trees
 async def test_a_far_site_that_does_not_read(
     sites: Sites, proxies: Proxies, algorithm: str, topic_root: str
 ) -> None:

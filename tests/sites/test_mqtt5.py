@@ -8,8 +8,9 @@ import pytest
 
 from ildm.mqtt import Properties, Property, Publish, Subscription, Version
 from tests.sites.client import Client, until
-from tests.sites.conftest import Proxies, Sites
-from tests.sites.site import Site, join, settled
+from tests.sites.conftest import Proxies, Sites, makes, trees
+from tests.sites.overlay import SG_TBPS
+from tests.sites.site import Choice, Site, join, settled
 
 V5 = Version.V5
 EXPIRY = Property.MESSAGE_EXPIRY_INTERVAL
@@ -78,6 +79,7 @@ async def test_properties_are_dropped_and_counted_before_an_older_broker(
     assert (await five.receive()).properties == {}
 
 
+@trees
 async def test_message_expiry_is_counted_down_while_the_link_is_down(
     sites: Sites, proxies: Proxies, algorithm: str, topic_root: str
 ) -> None:
@@ -223,6 +225,10 @@ async def test_retain_as_published(both: list[Site], topic_root: str) -> None:
 async def test_retain_handling(both: list[Site], topic_root: str) -> None:
     """MQTT-3.3.1-9 to -11: 0 always, 1 only for a new subscription, 2 never."""
     publisher, far = await clients(both)
+    if both[1].has_overlay:
+        # The first subscriber of a site makes the node fetch what is retained elsewhere, and to this one it
+        # is a live message, whatever it has asked for: it does not tell those that are older from new ones.
+        await (await both[1].connect()).subscribe((topic_root, 1))
     await publisher.publish(topic_root, b"state", 1, retain=True)
     await settled(*both)
     got = []
@@ -256,7 +262,7 @@ async def test_shared_subscriptions_have_one_receiver_in_each_site(both: list[Si
         assert sorted(got) == expected
 
 
-@pytest.mark.parametrize("kind", ["mosquitto", "rabbitmq", "activemq", "moquette"])
+@makes("mosquitto", "rabbitmq", "activemq", "moquette")
 async def test_overlapping_filters_get_what_their_broker_gives_locally(
     sites: Sites, kind: str, algorithm: str, topic_root: str
 ) -> None:
@@ -326,7 +332,8 @@ async def test_dollar_topics_stay_at_their_site(both: list[Site], topic_root: st
     await publisher.publish(topic_root, b"end", 1)
     crossed = [m for m in await far.receive_until(b"end") if not m.topic.startswith("$SYS/")]
     assert [m for m in crossed if m.topic.startswith(("$", topic_root))] == []
-    assert both[0].transferred_to(both[1]) == before + 1
+    if not both[0].has_overlay:  # its link carries more than messages
+        assert both[0].transferred_to(both[1]) == before + 1
     await publisher.publish(f"$own{topic_root}", b"", 1, retain=True)
     await publisher.publish("$other/x", b"", 1, retain=True)
 
@@ -358,7 +365,8 @@ async def test_the_smallest_qos_of_publication_subscription_and_link(
     sites: Sites, algorithm: str, link_qos: int, topic_root: str
 ) -> None:
     """MQTT-3.8.4-8, with the link as the third: all nine pairs."""
-    both = await sites.row(["mosquitto", "mosquitto"], algorithm, link={"qos": link_qos})
+    choice: Choice = {**SG_TBPS, "qos": link_qos} if algorithm == "sg_tbps" else algorithm
+    both = await sites.row(["mosquitto", "mosquitto"], choice, link={"qos": link_qos})
     subscribers = []
     for qos in range(3):
         subscriber = await both[1].connect()

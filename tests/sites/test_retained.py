@@ -6,7 +6,7 @@ import pytest
 
 from ildm.mqtt import Property, Version
 from tests.sites.client import Client, until
-from tests.sites.conftest import Proxies, Sites
+from tests.sites.conftest import Proxies, Sites, trees
 from tests.sites.proxy import Proxy
 from tests.sites.site import Site, join, joined, settled
 
@@ -23,10 +23,11 @@ async def make(sites: Sites, kinds: Pair, algorithm: str) -> tuple[Site, Site]:
 
 
 async def held(site: Site, topic: str) -> bytes | None:
-    """What a new subscriber gets at a site's broker."""
-    client = (
-        await Client.connect(site.broker.address) if site.broker.name != "moquette" else await site.connect()
-    )
+    """What a new subscriber gets at a site."""
+    # Without the node in between, where that can be: SG-TBPS fetches what a client asks the node for, and
+    # Moquette hangs up on quick clients, see Site.connect.
+    through = site.has_overlay or site.broker.name == "moquette"
+    client = await site.connect() if through else await Client.connect(site.broker.address)
     await client.subscribe((topic, 1))
     probe = await site.connect()
     await settled(site)
@@ -65,12 +66,14 @@ async def test_a_value_set_before_the_sites_are_joined(
     await publisher.publish(topic_root, b"early", 1, retain=True)
     assert await held(there, topic_root) is None
     await join(here, there)
-    await until(lambda: here.node.retained.digest == there.node.retained.digest)
+    if not here.has_overlay:
+        await until(lambda: here.node.retained.digest == there.node.retained.digest)
     await settled(here, there)
     assert await held(there, topic_root) == b"early"
     await publisher.publish(topic_root, b"", 1, retain=True)
 
 
+@trees
 @pairs
 async def test_values_set_at_both_sites_of_a_cut_link(
     sites: Sites, proxies: Proxies, kinds: Pair, algorithm: str, topic_root: str

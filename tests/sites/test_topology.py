@@ -9,10 +9,11 @@ import pytest
 from ildm.core.link_manager import Neighbor
 from ildm.mqtt import Publish
 from tests.sites.client import Client, until
-from tests.sites.conftest import Sites
+from tests.sites.conftest import Sites, trees
 from tests.sites.site import Site, exchange, join, joined, settled
 
 
+@trees
 @pytest.mark.parametrize("sessions", [1, 3])
 async def test_both_sides_add_each_other_at_once(
     sites: Sites, algorithm: str, sessions: int, topic_root: str
@@ -31,6 +32,7 @@ async def test_both_sides_add_each_other_at_once(
         await until(lambda: not here.node.links.links and not there.node.links.links)
 
 
+@trees
 async def test_a_neighbor_that_was_removed_under_load_stays_away(
     sites: Sites, algorithm: str, topic_root: str
 ) -> None:
@@ -64,6 +66,7 @@ async def test_a_neighbor_that_was_removed_under_load_stays_away(
         here.node.links.remove(str(there.link_address))
 
 
+@trees
 async def test_a_ring_has_one_blocked_link_that_takes_over(
     sites: Sites, algorithm: str, topic_root: str
 ) -> None:

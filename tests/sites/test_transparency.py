@@ -107,7 +107,7 @@ def exchange(version: Version, topic: str) -> list[Step]:
 
 
 @VERSIONS
-@pytest.mark.parametrize("algorithm", [None, "pf", "sf"])
+@pytest.mark.parametrize("algorithm", [None, "pf", "sf", "sg_tbps"])
 async def test_an_exchange_gives_the_same_bytes(
     sites: Sites, version: Version, algorithm: str | None, topic_root: str
 ) -> None:

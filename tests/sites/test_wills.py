@@ -8,7 +8,7 @@ import pytest
 
 from ildm.mqtt import ConnAck, Connect, Packet, Properties, Property, Publish, Version, Will
 from tests.sites.client import Client, until
-from tests.sites.conftest import Sites
+from tests.sites.conftest import Sites, trees
 from tests.sites.site import Site, join, settled
 from tests.support.ports import LOOPBACK
 
@@ -191,6 +191,7 @@ async def test_a_node_that_stops_in_order_fires_no_will(watch: Watch) -> None:
     assert await watch.listeners[1].receive_until(b"end") == []
 
 
+@trees
 @pytest.mark.parametrize(("delay", "clean", "due"), [(0, False, True), (60, True, True), (60, False, False)])
 @pytest.mark.parametrize("connack_first", [False, True], ids=["close-first", "connack-first"])
 async def test_takeover_and_will_delay(

@@ -1,0 +1,271 @@
+"""How soon the overlay of SG-TBPS is whole again when one of its nodes is killed in the middle of traffic.
+
+Nodes, each a process before a Mosquitto of its own, form one overlay. All of them subscribe, one publishes
+numbered messages of QoS 0 and QoS 1 at a steady rate. Then another one is killed (SIGKILL: its connections
+are reset) or stopped (SIGSTOP: it hangs, and only its silence tells). What the rest have got is compared
+with what was sent:
+
+================ ===========================================================================
+``last_missing`` seconds from the failure to the publication of the last QoS 0 message that
+                 somebody has missed
+``caught_up``    seconds from the failure to the arrival of the last QoS 1 message that was late
+``lost``         messages, summed over subscribers, that did not come
+``twice``        messages that came more than once
+``repairs``      links of the lists mended by the nodes that live
+``before``       messages between nodes from those that live, in the time measured before the failure
+``after``        the same in as long a time after it
+``delay_before`` longest delay of a QoS 1 message before the failure: what the machine adds to all times
+================ ===========================================================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+from bench.micro.measure import machine, median
+from bench.testbed.brokers import new_broker
+from bench.testbed.front import NodeProcess
+from bench.testbed.process import POLL, ProcessError
+from ildm.admin.client import AdminClient
+from ildm.admin.view import AdminError
+from ildm.mqtt import (
+    ConnAck,
+    Connect,
+    Framer,
+    PubAck,
+    Publish,
+    SubAck,
+    Subscribe,
+    Subscription,
+    Version,
+    decode,
+)
+
+TOPIC = "recovery"
+LATE = 0.25
+"""Seconds from which on a message counts as late."""
+JOIN = 60.0
+"""Seconds the nodes have to form one overlay, and to let the last messages arrive."""
+
+Failure = Literal["kill", "hang"]
+
+
+class Client(asyncio.Protocol):
+    """An MQTT client that notes when which message has come: (QoS, number) -> arrivals."""
+
+    def __init__(self) -> None:
+        self.got: dict[tuple[int, int], list[float]] = {}
+        self._framer = Framer(1 << 24)
+        self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._framer.feed(data):
+            match decode(frame, Version.V311):
+                case ConnAck() | SubAck():
+                    self._answered.set_result(None)
+                case Publish(payload=payload, packet_id=packet_id):
+                    self.got.setdefault((payload[0], int(payload[1:])), []).append(time.monotonic())
+                    if packet_id is not None:
+                        self._transport.write(PubAck(packet_id=packet_id).encode(Version.V311))
+
+    async def ask(self, packet: Connect | Subscribe) -> None:
+        """Send what is answered, and await that."""
+        self._answered = asyncio.get_running_loop().create_future()
+        self._transport.write(packet.encode(Version.V311))
+        async with asyncio.timeout(JOIN):
+            await self._answered
+
+    def publish(self, qos: int, number: int) -> None:
+        """Publish one message; acknowledgements are not waited for."""
+        self._transport.write(
+            Publish(
+                topic=TOPIC,
+                payload=bytes((qos,)) + b"%d" % number,
+                qos=qos,
+                packet_id=number % 0xFFFF + 1 if qos else None,
+            ).encode(Version.V311)
+        )
+
+
+async def connected(address: tuple[str, int], name: str, subscribe: bool) -> Client:
+    _, client = await asyncio.get_running_loop().create_connection(Client, *address)
+    await client.ask(Connect(client_id=name, keep_alive=0))
+    if subscribe:
+        await client.ask(Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter=TOPIC, qos=1)]))
+    return client
+
+
+def overlay(node: NodeProcess) -> dict[str, Any]:
+    """Keys and counters of a node; without keys while it has not begun to join."""
+    try:
+        return dict(AdminClient(node.admin_socket).overlay())
+    except AdminError:
+        return {"keys": [], "counters": {}}
+
+
+def whole(nodes: Sequence[NodeProcess]) -> bool:
+    """Whether the keys of these nodes, each of which subscribes, form one list at level 0."""
+    rows = {row["key"]: row for node in nodes for row in overlay(node)["keys"]}
+    if sum(row["role"] == "subscriber" and row["status"] == "in" for row in rows.values()) < len(nodes):
+        return False
+    here = next((key for key, row in rows.items() if row["levels"] and row["levels"][0][0] is None), None)
+    seen: list[str] = []
+    while here is not None and here in rows and rows[here]["levels"] and len(seen) < len(rows):
+        seen.append(here)
+        here = rows[here]["levels"][0][1]
+    return here is None and len(seen) == len(rows)
+
+
+def figures(nodes: Sequence[NodeProcess]) -> Counter[str]:
+    """Counters of the nodes together."""
+    total: Counter[str] = Counter()
+    for node in nodes:
+        status = node.status()
+        if status is not None:
+            total.update(status["counters"])
+    return total
+
+
+async def until(reached: Callable[[], bool], what: str) -> None:
+    give_up = time.monotonic() + JOIN
+    while not await asyncio.to_thread(reached):
+        if time.monotonic() > give_up:
+            raise ProcessError(f"{what}: not within {JOIN:g} s")
+        await asyncio.sleep(POLL)
+
+
+async def run(
+    nodes: Sequence[NodeProcess], victim: int, failure: Failure, rate: float, seconds: float
+) -> dict[str, float]:
+    """Load, failure, evaluation; the nodes run."""
+    clients = [await connected(node.address, f"c{index}", True) for index, node in enumerate(nodes)]
+    await until(lambda: whole(nodes), "one overlay")
+    living = [node for index, node in enumerate(nodes) if index != victim]
+    publisher = await connected(nodes[0].address, "publisher", False)
+    sent: dict[tuple[int, int], float] = {}
+
+    async def load(duration: float) -> None:
+        began, count = time.monotonic(), 0
+        while count < rate * duration:
+            await asyncio.sleep(max(0.0, began + count / rate - time.monotonic()))
+            number = len(sent) // 2
+            for qos in (0, 1):
+                publisher.publish(qos, number)
+                sent[qos, number] = time.monotonic()
+            count += 1
+
+    await load(1.0)  # the publisher's keys join
+    start = await asyncio.to_thread(figures, living)
+    await load(seconds)
+    before = await asyncio.to_thread(figures, living)
+    process = nodes[victim].process
+    assert process is not None
+    process.send_signal(signal.SIGKILL if failure == "kill" else signal.SIGSTOP)
+    failed = time.monotonic()
+    await load(seconds)
+    after = await asyncio.to_thread(figures, living)
+    listeners = [client for index, client in enumerate(clients) if index != victim]
+    expected = {key for key in sent if key[0] == 1}
+    with contextlib.suppress(ProcessError):  # what does not come counts as lost
+        await until(lambda: not any(expected - client.got.keys() for client in listeners), "the last ones")
+    return evaluate(sent, listeners, failed) | {
+        "repairs": after["sg_tbps.repairs"] - before["sg_tbps.repairs"],
+        "before": before["algorithm_out"] - start["algorithm_out"],
+        "after": after["algorithm_out"] - before["algorithm_out"],
+    }
+
+
+def evaluate(
+    sent: dict[tuple[int, int], float], listeners: Sequence[Client], failed: float
+) -> dict[str, float]:
+    """The figures of the table above that come from what was received."""
+    result: dict[str, float] = {"last_missing": 0.0, "caught_up": 0.0}
+    for qos in (0, 1):
+        missing = [key for client in listeners for key in sent if key[0] == qos and key not in client.got]
+        result[f"lost_qos{qos}"] = len(missing)
+        result[f"twice_qos{qos}"] = sum(
+            len(times) > 1 for client in listeners for key, times in client.got.items() if key[0] == qos
+        )
+        if qos == 0 and missing:
+            result["last_missing"] = max(0.0, max(sent[key] for key in missing) - failed)
+    delays = [
+        times[0] - sent[key]
+        for client in listeners
+        for key, times in client.got.items()
+        if key[0] == 1 and times[0] <= failed
+    ]
+    result["delay_before"] = max(delays, default=0.0)
+    late = [
+        times[0] - failed
+        for client in listeners
+        for key, times in client.got.items()
+        if key[0] == 1 and times[0] > failed and times[0] - sent[key] > LATE
+    ]
+    result["caught_up"] = max(late, default=0.0)
+    return result
+
+
+def measure(
+    count: int, victim: int, failure: Failure, rate: float, seconds: float, options: dict[str, Any]
+) -> dict[str, float]:
+    """One run with fresh processes."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        nodes: list[NodeProcess] = []
+        for index in range(count):
+            broker = new_broker("mosquitto", Path(name) / f"broker-{index}")
+            broker.start()
+            stack.callback(broker.kill)
+            node = NodeProcess(
+                Path(name) / f"node-{index}",
+                broker.address,
+                {"name": "sg_tbps", **options},
+                node_id=f"node-{index}",
+            )
+            if nodes:
+                node.document["link"]["neighbors"] = [nodes[0].link_address]
+            node.start()
+            stack.callback(node.kill)
+            nodes.append(node)
+        return asyncio.run(run(nodes, victim, failure, rate, seconds))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=9)
+    parser.add_argument("--rate", type=float, default=50, help="messages of each QoS per second")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of load before, and after the failure")
+    parser.add_argument("--failures", nargs="+", choices=["kill", "hang"], default=["kill", "hang"])
+    parser.add_argument("--rounds", type=int, default=3, help="each with another node to fail")
+    parser.add_argument("--ping-interval", type=float, default=2.0, help="of the overlay, s")
+    options = parser.parse_args()
+    results: dict[str, list[dict[str, float]]] = {failure: [] for failure in options.failures}
+    plugin = {"overlay": {"ping_interval": options.ping_interval}}
+    for round_ in range(options.rounds):
+        for failure, found in results.items():
+            victim = 1 + round_ * 3 % (options.nodes - 1)
+            found.append(
+                measure(options.nodes, victim, failure, options.rate, options.seconds, plugin)  # type: ignore[arg-type]
+            )
+    print(machine())
+    for failure, found in results.items():
+        print(f"{failure}: " + ", ".join(f"{key} {median([f[key] for f in found]):.4g}" for key in found[0]))
+    print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    main()
