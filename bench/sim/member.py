@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
-
 from algorithms.overlay.keys import Range, Ref
 from algorithms.overlay.messages import decode
 from ildm.api import Algorithm, Link, NodeApi, Peer, PluginConfig
