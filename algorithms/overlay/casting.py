@@ -316,7 +316,7 @@ class Caster:
 
     def _pass_on(self, message: Cast, work: _Work | None, attempt: int) -> None:
         """A node whose keys have left knows its former neighbours."""
-        peer = self.finder.contact()
+        peer = self.finder.successor()
         if peer is None or message.depth >= self.context.config.max_depth:
             self.context.count("nowhere_to_go")
             if work is not None:

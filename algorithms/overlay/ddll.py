@@ -232,6 +232,22 @@ class Lists:
                 self._hint(level, old, new)
         elif new.key != node.key:
             self._hint(level, new, old)
+            self._bridge(level, old, new)
+
+    def _bridge(self, level: int, own: Ref, far: Ref) -> None:
+        """``own`` has been put before ``far``: while that one asks, own keys up to it lead there already.
+
+        Casts that come in by the first of several keys that join at once would end at the last of them.
+        """
+        node = self.table.nodes.get(own.key)
+        while node is not None and (link := node.link(level)) is not None and link.status is Status.IN:
+            right = link.right
+            if right.key != node.key and between(node.key, right.key, far.key):
+                node = self.table.nodes.get(right.key)
+                continue
+            if right.key != far.key:
+                self.table.set_right(node, level, far, link.rseq)
+            return
 
     def _hint(self, level: int, to: Ref, nearer: Ref) -> None:
         self.context.send(to.peer, SetL(level, to.key, nearer, NO_SEQ, b"", ()))
@@ -401,8 +417,10 @@ class Lists:
             self.departed(node)
 
     def _drop(self, node: VirtualNode) -> None:
-        node.links[-1].status = Status.OUT
-        node.links.pop()
+        link = node.links.pop()
+        link.status = Status.OUT
+        if not node.links:
+            self.finder.parted((link.left, link.right, *link.lefts))
         self.table.show_again(node)
 
     def _ask_out(self, node: VirtualNode, level: int, link: Link, attempt: int, deadline: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from algorithms.overlay.context import Context
 from algorithms.overlay.keys import Ref
@@ -26,6 +26,8 @@ class Finder:
         self.context = context
         self.table = table
         self._contacts: dict[str, Peer] = {}
+        self._former: list[Peer] = []
+        """Nodes around the last key that has left, the nearest first."""
 
     # other nodes ----------------------------------------------------------------------------------
 
@@ -47,6 +49,16 @@ class Finder:
         known = [peer for peer in self._contacts.values() if not self.context.avoid(peer.node_id)]
         known += {ref.peer for ref in self.table.neighbor_refs() if not self.context.avoid(ref.peer.node_id)}
         return self.context.random.choice(sorted(known)) if known else None
+
+    def parted(self, neighbors: Iterable[Ref]) -> None:
+        """A key has left these."""
+        foreign = [ref.peer for ref in neighbors if ref.peer.node_id != self.context.node_id]
+        self._former = foreign or self._former
+
+    def successor(self) -> Peer | None:
+        """Who takes what still comes for keys that have left: a former neighbour, else any contact."""
+        living = (peer for peer in self._former if not self.context.avoid(peer.node_id))
+        return next(living, None) or self.contact()
 
     # lookup -----------------------------------------------------------------------------------------
 

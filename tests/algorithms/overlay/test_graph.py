@@ -152,7 +152,7 @@ def test_a_cast_reaches_every_key_of_its_range_once(routing: Any, reliable: bool
                 reliable=reliable,
                 done=results.append if reliable else None,
             )
-            network.run(30)
+            network.run(5)
             wanted = [key for key in every if key in target]
             assert received(nodes) == wanted
             assert {a.payload for n in nodes for a in n.arrivals} <= {b"payload"}

@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from algorithms.overlay.graph import CastResult
@@ -93,6 +93,7 @@ def test_with_crashes_loss_and_duplicates(seed: int, steps: list[str], resets: b
 
 
 @few
+@example(26632846, ["join", "join", "insert", "join", "join"], "sequential", True)
 @given(st.integers(0, 2**32), schedules, st.sampled_from(["sfb", "mrf", "sequential"]), st.booleans())
 def test_casts_reach_whatever_is_in_all_the_time(
     seed: int, steps: list[str], routing: Any, reliable: bool
