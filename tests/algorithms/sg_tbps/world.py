@@ -188,6 +188,8 @@ class World:
         self.sent = 0
         self.loss = 0.0
         """Probability that a message between nodes is lost; half as many are doubled."""
+        self.parts: dict[str, int] = {}
+        """Nodes of different parts cannot reach each other."""
         self._events: list[tuple[float, int, Timer, Callable[..., None], tuple[object, ...]]] = []
         self._numbers = itertools.count()
         self._wall = 0
@@ -229,6 +231,9 @@ class World:
         if self.loss and self.random.random() < self.loss:
             return
         pair = source.node_id, to.node_id
+        if self.parts.get(source.node_id) != self.parts.get(to.node_id):
+            self.later(0.001, self._refused, source, to)
+            return
         at = max(self.now + 0.001 + 0.002 * self.random.random(), self._arrives.get(pair, 0.0))
         self._arrives[pair] = at
 
@@ -242,6 +247,18 @@ class World:
         self.later(at - self.now, arrive)
         if self.loss and self.random.random() < self.loss / 2:
             self.later(at - self.now + 0.002, arrive)
+
+    def _refused(self, source: Node, to: Peer) -> None:
+        if source.alive:
+            source.algorithm.on_unreachable(to.node_id)
+
+    def partition(self, *parts: list[Node]) -> None:
+        """The network falls into parts; without any it is whole again."""
+        self.parts = {node.node_id: number for number, part in enumerate(parts) for node in part}
+        for node in self.nodes.values():
+            for other in self.nodes.values():
+                if self.parts.get(node.node_id) != self.parts.get(other.node_id):
+                    node.algorithm.on_unreachable(other.node_id)
 
     def kill(self, node: Node) -> None:
         """The node is gone without a word."""
