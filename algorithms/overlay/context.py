@@ -74,6 +74,8 @@ class Context:
         self.local: deque[Message] = deque()
         self.handle: Callable[[Message], None] = lambda message: None
         self._busy = False
+        self.merging: Callable[[], None] = lambda: None
+        """Called at each sign that this graph is becoming one with another."""
         self.suspected: Callable[[str], None] = lambda node_id: None
         """Called when a node has become suspected."""
         # Numbers of an earlier life of this node must not meet those of this one.

@@ -57,6 +57,12 @@ class Hooks(Protocol):
     def neighbors_changed(self, key: bytes) -> None:
         """The neighbours of an own key at level 0, seen as a line, have changed."""
 
+    def merging(self) -> None:
+        """A sign that this graph is becoming one with another; there may be many in a row.
+
+        Own keys stay in it meanwhile, and a node may be in the other part without a sign here.
+        """
+
     def status_for(self, key: bytes, joining: Ref) -> bytes:
         """What the answer is to tell ``joining``, which becomes the right neighbour of the own ``key``."""
 
@@ -98,6 +104,7 @@ class SkipGraph:
         caster.control = self._control
         context.handle = lambda message: self._handlers[type(message)](message)
         context.suspected = self._suspected
+        context.merging = hooks.merging
         self._stopped: Callable[[], None] | None = None
         self._handlers: dict[type[Message], Callable[[Any], None]] = {
             Lookup: finder.on_lookup,

@@ -99,6 +99,7 @@ class Joining:
             self.finder.meet(introducer)
             return
         self.context.count("merges")
+        self.context.merging()
         if alone and not self.table.alone():
             self.context.send(introducer, Invite(self.context.peer))
         else:

@@ -13,7 +13,7 @@ from algorithms.overlay.config import OverlayConfig
 from algorithms.overlay.graph import SkipGraph
 from algorithms.sg_tbps.describe import Tracer, describe
 from algorithms.sg_tbps.keys import ALL_NODES, Role, default_key, segment_of_filter
-from algorithms.sg_tbps.merging import MergeWatch, WatchedApi
+from algorithms.sg_tbps.merging import MergeWatch
 from algorithms.sg_tbps.messages import (
     Answer,
     Ask,
@@ -98,13 +98,12 @@ class SgTbps(Algorithm):
         self._running = False
         self._leaving = False
         self._repeating = False
-        self._watch: MergeWatch | None = None
+        self._merges = MergeWatch(api, self._is_alone, self._merged)
         api.call_later(0.0, self._start)
 
     def make_graph(self) -> SkipGraph:
         """The overlay this node is part of."""
-        self._watch = MergeWatch(self.api, self._is_alone, self._merged)
-        return SkipGraph(WatchedApi(self.api, self._watch), self, self.options.overlay)
+        return SkipGraph(self.api, self, self.options.overlay)
 
     def _is_alone(self) -> bool:
         """All keys that this node sees next to its own are its own."""
@@ -261,7 +260,7 @@ class SgTbps(Algorithm):
 
     def joined(self, key: bytes, left: Ref | None, status: bytes) -> None:
         """An own key is in the graph."""
-        self._moved(key)
+        self._placed(key)
         found = self.segments.joined(key)
         if found is None:
             return
@@ -274,17 +273,17 @@ class SgTbps(Algorithm):
         self.segments.settled(member)
 
     def left(self, key: bytes) -> None:
-        if self._watch is not None:
-            self._watch.gone(key)
         self.segments.left(key)
 
-    def _moved(self, key: bytes) -> None:
-        if self._watch is not None:
-            levels = self.graph.neighbors(key)
-            self._watch.moved(key, *(levels[0] if levels else (None, None)))
+    def merging(self) -> None:
+        self._merges.sign()
+
+    def _placed(self, key: bytes) -> None:
+        levels = self.graph.neighbors(key)
+        self._merges.neighbors_changed(*(levels[0] if levels else (None, None)))
 
     def neighbors_changed(self, key: bytes) -> None:
-        self._moved(key)
+        self._placed(key)
         found = self.segments.find(key)
         if found is not None and found[1] is Role.PUBLISHER:
             self.suspension.neighbor_changed(found[0])

@@ -25,6 +25,7 @@ import asyncio
 import contextlib
 import json
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -257,6 +258,7 @@ def main() -> None:
     plugin = {"overlay": {"ping_interval": options.ping_interval}}
     for round_ in range(options.rounds):
         for failure, found in results.items():
+            print(f"round {round_ + 1} of {options.rounds}: {failure}", file=sys.stderr, flush=True)
             victim = 1 + round_ * 3 % (options.nodes - 1)
             found.append(
                 measure(options.nodes, victim, failure, options.rate, options.seconds, plugin)  # type: ignore[arg-type]

@@ -59,6 +59,9 @@ class Member(Algorithm):
     def told(self, sender: Peer, payload: bytes) -> None:
         self.heard.append((sender, payload))
 
+    def merging(self) -> None:
+        """Nothing hangs on it here."""
+
     def neighbors_changed(self, key: bytes) -> None:
         """Of no interest here."""
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,7 +42,7 @@ class Placement:
 HERE = Placement()
 
 
-class ManagedProcess:
+class ManagedProcess(ABC):
     """A program on a free port. All methods block; ``port`` stays the same from construction on."""
 
     name: ClassVar[str]
@@ -57,17 +58,17 @@ class ManagedProcess:
         self.process: subprocess.Popen[bytes] | None = None
         directory.mkdir(parents=True, exist_ok=True)
 
+    @abstractmethod
     def command(self) -> Sequence[str | Path]:
         """Write the configuration and give the command line that runs it in the foreground."""
-        raise NotImplementedError
 
     def environment(self) -> Mapping[str, str]:
         """Variables to add to the environment."""
         return {}
 
+    @abstractmethod
     def ready(self) -> bool:
         """Whether it does its work; asked again and again after the start."""
-        raise NotImplementedError
 
     @property
     def title(self) -> str:

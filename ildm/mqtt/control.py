@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
@@ -12,7 +13,7 @@ from ildm.mqtt.properties import Properties, decode_properties, encode_propertie
 from ildm.mqtt.wire import check_end, put_frame
 
 
-class ControlPacket:
+class ControlPacket(ABC):
     """Base of all packets.
 
     ``properties`` must be empty in MQTT 3.x, and ``reason_code`` zero where 3.x has none.
@@ -21,18 +22,18 @@ class ControlPacket:
     __slots__ = ()
     type: ClassVar[PacketType]
 
+    @abstractmethod
     def encode(self, version: Version) -> bytes:
         """The whole packet, fixed header included.
 
         Raises:
             EncodeError: the standard forbids such a packet in that version.
         """
-        raise NotImplementedError
 
     @classmethod
+    @abstractmethod
     def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
         """Read the packet whose fixed header, already checked, ends at ``pos``. Raises: MqttError."""
-        raise NotImplementedError
 
 
 def check_reason_codes(type: PacketType, codes: Iterable[int], clause: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from abc import abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
@@ -37,9 +38,9 @@ class Broker(ManagedProcess):
         self.tuned = tuned
 
     @classmethod
+    @abstractmethod
     def available(cls) -> str | None:
         """None where the broker can run on this machine, else what is missing and how to get it."""
-        raise NotImplementedError
 
     @property
     def log_path(self) -> Path:

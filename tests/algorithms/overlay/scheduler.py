@@ -247,6 +247,9 @@ class Node:
     def told(self, sender: Peer, payload: bytes) -> None:
         self.told_of.append((sender, payload))
 
+    def merging(self) -> None:
+        self.events.append(("merging",))
+
     def neighbors_changed(self, key: bytes) -> None:
         self.events.append(("changed", key))
 

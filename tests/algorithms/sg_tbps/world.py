@@ -52,6 +52,9 @@ class OverLine(SgTbps):
         assert isinstance(self.api, Node)
         return PerfectGraph(self.api.world.line, self, self.api.peer)
 
+    def _merged(self, alone: bool) -> None:
+        """There is one list from the beginning: what looks like merging is the first neighbour that comes."""
+
 
 class Node:
     """A node with its broker; implements what SG-TBPS uses of NodeApi."""
