@@ -99,7 +99,7 @@ def check(
     from ildm.config import load_config, read_secret  # noqa: PLC0415
 
     loaded = load_config(config)
-    from ildm.core.plugins import check_reachable, load_plugins  # noqa: PLC0415
+    from ildm.core.plugin.loading import check_reachable, load_plugins  # noqa: PLC0415
 
     plugins = load_plugins(loaded)
     check_reachable(loaded, plugins)

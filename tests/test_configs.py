@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel
 
 from ildm.config import Config, PluginChoice, load_config
-from ildm.core.plugins import load_plugins
+from ildm.core.plugin.loading import load_plugins
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 EXAMPLES = sorted(CONFIGS.glob("*.yaml"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from bench.micro.measure import cpu_per_call, machine
-from ildm.core.actions import broker_wanted
 from ildm.core.frames import HeaderScanner, publish_run
+from ildm.core.local.actions import broker_wanted
 from ildm.mqtt import Framer, Publish, PublishView, Version, decode, decode_varint
 
 CHUNK = 64 << 10

@@ -26,7 +26,7 @@ from bench.testbed.front import NodeProcess
 from bench.testbed.ports import LOOPBACK, free_port
 from bench.testbed.process import POLL
 from ildm.core.frames import PUBLISH, id_offset, publish_run, with_ids
-from ildm.core.qos1 import acknowledgements
+from ildm.core.transfer.qos1 import acknowledgements
 from ildm.mqtt import ConnAck, Connect, Framer, PacketType, PingResp, Publish, Version, decode_varint
 from ildm.mqtt import decode as decode_packet
 

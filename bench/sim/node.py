@@ -12,7 +12,7 @@ from bench.sim.network import FRAME, Cause, Network
 from ildm.api import Algorithm, Link, NodeStatus, Peer, PluginConfig, Session
 from ildm.config import LimitsConfig
 from ildm.core.counters import Counters
-from ildm.core.retained import Retained, stamped, take_stamp
+from ildm.core.transfer.retained import Retained, stamped, take_stamp
 from ildm.mqtt import (
     FilterTable,
     IldmError,

@@ -11,7 +11,7 @@ from bench.sim.kernel import Kernel
 from bench.sim.network import LinkModel, Network
 from bench.sim.node import Delivery, SimNode, SimulationError
 from ildm.api import Algorithm, NodeStatus
-from ildm.core.plugins import check_plugin
+from ildm.core.plugin.loading import check_plugin
 
 LOGS = 10_000
 """Log lines that are kept."""

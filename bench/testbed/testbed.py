@@ -29,7 +29,7 @@ from bench.testbed.process import POLL, ManagedProcess, Placement, ProcessError,
 from bench.testbed.reaper import MARK, clear_up
 from bench.testbed.spec import SpecError, TestbedSpec
 from ildm.config import parse_config
-from ildm.core.plugins import load_plugins
+from ildm.core.plugin.loading import load_plugins
 
 _BATCH = max(4, os.cpu_count() or 1)
 """So many brokers boot at once: more would only make each other miss their time."""

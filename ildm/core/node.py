@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ildm.api import Algorithm, PluginError, Source
-from ildm.core.actions import broker_wanted, client_actions
-from ildm.core.client_session import ClientSession, State
-from ildm.core.clients import ClientRecord, ClientRegistry
 from ildm.core.counters import Counters
-from ildm.core.dispatch import Dispatch, Loaded
-from ildm.core.injection import Injector
-from ildm.core.link_manager import LinkManager
-from ildm.core.link_session import LinkSession
-from ildm.core.plugin_api import PluginApi
-from ildm.core.retained import Retained
-from ildm.core.router import Router
+from ildm.core.link.manager import LinkManager
+from ildm.core.link.session import LinkSession
+from ildm.core.local.actions import broker_wanted, client_actions
+from ildm.core.local.client_session import ClientSession, State
+from ildm.core.local.clients import ClientRecord, ClientRegistry
+from ildm.core.plugin.dispatch import Dispatch, Loaded
+from ildm.core.plugin.node_api import PluginApi
 from ildm.core.status import NodeState
+from ildm.core.transfer.injection import Injector
+from ildm.core.transfer.retained import Retained
+from ildm.core.transfer.router import Router
 from ildm.mqtt import ConnAck, Connect, MqttError, Publish, Version
 
 if TYPE_CHECKING:
     from ildm.config import Address, Config
     from ildm.core.driver import Driver, Store
-    from ildm.core.plugins import PluginSpec, PluginSpecs
+    from ildm.core.plugin.loading import PluginSpec, PluginSpecs
     from ildm.core.session import BaseSession
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, cast
 
 from ildm.admin.server import AdminServer
 from ildm.config import Address, Config, ConfigError, read_secret
-from ildm.core.client_session import ClientSession
-from ildm.core.link_session import LinkSession
+from ildm.core.link.session import LinkSession
+from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
-from ildm.core.plugins import load_plugins
+from ildm.core.plugin.loading import load_plugins
 from ildm.log import configure_logging, get_logger
 from ildm.mqtt import IldmError
 from ildm.net.driver import AsyncioDriver
@@ -22,7 +22,7 @@ from ildm.net.view import LiveView
 from ildm.state.store import StateStore
 
 if TYPE_CHECKING:
-    from ildm.core.plugins import PluginSpecs
+    from ildm.core.plugin.loading import PluginSpecs
 
 BACKLOG = 1024
 

@@ -13,8 +13,8 @@ from ildm.mqtt import IldmError, Version
 
 if TYPE_CHECKING:
     from ildm.config import Address
-    from ildm.core.link import NeighborLink
-    from ildm.core.link_manager import Neighbor
+    from ildm.core.link.link import NeighborLink
+    from ildm.core.link.manager import Neighbor
     from ildm.core.node import Node
     from ildm.state.store import StateStore
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
-from ildm.core.client_session import MAX_CONNECT
-from ildm.core.router import MAX_CACHED_TOPIC
+from ildm.core.local.client_session import MAX_CONNECT
+from ildm.core.transfer.router import MAX_CACHED_TOPIC
 from ildm.mqtt import ConnAck, Connect, Disconnect, Property, Publish, Version, Will
 from tests.core.test_nodes import Site, connection_session_present, row
 from tests.support.mini_broker import MiniBroker, MiniClient, MiniConnection

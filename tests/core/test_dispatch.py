@@ -10,7 +10,7 @@ import pytest
 from ildm.api import Algorithm, Filter, Link, NodeApi, Plugin, PluginConfig, Session, Source
 from ildm.config import Address
 from ildm.core.node import Node
-from ildm.core.plugins import PluginSpecs
+from ildm.core.plugin.loading import PluginSpecs
 from ildm.mqtt import (
     Connect,
     PacketType,

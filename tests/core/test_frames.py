@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ildm.core.actions import broker_wanted
 from ildm.core.frames import HeaderScanner, frames_to_v311, publish_run, run_to_v5
+from ildm.core.local.actions import broker_wanted
 from ildm.mqtt import (
     Framer,
     MalformedPacket,

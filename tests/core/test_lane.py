@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.core.counters import Counters
-from ildm.core.lane import Lane, QueueLimits
+from ildm.core.transfer.lane import Lane, QueueLimits
 from ildm.mqtt import Framer, Property, Publish, PubRel, Version, decode
 from tests.support.world import World, WorldDriver
 

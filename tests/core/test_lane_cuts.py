@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ildm.core.inbound import Inbound
-from ildm.core.lane import Lane
+from ildm.core.transfer.inbound import Inbound
+from ildm.core.transfer.lane import Lane
 from ildm.mqtt import Framer, Property, PubComp, Publish, PubRec, PubRel, Version, decode
 from tests.core.test_lane import make
 from tests.core.test_lane_runs import send

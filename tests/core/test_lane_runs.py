@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ildm.core.counters import Counters
-from ildm.core.lane import Lane
+from ildm.core.transfer.lane import Lane
 from ildm.mqtt import Publish, PubRel, Version
 from tests.core.test_lane import Source, make, opened
 from tests.support.world import World

@@ -9,11 +9,11 @@ import pytest
 from algorithms.pf import PublicationFlooding
 from ildm.api import Link, Role, Session
 from ildm.config import Address
-from ildm.core.cooperation import send_control
-from ildm.core.handshake import METHOD, NONCE, Hello, Refusal
-from ildm.core.link import ADVERTISEMENT
-from ildm.core.link_session import LinkSession, Phase
-from ildm.core.topology import Advertisement
+from ildm.core.link.cooperation import send_control
+from ildm.core.link.handshake import METHOD, NONCE, Hello, Refusal
+from ildm.core.link.link import ADVERTISEMENT
+from ildm.core.link.session import LinkSession, Phase
+from ildm.core.link.topology import Advertisement
 from ildm.mqtt import Auth, ConnAck, Connect, Disconnect, Property, Publish, ReasonCode, Version
 from tests.core.test_nodes import Site, row
 from tests.support.mini_broker import MiniBroker, MiniClient

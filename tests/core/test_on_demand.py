@@ -8,7 +8,7 @@ import pytest
 
 from ildm.api import Algorithm, Link, NodeApi, Peer, PluginConfig
 from ildm.config import Address, ConfigError
-from ildm.core.on_demand import OnDemand
+from ildm.core.link.on_demand import OnDemand
 from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Version, Will
 from tests.support.mini_broker import MiniBroker, MiniClient
 from tests.support.world import World, WorldDriver, make_node, plugin_specs

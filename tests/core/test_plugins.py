@@ -13,8 +13,8 @@ from pydantic import BaseModel
 from ildm.api import Algorithm, Filter, Link, NodeApi, Plugin, PluginConfig, PluginError, Source
 from ildm.cli import main
 from ildm.config import parse_config
-from ildm.core import plugins
-from ildm.core.plugins import PluginSpecs, load_plugins
+from ildm.core.plugin import loading
+from ildm.core.plugin.loading import PluginSpecs, load_plugins
 from ildm.mqtt import (
     PacketType,
 )
@@ -99,7 +99,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def install(**found: object) -> None:
         entries = [Entry(name, each) for name, each in found.items()]
-        monkeypatch.setattr(plugins, "entry_points", lambda *, group: entries)
+        monkeypatch.setattr(loading, "entry_points", lambda *, group: entries)
 
     return install
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ildm.core.actions import Action, client_actions
 from ildm.core.frames import (
     Run,
     frames_to_qos_0,
@@ -19,9 +18,10 @@ from ildm.core.frames import (
     run_to_v5,
     with_ids,
 )
-from ildm.core.inbound import Inbound
-from ildm.core.qos1 import acknowledged_ids, acknowledgements
-from ildm.core.window import consecutive
+from ildm.core.local.actions import Action, client_actions
+from ildm.core.transfer.inbound import Inbound
+from ildm.core.transfer.qos1 import acknowledged_ids, acknowledgements
+from ildm.core.transfer.window import consecutive
 from ildm.mqtt import (
     Framer,
     MalformedPacket,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ildm.config import Address, LimitsConfig
 from ildm.core.counters import Counters
-from ildm.core.retained import Retained, Stamp, stamped, take_stamp
+from ildm.core.transfer.retained import Retained, Stamp, stamped, take_stamp
 from ildm.mqtt import Property, Publish, Version
 from tests.core.test_nodes import Site, row
 from tests.support.world import MemoryStore, World, WorldDriver
@@ -69,7 +69,7 @@ def test_what_changes_while_a_link_is_down(world: World) -> None:
     set_value(a, "y", b"")
     world.run(1)
     assert link.dropped > 0
-    from ildm.core.link_session import LinkSession
+    from ildm.core.link.session import LinkSession
 
     world.listen(Address("a", 2), lambda: LinkSession(a.node.links, None, 0))
     world.run(60)

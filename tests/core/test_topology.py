@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ildm.core.topology import Advertisement, Topology, TopologyError
+from ildm.core.link.topology import Advertisement, Topology, TopologyError
 
 NAMES = [f"n{i}" for i in range(8)]
 EDGES = st.lists(

@@ -14,7 +14,7 @@ import pytest
 
 from bench.load.scenario import load_scenario
 from ildm.config import Config, load_config
-from ildm.core.plugins import load_plugins
+from ildm.core.plugin.loading import load_plugins
 from tests.docker.files import (
     BROKERS,
     CLIENT_PORT,

@@ -12,7 +12,7 @@ import pytest
 from ildm.admin.view import AdminError
 from ildm.api import Algorithm, Link, NodeApi, Peer, PluginConfig, PluginError
 from ildm.config import ConfigError, parse_config
-from ildm.core.plugins import PluginSpec, PluginSpecs
+from ildm.core.plugin.loading import PluginSpec, PluginSpecs
 from ildm.net.run import NodeServer
 from ildm.net.view import LiveView
 from tests.support.ports import LOOPBACK, free_port

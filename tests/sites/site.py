@@ -12,7 +12,7 @@ from algorithms.sg_tbps.keys import segment_of_filter
 from ildm.admin.client import AdminClient
 from ildm.admin.commands import split_name
 from ildm.config import Address, Config
-from ildm.core.link import NeighborLink
+from ildm.core.link.link import NeighborLink
 from ildm.core.node import Node
 from ildm.mqtt import PingReq, PingResp
 from ildm.net.run import NodeServer

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from ildm.core.link_manager import Neighbor
+from ildm.core.link.manager import Neighbor
 from ildm.mqtt import Publish
 from tests.sites.client import Client, until
 from tests.sites.conftest import Sites, trees

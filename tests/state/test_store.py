@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ildm.config import Address, ConfigError
-from ildm.core.clients import NEVER
 from ildm.core.driver import SavedSession
+from ildm.core.local.clients import NEVER
 from ildm.state.store import StateStore
 
 

@@ -12,11 +12,11 @@ from random import Random
 from typing import Any
 
 from ildm.config import Address, Config
-from ildm.core.client_session import ClientSession
 from ildm.core.driver import SavedSession
-from ildm.core.link_session import LinkSession
+from ildm.core.link.session import LinkSession
+from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
-from ildm.core.plugins import PluginSpec, PluginSpecs
+from ildm.core.plugin.loading import PluginSpec, PluginSpecs
 
 
 class VirtualTimer:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from algorithms.sg_tbps import SgTbps
 from algorithms.sg_tbps.keys import key_text
 from ildm.api import NodeStatus, Peer
-from ildm.core.retained import Stamp, stamped, take_stamp
+from ildm.core.transfer.retained import Stamp, stamped, take_stamp
 from ildm.mqtt import Property, Publish, topic_matches
 from tests.algorithms.sg_tbps.line import Line, PerfectGraph
 

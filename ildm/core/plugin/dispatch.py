@@ -12,8 +12,8 @@ from ildm.mqtt import PacketType, Publish, PublishView, Version, decode
 
 if TYPE_CHECKING:
     from ildm.core.driver import Driver
-    from ildm.core.link import NeighborLink
-    from ildm.core.router import Targets
+    from ildm.core.link.link import NeighborLink
+    from ildm.core.transfer.router import Targets
 
 
 class Loaded:

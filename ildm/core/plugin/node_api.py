@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ildm.api import Link, NodeStatus, Peer, PluginError, Session, Timer
 from ildm.config import Address
-from ildm.core.broker_session import BrokerSession
-from ildm.core.client_session import ClientSession
-from ildm.core.peer_session import PeerSession
+from ildm.core.local.broker_session import BrokerSession
+from ildm.core.local.client_session import ClientSession
+from ildm.core.plugin.peer_session import PeerSession
 from ildm.core.session import BaseSession
 from ildm.mqtt import PacketType, Publish, Version, create_message
 
 if TYPE_CHECKING:
-    from ildm.core.dispatch import Loaded
-    from ildm.core.link import NeighborLink
+    from ildm.core.link.link import NeighborLink
     from ildm.core.node import Node
+    from ildm.core.plugin.dispatch import Loaded
 
 
 class PluginApi:

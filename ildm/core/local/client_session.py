@@ -6,10 +6,10 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ildm.api import Role, Source
-from ildm.core.actions import Action
-from ildm.core.aliases import TopicAliases
-from ildm.core.broker_session import BrokerSession
 from ildm.core.frames import Tail, publish_run, run_to_v5
+from ildm.core.local.actions import Action
+from ildm.core.local.aliases import TopicAliases
+from ildm.core.local.broker_session import BrokerSession
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
     ConnAck,
@@ -39,7 +39,7 @@ from ildm.mqtt import (
 if TYPE_CHECKING:
     from typing import Any
 
-    from ildm.core.clients import ClientRecord
+    from ildm.core.local.clients import ClientRecord
     from ildm.core.node import Node
 
 _RELAY, _RUN, _COUNT, _LOOK = (int(a) for a in (Action.RELAY, Action.RUN, Action.COUNT, Action.LOOK))

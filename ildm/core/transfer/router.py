@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ildm.core.frames import PUBLISH, frames_to_qos_0
-from ildm.core.retained import Retained, stamped, take_stamp
+from ildm.core.transfer.retained import Retained, stamped, take_stamp
 from ildm.mqtt import MalformedPacket, Property, Publish, ReasonCode, validate_topic_name
 
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
-    from ildm.core.dispatch import Dispatch
     from ildm.core.driver import Driver
-    from ildm.core.lane import Holdable
-    from ildm.core.link import NeighborLink
+    from ildm.core.link.link import NeighborLink
+    from ildm.core.plugin.dispatch import Dispatch
+    from ildm.core.transfer.lane import Holdable
 
     Targets = tuple[tuple[NeighborLink, int], ...]
     """Links a message is transferred over, each with the QoS wanted there."""

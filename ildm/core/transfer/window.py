@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from ildm.core.backlog import Entry
+from ildm.core.transfer.backlog import Entry
 
 SCATTERED = 8
 """A run with no more than one message in so many left unacknowledged is taken apart."""

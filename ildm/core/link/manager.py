@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Peer
 from ildm.config import Address, LinkConfig, advertised_address, required_address
-from ildm.core import judging
-from ildm.core.cooperation import Cooperation
-from ildm.core.handshake import Hello, Refusal
-from ildm.core.link import NeighborLink
-from ildm.core.link_session import LinkSession, Phase
-from ildm.core.neighbor import Neighbor, address_of
-from ildm.core.on_demand import OnDemand
+from ildm.core.link import judging
+from ildm.core.link.cooperation import Cooperation
+from ildm.core.link.handshake import Hello, Refusal
+from ildm.core.link.link import NeighborLink
+from ildm.core.link.neighbor import Neighbor, address_of
+from ildm.core.link.on_demand import OnDemand
+from ildm.core.link.session import LinkSession, Phase
 from ildm.mqtt import IldmError, ReasonCode
 
 if TYPE_CHECKING:

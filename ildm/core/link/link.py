@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ildm.api import Peer
-from ildm.core.inbound import Inbound
-from ildm.core.lane import Holdable, Lane, QueueLimits, total
+from ildm.core.transfer.inbound import Inbound
+from ildm.core.transfer.lane import Holdable, Lane, QueueLimits, total
 from ildm.mqtt import (
     MalformedPacket,
     Publish,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ildm.config import LinkConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
-    from ildm.core.link_session import LinkSession
+    from ildm.core.link.session import LinkSession
 
 CONTROL = "$ildm/"
 """Topics of messages between neighbours themselves; nothing below ``$`` ever crosses otherwise."""

@@ -8,8 +8,8 @@ from ildm.config import Address
 from ildm.core.backoff import Backoff
 
 if TYPE_CHECKING:
-    from ildm.core.link_manager import LinkManager
-    from ildm.core.link_session import LinkSession
+    from ildm.core.link.manager import LinkManager
+    from ildm.core.link.session import LinkSession
 
 
 class Neighbor:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, Source
-from ildm.core.aliases import TopicAliases
-from ildm.core.clients import granted_filters
 from ildm.core.frames import HeaderScanner
+from ildm.core.local.aliases import TopicAliases
+from ildm.core.local.clients import granted_filters
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
     ConnAck,
@@ -29,7 +29,7 @@ from ildm.mqtt import (
 )
 
 if TYPE_CHECKING:
-    from ildm.core.client_session import ClientSession
+    from ildm.core.local.client_session import ClientSession
     from ildm.core.node import Node
 
 

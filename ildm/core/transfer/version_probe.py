@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role
 from ildm.core.backoff import Backoff
-from ildm.core.broker_session import connack_code
+from ildm.core.local.broker_session import connack_code
 from ildm.core.session import BaseSession
 from ildm.mqtt import Connect, Disconnect, Framer, MqttError, PacketType, Version, decode
 
 if TYPE_CHECKING:
-    from ildm.core.injection import Injector
+    from ildm.core.transfer.injection import Injector
 
 REFUSED_VERSION = (0x01, 0x84)
 SILENT_CLOSES = 3

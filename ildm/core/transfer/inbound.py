@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ildm.core.qos1 import acknowledgements
+from ildm.core.transfer.qos1 import acknowledgements
 from ildm.mqtt import ProtocolViolation, PubAck, PubComp, PubRec, ReasonCode, Version
 
 

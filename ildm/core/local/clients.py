@@ -20,9 +20,9 @@ from ildm.mqtt import (
 if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.config import LimitsConfig
-    from ildm.core.client_session import ClientSession
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Store
+    from ildm.core.local.client_session import ClientSession
 
 NEVER = 0xFFFFFFFF
 """Session expiry interval of a session that does not expire (MQTT 5, 3.1.2.11.2)."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus, Source
 from ildm.core.frames import PUBLISH, PUBLISH_QOS_1, Tail, publish_run
-from ildm.core.handshake import METHOD, NONCE, Hello, Refusal, connect_packet, proof, proof_holds
-from ildm.core.link import CONTROL
-from ildm.core.qos1 import PUBACK, acknowledged_ids
+from ildm.core.link.handshake import METHOD, NONCE, Hello, Refusal, connect_packet, proof, proof_holds
+from ildm.core.link.link import CONTROL
+from ildm.core.link.topology import TopologyError
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
-from ildm.core.topology import TopologyError
+from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids
 from ildm.mqtt import (
     Auth,
     ConnAck,
@@ -42,10 +42,10 @@ from ildm.mqtt import (
 )
 
 if TYPE_CHECKING:
-    from ildm.core.inbound import Inbound
-    from ildm.core.lane import Lane
-    from ildm.core.link import NeighborLink
-    from ildm.core.link_manager import LinkManager, Neighbor
+    from ildm.core.link.link import NeighborLink
+    from ildm.core.link.manager import LinkManager, Neighbor
+    from ildm.core.transfer.inbound import Inbound
+    from ildm.core.transfer.lane import Lane
 
 HELLO_LIMIT = 16384
 """Bytes of a packet in the handshake, from somebody who has not proven anything yet."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ildm.core.handshake import Hello, Refusal
+from ildm.core.link.handshake import Hello, Refusal
 from ildm.mqtt import ReasonCode
 
 if TYPE_CHECKING:
-    from ildm.core.link_manager import LinkManager
+    from ildm.core.link.manager import LinkManager
     from ildm.core.node import Node
 
 STALE = Refusal("stale", "no such link", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)

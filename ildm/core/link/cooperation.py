@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Source
-from ildm.core.link import ADVERTISEMENT, ALGORITHM, BYE, READY, SYNCED, NeighborLink
-from ildm.core.topology import Advertisement, Topology
+from ildm.core.link.link import ADVERTISEMENT, ALGORITHM, BYE, READY, SYNCED, NeighborLink
+from ildm.core.link.topology import Advertisement, Topology
 from ildm.mqtt import PacketType, Publish, Version, decode
 
 if TYPE_CHECKING:
-    from ildm.core.link_session import LinkSession
+    from ildm.core.link.session import LinkSession
     from ildm.core.node import Node
 
 RETAINED_BATCH = 100

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus
 from ildm.core.backoff import Backoff
-from ildm.core.broker_session import connack_code
-from ildm.core.lane import Holdable, Lane, QueueLimits, total
-from ildm.core.qos1 import acknowledged_ids
+from ildm.core.local.broker_session import connack_code
 from ildm.core.session import BaseSession
-from ildm.core.version_probe import VersionProbe
+from ildm.core.transfer.lane import Holdable, Lane, QueueLimits, total
+from ildm.core.transfer.qos1 import acknowledged_ids
+from ildm.core.transfer.version_probe import VersionProbe
 from ildm.mqtt import (
     ConnAck,
     Connect,

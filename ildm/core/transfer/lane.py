@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from ildm.core.backlog import Backlog, Entry, RunEntry
 from ildm.core.frames import PUBLISH, frames_to_qos_0, frames_to_v311, id_offset, with_ids
-from ildm.core.window import Inflight, InflightRun, Window, consecutive
+from ildm.core.transfer.backlog import Backlog, Entry, RunEntry
+from ildm.core.transfer.window import Inflight, InflightRun, Window, consecutive
 from ildm.mqtt import EncodeError, Property, Publish, PubRel, Version
 
 if TYPE_CHECKING:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from ildm.api import Peer
 from ildm.config import parse_address
 from ildm.core.backoff import Backoff
-from ildm.core.cooperation import send_control
-from ildm.core.link import ALGORITHM, BYE
-from ildm.core.neighbor import Neighbor
+from ildm.core.link.cooperation import send_control
+from ildm.core.link.link import ALGORITHM, BYE
+from ildm.core.link.neighbor import Neighbor
 from ildm.mqtt import ReasonCode, encode_varint
 
 if TYPE_CHECKING:
-    from ildm.core.handshake import Refusal
-    from ildm.core.lane import Lane
-    from ildm.core.link import NeighborLink
-    from ildm.core.link_manager import LinkManager
+    from ildm.core.link.handshake import Refusal
+    from ildm.core.link.link import NeighborLink
+    from ildm.core.link.manager import LinkManager
+    from ildm.core.transfer.lane import Lane
 
 CHECKS = 4
 """How often within the idle time links are looked at."""

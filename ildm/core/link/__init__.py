@@ -1,0 +1,1 @@
+"""Links with neighbour nodes: made, kept, and let into the cooperation."""

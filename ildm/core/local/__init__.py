@@ -1,0 +1,1 @@
+"""Local clients, the broker sessions paired with theirs, and what they want."""

@@ -1,0 +1,1 @@
+"""Messages on their way between sites: routing, lanes, injection, retained messages."""
