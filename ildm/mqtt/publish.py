@@ -96,6 +96,20 @@ class Publish(ControlPacket):
         )
 
 
+def encoded_size(message: Publish) -> int:
+    """Bytes of a message as a PUBLISH of MQTT 5, properties included; built is only what has properties.
+
+    Raises:
+        EncodeError: a property that cannot be encoded.
+    """
+    length = 2 + len(message.topic.encode()) + len(message.payload) + (2 if message.qos else 0)
+    if message.properties:
+        length += len(encode_properties(message.properties))
+    else:
+        length += 1
+    return 2 + length if length < 128 else 1 + len(encode_varint(length)) + length
+
+
 class PublishView:
     """A PUBLISH that is looked at without being decoded; ``frame`` stays as it came.
 

@@ -102,6 +102,17 @@ def test_the_queue_is_bounded_in_bytes(world: World) -> None:
     assert lane.queued_bytes <= 1000
 
 
+def test_properties_count_in_the_bound(world: World) -> None:
+    """What a queue keeps of a message is its topic, its payload and its user properties."""
+    lane, counters = make(world, bytes=100_000)
+    users = [("name", "v" * 1000)] * 20
+    for _ in range(100):
+        lane.send(message(properties={Property.USER_PROPERTY: users}), 0, None)
+    assert 0 < lane.queued_messages <= 4
+    assert lane.queued_bytes <= 100_000
+    assert counters["link_dropped_overflow_qos0"] == 100 - lane.queued_messages
+
+
 def test_block_holds_the_sources_until_half_is_sent(world: World) -> None:
     lane, counters = make(world, messages=10, overflow="block")
     source = Source()

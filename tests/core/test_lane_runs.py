@@ -85,7 +85,7 @@ def test_a_run_leaves_as_the_window_opens(world: World) -> None:
     frames = run_of(11, 2, qos=0)
     lane.send_frames(frames, len(frames) // 2)
     world.run(0)
-    assert (lane.inflight, lane.queued_messages, lane.queued_bytes) == (4, 9, 6 * 12 + 67 + 2 * 10)
+    assert (lane.inflight, lane.queued_messages, lane.queued_bytes) == (4, 9, 6 * 12 + (10 + 200) + 2 * 10)
     seen = 0
     for step in (1, 3, 2, 4, 4):
         packets = sink.packets()

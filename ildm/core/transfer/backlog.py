@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from ildm.mqtt import Publish
+from ildm.mqtt import EncodeError, Publish, encoded_size
+
+OVERHEAD = 200
+"""Bytes a message kept one by one is taken to need besides its frame."""
+PROPERTY_OVERHEAD = 150
+"""The same for each of its properties."""
 
 
 class Entry:
@@ -24,7 +29,7 @@ class Entry:
         self.message = message
         self.qos = qos
         self.expires_at = expires_at
-        self.size = len(frames) if message is None else len(message.payload) + len(message.topic) + 64
+        self.size = len(frames) if message is None else kept_size(message)
 
 
 class RunEntry(Entry):
@@ -51,6 +56,17 @@ class RunEntry(Entry):
         self.size -= size
         self.count -= count
         return size
+
+
+def kept_size(message: Publish) -> int:
+    """Bytes a message takes in memory, near enough: its frame, and what Python adds."""
+    try:
+        size = encoded_size(message)
+    except EncodeError:
+        size = len(message.payload) + 4 * len(message.topic)  # it is dropped when its turn comes
+    for value in message.properties.values():
+        size += PROPERTY_OVERHEAD * (len(value) if isinstance(value, list) else 1)
+    return size + OVERHEAD
 
 
 class Backlog:
