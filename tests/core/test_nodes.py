@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from algorithms.pf import PublicationFlooding
-from algorithms.sf import SubscriptionFlooding
 from ildm.config import Address
-from ildm.core.node import Node
 from ildm.mqtt import (
     ConnAck,
     Connect,
@@ -25,67 +22,9 @@ from ildm.mqtt import (
     Version,
     Will,
 )
-from tests.support.mini_broker import MiniBroker, MiniClient
-from tests.support.world import MemoryStore, World, make_node, plugin_specs
-
-ALGORITHMS = {"pf": PublicationFlooding, "sf": SubscriptionFlooding}
-
-
-class Site:
-    """A node with its broker, and clients."""
-
-    def __init__(self, world: World, name: str, algorithm: str | None, **settings: Any) -> None:
-        self.world = world
-        self.name = name
-        self.algorithm = algorithm
-        self.settings = settings
-        self.broker = MiniBroker()
-        self.store = MemoryStore()
-        world.listen(Address(name, 3), self.broker.connection)
-        self.node: Node
-        self.start()
-
-    def start(self, neighbors: tuple[str, ...] = ()) -> None:
-        plugin = ALGORITHMS[self.algorithm] if self.algorithm else None
-        specs = plugin_specs(self.algorithm, plugin)
-        self.node = make_node(self.world, self.name, specs, store=self.store, **self.settings)
-        self.node.start({Address(name, 2): False for name in neighbors})
-
-    def client(self, client_id: str = "c", connect: Connect | None = None, **fields: Any) -> MiniClient:
-        packet = connect or Connect(client_id=client_id, **fields)
-        client = MiniClient(packet.version)
-        self.world.connect(Address(self.name, 1), client)
-        client.send(packet)
-        self.world.run(0.1)
-        return client
-
-    def subscriber(
-        self, topic_filter: str, client_id: str = "sub", qos: int = 0, **fields: Any
-    ) -> MiniClient:
-        client = self.client(client_id, **fields)
-        wanted = [Subscription(topic_filter=topic_filter, qos=qos)]
-        client.send(Subscribe(packet_id=1, subscriptions=wanted))
-        self.world.run(0.1)
-        assert client.got(SubAck)
-        return client
-
-    def links(self) -> dict[str, str]:
-        return {
-            link.node_id: "active" if link in self.node.links.cooperating and link.connected else "not"
-            for link in self.node.links.links.values()
-        }
-
-    def crash(self) -> None:
-        """The node ends without a good-bye."""
-        self.world.listeners.pop(Address(self.name, 1))
-        self.world.listeners.pop(Address(self.name, 2))
-        self.node.links._stopped = True
-        self.node.injector.stop()
-        for session in list(self.node.sessions):
-            session.abort()
-        for link in list(self.node.links.links.values()):
-            for one in list(link.open_sessions):
-                one.abort()
+from tests.support.mini_broker import MiniClient
+from tests.support.site import Site, row
+from tests.support.world import World
 
 
 @pytest.fixture
@@ -96,15 +35,6 @@ def world() -> World:
 @pytest.fixture(params=["pf", "sf"])
 def algorithm(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def row(world: World, names: str, algorithm: str, **settings: Any) -> list[Site]:
-    """Sites in a row, each joined to the one before."""
-    sites = [Site(world, name, algorithm, **settings) for name in names]
-    for before, site in itertools.pairwise(sites):
-        site.node.links.add(Address(before.name, 2), False)
-    world.run(2)
-    return sites
 
 
 def test_messages_cross_a_row_of_three(world: World, algorithm: str) -> None:
@@ -327,6 +257,7 @@ def test_interest_goes_with_a_clean_session_and_with_one_the_broker_has_forgotte
     b.subscriber("v", "c3", version=Version.V5, properties=long).transport.abort()
     world.run(1)
     assert a.node.links.links["b"].interest == {"u": 0, "v": 0}
+    b.broker.sessions.clear()
     b.client("c2", clean_start=False)  # the broker answers both: no session present
     b.client("c3", clean_start=False, version=Version.V5, properties=long)
     world.run(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ildm.mqtt import (
@@ -28,13 +29,33 @@ from ildm.mqtt import (
 
 
 class MiniBroker:
-    """Speaks QoS 0-2 towards publishers and delivers at QoS 0; keeps what was published, in order."""
+    """Speaks QoS 0-2 towards publishers and delivers at QoS 0; keeps what was published, in order.
+
+    What a real one may do to a node is switched on by its attributes.
+    """
 
     def __init__(self, speaks_5: bool = True) -> None:
         self.speaks_5 = speaks_5
         self.published: list[tuple[str, Publish]] = []
+        """Client id and message, as it has come; sent again (QoS 2) not another time."""
+        self.retained: dict[str, Publish] = {}
+        self.sessions: dict[str, MiniSession] = {}
+        """Sessions that outlive their connections."""
         self.connections: list[MiniConnection] = []
         self.refuse_with: int | None = None
+        """Return or reason code for every CONNECT."""
+        self.accepts = True
+        """False: a connection is closed as soon as it is there."""
+        self.answer_delay = 0.0
+        """Seconds until an answer goes out."""
+        self.answers: Callable[[Any], bool] = lambda packet: True
+        """Whether a packet is dealt with at all."""
+        self.hangs_up_on: Callable[[Any], bool] = lambda packet: False
+        """Whether a packet makes it close the connection without a word, as MQTT 3.1.1 demands."""
+        self.hang_ups = 0
+        self.dropped = 0
+        """Messages for a subscriber that did not read."""
+        self._reads = True
 
     def connection(self) -> MiniConnection:
         return MiniConnection(self)
@@ -43,9 +64,35 @@ class MiniBroker:
         """Topics published by clients whose id begins so; by default what nodes have injected."""
         return [packet.topic for client_id, packet in self.published if client_id.startswith(client_prefix)]
 
-    def crash(self) -> None:
+    def crash(self, keeps: bool = True) -> None:
+        """End and be there again at once; ``keeps`` False: sessions and retained messages are lost."""
         for connection in list(self.connections):
             connection.transport.abort()
+        if not keeps:
+            self.sessions.clear()
+            self.retained.clear()
+
+    @property
+    def reads(self) -> bool:
+        """False: it takes connections and reads nothing."""
+        return self._reads
+
+    @reads.setter
+    def reads(self, reads: bool) -> None:
+        self._reads = reads
+        for connection in self.connections:
+            if reads:
+                connection.transport.resume_reading()
+            else:
+                connection.transport.pause_reading()
+
+
+class MiniSession:
+    """What outlives a connection: subscriptions, and QoS 2 messages that were not released."""
+
+    def __init__(self) -> None:
+        self.filters: list[str] = []
+        self.unreleased: dict[int, Publish] = {}
 
 
 class MiniConnection:
@@ -55,19 +102,32 @@ class MiniConnection:
         self.framer = Framer()
         self.version = Version.V311
         self.client_id = ""
-        self.filters: list[str] = []
-        self.unreleased: set[int] = set()
+        self.session = MiniSession()
         self.received: list[Any] = []
+        self.writable = True
+
+    @property
+    def filters(self) -> list[str]:
+        return self.session.filters
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
         self.broker.connections.append(self)
+        if not self.broker.accepts:
+            transport.abort()
+        elif not self.broker.reads:
+            transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         for frame in self.framer.feed(data):
             packet = decode(frame, self.version)
             self.received.append(packet)
-            self._packet(packet)
+            if self.broker.hangs_up_on(packet):
+                self.broker.hang_ups += 1
+                self.transport.abort()
+                return
+            if self.broker.answers(packet):
+                self._packet(packet)
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self in self.broker.connections:
@@ -77,60 +137,101 @@ class MiniConnection:
         pass
 
     def pause_writing(self) -> None:
-        pass
+        self.writable = False
 
     def resume_writing(self) -> None:
-        pass
+        self.writable = True
 
     def send(self, packet: Any) -> None:
-        self.transport.write(packet.encode(self.version))
+        data = packet.encode(self.version)
+        if self.broker.answer_delay:
+            world = self.transport.world
+            world.call_at(world.time + self.broker.answer_delay, self.transport.write, data)
+        else:
+            self.transport.write(data)
 
     def _packet(self, packet: Any) -> None:
         match packet:
             case Connect():
-                self.version = packet.version
-                self.client_id = packet.client_id
-                if packet.version is Version.V5 and not self.broker.speaks_5:
-                    self.transport.write(b"\x20\x02\x00\x01")
-                    self.transport.close()
-                    return
-                refuse = self.broker.refuse_with
-                five = packet.version is Version.V5 and not refuse
-                properties = {Property.TOPIC_ALIAS_MAXIMUM: 10} if five else {}
-                self.send(ConnAck(session_present=False, reason_code=refuse or 0, properties=properties))
-                if refuse:
-                    self.transport.close()
+                self._connect(packet)
             case Subscribe():
                 self.filters.extend(s.topic_filter for s in packet.subscriptions)
                 self.send(
                     SubAck(packet_id=packet.packet_id, reason_codes=[s.qos for s in packet.subscriptions])
                 )
+                for message in list(self.broker.retained.values()):
+                    if any(topic_matches(s.topic_filter, message.topic) for s in packet.subscriptions):
+                        self._deliver(message, retain=True)
             case Unsubscribe():
-                self.filters = [f for f in self.filters if f not in packet.topic_filters]
+                self.filters[:] = [f for f in self.filters if f not in packet.topic_filters]
                 codes = [0] * len(packet.topic_filters) if self.version is Version.V5 else []
                 self.send(UnsubAck(packet_id=packet.packet_id, reason_codes=codes))
             case Publish():
                 self._publish(packet)
             case PubRel():
-                self.unreleased.discard(packet.packet_id)
                 self.send(PubComp(packet_id=packet.packet_id))
+                message = self.session.unreleased.pop(packet.packet_id, None)
+                if message is not None:
+                    self._take(message)
             case PingReq():
                 self.send(PingResp())
             case Disconnect():
                 self.transport.close()
 
+    def _connect(self, packet: Connect) -> None:
+        broker = self.broker
+        self.version = packet.version
+        self.client_id = packet.client_id
+        if packet.version is Version.V5 and not broker.speaks_5:
+            self.transport.write(b"\x20\x02\x00\x01")
+            self.transport.close()
+            return
+        refuse = broker.refuse_with
+        if refuse:
+            self.send(ConnAck(session_present=False, reason_code=refuse))
+            self.transport.close()
+            return
+        for connection in list(broker.connections):
+            if connection.client_id == packet.client_id and connection is not self:
+                connection.transport.close()  # MQTT-3.1.4-3
+        found = None if packet.clean_start else broker.sessions.get(packet.client_id)
+        broker.sessions.pop(packet.client_id, None)
+        five = packet.version is Version.V5
+        lasts = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL) if five else not packet.clean_start
+        self.session = found or MiniSession()
+        if lasts:
+            broker.sessions[packet.client_id] = self.session
+        properties: dict[Property, Any] = {Property.TOPIC_ALIAS_MAXIMUM: 10} if five else {}
+        self.send(ConnAck(session_present=found is not None, reason_code=0, properties=properties))
+
     def _publish(self, packet: Publish) -> None:
+        if packet.qos == 2 and packet.packet_id is not None:
+            self.send(PubRec(packet_id=packet.packet_id))
+            if packet.packet_id not in self.session.unreleased:
+                self.session.unreleased[packet.packet_id] = packet
+                self.broker.published.append((self.client_id, packet))
+            return
         if packet.qos == 1 and packet.packet_id is not None:
             self.send(PubAck(packet_id=packet.packet_id))
-        elif packet.qos == 2 and packet.packet_id is not None:
-            self.send(PubRec(packet_id=packet.packet_id))
-            if packet.packet_id in self.unreleased:
-                return
-            self.unreleased.add(packet.packet_id)
         self.broker.published.append((self.client_id, packet))
-        for connection in self.broker.connections:
+        self._take(packet)
+
+    def _take(self, packet: Publish) -> None:
+        """A message takes effect: at once, or when it is released (QoS 2)."""
+        broker = self.broker
+        if packet.retain:
+            broker.retained.pop(packet.topic, None)
+            if packet.payload:
+                broker.retained[packet.topic] = packet
+        for connection in broker.connections:
             if any(topic_matches(f, packet.topic) for f in connection.filters):
-                connection.send(Publish(topic=packet.topic, payload=packet.payload))
+                connection._deliver(packet)
+
+    def _deliver(self, packet: Publish, retain: bool = False) -> None:
+        if self.writable:
+            self.send(Publish(topic=packet.topic, payload=packet.payload, retain=retain))
+        else:
+            self.broker.dropped += 1
 
 
 class MiniClient:

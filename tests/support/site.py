@@ -1,0 +1,98 @@
+"""Sites of a world in virtual time: a node with its broker, and clients."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from algorithms.pf import PublicationFlooding
+from algorithms.sf import SubscriptionFlooding
+from ildm.config import Address
+from ildm.core.node import Node
+from ildm.mqtt import Connect, SubAck, Subscribe, Subscription
+from tests.support.mini_broker import MiniBroker, MiniClient
+from tests.support.world import MemoryStore, World, WorldDriver, make_node, plugin_specs
+
+ALGORITHMS = {"pf": PublicationFlooding, "sf": SubscriptionFlooding}
+
+
+class Site:
+    """A node with its broker, and clients."""
+
+    def __init__(self, world: World, name: str, algorithm: str | None, **settings: Any) -> None:
+        self.world = world
+        self.name = name
+        self.algorithm = algorithm
+        self.settings = settings
+        self.broker = MiniBroker()
+        self.store = MemoryStore()
+        world.listen(Address(name, 3), self.broker.connection)
+        self.node: Node
+        self.start()
+
+    def start(self, neighbors: tuple[str, ...] = ()) -> None:
+        plugin = ALGORITHMS[self.algorithm] if self.algorithm else None
+        specs = plugin_specs(self.algorithm, plugin)
+        self.node = make_node(self.world, self.name, specs, store=self.store, **self.settings)
+        self.node.start({Address(name, 2): False for name in neighbors})
+
+    def client(self, client_id: str = "c", connect: Connect | None = None, **fields: Any) -> MiniClient:
+        packet = connect or Connect(client_id=client_id, **fields)
+        client = MiniClient(packet.version)
+        self.world.connect(Address(self.name, 1), client)
+        client.send(packet)
+        self.world.run(0.1)
+        return client
+
+    def subscriber(
+        self, topic_filter: str, client_id: str = "sub", qos: int = 0, **fields: Any
+    ) -> MiniClient:
+        client = self.client(client_id, **fields)
+        wanted = [Subscription(topic_filter=topic_filter, qos=qos)]
+        client.send(Subscribe(packet_id=1, subscriptions=wanted))
+        self.world.run(0.1)
+        assert client.got(SubAck)
+        return client
+
+    def links(self) -> dict[str, str]:
+        return {
+            link.node_id: "active" if link in self.node.links.cooperating and link.connected else "not"
+            for link in self.node.links.links.values()
+        }
+
+    def kill(self, silent: bool = False) -> None:
+        """The node's process ends at once; ``silent``: its machine, so that nobody hears of it."""
+        driver = self.node.driver
+        assert isinstance(driver, WorldDriver)
+        self.world.kill(driver, silent)
+
+    def broker_down(self) -> None:
+        """The broker ends and nobody listens in its place."""
+        self.world.listeners.pop(Address(self.name, 3), None)
+        self.broker.crash()
+
+    def broker_up(self, keeps: bool = True) -> None:
+        """The broker is there again; ``keeps`` False: without sessions and retained messages."""
+        self.broker.crash(keeps)
+        self.world.listen(Address(self.name, 3), self.broker.connection)
+
+    def crash(self) -> None:
+        """The node ends without a good-bye; what is left of it keeps quiet."""
+        self.world.listeners.pop(Address(self.name, 1))
+        self.world.listeners.pop(Address(self.name, 2))
+        self.node.links._stopped = True
+        self.node.injector.stop()
+        for session in list(self.node.sessions):
+            session.abort()
+        for link in list(self.node.links.links.values()):
+            for one in list(link.open_sessions):
+                one.abort()
+
+
+def row(world: World, names: str, algorithm: str, **settings: Any) -> list[Site]:
+    """Sites in a row, each joined to the one before."""
+    sites = [Site(world, name, algorithm, **settings) for name in names]
+    for before, site in itertools.pairwise(sites):
+        site.node.links.add(Address(before.name, 2), False)
+    world.run(2)
+    return sites
