@@ -48,12 +48,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from ildm.mqtt import IldmError, PacketType, Publish, Version
+from ildm.mqtt import IldmError, PacketType, Property, Publish, Version
 
 if TYPE_CHECKING:
     from random import Random
 
 __all__ = [
+    "STAMP_PROPERTY",
     "Algorithm",
     "Filter",
     "Link",
@@ -68,6 +69,7 @@ __all__ = [
     "Session",
     "SessionStatus",
     "Source",
+    "Stamp",
     "Timer",
 ]
 
@@ -115,6 +117,42 @@ class Source(Enum):
     BROKER = Role.BROKER
     LINK = Role.LINK
     PEER = Role.PEER
+
+
+STAMP_PROPERTY = "ildm-retained"
+"""User property of a stamp; its value is ``MILLISECONDS:NODE``, and ``:sync`` after it in a repetition."""
+
+
+class Stamp(NamedTuple):
+    """When and where a retained message entered the network; of two on a topic the greater is newer.
+
+    A hybrid logical clock: milliseconds of Unix time, but always later than what the node had seen. Between
+    nodes it travels in the user property :data:`STAMP_PROPERTY`.
+    """
+
+    time: int
+    node: str
+
+    def text(self, repeated: bool = False) -> str:
+        """Value of the user property."""
+        return f"{self.time}:{self.node}" + (":sync" if repeated else "")
+
+    @classmethod
+    def of(cls, message: Publish) -> Stamp | None:
+        """The stamp a message carries."""
+        for name, value in message.properties.get(Property.USER_PROPERTY, ()):
+            if name == STAMP_PROPERTY:
+                return cls.parse(value)[0]
+        return None
+
+    @classmethod
+    def parse(cls, text: str) -> tuple[Stamp | None, bool]:
+        """Value of the user property -> the stamp, None if it is none, and whether it is a repetition."""
+        time, _, rest = text.partition(":")
+        node, _, mark = rest.partition(":")
+        if time.isascii() and time.isdecimal() and len(time) < 20 and node:
+            return cls(int(time), node), mark == "sync"
+        return None, False
 
 
 class Session(Protocol):

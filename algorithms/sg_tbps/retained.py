@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from algorithms.sg_tbps.keys import (
     Role,
@@ -26,6 +26,7 @@ from algorithms.sg_tbps.keys import (
 )
 from algorithms.sg_tbps.messages import Answer, Query
 from algorithms.sg_tbps.segments import Progress
+from ildm.api import STAMP_PROPERTY, Stamp
 from ildm.mqtt import FilterTable, IldmError, Property, Publish, Version, covers, decode
 
 if TYPE_CHECKING:
@@ -34,10 +35,6 @@ if TYPE_CHECKING:
     from algorithms.sg_tbps.segments import Member, Segments
     from ildm.api import NodeApi, Peer
 
-__all__ = ["Retained", "Stamp", "stamp_of"]
-
-PROPERTY = "ildm-retained"
-"""User property in which a node puts its stamp: ``MILLISECONDS:NODE``, and ``:sync`` when repeated."""
 ANSWER_BYTES = 32_768
 """Bytes of retained messages in one answer; a larger message makes one of its own."""
 ATTEMPTS = 3
@@ -50,28 +47,10 @@ VOLUNTEERS = 8
 """How many of the nodes that only have a copy answer a query, on average, besides the first."""
 
 
-class Stamp(NamedTuple):
-    """When and where a retained message entered the network; the greater one is newer."""
-
-    time: int
-    node_id: str
-
-
-def stamp_of(message: Publish) -> Stamp | None:
-    """The stamp a retained message carries."""
-    for name, value in message.properties.get(Property.USER_PROPERTY, ()):
-        if name == PROPERTY:
-            time, _, rest = value.partition(":")
-            node_id = rest.partition(":")[0]
-            if time.isascii() and time.isdecimal() and len(time) < 20 and node_id:
-                return Stamp(int(time), node_id)
-    return None
-
-
 def repeated(message: Publish) -> Publish:
     """A copy marked as a repetition: where something newer is known, nobody gets to see it."""
     users = [
-        (name, f"{value}:sync" if name == PROPERTY and not value.endswith(":sync") else value)
+        (name, f"{value}:sync" if name == STAMP_PROPERTY and not value.endswith(":sync") else value)
         for name, value in message.properties.get(Property.USER_PROPERTY, ())
     ]
     return replace(message, properties={**message.properties, Property.USER_PROPERTY: users})
@@ -111,8 +90,8 @@ class Retained:
         return message is not None and self._entered_here(message)
 
     def _entered_here(self, message: Publish) -> bool:
-        stamp = stamp_of(message)
-        return stamp is not None and stamp.node_id == self.api.node_id
+        stamp = Stamp.of(message)
+        return stamp is not None and stamp.node == self.api.node_id
 
     # a new subscriber -------------------------------------------------------------------------
 
@@ -244,11 +223,11 @@ class Retained:
             message = decode(frame, Version.V5)
             if not isinstance(message, Publish) or not message.topic:
                 raise IldmError("an answer that is no retained message")
-            stamp = stamp_of(message)
+            stamp = Stamp.of(message)
             if stamp is None or not self.interest.match(message.topic):
                 continue
             known = self.known(message.topic)
-            known_stamp = None if known is None else stamp_of(known)
+            known_stamp = None if known is None else Stamp.of(known)
             if known_stamp is not None and known_stamp >= stamp:
                 continue
             # nobody here has to be told that there is nothing, if there was nothing

@@ -12,13 +12,12 @@ from bench.sim.network import FRAME, Cause, Network
 from ildm.api import Algorithm, Link, NodeStatus, Peer, PluginConfig, Session
 from ildm.config import LimitsConfig
 from ildm.core.counters import Counters
-from ildm.core.transfer.retained import Retained, stamped, take_stamp
+from ildm.core.transfer.retained import Retained, stamped
 from ildm.mqtt import (
     FilterTable,
     IldmError,
     PacketType,
     Properties,
-    Property,
     Publish,
     Version,
     create_message,
@@ -342,23 +341,10 @@ class SimNode:
         """A message has come over a link: to the local broker and on."""
         remote: Publish | None = message
         if message.retain:
-            message, remote = self._judge(message)
+            message, remote, _ = self.memory.judge(message)
         if remote is not None:
             self._deliver(message)
             self._route(remote, link, turn)
-
-    def _judge(self, message: Publish) -> tuple[Publish, Publish | None]:
-        """A retained message as it is for the local broker and, stamped, for others; None: old news."""
-        message = replace(message, properties=dict(message.properties))
-        taken = take_stamp(message)
-        if taken is None:
-            return message, message
-        stamp, repeated = taken
-        newest = self.memory.arrived(message, stamp)
-        if newest is None or (repeated and not newest):
-            return message, None
-        remote = stamped(message, stamp, repeated)
-        return (message if newest else replace(message, retain=False)), remote
 
     @property
     def memory(self) -> Retained:
@@ -404,24 +390,14 @@ class SimNode:
     def retained(self, topic_filter: str) -> Sequence[Publish]:
         if self._retained is None:
             return []
-        now = self.kernel.now
-        found = []
-        for topic, entry in self._retained.entries.items():
-            left = None if entry.expires_at is None else entry.expires_at - now
-            if topic_matches(topic_filter, topic) and (left is None or left > 0):
-                message = stamped(entry.message, entry.stamp)
-                if left is not None:
-                    message.properties[Property.MESSAGE_EXPIRY_INTERVAL] = max(1, round(left))
-                found.append(message)
-        return found
+        return list(self._retained.matching(topic_filter))
 
     def inject(self, message: Publish) -> None:
         if message.retain:
-            message, remote = self._judge(message)
-            if remote is None:
+            judged = self.memory.judge_injected(message)
+            if judged is None:
                 return
-            if remote is message and self._retained is not None:  # it has no stamp
-                self._retained.forget(message.topic)
+            message = judged
         self._deliver(message)
 
     def transfer(self, link: Link, message: Publish) -> None:

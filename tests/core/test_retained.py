@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ildm.api import Stamp
 from ildm.config import Address, LimitsConfig
 from ildm.core.counters import Counters
-from ildm.core.transfer.retained import Retained, Stamp, stamped, take_stamp
+from ildm.core.transfer.retained import Retained, stamped, take_stamp
 from ildm.mqtt import Property, Publish, Version
 from tests.core.test_nodes import Site, row
 from tests.support.world import MemoryStore, World, WorldDriver

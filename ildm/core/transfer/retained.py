@@ -15,8 +15,10 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from ildm.api import STAMP_PROPERTY, Stamp
 from ildm.mqtt import Property, Publish, Version, decode, topic_matches
 
 if TYPE_CHECKING:
@@ -24,20 +26,8 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Store
 
-PROPERTY = "ildm-retained"
-"""User property of a retained message on a link: ``MILLISECONDS:NODE``, and ``:sync`` when repeated."""
 OVERHEAD = 200
 """Bytes an entry is taken to need besides its topic and payload."""
-
-
-class Stamp(NamedTuple):
-    """When and where a retained message entered; the greater one is newer."""
-
-    time: int
-    node: str
-
-    def text(self, repeated: bool = False) -> str:
-        return f"{self.time}:{self.node}" + (":sync" if repeated else "")
 
 
 class Entry(NamedTuple):
@@ -50,6 +40,17 @@ class Entry(NamedTuple):
     @property
     def size(self) -> int:
         return len(self.message.payload) + len(self.message.topic) + OVERHEAD
+
+
+class Judged(NamedTuple):
+    """What is to be done with a retained message from another node."""
+
+    here: Publish
+    """As the local broker gets it: without the stamp, and without the retain flag if a newer one is known."""
+    onward: Publish | None
+    """As other nodes get it; None: nobody needs it, not even the local broker."""
+    stamped: bool
+    """It carried a node's stamp."""
 
 
 class Retained:
@@ -98,6 +99,33 @@ class Retained:
             return None if known.stamp == stamp else False
         self._put(self._entry(stamp, message))
         return True
+
+    def judge(self, message: Publish) -> Judged:
+        """Compare a retained message from another node with what is known on its topic, and remember it if
+        it is the newest."""
+        message = replace(message, properties=dict(message.properties))
+        taken = take_stamp(message)
+        if taken is None:
+            return Judged(message, message, False)
+        stamp, repeated = taken
+        newest = self.arrived(message, stamp)
+        if newest is None or (repeated and not newest):
+            return Judged(message, None, True)
+        # live subscribers get an older one, but it does not replace the newer value
+        here = message if newest else replace(message, retain=False)
+        return Judged(here, stamped(message, stamp, repeated), True)
+
+    def judge_injected(self, message: Publish) -> Publish | None:
+        """Judge a retained message which the algorithm gives to the local broker; None: it is old news.
+
+        After one without a stamp nobody else knows what the broker has, so its topic is forgotten.
+        """
+        judged = self.judge(message)
+        if judged.onward is None:
+            return None
+        if not judged.stamped:
+            self.forget(message.topic)
+        return judged.here
 
     def everything(self) -> Iterator[tuple[Publish, float | None]]:
         """All that is remembered, stamped for a link as repeated, with the time of expiry."""
@@ -164,8 +192,8 @@ class Retained:
 def stamped(message: Publish, stamp: Stamp, repeated: bool = False) -> Publish:
     """A copy of a message that carries its stamp over a link."""
     # a client may have set a property of this name: only the node's own counts
-    users = [pair for pair in message.properties.get(Property.USER_PROPERTY, ()) if pair[0] != PROPERTY]
-    users.append((PROPERTY, stamp.text(repeated)))
+    users = [pair for pair in message.properties.get(Property.USER_PROPERTY, ()) if pair[0] != STAMP_PROPERTY]
+    users.append((STAMP_PROPERTY, stamp.text(repeated)))
     return Publish(
         topic=message.topic,
         payload=message.payload,
@@ -179,19 +207,16 @@ def stamped(message: Publish, stamp: Stamp, repeated: bool = False) -> Publish:
 def take_stamp(message: Publish) -> tuple[Stamp, bool] | None:
     """Remove the stamp from a message; answers it and whether the message is a repetition."""
     users = list(message.properties.get(Property.USER_PROPERTY, ()))
-    found = next((value for key, value in users if key == PROPERTY), None)
+    found = next((value for key, value in users if key == STAMP_PROPERTY), None)
     if found is None:
         return None
-    rest = [pair for pair in users if pair[0] != PROPERTY]
+    rest = [pair for pair in users if pair[0] != STAMP_PROPERTY]
     if rest:
         message.properties[Property.USER_PROPERTY] = rest
     else:
         del message.properties[Property.USER_PROPERTY]
-    time, _, node = found.partition(":")
-    node, _, repeated = node.partition(":")
-    if not (time.isascii() and time.isdecimal() and len(time) < 20 and node):
-        return None
-    return Stamp(int(time), node), repeated == "sync"
+    stamp, repeated = Stamp.parse(found)
+    return None if stamp is None else (stamp, repeated)
 
 
 def _hash(topic: str, stamp: Stamp) -> int:

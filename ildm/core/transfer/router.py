@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ildm.core.frames import PUBLISH, frames_to_qos_0
-from ildm.core.transfer.retained import Retained, stamped, take_stamp
+from ildm.core.transfer.retained import Retained, stamped
 from ildm.mqtt import MalformedPacket, Property, Publish, ReasonCode, validate_topic_name
 
 if TYPE_CHECKING:
@@ -169,14 +168,11 @@ class Router:
         """Publish a message of the algorithm into the local broker, a stamped retained one after a look at
         what is known on its topic."""
         if message.retain and not message.topic.startswith("$"):
-            message = replace(message, properties=dict(message.properties))
-            given = message
-            message, remote = self._judged(message)
-            if remote is None:
+            judged = self.retained.judge_injected(message)
+            if judged is None:
                 self.counters["retained_old_news"] += 1
                 return
-            if remote is given:  # without a stamp: what the broker has from now on is known to nobody else
-                self.retained.forget(message.topic)
+            message = judged
         self.counters["transferred_in"] += 1
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         inject(message, 0, None if expiry is None else self.driver.now() + expiry, None)
@@ -187,22 +183,8 @@ class Router:
             return message, message
         if source is None:
             return message, stamped(message, self.retained.entered(message))
-        return self._judged(message)
-
-    def _judged(self, message: Publish) -> tuple[Publish, Publish | None]:
-        """A retained message from another node: without its stamp, and as it may go on."""
-        taken = take_stamp(message)
-        if taken is None:
-            return message, message
-        stamp, repeated = taken
-        newest = self.retained.arrived(message, stamp)
-        if newest is None or (repeated and not newest):
-            return message, None
-        remote = stamped(message, stamp, repeated)
-        if not newest:
-            # live subscribers get it, but it does not replace the newer value
-            message = replace(message, retain=False)
-        return message, remote
+        here, onward, _ = self.retained.judge(message)
+        return here, onward
 
 
 def decode_topic(topic: bytes) -> str:

@@ -6,7 +6,6 @@ import heapq
 import itertools
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -15,7 +14,9 @@ from typing import Any, NamedTuple
 from algorithms.sg_tbps import SgTbps
 from algorithms.sg_tbps.keys import key_text
 from ildm.api import NodeStatus, Peer
-from ildm.core.transfer.retained import Stamp, stamped, take_stamp
+from ildm.config import LimitsConfig
+from ildm.core.counters import Counters
+from ildm.core.transfer.retained import Retained, stamped
 from ildm.mqtt import Property, Publish, topic_matches
 from tests.algorithms.sg_tbps.line import Line, PerfectGraph
 
@@ -56,6 +57,17 @@ class OverLine(SgTbps):
         """There is one list from the beginning: what looks like merging is the first neighbour that comes."""
 
 
+class Clock:
+    """The driver and store of what a node remembers: each look at the clock is a second later."""
+
+    def __init__(self, world: World) -> None:
+        self.now = lambda: world.now
+        self.wall = world.wall
+
+    def save_retained(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
+        """Nothing outlives a test."""
+
+
 class Node:
     """A node with its broker; implements what SG-TBPS uses of NodeApi."""
 
@@ -70,7 +82,8 @@ class Node:
         self.local_interest: dict[str, int] = {}
         self.counters: dict[str, int] = {}
         self.logged: list[str] = []
-        self.memory: dict[str, tuple[Stamp, Publish]] = {}
+        clock: Any = Clock(world)
+        self.memory = Retained(clock, node_id, LimitsConfig(), Counters(), clock)
         self.broker: dict[str, Publish] = {}
         """Retained messages of the local broker."""
         self.deliveries: list[Delivery] = []
@@ -112,9 +125,7 @@ class Node:
         )
         self._broke(message)
         if retain:
-            stamp = Stamp(self.world.wall(), self.node_id)
-            self.memory[topic] = stamp, message
-            message = stamped(message, stamp)
+            message = stamped(message, self.memory.entered(message))
         self.algorithm.on_publish(message, 0)
 
     def _broke(self, message: Publish) -> None:
@@ -144,29 +155,15 @@ class Node:
         return True
 
     def retained(self, topic_filter: str) -> list[Publish]:
-        return [
-            stamped(message, stamp)
-            for topic, (stamp, message) in self.memory.items()
-            if topic_matches(topic_filter, topic)
-        ]
+        return list(self.memory.matching(topic_filter))
 
     def inject(self, message: Publish) -> None:
-        message = replace(message, properties=dict(message.properties))
         assert (message.packet_id is None) == (message.qos == 0)
-        taken = take_stamp(message) if message.retain else None
-        if taken is not None:
-            stamp, again = taken
-            known = self.memory.get(message.topic)
-            if known is not None and known[0] == stamp:
+        if message.retain:
+            judged = self.memory.judge_injected(message)
+            if judged is None:
                 return
-            if known is not None and known[0] > stamp:
-                if again:
-                    return
-                message = replace(message, retain=False)
-            else:
-                self.memory[message.topic] = stamp, message
-        elif message.retain:
-            self.memory.pop(message.topic, None)
+            message = judged
         self.injected.append(message)
         self._broke(message)
 

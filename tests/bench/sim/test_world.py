@@ -14,8 +14,8 @@ from algorithms.sf import SubscriptionFlooding
 from bench.sim.network import LinkModel, constant, lognormal, normal, uniform
 from bench.sim.node import SimNode, SimulationError
 from bench.sim.world import World
-from ildm.api import Algorithm, Link, NodeApi, Peer, Route
-from ildm.mqtt import PacketType, Publish, Version, decode, topic_matches
+from ildm.api import Algorithm, Link, NodeApi, Peer, Route, Stamp
+from ildm.mqtt import PacketType, Property, Publish, Version, decode, topic_matches
 
 FIGURE_5_5 = (("I1", "I2"), ("I2", "I3"), ("I2", "I4"), ("I3", "I5"))
 
@@ -524,6 +524,19 @@ def test_publishes_go_to_the_plugin_whole_and_retained_ones_stamped() -> None:
     assert two.broker.retained["c"].payload == b"4"
     assert [m.payload for m in two.retained("+")] == [b"4"]
     assert second.published == []
+
+
+def test_what_is_remembered_is_a_repetition_with_its_expiry_rounded_up() -> None:
+    """As the live node answers: else others would take the repetition for news, and let it go too early."""
+    world, (one,), _ = talkers(1)
+    one.publish("t", b"x", retain=True, properties={Property.MESSAGE_EXPIRY_INTERVAL: 10})
+    world.run(8.6)
+    (message,) = one.retained("t")
+    ((_, text),) = message.properties[Property.USER_PROPERTY]
+    assert Stamp.parse(text)[1]
+    assert message.properties[Property.MESSAGE_EXPIRY_INTERVAL] == 2
+    world.run(8.6)
+    assert list(one.retained("t")) == []
 
 
 # wrong plugins and calls ----------------------------------------------------------------------
