@@ -34,8 +34,8 @@ The five components of the thesis (Table 5.1) and where they are here:
 Session manager    ``NodeApi.create_session, close_session, send_message, get_paired_session``
 Message listener   ``Plugin.mqtt_message_arrived`` for the types named in ``Plugin.wants``
 Event listener     ``Plugin.on_tcp_down, on_recv_failure``
-Status listener    ``Plugin.on_session_established, on_session_closed, on_ildm_stop,
-                   on_ildm_add, on_ildm_remove``
+Status listener    ``Plugin.on_session_established, on_session_closed, on_ildm_start,
+                   on_ildm_stop, on_ildm_add, on_ildm_remove``
 Message generator  ``NodeApi.create_mqtt_message``
 ================== ======================================================================
 """
@@ -75,7 +75,10 @@ __all__ = [
 
 
 class PluginError(IldmError):
-    """A plugin that cannot be loaded: unknown name or option, missing or unknown hook, wrong signature."""
+    """A plugin that cannot be loaded: unknown name or option, missing or unknown hook, wrong signature.
+
+    Or a call of a plugin that cannot be carried out: a wrong argument, or not now.
+    """
 
 
 class SessionStatus(StrEnum):
@@ -226,7 +229,12 @@ class Link(Protocol):
         """Filters which this node has inter-subscribed to against the neighbour, with their QoS."""
 
     def inter_subscribe(self, filters: Mapping[str, int]) -> None:
-        """Inter-subscribe to ``filters`` (filter -> maximum QoS); remembered and repeated after an outage."""
+        """Inter-subscribe to ``filters`` (filter -> maximum QoS); remembered and repeated after an outage.
+
+        Raises:
+            PluginError: one of them is no filter or begins with ``$``, or its QoS is none; nothing of
+                the call is done.
+        """
 
     def inter_unsubscribe(self, filters: Iterable[str]) -> None:
         """Withdraw filters inter-subscribed to before; unknown ones are ignored."""
@@ -241,7 +249,11 @@ class Timer(Protocol):
 
 
 class NodeApi(Protocol):
-    """What a node offers to its plugins."""
+    """What a node offers to its plugins.
+
+    An argument that is wrong, such as a payload that is text, raises :class:`PluginError` at once: later
+    on it would end sessions that serve others.
+    """
 
     @property
     def node_id(self) -> str: ...
@@ -269,7 +281,10 @@ class NodeApi(Protocol):
         """Monotonic time in seconds."""
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
-        """Call ``callback(*args)`` after ``delay`` seconds."""
+        """Call ``callback(*args)`` after ``delay`` seconds, never within this call.
+
+        Of callbacks due at the same time the one asked for first comes first; a cancelled one never does.
+        """
 
     def create_session(self, host: str, port: int) -> Session:
         """Begin a TCP connection (*createSession*).
@@ -279,7 +294,10 @@ class NodeApi(Protocol):
         """
 
     def close_session(self, session: Session) -> None:
-        """Terminate a session (*closeSession*); what was sent before still goes out."""
+        """Terminate a session (*closeSession*); what was sent before still goes out.
+
+        One that is not established yet is not heard of again.
+        """
 
     def send_message(self, session: Session, message: bytes) -> bool:
         """Send whole MQTT messages (*sendMessage*); False if the session is not established or full."""
@@ -291,7 +309,11 @@ class NodeApi(Protocol):
         """Build a message (*createMqttMessage*); parameters are the fields of the packet classes."""
 
     def transfer(self, link: Link, message: Publish) -> None:
-        """Send one PUBLISH over a link; for algorithms that do not use :meth:`Algorithm.route`."""
+        """Send one PUBLISH over a link; for algorithms that do not use :meth:`Algorithm.route`.
+
+        A retained message should carry its stamp, as :meth:`retained` gives it: without one nobody can
+        tell whether it is newer than another. Over a link that has left it is dropped and counted.
+        """
 
     def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
         """Send data to the algorithm of another node, over a link made on demand (topology ``any``).
@@ -339,7 +361,9 @@ class Plugin:
     """What algorithms and filters have in common. Override only what is needed.
 
     Hooks nobody overrides cost nothing. A hook that raises is logged with the plugin's name and
-    counted; the message it was called for goes on as if the hook had not been there.
+    counted; the message it was called for goes on as if the hook had not been there: a raising ``route``
+    keeps it local, a raising ``filter`` lets it pass. While a hook runs the node does nothing else: one
+    that takes longer than ``limits.hook_warn`` is logged and counted.
     """
 
     Config: ClassVar[type[PluginConfig]] = PluginConfig
@@ -374,6 +398,14 @@ class Plugin:
     def on_session_closed(self, session: Session) -> None:
         """A session has become CLOSED (*onSessionClosed*)."""
 
+    def on_ildm_start(self) -> None:
+        """The node has started; the counterpart of *onIldmStop*, and the first hook of all.
+
+        Its status is RUNNING, its address (:attr:`NodeApi.peer`) final, and the retained messages of
+        an earlier run are known; there are no links, no sessions and no interest of local clients yet:
+        those of persistent sessions follow with :meth:`Algorithm.on_interest_changed`.
+        """
+
     def on_ildm_stop(self) -> None:
         """The node is about to stop (*onIldmStop*)."""
 
@@ -397,7 +429,9 @@ class Algorithm(Plugin):
         """Where a PUBLISH on ``topic`` goes besides the local broker.
 
         ``source`` is the link it came over, or None for a local client's (or its will). The node
-        remembers the answer for each topic and source until :meth:`NodeApi.routes_changed`.
+        remembers the answer for each topic and source until :meth:`NodeApi.routes_changed` or until links
+        or interest change; a retained message is asked about each time. Links that have left, and the
+        source, are passed over; an answer with a QoS that is none counts as a failure.
         """
         return ()
 

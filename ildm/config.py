@@ -200,6 +200,8 @@ class LimitsConfig(Section):
     """Topics whose newest retained message is remembered to keep the sites alike."""
     retained_bytes: Bytes = 64 << 20
     route_cache: Annotated[int, Field(ge=1, le=10_000_000)] = 65_536
+    hook_warn: Seconds = 0.05
+    """A plugin's hook that takes longer, while which nothing else runs, is logged and counted."""
     drain_timeout: Seconds = 10.0
 
 

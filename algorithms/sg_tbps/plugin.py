@@ -29,7 +29,7 @@ from algorithms.sg_tbps.outbox import Outbox
 from algorithms.sg_tbps.retained import Retained, repeated
 from algorithms.sg_tbps.segments import Segments
 from algorithms.sg_tbps.suspension import Suspension
-from ildm.api import Algorithm, NodeStatus, PluginConfig, PluginError
+from ildm.api import Algorithm, PluginConfig
 from ildm.mqtt import FilterTable, IldmError, Publish, Version, decode
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SgTbps", "SgTbpsConfig"]
 
-START_POLL = 0.05
-"""Seconds between looks at whether the node runs yet."""
 REPEAT_SPREAD = 5.0
 """Seconds within which nodes begin to repeat what they hold after graphs have merged."""
 
@@ -95,11 +93,9 @@ class SgTbps(Algorithm):
         """What local clients want."""
         self._introducers: set[Link] = set()
         self._seen: OrderedDict[tuple[str, int], None] = OrderedDict()
-        self._running = False
         self._leaving = False
         self._repeating = False
         self._merges = MergeWatch(api, self._is_alone, self._merged)
-        api.call_later(0.0, self._start)
 
     def make_graph(self) -> SkipGraph:
         """The overlay this node is part of."""
@@ -144,26 +140,6 @@ class SgTbps(Algorithm):
         self.counters[name] += by
         self.api.count(name, by)
 
-    def _start(self) -> None:
-        """Begin as soon as the node runs: before that it has neither an address nor a memory."""
-        if self._running:
-            return
-        if self.api.status is NodeStatus.STOPPED:
-            self.api.call_later(START_POLL, self._start)
-            return
-        self._running = True
-        self._make_parts()
-        self.graph.start(default_key(self.api.node_id))
-        self._want(self.api.local_interest)
-        for message in self.retained.held():
-            self.outbox.open(message.topic)
-        self.segments.enable()
-        self.suspension.start()
-        if self.options.retained_interval:
-            self._repeat_later()
-        for link in self._introducers:
-            self._probe(link)
-
     def _make_parts(self) -> None:
         api, config = self.api, self.options
         self.graph = self.make_graph()
@@ -178,9 +154,20 @@ class SgTbps(Algorithm):
 
     # hooks of the node ------------------------------------------------------------------------
 
+    def on_ildm_start(self) -> None:
+        """Begin to join the graph; before, the node has neither an address nor a memory."""
+        self._make_parts()
+        self.graph.start(default_key(self.api.node_id))
+        for message in self.retained.held():
+            self.outbox.open(message.topic)
+        self.segments.enable()
+        self.suspension.start()
+        if self.options.retained_interval:
+            self._repeat_later()
+
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
         """Subscribe to, or unsubscribe from, the segments the filters of local clients lead to."""
-        if source is None and self._running:
+        if source is None:
             self._want(changes)
 
     def _want(self, changes: Mapping[str, int | None]) -> None:
@@ -200,27 +187,20 @@ class SgTbps(Algorithm):
 
     def on_publish(self, message: Publish, turn: int) -> None:
         """Spread a local client's message, or its will."""
-        self._start()
-        if self._running:
-            self.outbox.publish(message, turn)
-        else:
-            self.count("published_too_early")
+        self.outbox.publish(message, turn)
 
     def on_message(self, sender: str, data: bytes) -> None:
-        if self._running:
-            self.graph.receive(sender, data)
+        self.graph.receive(sender, data)
 
     def on_unreachable(self, node_id: str) -> None:
-        if self._running:
-            self.graph.unreachable(node_id)
+        self.graph.unreachable(node_id)
 
     def on_link_up(self, link: Link) -> None:
         """Join the overlay of a neighbour that the configuration names, and look now and then whether
         both are still in the same one: it heals what a partition of the network has torn apart."""
         if link.introducer and link not in self._introducers:
             self._introducers.add(link)
-            if self._running:
-                self._probe(link)
+            self._probe(link)
 
     def on_link_down(self, link: Link) -> None:
         self._introducers.discard(link)
@@ -234,10 +214,9 @@ class SgTbps(Algorithm):
     def on_ildm_stop(self) -> None:
         """Leave the graph, so that nobody has to repair it."""
         self._introducers.clear()
-        if self._running:
-            self._leaving = True
-            self.segments.disable()
-            self.graph.stop(self._left_graph)
+        self._leaving = True
+        self.segments.disable()
+        self.graph.stop(self._left_graph)
 
     def _left_graph(self) -> None:
         self._leaving = False
@@ -247,13 +226,9 @@ class SgTbps(Algorithm):
         return self._leaving
 
     def overlay(self) -> Mapping[str, Any]:
-        if not self._running:
-            return {}
         return describe(self.api.node_id, self.graph, self.segments, self.counters)
 
     def trace(self, topic: str, done: Callable[[Mapping[str, Any]], None]) -> None:
-        if not self._running:
-            raise PluginError("the node has not begun to join the overlay")
         Tracer(self.api.node_id, self.graph, self.segments, self.options.routing).trace(topic, done)
 
     # hooks of the graph -----------------------------------------------------------------------

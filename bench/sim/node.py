@@ -213,7 +213,7 @@ class SimNode:
         self.network: Network = world.network
         self.node_id = node_id
         self.peer = Peer(node_id, f"{node_id}.sim:1885")
-        self.status = NodeStatus.RUNNING
+        self.status = NodeStatus.STOPPED
         self.alive = True
         self.silent = False
         self.by_id: dict[str, SimLink] = {}
@@ -430,7 +430,11 @@ class SimNode:
     def get_paired_session(self, session: Session) -> None:
         return None
 
-    # called by the network --------------------------------------------------------------------
+    # called by the world and the network ------------------------------------------------------
+
+    def start(self) -> None:
+        self.status = NodeStatus.RUNNING
+        self.algorithm.on_ildm_start()
 
     def make_link(self, peer: Peer, dialed: bool) -> SimLink:
         """A new link, not up yet."""

@@ -85,8 +85,8 @@ class World:
             for link in list(old.by_id.values()):  # whoever still holds a link learns now that it is void
                 self.network.lose(link)
         with self.guarded():
-            node = SimNode(self, node_id, self.algorithm, self.config)
-        self.nodes[node_id] = node
+            node = self.nodes[node_id] = SimNode(self, node_id, self.algorithm, self.config)
+            node.start()
         if old is not None:
             node.configured.update(old.configured)
             self.network.redial(node)

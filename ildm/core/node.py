@@ -56,7 +56,7 @@ class Node:
         chosen = plugins.algorithm.plugin if plugins.algorithm else Algorithm
         assert issubclass(chosen, Algorithm)
         self.topology = chosen.topology
-        self.dispatch = Dispatch(driver, self.counters)
+        self.dispatch = Dispatch(driver, self.counters, config.limits.hook_warn)
         self.retained = Retained(driver, node_id, config.limits, self.counters, store)
         self.router = Router(
             driver,
@@ -100,11 +100,13 @@ class Node:
         self.dispatch.add(loaded, plugin)
 
     def start(self, neighbors: Mapping[Address, bool]) -> None:
-        """Begin to work: remembered sessions, injection sessions, links."""
+        """Begin to work: what is remembered, plugins, injection sessions, links."""
         self.state.start()
-        self.clients.restore()
         if self.router.active:
             self.retained.restore()
+        self.dispatch.start()
+        self.clients.restore()
+        if self.router.active:
             self.injector.start()
             self.links.start(neighbors)
 

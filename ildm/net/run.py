@@ -81,6 +81,8 @@ class NodeServer:
             await self._close()
             raise
         self.node.start(self._neighbors())
+        for server in self._servers:  # plugins have heard of the start before anyone connects
+            await server.start_serving()
         get_logger("ildm").info(
             "node started",
             node_id=node_id,
@@ -125,7 +127,11 @@ class NodeServer:
     async def _listen(self, address: Address, key: str, factory: Callable[[], object]) -> None:
         try:
             server = await asyncio.get_running_loop().create_server(
-                cast("Callable[[], asyncio.Protocol]", factory), address.host, address.port, backlog=BACKLOG
+                cast("Callable[[], asyncio.Protocol]", factory),
+                address.host,
+                address.port,
+                backlog=BACKLOG,
+                start_serving=False,
             )
         except OSError as error:
             raise RunError(f"{key}: cannot listen on {address}: {error.strerror or error}") from error

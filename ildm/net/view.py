@@ -187,6 +187,7 @@ class LiveView:
             "options": loaded.plugin.config.model_dump(mode="json"),
             "counters": dict(loaded.counters),
             "errors": loaded.errors,
+            "slow_hooks": loaded.slow,
         }
 
     def overlay(self) -> dict[str, Any]:

@@ -54,7 +54,7 @@ class FakeNode:
         self.network = network
         self.node_id = node_id
         self.peer = Peer(node_id, f"{node_id}:1885")
-        self.status = NodeStatus.RUNNING
+        self.status = NodeStatus.STOPPED
         self.links: list[FakeLink] = []
         self.local_interest: dict[str, int] = {}
         self.random = Random(node_id)
@@ -62,6 +62,8 @@ class FakeNode:
         self.injected: list[str] = []
         self.remembered: list[Publish] = []
         self.algorithm = algorithm(self, algorithm.Config())  # type: ignore[arg-type]
+        self.status = NodeStatus.RUNNING
+        self.algorithm.on_ildm_start()
 
     def hear(self, link: FakeLink, topic_filter: str, qos: int | None) -> None:
         if not link.up:

@@ -84,7 +84,7 @@ class World:
         end = self.time + seconds
         while self._events and self._events[0][0] <= end:
             self._step()
-        self.time = end
+        self.time = max(self.time, end)  # a callback may have taken longer
 
     def run_until(self, condition: Callable[[], bool], limit: float) -> bool:
         """Let virtual time pass until a condition holds, ``limit`` seconds at most; whether it holds."""

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ildm.api import Peer
+from ildm.core.plugin.arguments import check_filters
 from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.lane import Holdable, Lane, QueueLimits, total
 from ildm.mqtt import (
@@ -117,6 +118,7 @@ class NeighborLink:
 
     def inter_subscribe(self, filters: Mapping[str, int]) -> None:
         changed = {f: qos for f, qos in filters.items() if self.announced.get(f) != qos}
+        check_filters(changed)
         self.announced.update(changed)
         if self._speaking:
             self._send_filters(changed)

@@ -1,4 +1,7 @@
-"""Calls into plugins. A plugin that raises never harms the relay: it is logged, counted and passed over."""
+"""Calls into plugins. A plugin that raises never harms the relay: it is logged, counted and passed over.
+
+Nor can one that takes long hide: while a hook runs, nothing else does, so its time is taken.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Algorithm, Filter, Plugin, PluginError, Session, Source
 from ildm.core.counters import Counters
+from ildm.core.plugin.arguments import checked_qos
 from ildm.mqtt import PacketType, Publish, PublishView, Version, decode
 
 if TYPE_CHECKING:
@@ -24,13 +28,16 @@ class Loaded:
         self.plugin: Plugin | None = None
         self.counters = Counters()
         self.errors = 0
+        self.slow = 0
+        """Calls that took longer than ``limits.hook_warn``."""
 
 
 class Dispatch:
     """Knows who wants what; everything nobody wants costs one test."""
 
-    def __init__(self, driver: Driver, counters: Counters) -> None:
+    def __init__(self, driver: Driver, counters: Counters, hook_warn: float) -> None:
         self.driver = driver
+        self.hook_warn = hook_warn
         self.counters = counters
         self.loaded: list[Loaded] = []
         self.algorithm: Algorithm | None = None
@@ -39,6 +46,7 @@ class Dispatch:
         self._listeners: dict[tuple[Source, int], list[tuple[Loaded, Plugin]]] = {}
         self._hooks: dict[str, list[tuple[Loaded, Callable[..., None]]]] = {}
         self._waiting: deque[tuple[Source, Session, PacketType, bytes]] = deque()
+        self._started = False
 
     def add(self, loaded: Loaded, plugin: Plugin) -> None:
         """Take a plugin into use; filters are called in the order of their addition."""
@@ -78,13 +86,20 @@ class Dispatch:
 
     # calls ------------------------------------------------------------------------------------
 
+    def start(self) -> None:
+        """Tell every plugin that the node has started, before any other hook."""
+        self._started = True
+        self.call("on_ildm_start")
+
     def call(self, hook: str, *args: object) -> None:
         """Call a hook of every plugin that overrides it."""
         for loaded, method in self._hooks.get(hook, ()):
+            began = self.driver.now()
             try:
                 method(*args)
             except Exception as error:
                 self._failed(loaded, hook, error)
+            self._returned(loaded, hook, began)
 
     def interest_changed(self, source: NeighborLink | None, changes: Mapping[str, int | None]) -> None:
         if changes:
@@ -94,16 +109,17 @@ class Dispatch:
         """The algorithm's answer, checked; nobody if it fails."""
         if self.algorithm is None or self._algorithm is None:
             return ()
+        began = self.driver.now()
         try:
             answer: Any = self.algorithm.route(topic, retain, source)
             return tuple(
-                (link, min(2, max(0, int(qos))))
-                for link, qos in answer
-                if link.in_cooperation and link is not source
+                (link, checked_qos(qos)) for link, qos in answer if link.in_cooperation and link is not source
             )
         except Exception as error:
             self._failed(self._algorithm, "route", error)
             return ()
+        finally:
+            self._returned(self._algorithm, "route", began)
 
     def is_leaving(self) -> bool:
         """Whether the algorithm still has to take leave of other nodes."""
@@ -118,9 +134,12 @@ class Dispatch:
         """Call a method of the algorithm, which must be there.
 
         Raises:
-            PluginError: it says that it cannot, or has failed.
+            PluginError: it says that it cannot, or has failed, or the node has not started.
         """
         assert self._algorithm is not None
+        if not self._started:
+            raise PluginError("the node has not started")
+        began = self.driver.now()
         try:
             return getattr(self.algorithm, method)(*args)
         except PluginError:
@@ -128,10 +147,13 @@ class Dispatch:
         except Exception as error:
             self._failed(self._algorithm, method, error)
             raise PluginError(f"algorithm {self._algorithm.name} failed in {method}: {error!r}") from error
+        finally:
+            self._returned(self._algorithm, method, began)
 
     def filter(self, source: Source, session: Session, frame: bytes) -> bytes | None:
         """Pass a PUBLISH through the filters of a source; None when one has dropped it."""
         for loaded, plugin in self._filters[source]:
+            began = self.driver.now()
             try:
                 result = plugin.filter(session, frame)
                 if result is None:
@@ -141,6 +163,8 @@ class Dispatch:
             except Exception as error:
                 self._failed(loaded, "filter", error)
                 continue
+            finally:
+                self._returned(loaded, "filter", began)
             frame = result
         return frame
 
@@ -154,27 +178,46 @@ class Dispatch:
         while self._waiting:
             source, session, type, frame = self._waiting.popleft()
             for loaded, plugin in self._listeners[source, type]:
+                began = self.driver.now()
                 try:
                     plugin.mqtt_message_arrived(session, type, frame)
                 except Exception as error:
                     self._failed(loaded, "mqtt_message_arrived", error)
+                self._returned(loaded, "mqtt_message_arrived", began)
 
     def guarded(self, loaded: Loaded, callback: Callable[..., None]) -> Callable[..., None]:
-        """The same callback, with its failure counted as the plugin's."""
+        """The same callback, with its failure and its time counted as the plugin's."""
 
         def call(*args: object) -> None:
+            began = self.driver.now()
             try:
                 callback(*args)
             except Exception as error:
-                self._failed(loaded, getattr(callback, "__name__", "callback"), error)
+                self._failed(loaded, _name(callback), error)
+            self._returned(loaded, _name(callback), began)
 
         return call
+
+    def _returned(self, loaded: Loaded, where: str, began: float) -> None:
+        took = self.driver.now() - began
+        if took <= self.hook_warn:
+            return
+        loaded.slow += 1
+        self.counters["plugin_slow_hooks"] += 1
+        if _is_power_of_two(loaded.slow):
+            self.driver.log(
+                "warning",
+                "plugin held up the node",
+                plugin=loaded.name,
+                hook=where,
+                seconds=round(took, 3),
+                times=loaded.slow,
+            )
 
     def _failed(self, loaded: Loaded, where: str, error: Exception) -> None:
         loaded.errors += 1
         self.counters["plugin_errors"] += 1
-        # one line for the 1st, 2nd, 4th, 8th ... failure: a plugin may fail for every message
-        if loaded.errors & (loaded.errors - 1) == 0:
+        if _is_power_of_two(loaded.errors):
             self.driver.log(
                 "error",
                 "plugin failed",
@@ -184,6 +227,15 @@ class Dispatch:
                 failures=loaded.errors,
                 exc_info=error,
             )
+
+
+def _is_power_of_two(times: int) -> bool:
+    """One line for the 1st, 2nd, 4th, 8th ... time: it may happen with every message."""
+    return times & (times - 1) == 0
+
+
+def _name(callback: Callable[..., None]) -> str:
+    return getattr(callback, "__name__", "callback")
 
 
 def _check_changed(before: bytes, after: object, version: Version) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ildm.api import Link, NodeStatus, Peer, PluginError, Session, Timer
 from ildm.config import Address
+from ildm.core.link.link import NeighborLink
 from ildm.core.local.broker_session import BrokerSession
 from ildm.core.local.client_session import ClientSession
+from ildm.core.plugin.arguments import check_address, check_bytes, check_data, check_delay, check_message
 from ildm.core.plugin.peer_session import PeerSession
 from ildm.core.session import BaseSession
-from ildm.mqtt import PacketType, Publish, Version, create_message
+from ildm.mqtt import PacketType, Property, Publish, Version, create_message
 
 if TYPE_CHECKING:
-    from ildm.core.link.link import NeighborLink
     from ildm.core.node import Node
     from ildm.core.plugin.dispatch import Loaded
 
@@ -52,10 +53,12 @@ class PluginApi:
         return self._node.driver.now()
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
+        check_delay(delay)
         guarded = self._node.dispatch.guarded(self._loaded, callback)
         return self._node.driver.call_later(delay, guarded, *args)
 
     def create_session(self, host: str, port: int) -> Session:
+        check_address(host, port)
         session = PeerSession(self._node)
         self._node.driver.dial(Address(host, port), session, self._node.config.link.connect_timeout)
         return session
@@ -64,6 +67,7 @@ class PluginApi:
         _own(session).close()
 
     def send_message(self, session: Session, message: bytes) -> bool:
+        check_bytes(message)
         own = _own(session)
         if not own.is_open or not own.writable:
             return False
@@ -79,19 +83,29 @@ class PluginApi:
         return create_message(type, version, **params)
 
     def transfer(self, link: Link, message: Publish) -> None:
-        self._node.counters["transferred_out"] += 1
-        target = cast("NeighborLink", link)
-        target.send(message, message.qos, self._node.router.next_publisher(), None, None)
+        check_message(message)
+        if not isinstance(link, NeighborLink):
+            raise PluginError(f"{link!r} is not a link of this node")
+        node = self._node
+        if not link.in_cooperation:
+            node.counters["transfer_dropped_no_link"] += 1
+            return
+        node.counters["transferred_out"] += 1
+        expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+        expires_at = None if expiry is None else node.driver.now() + expiry
+        link.send(message, message.qos, node.router.next_publisher(), expires_at, None)
 
     def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
         if self._node.topology != "any":
             raise PluginError("NodeApi.send is for algorithms of topology 'any'")
+        check_data(to, data, turn)
         return self._node.links.on_demand.send(to, data, turn)
 
     def retained(self, topic_filter: str) -> Sequence[Publish]:
         return list(self._node.retained.matching(topic_filter))
 
     def inject(self, message: Publish) -> None:
+        check_message(message)
         self._node.router.inject(message, self._node.injector.publish)
 
     def routes_changed(self) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class PeerSession(BaseSession):
     """Whole MQTT messages in both directions; what they mean is the plugin's affair."""
 
-    __slots__ = ("_framer", "node")
+    __slots__ = ("_framer", "_given_up", "node")
     role = Role.PEER
 
     def __init__(self, node: Node) -> None:
@@ -23,8 +23,17 @@ class PeerSession(BaseSession):
         self.node = node
         self.version = Version.V5
         self._framer = Framer(node.config.link.packet_size)
+        self._given_up = False
+
+    def close(self) -> None:
+        """As of any session; one that is not established yet is never heard of again."""
+        self._given_up = self.transport is None
+        super().close()
 
     def connection_made(self, transport: Any) -> None:
+        if self._given_up:
+            transport.close()
+            return
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.node.config.limits.write_buffer)
         self.node.session_established(self)
@@ -41,10 +50,13 @@ class PeerSession(BaseSession):
         self.node.dispatch.deliver()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._given_up and self.status is SessionStatus.CLOSED:
+            return
         expected = self.status is SessionStatus.TERMINATING
         super().connection_lost(exc)
         self.node.session_closed(self, None if expected else exc or ConnectionError("closed by the peer"))
 
     def dial_failed(self, reason: str) -> None:
         super().dial_failed(reason)
-        self.node.dispatch.call("on_tcp_down", self)
+        if not self._given_up:
+            self.node.dispatch.call("on_tcp_down", self)

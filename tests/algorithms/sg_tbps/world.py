@@ -77,7 +77,7 @@ class Node:
         self.world = world
         self.node_id = node_id
         self.peer = Peer(node_id, f"{node_id}:1")
-        self.status = NodeStatus.RUNNING
+        self.status = NodeStatus.STOPPED
         self.random = Random(f"{world.seed} {node_id}")
         self.local_interest: dict[str, int] = {}
         self.counters: dict[str, int] = {}
@@ -93,6 +93,13 @@ class Node:
         self.alive = True
         self.make = partial(algorithm, self, algorithm.Config.model_validate(options))  # type: ignore[arg-type]
         self.algorithm: SgTbps = self.make()
+        self.start()
+
+    def start(self) -> None:
+        self.status = NodeStatus.RUNNING
+        self.algorithm.on_ildm_start()
+        if self.local_interest:  # of persistent sessions
+            self.algorithm.on_interest_changed(None, dict(self.local_interest))
 
     # what clients do --------------------------------------------------------------------------
 
@@ -272,7 +279,9 @@ class World:
         if self.over == "line":
             self.line.crash(node.algorithm.graph)  # type: ignore[arg-type]
         node.life += 1
+        node.status = NodeStatus.STOPPED
         node.algorithm = node.make()
+        node.start()
         first = next(iter(self.nodes.values()))
         if first is not node:
             self.introduce(node, first)

@@ -1,0 +1,143 @@
+"""What a plugin hands to the node is looked at when it is handed over.
+
+Taken unseen, it would do harm only later and elsewhere: a payload that is text severs the session with
+the broker, a filter that is none makes a neighbour end the link, again and again. So a wrong argument
+raises :class:`PluginError` at the call, in the words of the interface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ildm.api import Peer, PluginError
+from ildm.mqtt import (
+    EncodeError,
+    MqttError,
+    PacketType,
+    Property,
+    Publish,
+    encode_properties,
+    validate_topic_filter,
+    validate_topic_name,
+)
+
+_OF_ONE_CONNECTION = (Property.TOPIC_ALIAS, Property.SUBSCRIPTION_IDENTIFIER)
+
+
+def check_message(message: Publish) -> None:
+    """Check a message that is to be injected or transferred.
+
+    Its packet identifier and DUP flag do not matter: each session has its own.
+
+    Raises:
+        PluginError: it is no :class:`Publish`, or one no neighbour or broker would take.
+    """
+    if not isinstance(message, Publish):
+        raise PluginError(f"{_kind(message)} is no Publish")
+    topic = message.topic
+    _check_topic(topic)
+    if not isinstance(message.payload, bytes):
+        raise PluginError(f"{topic!r}: the payload is {_kind(message.payload)}, not bytes")
+    checked_qos(message.qos)
+    if message.properties:
+        try:
+            encode_properties(message.properties, PacketType.PUBLISH)
+        except EncodeError as error:
+            raise PluginError(f"{topic!r}: {error}") from None
+        for name in _OF_ONE_CONNECTION:
+            if name in message.properties:
+                raise PluginError(f"{topic!r}: {name.name} has a meaning on one connection only")
+
+
+def _check_topic(topic: str) -> None:
+    if not isinstance(topic, str):
+        raise PluginError(f"the topic is {_kind(topic)}, not str")
+    try:
+        validate_topic_name(topic)
+    except MqttError as error:
+        raise PluginError(f"{topic[:80]!r}: {error}") from None
+    if topic.startswith("$"):
+        raise PluginError(f"{topic!r}: topics that begin with $ stay with their broker")
+
+
+def check_filters(filters: Mapping[str, int]) -> None:
+    """Check filters, each with its maximum QoS, for inter-subscribing.
+
+    Raises:
+        PluginError: one of them a neighbour would not take.
+    """
+    for topic_filter, qos in filters.items():
+        _check_filter(topic_filter)
+        checked_qos(qos)
+
+
+def _check_filter(topic_filter: str) -> None:
+    if not isinstance(topic_filter, str):
+        raise PluginError(f"the filter is {_kind(topic_filter)}, not str")
+    try:
+        validate_topic_filter(topic_filter)
+    except MqttError as error:
+        raise PluginError(f"{topic_filter[:80]!r}: {error}") from None
+    if topic_filter.startswith("$"):
+        raise PluginError(f"{topic_filter!r}: topics that begin with $ stay with their broker")
+
+
+def check_data(to: Peer, data: bytes, turn: int) -> None:
+    """Check what an algorithm sends to another node.
+
+    Raises:
+        PluginError: it is not what :meth:`NodeApi.send` takes.
+    """
+    if not isinstance(to, Peer):
+        raise PluginError(f"the receiver is {_kind(to)}, not a Peer")
+    if not isinstance(data, bytes):
+        raise PluginError(f"the data is {_kind(data)}, not bytes")
+    if not isinstance(turn, int):
+        raise PluginError(f"the turn is {_kind(turn)}, not int")
+
+
+def check_address(host: str, port: int) -> None:
+    """Check where a session is to be created to.
+
+    Raises:
+        PluginError: nobody can be there.
+    """
+    if not isinstance(host, str) or not host or "\0" in host:
+        raise PluginError(f"{host!r} is no host")
+    if not isinstance(port, int) or not 0 < port <= 0xFFFF:
+        raise PluginError(f"{port!r} is no TCP port")
+
+
+def check_bytes(message: bytes) -> None:
+    """Check what goes out on a session.
+
+    Raises:
+        PluginError: it is not bytes.
+    """
+    if not isinstance(message, bytes):
+        raise PluginError(f"the message is {_kind(message)}, not bytes")
+
+
+def check_delay(delay: float) -> None:
+    """Check a time in seconds.
+
+    Raises:
+        PluginError: it is negative or no number.
+    """
+    if not isinstance(delay, int | float) or not delay >= 0:
+        raise PluginError(f"a delay of {delay!r} s")
+
+
+def checked_qos(qos: int) -> int:
+    """A QoS an algorithm has named.
+
+    Raises:
+        PluginError: it is none.
+    """
+    if not isinstance(qos, int) or not 0 <= qos <= 2:
+        raise PluginError(f"QoS {qos!r}, not 0, 1 or 2")
+    return qos
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__name__} {str(value)[:40]!r}"
