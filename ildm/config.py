@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from ildm.mqtt import IldmError
+from ildm.mqtt import IldmError, PacketLimits
 
 
 class ConfigError(IldmError):
@@ -194,6 +194,11 @@ class LimitsConfig(Section):
     """Time from the TCP connection until CONNECT is complete."""
     write_buffer: Annotated[int, Field(ge=4096, le=1 << 30)] = 256 << 10
     """Bytes waiting towards one peer before reading from the paired session pauses."""
+    properties: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    """User properties of a packet; a message with more is relayed but does not cross."""
+    properties_bytes: Annotated[int, Field(ge=1024, le=1 << 20)] = 64 << 10
+    filters_per_packet: Annotated[int, Field(ge=1, le=10_000)] = 2000
+    """Topic filters of a SUBSCRIBE or UNSUBSCRIBE; with more the client is closed."""
     subscriptions_per_client: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     persistent_sessions: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
     retained_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
@@ -203,6 +208,11 @@ class LimitsConfig(Section):
     hook_warn: Seconds = 0.05
     """A plugin's hook that takes longer, while which nothing else runs, is logged and counted."""
     drain_timeout: Seconds = 10.0
+
+    @property
+    def packet(self) -> PacketLimits:
+        """What a packet of a client may hold."""
+        return PacketLimits(self.properties, self.properties_bytes, self.filters_per_packet)
 
 
 class AdminConfig(Section):

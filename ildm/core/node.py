@@ -18,7 +18,7 @@ from ildm.core.status import NodeState
 from ildm.core.transfer.injection import Injector
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.router import Router
-from ildm.mqtt import ConnAck, Connect, MqttError, Publish, Version
+from ildm.mqtt import ConnAck, Connect, MqttError, OverLimit, Publish, Version
 
 if TYPE_CHECKING:
     from ildm.config import Address, Config
@@ -48,6 +48,7 @@ class Node:
         self.broker_address = config.broker.address
         self.broker_password = broker_password
         self.counters = Counters()
+        self.packet_limits = config.limits.packet
         self.state = NodeState()
         self.started_at = driver.wall()
         self.sessions: set[ClientSession] = set()
@@ -185,8 +186,8 @@ class Node:
             self.driver.log("info", "client closed before it was accepted", peer=session.peer)
 
     def client_failed(self, session: ClientSession, error: MqttError) -> None:
-        """A client has sent what the standard forbids."""
-        self.counters["malformed"] += 1
+        """A client has sent what the standard forbids, or more than a limit allows."""
+        self.counters["packets_over_limit" if isinstance(error, OverLimit) else "malformed"] += 1
         self.driver.log(
             "warning",
             "client broke the protocol",
@@ -196,6 +197,21 @@ class Node:
             error=str(error),
         )
         self.dispatch.call("on_recv_failure", session, error)
+
+    def publish_unusable(self, session: ClientSession, error: MqttError, messages: int) -> None:
+        """Messages of a client were relayed that cannot cross; what becomes of them is for the broker."""
+        self.counters["transfer_dropped_unusable"] += messages
+        if session.told_unusable:
+            return
+        session.told_unusable = True
+        self.driver.log(
+            "warning",
+            "message relayed that cannot cross",
+            client_id=session.client_id,
+            peer=session.peer,
+            clause=error.clause,
+            error=str(error),
+        )
 
     # broker -----------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from ildm.mqtt.errors import (
     IldmError,
     MalformedPacket,
     MqttError,
+    OverLimit,
     PacketTooLarge,
     ProtocolViolation,
     UnsupportedVersion,
@@ -27,6 +28,7 @@ from ildm.mqtt.framing import (
     encode_varint,
     frame_length,
 )
+from ildm.mqtt.limits import LARGEST, PacketLimits
 from ildm.mqtt.packets import Packet, create_message, decode
 from ildm.mqtt.properties import Properties, decode_properties, encode_properties
 from ildm.mqtt.publish import PubAck, PubComp, Publish, PublishView, PubRec, PubRel, encoded_size
@@ -36,6 +38,7 @@ from ildm.mqtt.validate import validate_topic_filter, validate_topic_name
 
 __all__ = [
     "CLIENT_FIRST_BYTE",
+    "LARGEST",
     "SERVER_FIRST_BYTE",
     "Auth",
     "ConnAck",
@@ -50,7 +53,9 @@ __all__ = [
     "IldmError",
     "MalformedPacket",
     "MqttError",
+    "OverLimit",
     "Packet",
+    "PacketLimits",
     "PacketTooLarge",
     "PacketType",
     "PingReq",

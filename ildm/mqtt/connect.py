@@ -8,6 +8,7 @@ from typing import ClassVar, Self
 from ildm.mqtt.constants import ConnectReturnCode, PacketType, Property, ReasonCode, Version
 from ildm.mqtt.control import ControlPacket, check_reason_codes, put_reason_codes, require_plain
 from ildm.mqtt.errors import EncodeError, MalformedPacket, ProtocolViolation, UnsupportedVersion
+from ildm.mqtt.limits import LARGEST, PacketLimits
 from ildm.mqtt.properties import Properties, decode_properties, encode_properties
 from ildm.mqtt.validate import check_topic_name
 from ildm.mqtt.wire import (
@@ -112,7 +113,7 @@ class Connect(ControlPacket):
         return put_frame(0x10, b"".join(head + tail))
 
     @classmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
         """Read CONNECT; ``version`` is not used, the packet has its own."""
         header = pos
         version, bridge, pos = _parse_level(frame, pos)
@@ -124,7 +125,7 @@ class Connect(ControlPacket):
         keep_alive, pos = read_u16(frame, pos, "the keep alive")
         properties: Properties = {}
         if v5:
-            properties, pos = decode_properties(frame, pos, cls.type)
+            properties, pos = decode_properties(frame, pos, cls.type, limits=limits)
             if _data_without_method(properties):
                 raise ProtocolViolation("authentication data without a method", clause="MQTT-3.1.2.11.10")
         client_id, pos = read_string(frame, pos, "the client identifier")
@@ -137,7 +138,7 @@ class Connect(ControlPacket):
             )
         will = None
         if flags & 4:
-            will, pos = _parse_will(frame, pos, flags, v5)
+            will, pos = _parse_will(frame, pos, flags, v5, limits)
         # MQTT 3.1 (3.1): the remaining length takes precedence over the two flags.
         lenient = version is Version.V31
         username = password = None
@@ -194,10 +195,10 @@ def _check_flags(flags: int, version: Version) -> None:
         raise MalformedPacket("password without user name", clause="MQTT-3.1.2-22 (3.1.1)")
 
 
-def _parse_will(frame: bytes, pos: int, flags: int, v5: bool) -> tuple[Will, int]:
+def _parse_will(frame: bytes, pos: int, flags: int, v5: bool, limits: PacketLimits) -> tuple[Will, int]:
     properties: Properties = {}
     if v5:
-        properties, pos = decode_properties(frame, pos, PacketType.CONNECT, will=True)
+        properties, pos = decode_properties(frame, pos, PacketType.CONNECT, will=True, limits=limits)
     topic, pos = read_string(frame, pos, "the will topic")
     check_topic_name(topic)
     payload, pos = read_binary(frame, pos, "the will payload")
@@ -235,7 +236,7 @@ class ConnAck(ControlPacket):
         return b"\x20\x02" + flags + bytes((self.reason_code,))
 
     @classmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
         flags, pos = read_byte(frame, pos, "the connect acknowledge flags")
         reason_code, pos = read_byte(frame, pos, "the reason code")
         # MQTT 3.1 (3.2) does not use this byte at all.
@@ -248,7 +249,7 @@ class ConnAck(ControlPacket):
         properties: Properties = {}
         if version is Version.V5:
             check_reason_codes(cls.type, (reason_code,), "MQTT-3.2.2-8")
-            properties, pos = decode_properties(frame, pos, cls.type)
+            properties, pos = decode_properties(frame, pos, cls.type, limits=limits)
         elif reason_code > max(ConnectReturnCode):
             raise ProtocolViolation(f"CONNACK with return code {reason_code}", clause="MQTT-3.2.2.3 (3.1.1)")
         check_end(frame, pos, "CONNACK")

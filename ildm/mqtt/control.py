@@ -9,6 +9,7 @@ from typing import ClassVar, Self
 
 from ildm.mqtt.constants import REASON_CODES, PacketType, Property, Version
 from ildm.mqtt.errors import EncodeError, ProtocolViolation
+from ildm.mqtt.limits import LARGEST, PacketLimits
 from ildm.mqtt.properties import Properties, decode_properties, encode_properties
 from ildm.mqtt.wire import check_end, put_frame
 
@@ -32,7 +33,7 @@ class ControlPacket(ABC):
 
     @classmethod
     @abstractmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
         """Read the packet whose fixed header, already checked, ends at ``pos``. Raises: MqttError."""
 
 
@@ -71,7 +72,7 @@ def reason_section(type: PacketType, reason_code: int, properties: Properties, c
 
 
 def parse_reason_section(
-    frame: bytes, pos: int, type: PacketType, clause: str, version: Version
+    frame: bytes, pos: int, type: PacketType, clause: str, version: Version, limits: PacketLimits = LARGEST
 ) -> tuple[int, Properties]:
     """The inverse of ``reason_section``; up to the end of the frame. Raises: MqttError."""
     if pos == len(frame):
@@ -83,7 +84,7 @@ def parse_reason_section(
     pos += 1
     if pos == len(frame):
         return reason_code, {}
-    properties, pos = decode_properties(frame, pos, type)
+    properties, pos = decode_properties(frame, pos, type, limits=limits)
     check_end(frame, pos, type.name)
     return reason_code, properties
 
@@ -98,7 +99,7 @@ class PingReq(ControlPacket):
         return b"\xc0\0"
 
     @classmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
         check_end(frame, pos, "PINGREQ")
         return cls()
 
@@ -113,7 +114,7 @@ class PingResp(ControlPacket):
         return b"\xd0\0"
 
     @classmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
         check_end(frame, pos, "PINGRESP")
         return cls()
 
@@ -133,8 +134,8 @@ class Disconnect(ControlPacket):
         return put_frame(0xE0, reason_section(self.type, self.reason_code, self.properties, "MQTT-3.14.2-1"))
 
     @classmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
-        reason_code, properties = parse_reason_section(frame, pos, cls.type, "MQTT-3.14.2-1", version)
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
+        reason_code, properties = parse_reason_section(frame, pos, cls.type, "MQTT-3.14.2-1", version, limits)
         return cls(reason_code=reason_code, properties=properties)
 
 
@@ -154,8 +155,8 @@ class Auth(ControlPacket):
         return put_frame(0xF0, reason_section(self.type, self.reason_code, self.properties, "MQTT-3.15.2-1"))
 
     @classmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
-        reason_code, properties = parse_reason_section(frame, pos, cls.type, "MQTT-3.15.2-1", version)
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
+        reason_code, properties = parse_reason_section(frame, pos, cls.type, "MQTT-3.15.2-1", version, limits)
         if Property.AUTHENTICATION_METHOD not in properties:
             raise ProtocolViolation("AUTH without an authentication method", clause="MQTT-3.15.2.2.2")
         return cls(reason_code=reason_code, properties=properties)

@@ -63,6 +63,12 @@ class PacketTooLarge(MqttError):  # noqa: N818
     default_reason = ReasonCode.PACKET_TOO_LARGE
 
 
+class OverLimit(MqttError):  # noqa: N818
+    """The packet is legal, but has more properties or filters than the receiver takes (4.13.2)."""
+
+    default_reason = ReasonCode.QUOTA_EXCEEDED
+
+
 class UnsupportedVersion(MqttError):  # noqa: N818
     """CONNECT has a protocol level that is not spoken here (MQTT-3.1.2-2).
 

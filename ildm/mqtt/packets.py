@@ -11,6 +11,7 @@ from ildm.mqtt.constants import PacketType, Version
 from ildm.mqtt.control import Auth, ControlPacket, Disconnect, PingReq, PingResp
 from ildm.mqtt.errors import EncodeError, MalformedPacket
 from ildm.mqtt.framing import check_first_byte, decode_varint
+from ildm.mqtt.limits import LARGEST, PacketLimits
 from ildm.mqtt.publish import PubAck, PubComp, Publish, PubRec, PubRel
 from ildm.mqtt.subscribe import SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
 from ildm.mqtt.wire import check_shortest, truncated
@@ -73,7 +74,7 @@ _CLASSES: dict[
 }
 
 
-def decode(frame: bytes, version: Version) -> Packet:
+def decode(frame: bytes, version: Version, limits: PacketLimits = LARGEST) -> Packet:
     """Read one whole packet, whoever sent it, and check it against the standard.
 
     ``frame`` is exactly one packet, fixed header included. ``version`` is that of the connection; a
@@ -82,6 +83,7 @@ def decode(frame: bytes, version: Version) -> Packet:
 
     Raises:
         MalformedPacket, ProtocolViolation, UnsupportedVersion: with the clause that is broken.
+        OverLimit: more in it than ``limits`` allow; found before the work is done.
     """
     if not frame:
         raise truncated("the fixed header")
@@ -98,7 +100,7 @@ def decode(frame: bytes, version: Version) -> Packet:
         )
     if pos > 2 and version is Version.V5:
         check_shortest(pos - 1, remaining, "the remaining length")
-    return cls.parse(frame, pos, version)
+    return cls.parse(frame, pos, version, limits)
 
 
 def create_message(type: PacketType, version: Version, **params: Any) -> bytes:

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from ildm.mqtt import wire
 from ildm.mqtt.constants import MAX_REMAINING_LENGTH, PacketType, Property, ReasonCode
-from ildm.mqtt.errors import EncodeError, MalformedPacket, MqttError, ProtocolViolation
+from ildm.mqtt.errors import EncodeError, MalformedPacket, MqttError, OverLimit, ProtocolViolation
 from ildm.mqtt.framing import encode_varint
+from ildm.mqtt.limits import LARGEST, PacketLimits
 from ildm.mqtt.validate import check_topic_name
 
 Properties: TypeAlias = dict[Property, Any]
@@ -142,7 +143,7 @@ def property_section(data: bytes, pos: int) -> tuple[int, int]:
 
 
 def decode_properties(
-    data: bytes, pos: int, packet_type: PacketType, will: bool = False
+    data: bytes, pos: int, packet_type: PacketType, will: bool = False, limits: PacketLimits = LARGEST
 ) -> tuple[Properties, int]:
     """Read the properties of a packet, or with ``will`` those of its will, length included.
 
@@ -152,11 +153,16 @@ def decode_properties(
         MalformedPacket: unknown or not allowed in this packet (2.2.2.2), cut off, text not valid.
         ProtocolViolation: twice, or a value out of range (the packet's section on properties, such as
             3.1.2.11; MQTT-3.3.2-8 for topic alias 0, MQTT-3.3.2-14 for a wildcard in a response topic).
+        OverLimit: more of them than ``limits`` allow.
     """
     start, end = property_section(data, pos)
     properties: Properties = {}
     if start == end:
         return properties, end
+    if end - start > limits.properties_bytes:
+        raise OverLimit(
+            f"{end - start} bytes of properties, the limit is {limits.properties_bytes}", clause="MQTT-4.13.2"
+        )
     section = data[start:end]
     where = _WILL if will else packet_type
     pos = 0
@@ -172,13 +178,13 @@ def decode_properties(
         if kind is _Kind.PAIR:
             name, pos = wire.read_string(section, pos, "the name of a user property")
             text, pos = wire.read_string(section, pos, "the value of a user property")
-            properties.setdefault(property, []).append((name, text))
+            _add(properties, property, (name, text), limits)
             continue
         value, pos = _READERS[kind](section, pos, property.name)
         if kind in _LIMITS and (value < rule.low or (rule.high is not None and value > rule.high)):
             raise _out_of_range(property, value, where)
         if property is Property.SUBSCRIPTION_IDENTIFIER and packet_type is PacketType.PUBLISH:
-            properties.setdefault(property, []).append(value)
+            _add(properties, property, value, limits)
             continue
         if property in properties:
             raise ProtocolViolation(f"{property.name} more than once", clause=_SECTIONS[where])
@@ -186,6 +192,13 @@ def decode_properties(
             _check_response_topic(value)
         properties[property] = [value] if property is Property.SUBSCRIPTION_IDENTIFIER else value
     return properties, end
+
+
+def _add(properties: Properties, property: Property, value: Any, limits: PacketLimits) -> None:
+    values = properties.setdefault(property, [])
+    if len(values) >= limits.properties:
+        raise OverLimit(f"{property.name} more than {limits.properties} times", clause="MQTT-4.13.2")
+    values.append(value)
 
 
 def encode_properties(

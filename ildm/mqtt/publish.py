@@ -9,6 +9,7 @@ from ildm.mqtt.constants import MAX_REMAINING_LENGTH, PacketType, Property, Vers
 from ildm.mqtt.control import ControlPacket, parse_reason_section, reason_section, require_plain
 from ildm.mqtt.errors import EncodeError, ProtocolViolation
 from ildm.mqtt.framing import decode_varint, encode_varint
+from ildm.mqtt.limits import LARGEST, PacketLimits
 from ildm.mqtt.properties import Properties, decode_properties, encode_properties, property_section
 from ildm.mqtt.validate import check_topic_name
 from ildm.mqtt.wire import put_frame, put_packet_id, put_topic, read_packet_id, text_of, truncated
@@ -61,7 +62,7 @@ class Publish(ControlPacket):
         return b"".join((bytes((first,)), encode_varint(length), head, payload))
 
     @classmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
         first = frame[0]
         end = len(frame)
         if pos + 2 > end:
@@ -82,7 +83,7 @@ class Publish(ControlPacket):
             if pos < end and frame[pos] == 0:
                 pos += 1
             else:
-                properties, pos = decode_properties(frame, pos, PacketType.PUBLISH)
+                properties, pos = decode_properties(frame, pos, PacketType.PUBLISH, limits=limits)
             if not topic and Property.TOPIC_ALIAS not in properties:
                 raise ProtocolViolation("PUBLISH without topic name and topic alias", clause="MQTT-3.3.2.1")
         return cls(
@@ -220,10 +221,12 @@ class _Acknowledgement(ControlPacket):
         return put_frame(type << 4 | (2 if type is PacketType.PUBREL else 0), head)
 
     @classmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
         type = cls.type
         packet_id, pos = read_packet_id(frame, pos, type.name)
-        reason_code, properties = parse_reason_section(frame, pos, type, _REASON_CLAUSES[type], version)
+        reason_code, properties = parse_reason_section(
+            frame, pos, type, _REASON_CLAUSES[type], version, limits
+        )
         return cls(packet_id=packet_id, reason_code=reason_code, properties=properties)
 
 

@@ -7,7 +7,8 @@ from typing import ClassVar, Self
 
 from ildm.mqtt.constants import PacketType, Version
 from ildm.mqtt.control import ControlPacket, check_reason_codes, put_reason_codes, require_plain
-from ildm.mqtt.errors import EncodeError, MalformedPacket, ProtocolViolation
+from ildm.mqtt.errors import EncodeError, MalformedPacket, OverLimit, ProtocolViolation
+from ildm.mqtt.limits import LARGEST, PacketLimits
 from ildm.mqtt.properties import Properties, decode_properties, encode_properties
 from ildm.mqtt.validate import check_topic_filter
 from ildm.mqtt.wire import (
@@ -101,13 +102,15 @@ class Subscribe(ControlPacket):
         return put_frame(0x82, b"".join(parts))
 
     @classmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
-        packet_id, properties, pos = _parse_head(frame, pos, cls.type, version)
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
+        packet_id, properties, pos = _parse_head(frame, pos, cls.type, version, limits)
         if pos == len(frame):
             raise ProtocolViolation("SUBSCRIBE without a topic filter", clause="MQTT-3.8.3-2")
         shared = version is Version.V5
-        subscriptions = []
+        subscriptions: list[Subscription] = []
         while pos < len(frame):
+            if len(subscriptions) >= limits.filters:
+                raise _too_many(limits)
             topic_filter, pos = read_string(frame, pos, "a topic filter")
             check_topic_filter(topic_filter, shared=shared)
             options, pos = read_byte(frame, pos, "subscription options")
@@ -134,11 +137,13 @@ class SubAck(ControlPacket):
         return put_frame(0x90, b"".join(parts))
 
     @classmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
-        packet_id, properties, pos = _parse_head(frame, pos, cls.type, version)
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
+        packet_id, properties, pos = _parse_head(frame, pos, cls.type, version, limits)
         codes = frame[pos:]
         if not codes:
             raise ProtocolViolation("SUBACK without a reason code", clause="MQTT-3.8.4-6")
+        if len(codes) > limits.filters:
+            raise _too_many(limits)
         if version is Version.V5:
             check_reason_codes(cls.type, codes, "MQTT-3.9.3-2")
         elif not set(codes) <= _RETURN_CODES:
@@ -164,13 +169,15 @@ class Unsubscribe(ControlPacket):
         return put_frame(0xA2, b"".join(parts))
 
     @classmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
-        packet_id, properties, pos = _parse_head(frame, pos, cls.type, version)
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
+        packet_id, properties, pos = _parse_head(frame, pos, cls.type, version, limits)
         if pos == len(frame):
             raise ProtocolViolation("UNSUBSCRIBE without a topic filter", clause="MQTT-3.10.3-2")
         shared = version is Version.V5
-        topic_filters = []
+        topic_filters: list[str] = []
         while pos < len(frame):
+            if len(topic_filters) >= limits.filters:
+                raise _too_many(limits)
             topic_filter, pos = read_string(frame, pos, "a topic filter")
             check_topic_filter(topic_filter, shared=shared)
             topic_filters.append(topic_filter)
@@ -197,16 +204,22 @@ class UnsubAck(ControlPacket):
         return put_frame(0xB0, b"".join(parts))
 
     @classmethod
-    def parse(cls, frame: bytes, pos: int, version: Version) -> Self:
-        packet_id, properties, pos = _parse_head(frame, pos, cls.type, version)
+    def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
+        packet_id, properties, pos = _parse_head(frame, pos, cls.type, version, limits)
         if version is not Version.V5:
             check_end(frame, pos, "UNSUBACK")
             return cls(packet_id=packet_id)
         codes = frame[pos:]
         if not codes:
             raise ProtocolViolation("UNSUBACK without a reason code", clause="MQTT-3.11.3-1")
+        if len(codes) > limits.filters:
+            raise _too_many(limits)
         check_reason_codes(cls.type, codes, "MQTT-3.11.3-2")
         return cls(packet_id=packet_id, reason_codes=list(codes), properties=properties)
+
+
+def _too_many(limits: PacketLimits) -> OverLimit:
+    return OverLimit(f"more than {limits.filters} topic filters in a packet", clause="MQTT-4.13.2")
 
 
 def _head(type: PacketType, packet_id: int, properties: Properties, version: Version) -> list[bytes]:
@@ -218,9 +231,11 @@ def _head(type: PacketType, packet_id: int, properties: Properties, version: Ver
     return parts
 
 
-def _parse_head(frame: bytes, pos: int, type: PacketType, version: Version) -> tuple[int, Properties, int]:
+def _parse_head(
+    frame: bytes, pos: int, type: PacketType, version: Version, limits: PacketLimits
+) -> tuple[int, Properties, int]:
     packet_id, pos = read_packet_id(frame, pos, type.name)
     if version is not Version.V5:
         return packet_id, {}, pos
-    properties, pos = decode_properties(frame, pos, type)
+    properties, pos = decode_properties(frame, pos, type, limits=limits)
     return packet_id, properties, pos

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ildm.mqtt import Property, ProtocolViolation, Publish, ReasonCode, Version, decode
+from ildm.mqtt import LARGEST, PacketLimits, Property, ProtocolViolation, Publish, ReasonCode, Version, decode
 
 
 class TopicAliases:
@@ -38,9 +38,13 @@ class TopicAliases:
                 reason=ReasonCode.TOPIC_ALIAS_INVALID,
             ) from None
 
-    def spelled_out(self, frame: bytes) -> bytes:
-        """The same MQTT 5 PUBLISH with its topic in full and without an alias."""
-        packet = decode(frame, Version.V5)
+    def forget(self) -> None:
+        """A message could not be read: what it has set is not known."""
+        self._topics.clear()
+
+    def spelled_out(self, frame: bytes, limits: PacketLimits = LARGEST) -> bytes:
+        """The same MQTT 5 PUBLISH with its topic in full and without an alias. Raises: MqttError."""
+        packet = decode(frame, Version.V5, limits)
         assert isinstance(packet, Publish)
         alias = packet.properties.pop(Property.TOPIC_ALIAS, None)
         if alias is None:

@@ -13,11 +13,12 @@ from ildm.mqtt import (
     ConnAck,
     Framer,
     MqttError,
+    OverLimit,
     PacketTooLarge,
     PacketType,
     Property,
     PubAck,
-    Publish,
+    PublishView,
     PubRec,
     SubAck,
     Subscription,
@@ -181,7 +182,11 @@ class BrokerSession(BaseSession):
         for frame in self._framer.feed(data):
             if frame[0] >> 4 == PacketType.PUBLISH:
                 if self._aliases is not None:
-                    frame = self._aliases.spelled_out(frame)  # noqa: PLW2901 - the frame from here on
+                    try:
+                        frame = self._aliases.spelled_out(frame)  # noqa: PLW2901 - the frame from here on
+                    except OverLimit:
+                        self._drop(frame)  # no filter can look at it
+                        continue
                 passed = self.node.dispatch.filter(Source.BROKER, self, frame)
                 if passed is None:
                     self._drop(frame)
@@ -198,8 +203,7 @@ class BrokerSession(BaseSession):
     def _drop(self, frame: bytes) -> None:
         """Acknowledge, in the client's place, a message that a filter has dropped."""
         self.node.counters["filtered"] += 1
-        packet = decode(frame, self.version)
-        assert isinstance(packet, Publish)
+        packet = PublishView(frame, self.version)
         if packet.packet_id is None:
             return
         if packet.qos == 1:

@@ -17,6 +17,7 @@ from ildm.mqtt import (
     ConnectReturnCode,
     Disconnect,
     MqttError,
+    OverLimit,
     PacketTooLarge,
     PacketType,
     Property,
@@ -31,6 +32,7 @@ from ildm.mqtt import (
     Unsubscribe,
     UnsupportedVersion,
     Version,
+    check_first_byte,
     decode,
     decode_varint,
     frame_length,
@@ -77,6 +79,7 @@ class ClientSession(BaseSession):
         "pending",
         "record",
         "state",
+        "told_unusable",
     )
     role = Role.CLIENT
 
@@ -91,6 +94,8 @@ class ClientSession(BaseSession):
         """The client has sent a DISCONNECT that discards its will."""
         self.lane_index = -1
         self.messages_in = 0
+        self.told_unusable = False
+        """The log has said that a message of this client cannot cross."""
         self.pending: dict[int, list[Subscription] | list[str]] = {}
         """SUBSCRIBE and UNSUBSCRIBE not yet acknowledged, by packet identifier."""
         self._aliases: TopicAliases | None = None
@@ -151,7 +156,7 @@ class ClientSession(BaseSession):
 
     def _await_connect(self) -> None:
         held = self._held
-        if held[0] != 0x10:
+        if held[0] >> 4 != PacketType.CONNECT:
             raise ProtocolViolation("the first packet is not CONNECT", clause="MQTT-3.1.0-1")
         length = frame_length(held)
         if length is not None and length > min(MAX_CONNECT, self.node.config.limits.packet_size):
@@ -159,8 +164,11 @@ class ClientSession(BaseSession):
         if length is None or len(held) < length:
             return
         frame, self._held = bytes(held[:length]), held[length:]
-        packet = decode(frame, Version.V311)
+        # MQTT 3.1 does not use the flags of CONNECT (3.1)
+        packet = decode(b"\x10" + frame[1:], Version.V311, self.node.packet_limits)
         assert isinstance(packet, Connect)
+        if packet.version is not Version.V31:
+            check_first_byte(frame[0], packet.version)
         self._cancel_connect_timer()
         self.connect = packet
         self.client_id = packet.client_id
@@ -292,16 +300,23 @@ class ClientSession(BaseSession):
                 if action == _RELAY:
                     pos = end
                 elif action == _RUN:
-                    run = publish_run(data, pos, header_end, end, v5)
-                    if run is None:
-                        self._publish(data[pos:end])
-                        self.messages_in += 1
-                        pos = end
+                    run_end, size = end, end - pos
+                    try:
+                        run = publish_run(data, pos, header_end, end, v5)
+                        if run is None:
+                            self.messages_in += 1
+                            self._publish(data[pos:end])
+                            pos = end
+                            continue
+                        run_end, size, topic, _ = run
+                        route = local_routes.get(topic)
+                        if route is None:
+                            route = node.router.find(topic, None)
+                    except MqttError as error:
+                        node.publish_unusable(self, error, (run_end - pos) // size)
+                        self.messages_in += (run_end - pos) // size
+                        pos = run_end
                         continue
-                    run_end, size, topic, _ = run
-                    route = local_routes.get(topic)
-                    if route is None:
-                        route = node.router.find(topic, None)
                     self.messages_in += (run_end - pos) // size
                     if route:
                         if v5:
@@ -324,9 +339,7 @@ class ClientSession(BaseSession):
                         start = end
                     pos = end
                 else:
-                    raise ProtocolViolation(
-                        f"first byte 0x{data[pos]:02X} is not allowed from a client", clause="MQTT-2.1.3-1"
-                    )
+                    raise self._illegal(data[pos])
         finally:
             if pos > start:  # what came before a bad packet counts
                 broker.write(data if pos == end_of_data and start == 0 else data[start:pos])
@@ -352,18 +365,18 @@ class ClientSession(BaseSession):
                     self._drop(frame)
                     return None
                 passed = result
-            if self.node.router.active:
-                self._publish(passed)
+            if self.node.router.active and not self._publish(passed):
+                return passed
             self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBLISH, passed)
             return passed
         if type == PacketType.PUBREL:
             return self._pubrel(frame)
         if type == PacketType.SUBSCRIBE:
-            subscribe = decode(frame, self.version)
+            subscribe = decode(frame, self.version, self.node.packet_limits)
             assert isinstance(subscribe, Subscribe)
             self._remember(subscribe.packet_id, subscribe.subscriptions)
         elif type == PacketType.UNSUBSCRIBE:
-            unsubscribe = decode(frame, self.version)
+            unsubscribe = decode(frame, self.version, self.node.packet_limits)
             assert isinstance(unsubscribe, Unsubscribe)
             self._remember(unsubscribe.packet_id, unsubscribe.topic_filters)
         elif type == PacketType.DISCONNECT:
@@ -371,13 +384,22 @@ class ClientSession(BaseSession):
         self.node.dispatch.arrived(Source.CLIENT, self, PacketType(type), frame)
         return frame
 
+    def _illegal(self, first: int) -> MqttError:
+        """Why a client may not send a packet with this first byte."""
+        try:
+            type = check_first_byte(first, self.version)
+        except MqttError as error:
+            return error
+        clause = "MQTT-3.1.0-2" if type is PacketType.CONNECT else "MQTT-4.13.1-1"
+        return ProtocolViolation(f"{type.name} from a client", clause=clause)
+
     def _remember(self, packet_id: int, request: list[Subscription] | list[str]) -> None:
         if len(self.pending) >= 65535:
             raise ProtocolViolation("every packet identifier is in use", clause="MQTT-2.2.1-3")
         self.pending[packet_id] = request
 
     def _disconnect(self, frame: bytes) -> None:
-        packet = decode(frame, self.version)
+        packet = decode(frame, self.version, self.node.packet_limits)
         assert isinstance(packet, Disconnect)
         if self.version is Version.V5 and self.record is not None:
             expiry = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL)
@@ -389,23 +411,37 @@ class ClientSession(BaseSession):
                 self.record.expiry = int(expiry)
         self.disconnected = packet.reason_code == 0  # last: a wrong DISCONNECT does not discard the will
 
-    def _publish(self, frame: bytes) -> None:
-        """Transfer a PUBLISH that is not part of a run: QoS 1 or 2, retained, or with properties."""
-        packet = decode(frame, self.version)
+    def _publish(self, frame: bytes) -> bool:
+        """Transfer a PUBLISH that is not part of a run: of QoS 1 or 2, retained, or with properties.
+
+        Whether it could be; what cannot be read is for the broker to judge, as it would be without the node.
+        """
+        try:
+            packet = self._read_publish(frame)
+        except MqttError as error:
+            if self._aliases is not None:
+                self._aliases.forget()
+            self.node.publish_unusable(self, error, 1)
+            return False
+        if packet.qos == 2 and self.record is not None and packet.packet_id is not None:
+            if packet.dup and packet.packet_id in self.record.qos2:
+                return True  # sent again; it was transferred already
+            self.record.qos2.add(packet.packet_id)
+        self.node.router.publish(packet, None, self.publisher_index(), self)
+        return True
+
+    def _read_publish(self, frame: bytes) -> Publish:
+        packet = decode(frame, self.version, self.node.packet_limits)
         assert isinstance(packet, Publish)
-        if Property.SUBSCRIPTION_IDENTIFIER in packet.properties:
-            raise ProtocolViolation(
-                "PUBLISH from a client has a subscription identifier", clause="MQTT-3.3.4-6"
-            )
         alias = packet.properties.pop(Property.TOPIC_ALIAS, None)
         if alias is not None:
             assert self._aliases is not None  # MQTT 5, and accepted
             packet.topic = self._aliases.resolve(int(alias), packet.topic)
-        if packet.qos == 2 and self.record is not None and packet.packet_id is not None:
-            if packet.dup and packet.packet_id in self.record.qos2:
-                return  # sent again; it was transferred already
-            self.record.qos2.add(packet.packet_id)
-        self.node.router.publish(packet, None, self.publisher_index(), self)
+        if Property.SUBSCRIPTION_IDENTIFIER in packet.properties:
+            raise ProtocolViolation(
+                "PUBLISH from a client has a subscription identifier", clause="MQTT-3.3.4-6"
+            )
+        return packet
 
     def _pubrel(self, frame: bytes) -> bytes | None:
         packet_id = (frame[2] << 8) | frame[3] if len(frame) >= 4 else 0
@@ -421,8 +457,9 @@ class ClientSession(BaseSession):
     def _spelled_out(self, frame: bytes) -> bytes:
         # a filter may drop the message that sets an alias: the broker gets none
         if self._aliases is not None:
-            return self._aliases.spelled_out(frame)
-        decode(frame, self.version)  # a malformed message is the client's fault, not that of the filter
+            return self._aliases.spelled_out(frame, self.node.packet_limits)
+        # a malformed message is the client's fault, not that of the filter
+        decode(frame, self.version, self.node.packet_limits)
         return frame
 
     def _drop(self, frame: bytes) -> None:
@@ -451,9 +488,10 @@ class ClientSession(BaseSession):
         if self.state is State.RELAYING:
             if self.version is Version.V5:
                 self.write(Disconnect(reason_code=int(error.reason)).encode(Version.V5))
-        elif isinstance(error, UnsupportedVersion):
-            refusal = int(ConnectReturnCode.UNACCEPTABLE_PROTOCOL_VERSION)
-            self.write(ConnAck(session_present=False, reason_code=refusal).encode(Version.V311))
+        elif self.connect is None:
+            refusal = _refusal(error)
+            if refusal is not None:
+                self.write(refusal)
         self.state = State.ENDED
         self._held = bytearray()
         self.close()
@@ -473,3 +511,17 @@ class ClientSession(BaseSession):
         self.close()
         if self.paired is not None:
             self.paired.close()
+
+
+def _refusal(error: MqttError) -> bytes | None:
+    """The CONNACK for a CONNECT that cannot be accepted; None for one that is answered by closing."""
+    version = Version.V311  # CONNACK of 3.1 is the same
+    if isinstance(error, UnsupportedVersion):
+        code = int(ConnectReturnCode.UNACCEPTABLE_PROTOCOL_VERSION)
+    elif error.reason is ReasonCode.CLIENT_IDENTIFIER_NOT_VALID:  # MQTT-3.1.3-8 (3.1.1)
+        code = int(ConnectReturnCode.IDENTIFIER_REJECTED)
+    elif isinstance(error, OverLimit):  # too many properties, which only MQTT 5 has
+        version, code = Version.V5, int(error.reason)
+    else:
+        return None
+    return ConnAck(session_present=False, reason_code=code).encode(version)
