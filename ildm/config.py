@@ -207,6 +207,8 @@ class LimitsConfig(Section):
     route_cache: Annotated[int, Field(ge=1, le=10_000_000)] = 65_536
     hook_warn: Seconds = 0.05
     """A plugin's hook that takes longer, while which nothing else runs, is logged and counted."""
+    unsaved_bytes: Bytes = 64 << 20
+    """State that waits to be written while the disk is slow or full."""
     drain_timeout: Seconds = 10.0
 
     @property

@@ -28,6 +28,7 @@ from ildm.mqtt import (
 
 if TYPE_CHECKING:
     from bench.sim.world import World
+    from ildm.core.tables import Key, Row, Table
 
 LIMITS = LimitsConfig()
 
@@ -170,7 +171,7 @@ class _Clock:
 
     wall = now
 
-    def save_retained(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
+    def put(self, table: Table, key: Key, row: Row | None) -> None:
         """Nothing outlives a run."""
 
 

@@ -36,6 +36,7 @@ from ildm.log import get_logger
 BODY_LIMIT = 16 << 10
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 100_000
+SAVE_TIMEOUT = 5.0
 TRACE_TIMEOUT = 8.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -146,6 +147,8 @@ class AdminServer:
     async def _add_neighbor(self, request: web.Request) -> web.Response:
         body = await _body(request, AddNeighbor)
         row = self.view.add_neighbor(body.address, body.save)
+        if body.save:
+            await self._saved("added")
         get_logger("ildm.admin").info("neighbour added", address=str(body.address), saved=body.save)
         return web.json_response(row, status=201)
 
@@ -157,8 +160,25 @@ class AdminServer:
             row = self.view.remove_neighbor(target, save == "true")
         except AdminError as error:
             return _error(404, str(error))
+        if save == "true":
+            await self._saved("removed")
         get_logger("ildm.admin").info("neighbour removed", target=target, saved=save == "true")
         return web.json_response(row)
+
+    async def _saved(self, done: str) -> None:
+        """Wait until a neighbour that was added or removed will be so after a restart.
+
+        Raises:
+            AdminError: it cannot be saved now; the node goes on trying.
+        """
+        saved: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self.view.when_saved(lambda problem: None if saved.done() else saved.set_result(problem))
+        try:
+            problem = await asyncio.wait_for(saved, SAVE_TIMEOUT)
+        except TimeoutError:
+            problem = f"the disk gave no answer within {SAVE_TIMEOUT:g} s"
+        if problem is not None:
+            raise AdminError(f"{done}, but not saved: {problem}; the node goes on trying")
 
     async def _set_log_level(self, request: web.Request) -> web.Response:
         body = await _body(request, LogLevel)

@@ -81,6 +81,9 @@ class NodeView(Protocol):
             AdminError: there is no such neighbour.
         """
 
+    def when_saved(self, done: Callable[[str | None], None]) -> None:
+        """``done`` gets None when all changes up to now are in the state file, else why they are not."""
+
     def set_log_level(self, level: str) -> None:
         """``level`` is debug, info, warning or error."""
 

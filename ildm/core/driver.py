@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from random import Random
 
     from ildm.api import Timer
     from ildm.config import Address
+    from ildm.core.tables import Key, Row, Table
 
 
 class Transport(Protocol):
@@ -64,30 +65,17 @@ class Driver(Protocol):
     def log(self, level: str, event: str, **fields: object) -> None: ...
 
 
-class SavedSession(NamedTuple):
-    """What survives of a persistent session."""
-
-    filters: Mapping[str, int]
-    """Filter -> granted QoS."""
-    expires_at: float | None
-    """Unix time; None while the client is connected, or when the session does not expire."""
-    expiry: int
-    """Session expiry interval in seconds; 0xFFFFFFFF: it does not expire."""
-
-
 class Store(Protocol):
-    """What survives a restart."""
+    """What survives a restart: rows of the tables in :mod:`ildm.core.tables`."""
 
-    def sessions(self) -> Mapping[str, SavedSession]: ...
+    def load(self, table: Table) -> Iterable[tuple[Key, Row]]:
+        """What earlier runs have saved, in the order of its last change; to be asked at the start."""
 
-    def save_session(self, client_id: str, session: SavedSession | None) -> None:
-        """Keep or, with None, forget a persistent session. Written soon, not at once."""
+    def set_aside(self, table: Table, key: Key, reason: str) -> None:
+        """A row that :meth:`load` gave makes no sense: count and log it, and do not give it again."""
 
-    def retained(self) -> Iterable[tuple[bytes, float | None]]:
-        """Retained messages as frames of MQTT 5, oldest first, and when each expires (Unix time)."""
+    def put(self, table: Table, key: Key, row: Row | None) -> None:
+        """Save or, with None, remove a row. Written soon, not at once, in its last state by then."""
 
-    def save_retained(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
-        """Keep or, with None, forget the retained message of a topic. Written soon, not at once."""
-
-    def save_neighbor(self, address: Address, wanted: bool) -> None:
-        """Remember that a neighbour was added (or removed) at run time; written at once."""
+    def when_written(self, callback: Callable[[bool], None]) -> None:
+        """Tell when all that was put up to now was written: True, or False if it could not be."""

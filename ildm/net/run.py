@@ -10,11 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from ildm.admin.server import AdminServer
-from ildm.config import Address, Config, ConfigError, read_secret
+from ildm.config import Address, Config, ConfigError, parse_address, read_secret
 from ildm.core.link.session import LinkSession
 from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
 from ildm.core.plugin.loading import load_plugins
+from ildm.core.tables import NEIGHBORS
 from ildm.log import configure_logging, get_logger
 from ildm.mqtt import IldmError
 from ildm.net.driver import AsyncioDriver
@@ -58,7 +59,13 @@ class NodeServer:
         link_secret = read_secret(config.link.secret, config.link.secret_file, "link.secret_file")
         loop = asyncio.get_running_loop()
         self.driver = AsyncioDriver(loop)
-        self.store = StateStore(config.state_dir, loop.call_later, self._state_failed)
+        self.store = StateStore(
+            config.state_dir,
+            loop.call_later,
+            loop.call_soon_threadsafe,
+            self.driver.log,
+            config.limits.unsaved_bytes,
+        )
         try:
             node_id = config.node_id or self._identity()
             self.node = Node(
@@ -120,7 +127,7 @@ class NodeServer:
         for server in self._servers:
             server.close()
         await self.driver.close()
-        self.store.close()
+        await asyncio.to_thread(self.store.close)  # it waits for the disk
         if hasattr(self, "admin"):
             await self.admin.stop()  # last: who waits for the socket to go may start a node at once
 
@@ -151,7 +158,12 @@ class NodeServer:
 
     def _neighbors(self) -> dict[Address, bool]:
         neighbors = dict.fromkeys(self.config.link.neighbors, False)
-        for address, wanted in self.store.neighbors().items():
+        for key, (wanted,) in self.store.load(NEIGHBORS):
+            try:
+                address = parse_address(key[0])
+            except ValueError as error:
+                self.store.set_aside(NEIGHBORS, key, str(error))
+                continue
             if wanted:
                 neighbors[address] = True
             elif neighbors.pop(address, None) is not None:
@@ -159,10 +171,6 @@ class NodeServer:
                     "a neighbour of the configuration was removed at run time", address=str(address)
                 )
         return neighbors
-
-    def _state_failed(self, reason: str) -> None:
-        self.node.counters["state_write_failures"] += 1
-        get_logger("ildm").error("state not saved, will try again", reason=reason)
 
 
 def run_node(config: Config, *, started: Callable[[], None] | None = None) -> int:

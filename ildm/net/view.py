@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ildm.admin.view import AdminError
 from ildm.api import Algorithm, PluginError
 from ildm.core.counters import Counters
+from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
 from ildm.mqtt import IldmError, Version
 
@@ -60,7 +61,7 @@ class LiveView:
 
     def _counters(self) -> dict[str, int]:
         """The node's, and those of its plugins as ``PLUGIN.NAME``."""
-        counters = Counters(self.node.counters)
+        counters = Counters(self.node.counters | self.store.counters)
         for session in self.node.sessions:  # these are added when a session ends
             if session.messages_in:
                 counters["messages_in"] += session.messages_in
@@ -217,20 +218,25 @@ class LiveView:
             raise AdminError("this node runs without an algorithm and has no links")
         try:
             neighbor = self.node.links.add(address, save)
-            if save:
-                self.store.save_neighbor(address, True)
         except IldmError as error:
             raise AdminError(str(error)) from error
+        if save:
+            self.store.put(NEIGHBORS, (str(address),), (1,))
         return self._neighbor_row(neighbor)
 
     def remove_neighbor(self, target: str, save: bool) -> dict[str, Any]:
         try:
             address, node_id = self.node.links.remove(target)
-            if save and address is not None:
-                self.store.save_neighbor(address, False)
         except IldmError as error:
             raise AdminError(str(error)) from error
+        if save and address is not None:
+            self.store.put(NEIGHBORS, (str(address),), (0,))
         return {"address": None if address is None else str(address), "node_id": node_id, "state": "removed"}
+
+    def when_saved(self, done: Callable[[str | None], None]) -> None:
+        self.store.when_written(
+            lambda written: done(None if written else self.store.failure or "not written")
+        )
 
     def set_log_level(self, level: str) -> None:
         set_log_level(level)

@@ -1,39 +1,49 @@
-"""One SQLite file in the state directory: identity, neighbours, interest of persistent sessions."""
+"""What a node saves, in one SQLite file in the state directory; the event loop never waits for the disk."""
 
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
 from pathlib import Path
+from typing import Any
 
-from ildm.config import Address, ConfigError, parse_address
-from ildm.core.driver import SavedSession
+from ildm.config import ConfigError
+from ildm.core.counters import Counters
+from ildm.core.tables import Key, Row, Table
+from ildm.state.database import Database
+from ildm.state.opening import Log, open_database
+from ildm.state.writer import Writer
 
 FLUSH_DELAY = 0.1
-"""Seconds until a change of a session is written; a burst of changes is one transaction."""
+"""Seconds until a change is written; a burst of changes is one transaction."""
 RETRY_DELAY = 5.0
+CLOSE_TIMEOUT = 5.0
+"""Seconds that closing waits for the disk, for what is being written and again for the rest."""
+DEFAULT_LIMIT = 64 << 20
+OVERHEAD = 300
+"""Bytes that a row which waits is taken to need besides its texts."""
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS neighbors (address TEXT PRIMARY KEY, wanted INTEGER NOT NULL);
-CREATE TABLE IF NOT EXISTS retained (topic TEXT PRIMARY KEY, frame BLOB NOT NULL, expires_at REAL);
-CREATE TABLE IF NOT EXISTS sessions (client_id TEXT PRIMARY KEY, expires_at REAL, expiry INTEGER NOT NULL,
-    filters TEXT NOT NULL);
-"""
-VERSION = 1
+_Batch = dict[Table, dict[Key, Row | None]]
+_ABSENT: Any = object()
 
 
 class StateStore:
-    """Implements :class:`ildm.core.driver.Store`.
+    """Implements :class:`ildm.core.driver.Store`. All methods belong to the event loop's thread.
+
+    Changes wait in memory, one for each row, until a thread of its own writes them; while the disk is full
+    they go on waiting, up to ``limit`` bytes, and are tried again. Rows beyond the bound are not saved:
+    counted as ``state_rows_dropped``.
 
     Args:
         directory: made if it is missing, readable by its owner only.
-        call_later: runs ``callback`` after a delay in seconds.
-        failed: called with a text when writing fails (full disk); what is not written stays in memory
-            and is tried again.
+        call_later: runs a callback after a delay in seconds.
+        call_threadsafe: runs a callback in the event loop's thread, called from another.
+        log: ``log(level, event, **fields)``.
+        limit: bytes that may wait to be written.
 
     Raises:
         ConfigError: the directory or file cannot be used, or belongs to a running node.
@@ -43,134 +53,263 @@ class StateStore:
         self,
         directory: Path,
         call_later: Callable[[float, Callable[[], None]], object],
-        failed: Callable[[str], None],
+        call_threadsafe: Callable[[Callable[[], None]], object],
+        log: Log,
+        limit: int = DEFAULT_LIMIT,
     ) -> None:
         self.directory = directory
         self.path = directory / "state.sqlite"
+        self.limit = limit
+        self.counters = Counters()
+        self.failure: str | None = None
+        """Why the last attempt to write has failed; None when it has not."""
         self._call_later = call_later
-        self._failed = failed
-        self._dirty: dict[str, SavedSession | None] = {}
-        self._dirty_retained: dict[str, tuple[bytes, float | None] | None] = {}
+        self._call_threadsafe = call_threadsafe
+        self._log = log
+        self._waiting: _Batch = {}
+        self._bytes = 0
+        self._told: list[Callable[[bool], None]] = []
+        self._writing: tuple[_Batch, int, list[Callable[[bool], None]], Future[Any]] | None = None
         self._scheduled = False
+        self._full = False
+        self._closed = False
+        self._lock = _locked(directory)
         try:
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise ConfigError(f"state_dir: {directory} cannot be used: {error}") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            self._database = open_database(self.path, log)
+        except BaseException:
             os.close(self._lock)
-            raise ConfigError(f"state_dir: {directory} is in use by a running node") from None
-        try:
-            self._database = sqlite3.connect(self.path, isolation_level=None)
-            self.path.chmod(0o600)
-            self._database.execute("PRAGMA journal_mode=WAL")
-            self._database.execute("PRAGMA synchronous=NORMAL")
-            self._database.executescript(SCHEMA)
-            self._check_version()
-        except (sqlite3.Error, OSError) as error:
-            os.close(self._lock)
-            raise ConfigError(f"state_dir: {self.path} cannot be used: {error}") from error
-
-    def _check_version(self) -> None:
-        found = self.meta("version")
-        if found is None:
-            self.set_meta("version", str(VERSION))
-        elif found != str(VERSION):
-            raise sqlite3.DatabaseError(f"it is of version {found}, this node knows {VERSION}")
-
-    def close(self) -> None:
-        """Write what waits and let another node use the directory; a second call does nothing."""
-        if self._lock >= 0:
-            self._flush()
-            self._database.close()
-            os.close(self._lock)
-            self._lock = -1
+            raise
+        self._target: Database | None = None
+        self._writer = Writer("state")
 
     # identity ---------------------------------------------------------------------------------
 
     def meta(self, key: str) -> str | None:
-        row = self._database.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
+        return self._database.meta(key)
 
     def set_meta(self, key: str, value: str) -> None:
-        self._database.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+        """Written at once: for the start of the node, before it serves anybody.
 
-    # neighbours -------------------------------------------------------------------------------
-
-    def neighbors(self) -> dict[Address, bool]:
-        """Neighbours added (True) or removed (False) at run time."""
-        rows = self._database.execute("SELECT address, wanted FROM neighbors").fetchall()
-        return {parse_address(address): bool(wanted) for address, wanted in rows}
-
-    def save_neighbor(self, address: Address, wanted: bool) -> None:
-        """Raises: ConfigError when it cannot be written."""
+        Raises:
+            ConfigError: it cannot be written.
+        """
         try:
-            self._database.execute(
-                "INSERT OR REPLACE INTO neighbors VALUES (?, ?)", (str(address), int(wanted))
-            )
+            self._database.set_meta(key, value)
         except sqlite3.Error as error:
             raise ConfigError(f"{self.path} cannot be written: {error}") from error
 
-    # persistent sessions ----------------------------------------------------------------------
+    # rows -------------------------------------------------------------------------------------
 
-    def sessions(self) -> Mapping[str, SavedSession]:
-        rows = self._database.execute(
-            "SELECT client_id, filters, expires_at, expiry FROM sessions"
-        ).fetchall()
-        return {row[0]: SavedSession(json.loads(row[1]), *row[2:]) for row in rows}
+    def load(self, table: Table) -> list[tuple[Key, Row]]:
+        """What earlier runs have saved, in the order of its last change; to be asked at the start.
 
-    def save_session(self, client_id: str, session: SavedSession | None) -> None:
-        # the mapping is kept, not copied: what is written is its state at the time of writing
-        self._dirty[client_id] = session
-        self._schedule(FLUSH_DELAY)
+        Rows that do not fit the table are counted (``state_rows_damaged``), logged, and set aside in the
+        table ``damaged`` of the file.
+        """
+        try:
+            rows, damaged = self._database.load(table)
+        except sqlite3.Error as error:
+            raise ConfigError(f"{self.path} cannot be read: {error}") from error
+        for row in damaged:
+            self._count_damaged(table, row.key, row.reason)
+        return rows
 
-    # retained messages ------------------------------------------------------------------------
+    def set_aside(self, table: Table, key: Key, reason: str) -> None:
+        """A row that :meth:`load` gave makes no sense to its owner."""
+        self._count_damaged(table, repr(key), reason)
+        try:
+            self._database.set_aside(table, key, reason)
+        except sqlite3.Error as error:
+            self._failed(error)
 
-    def retained(self) -> list[tuple[bytes, float | None]]:
-        return self._database.execute("SELECT frame, expires_at FROM retained ORDER BY rowid").fetchall()
+    def put(self, table: Table, key: Key, row: Row | None) -> None:
+        """Save or, with None, remove a row: soon, in its last state by then."""
+        waiting = self._waiting.get(table)
+        if waiting is None:
+            waiting = self._waiting[table] = {}
+        old = waiting.pop(key, _ABSENT)
+        if old is not _ABSENT:
+            self._bytes -= size_of(key, old)
+        size = size_of(key, row)
+        if self.waiting_bytes + size > self.limit:
+            self._overflow(table)
+            return
+        self._bytes += size
+        waiting[key] = row
+        if not self._scheduled:
+            self._schedule(FLUSH_DELAY)
 
-    def save_retained(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
-        self._dirty_retained[topic] = None if frame is None else (frame, expires_at)
-        self._schedule(FLUSH_DELAY)
+    def when_written(self, callback: Callable[[bool], None]) -> None:
+        """Write without delay what was put up to now, and tell whether that has succeeded.
+
+        What could not be written goes on waiting. Many that ask share one transaction.
+        """
+        if self._bytes:
+            self._told.append(callback)
+            if len(self._told) == 1:
+                self._schedule(0.0)
+        elif self._writing is not None:
+            self._writing[2].append(callback)
+        else:
+            callback(True)
+
+    @property
+    def waiting_rows(self) -> int:
+        batches = [self._waiting] if self._writing is None else [self._waiting, self._writing[0]]
+        return sum(len(rows) for batch in batches for rows in batch.values())
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._bytes if self._writing is None else self._bytes + self._writing[1]
 
     # writing ----------------------------------------------------------------------------------
 
     def _schedule(self, delay: float) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            self._call_later(delay, self._flush)
+        self._scheduled = True
+        self._call_later(delay, self._flush)
 
     def _flush(self) -> None:
         self._scheduled = False
-        if self._lock < 0:
-            return  # closed; what could not be written then is lost
-        if not (self._dirty or self._dirty_retained):
-            return
-        gone = [(client_id,) for client_id, session in self._dirty.items() if session is None]
-        kept = [
-            (client_id, session.expires_at, session.expiry, json.dumps(dict(session.filters)))
-            for client_id, session in self._dirty.items()
-            if session is not None
-        ]
+        if self._closed or self._writing is not None or not self._bytes:
+            return  # what waits while something is written follows when that is done
+        batch = self._waiting
+        future = self._writer.submit(lambda: self._write(batch))
+        self._writing = (batch, self._bytes, self._told, future)
+        self._waiting, self._bytes, self._told = {}, 0, []
+        future.add_done_callback(self._done)
+
+    def _write(self, batch: _Batch) -> list[tuple[Table, Key, str]]:
+        """In the writer's thread, which has a connection of its own."""
+        if self._target is None:
+            self._target = Database(self.path)
+            self._target.tune()
+        return self._target.write(batch)
+
+    def _done(self, future: Future[Any]) -> None:
+        """In the writer's thread: the rest is done in that of the event loop."""
         try:
-            self._database.execute("BEGIN")
-            self._database.executemany("DELETE FROM sessions WHERE client_id = ?", gone)
-            self._database.executemany("INSERT OR REPLACE INTO sessions VALUES (?, ?, ?, ?)", kept)
-            self._database.executemany(
-                "DELETE FROM retained WHERE topic = ?", [(topic,) for topic in self._dirty_retained]
-            )
-            self._database.executemany(
-                "INSERT INTO retained VALUES (?, ?, ?)",
-                [(topic, *kept) for topic, kept in self._dirty_retained.items() if kept is not None],
-            )
-            self._database.execute("COMMIT")
-        except sqlite3.Error as error:
-            if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
-            self._failed(f"{self.path} cannot be written: {error}")
-            self._schedule(RETRY_DELAY)
+            self._call_threadsafe(lambda: self._settle(future))
+        except RuntimeError:
+            return  # the loop has ended; closing has asked the future itself
+
+    def _settle(self, future: Future[Any]) -> None:
+        """A batch was written, or not."""
+        if self._writing is None or self._writing[3] is not future:
             return
-        self._dirty.clear()
-        self._dirty_retained.clear()
+        batch, size, told, _ = self._writing
+        self._writing = None
+        error = future.exception()
+        if error is None:
+            for table, key, reason in future.result():
+                self.counters["state_rows_refused"] += 1
+                self._log(
+                    "error", "a row of state cannot be saved", table=table.name, key=repr(key), reason=reason
+                )
+            if self.failure is not None:
+                self.failure = None
+                self._log("info", "state saved again")
+            self._full = False
+            if self._bytes and not self._closed:
+                self._schedule(0.0 if self._told else FLUSH_DELAY)
+        else:
+            self._merge(batch, size)
+            self._failed(error)
+            if not self._closed:
+                self._schedule(0.0 if self._told else RETRY_DELAY)
+        for callback in told:
+            callback(error is None)
+
+    def _merge(self, batch: _Batch, size: int) -> None:
+        """Put back what could not be written, under what has changed since."""
+        self._bytes += size
+        for table, newer in self._waiting.items():
+            older = batch.setdefault(table, {})
+            for key in newer:
+                replaced = older.pop(key, _ABSENT)
+                if replaced is not _ABSENT:
+                    self._bytes -= size_of(key, replaced)
+            older.update(newer)
+        self._waiting = batch
+
+    def _failed(self, error: BaseException) -> None:
+        self.counters["state_write_failures"] += 1
+        reason = str(error)
+        if reason != self.failure:
+            self.failure = reason
+            self._log("error", "state not saved, will try again", file=str(self.path), reason=reason)
+
+    def _overflow(self, table: Table) -> None:
+        self.counters["state_rows_dropped"] += 1
+        if not self._full:
+            self._full = True
+            self._log(
+                "error",
+                "state is lost to a restart: too much waits to be written",
+                table=table.name,
+                rows=self.waiting_rows,
+                bytes=self.waiting_bytes,
+                reason=self.failure,
+            )
+
+    def _count_damaged(self, table: Table, key: str, reason: str) -> None:
+        self.counters["state_rows_damaged"] += 1
+        self._log("error", "a damaged row of state was set aside", table=table.name, key=key, reason=reason)
+
+    # the end ----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Write what waits and let another node use the directory; a second call does nothing.
+
+        Waits for the disk for at most twice :data:`CLOSE_TIMEOUT`; what is not written then is said.
+        """
+        if self._closed:
+            return
+        if self._writing is not None:
+            self._wait()
+        self._flush()
+        self._closed = True
+        if self._writing is not None:
+            self._wait()
+        lost = self.waiting_rows
+        if lost:
+            self.counters["state_rows_dropped"] += lost
+            self._log("error", "state not saved at the end", rows=lost, reason=self.failure or "no answer")
+        self._writer.submit(self._close_files)  # the last to close tidies the file up, which takes time, too
+        self._writer.stop(CLOSE_TIMEOUT)
+        os.close(self._lock)
+
+    def _wait(self) -> None:
+        assert self._writing is not None
+        future = self._writing[3]
+        wait_for([future], CLOSE_TIMEOUT)
+        if future.done():
+            self._settle(future)
+
+    def _close_files(self) -> None:
+        if self._target is not None:
+            self._target.close()
+        self._database.close()
+
+
+def size_of(key: Key, row: Row | None) -> int:
+    """Bytes that a row which waits needs, roughly."""
+    size = OVERHEAD
+    for value in key if row is None else key + row:
+        if value.__class__ is str or value.__class__ is bytes:
+            size += len(value)
+    return size
+
+
+def _locked(directory: Path) -> int:
+    """Make the directory and take it for this process; answers the lock's file descriptor."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"state_dir: {directory} cannot be used: {error}") from error
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise ConfigError(f"state_dir: {directory} is in use by a running node") from None
+    return lock

@@ -150,6 +150,9 @@ class FakeView:
                 return {"address": row["address"], "node_id": row["node_id"], "state": "removed"}
         raise AdminError(f"{target} is not a neighbour")
 
+    def when_saved(self, done: Callable[[str | None], None]) -> None:
+        done(None)
+
     def set_log_level(self, level: str) -> None:
         self.calls.append(("level", level))
 

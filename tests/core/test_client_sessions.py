@@ -8,6 +8,7 @@ import pytest
 
 from ildm.config import Address
 from ildm.core.local.client_session import MAX_CONNECT
+from ildm.core.tables import SESSIONS, SUBSCRIPTIONS
 from ildm.core.transfer.router import MAX_CACHED_TOPIC
 from ildm.mqtt import ConnAck, Connect, Disconnect, Property, Publish, Version, Will
 from tests.core.test_nodes import Site, connection_session_present, row
@@ -167,14 +168,14 @@ def test_a_session_with_a_finite_expiry_expires_although_the_node_has_crashed(wo
     a, b = row(world, "ab", "sf")
     properties = {Property.SESSION_EXPIRY_INTERVAL: 60}
     a.subscriber("t", "s", version=Version.V5, clean_start=False, properties=properties)
-    saved = dict(a.store.saved)
+    saved = a.store.copy()
     a.crash()
     world.run(1)
-    a.store.saved = saved  # what a node that was killed has left on disk
+    a.store = saved  # what a node that was killed has left on disk
     a.start(("b",))
     world.run(50)
     assert b.node.links.links["a"].interest == {"t": 0}
     world.run(20)
     assert b.node.links.links["a"].interest == {}
     assert a.node.clients.records == {}
-    assert a.store.saved == {}
+    assert a.store.rows(SESSIONS) == a.store.rows(SUBSCRIPTIONS) == {}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from ildm.api import Stamp
 from ildm.config import Address, LimitsConfig
 from ildm.core.counters import Counters
+from ildm.core.tables import RETAINED
 from ildm.core.transfer.retained import Retained, stamped, take_stamp
 from ildm.mqtt import Property, Publish, Version
 from tests.core.test_nodes import Site, row
@@ -134,7 +135,7 @@ def test_it_is_bounded_and_the_oldest_go_first() -> None:
         retained.entered(Publish(topic=topic, payload=b"x"))
     retained.entered(Publish(topic="b", payload=b"y"))
     retained.entered(Publish(topic="e", payload=b"y"))
-    assert list(retained.entries) == ["d", "b", "e"] == list(store.saved_retained)
+    assert list(retained.entries) == ["d", "b", "e"] == [topic for (topic,) in store.rows(RETAINED)]
     assert counters["retained_forgotten"] == 2
     small, _, _ = make(retained_bytes=2000)
     for i in range(50):

@@ -9,16 +9,16 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from random import Random
 from typing import Any
 
 from ildm.config import Address, Config
-from ildm.core.driver import SavedSession
 from ildm.core.link.session import LinkSession
 from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
 from ildm.core.plugin.loading import PluginSpec, PluginSpecs
+from ildm.core.tables import Key, Row, Table
 
 SOCKET = 128 << 10
 """Bytes in the socket buffers of both ends and on the wire, per direction."""
@@ -445,29 +445,33 @@ class MemoryStore:
     """A store that survives as long as the test keeps it."""
 
     def __init__(self) -> None:
-        self.saved: dict[str, SavedSession] = {}
-        self.neighbors: dict[Address, bool] = {}
-        self.saved_retained: dict[str, tuple[bytes, float | None]] = {}
+        self.tables: dict[Table, dict[Key, Row]] = {}
+        self.damaged: list[tuple[Table, Key, str]] = []
 
-    def sessions(self) -> Mapping[str, SavedSession]:
-        return dict(self.saved)
+    def rows(self, table: Table) -> dict[Key, Row]:
+        """The rows of a table, to look at or to change."""
+        return self.tables.setdefault(table, {})
 
-    def save_session(self, client_id: str, session: SavedSession | None) -> None:
-        if session is None:
-            self.saved.pop(client_id, None)
-        else:
-            self.saved[client_id] = session
+    def copy(self) -> MemoryStore:
+        """The same rows, which no longer change: what a node that is killed now would find."""
+        other = MemoryStore()
+        other.tables = {table: dict(rows) for table, rows in self.tables.items()}
+        return other
 
-    def retained(self) -> list[tuple[bytes, float | None]]:
-        return list(self.saved_retained.values())
+    def load(self, table: Table) -> list[tuple[Key, Row]]:
+        return list(self.rows(table).items())
 
-    def save_retained(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
-        self.saved_retained.pop(topic, None)
-        if frame is not None:
-            self.saved_retained[topic] = (frame, expires_at)
+    def set_aside(self, table: Table, key: Key, reason: str) -> None:
+        self.damaged.append((table, key, reason))
+        self.put(table, key, None)
 
-    def save_neighbor(self, address: Address, wanted: bool) -> None:
-        self.neighbors[address] = wanted
+    def put(self, table: Table, key: Key, row: Row | None) -> None:
+        self.rows(table).pop(key, None)
+        if row is not None:
+            self.rows(table)[key] = row
+
+    def when_written(self, callback: Callable[[bool], None]) -> None:
+        callback(True)
 
 
 def plugin_specs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ildm.core.driver import SavedSession
+from ildm.core.tables import SESSIONS, SUBSCRIPTIONS
 from ildm.mqtt import (
     ConnAck,
     Connect,
@@ -64,7 +64,17 @@ class Interest:
 class ClientRecord:
     """What belongs to a client identifier rather than to a connection (MQTT's session state)."""
 
-    __slots__ = ("expires_at", "expiry", "expiry_timer", "filters", "key", "qos2", "session", "will_timer")
+    __slots__ = (
+        "expires_at",
+        "expiry",
+        "expiry_timer",
+        "filters",
+        "key",
+        "qos2",
+        "saved",
+        "session",
+        "will_timer",
+    )
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -72,6 +82,8 @@ class ClientRecord:
         self.qos2: set[int] = set()
         """Packet identifiers of QoS 2 messages transferred and not yet released (MQTT-4.3.3-2)."""
         self.session: ClientSession | None = None
+        self.saved = False
+        """The store has rows of it: it is persistent."""
         self.expiry = 0
         """Session expiry interval in seconds; 0 ends the session with the connection."""
         self.expires_at: float | None = None
@@ -103,19 +115,41 @@ class ClientRegistry:
 
     def restore(self) -> None:
         """Take up what an earlier run has saved; an expired session is forgotten."""
-        for client_id, saved in self.store.sessions().items():
-            if saved.expires_at is not None and saved.expires_at <= self.driver.wall():
-                self.store.save_session(client_id, None)
+        now = self.driver.wall()
+        for key, (expires_at, expiry) in list(self.store.load(SESSIONS)):
+            (client_id,) = key
+            assert isinstance(client_id, str)
+            assert isinstance(expiry, int)
+            assert not isinstance(expires_at, str | bytes)
+            if expires_at is not None and expires_at <= now:
+                self.store.put(SESSIONS, key, None)
                 continue
             record = ClientRecord(client_id)
-            record.expiry = saved.expiry
-            record.expires_at = saved.expires_at
-            if saved.expires_at is None and saved.expiry != NEVER:
+            record.saved = True
+            record.expiry = expiry
+            record.expires_at = expires_at
+            if expires_at is None and expiry != NEVER:
                 # it was connected when the node ended: its time runs from now
-                record.expires_at = self.driver.wall() + saved.expiry
+                record.expires_at = now + expiry
             self.records[client_id] = record
             self._away += 1
-            self._set_filters(record, saved.filters)
+        changes: dict[str, int | None] = {}
+        for key, (qos,) in list(self.store.load(SUBSCRIPTIONS)):
+            client_id, topic_filter = key
+            assert isinstance(client_id, str)
+            assert isinstance(topic_filter, str)
+            assert isinstance(qos, int)
+            found = self.records.get(client_id)
+            if found is None:
+                self.store.put(SUBSCRIPTIONS, key, None)
+            elif not 0 <= qos <= 2:
+                self.store.set_aside(SUBSCRIPTIONS, key, f"QoS {qos}")
+            else:
+                found.filters[topic_filter] = qos
+                changes.update(self.interest.replace(topic_filter, None, qos))
+        if changes:
+            self._interest_changed(changes)
+        for record in self.records.values():
             self._start_expiry(record)
 
     def connected(self, session: ClientSession, connect: Connect, connack: ConnAck) -> ClientRecord:
@@ -143,7 +177,7 @@ class ClientRegistry:
                 publish_now()  # MQTT-3.1.3-9: the old session has ended, its will is due
         if forgotten:
             record.qos2.clear()
-            self._set_filters(record, {})
+            self._drop_filters(record)
         if v5:
             wish = connack.properties.get(
                 Property.SESSION_EXPIRY_INTERVAL, connect.properties.get(Property.SESSION_EXPIRY_INTERVAL, 0)
@@ -164,18 +198,22 @@ class ClientRegistry:
             if old is None and len(record.filters) >= self.limits.subscriptions_per_client:
                 self.counters["subscriptions_over_limit"] += 1
                 continue
-            record.filters[topic_filter] = qos
-            changes.update(self.interest.replace(topic_filter, old, qos))
-        self._changed(record, changes)
+            if old != qos:
+                self._set_filter(record, topic_filter, qos)
+                changes.update(self.interest.replace(topic_filter, old, qos))
+        if changes:
+            self._interest_changed(changes)
 
     def unsubscribed(self, record: ClientRecord, filters: list[str]) -> None:
         """An UNSUBACK has confirmed that filters are gone."""
         changes: dict[str, int | None] = {}
         for topic_filter in filters:
-            old = record.filters.pop(topic_filter, None)
+            old = record.filters.get(topic_filter)
             if old is not None:
+                self._set_filter(record, topic_filter, None)
                 changes.update(self.interest.replace(topic_filter, old, None))
-        self._changed(record, changes)
+        if changes:
+            self._interest_changed(changes)
 
     def disconnected(
         self, session: ClientSession, record: ClientRecord, connect: Connect, clean: bool
@@ -252,34 +290,34 @@ class ClientRegistry:
             timer, publish_now = record.will_timer
             timer.cancel()
             publish_now()
-        self._set_filters(record, {})
-        self.store.save_session(record.key, None)
-
-    def _set_filters(self, record: ClientRecord, filters: Mapping[str, int]) -> None:
-        changes: dict[str, int | None] = {}
-        for topic_filter, old in record.filters.items():
-            if topic_filter not in filters:
-                changes.update(self.interest.replace(topic_filter, old, None))
-        for topic_filter, new in filters.items():
-            changes.update(self.interest.replace(topic_filter, record.filters.get(topic_filter), new))
-        record.filters = dict(filters)
-        if changes:
-            self._interest_changed(changes)
-
-    def _changed(self, record: ClientRecord, changes: Mapping[str, int | None]) -> None:
+        self._drop_filters(record)
+        record.expiry = 0
         self._save(record)
-        if changes:
-            self._interest_changed(changes)
+
+    def _set_filter(self, record: ClientRecord, topic_filter: str, qos: int | None) -> None:
+        if qos is None:
+            del record.filters[topic_filter]
+        else:
+            record.filters[topic_filter] = qos
+        if record.saved:
+            row = None if qos is None else (qos,)
+            self.store.put(SUBSCRIPTIONS, (record.key, topic_filter), row)
+
+    def _drop_filters(self, record: ClientRecord) -> None:
+        self.unsubscribed(record, list(record.filters))
 
     def _save(self, record: ClientRecord) -> None:
-        if record.key.startswith("\0"):
-            return
-        if record.expiry == 0:
-            self.store.save_session(record.key, None)
-        else:
-            self.store.save_session(
-                record.key, SavedSession(record.filters, record.expires_at, record.expiry)
-            )
+        """Keep the rows of a session as it is now; its filters one by one, as they change."""
+        wanted = record.expiry != 0 and not record.key.startswith("\0")
+        if wanted:
+            self.store.put(SESSIONS, (record.key,), (record.expires_at, record.expiry))
+        elif record.saved:
+            self.store.put(SESSIONS, (record.key,), None)
+        if wanted is not record.saved:
+            record.saved = wanted
+            for topic_filter, qos in record.filters.items():
+                row = (qos,) if wanted else None
+                self.store.put(SUBSCRIPTIONS, (record.key, topic_filter), row)
 
 
 def granted_filters(subscriptions: list[Subscription], reason_codes: list[int]) -> dict[str, int]:

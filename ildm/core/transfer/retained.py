@@ -19,7 +19,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.api import STAMP_PROPERTY, Stamp
-from ildm.mqtt import Property, Publish, Version, decode, topic_matches
+from ildm.core.tables import RETAINED
+from ildm.mqtt import MqttError, Property, Publish, Version, decode, topic_matches
 
 if TYPE_CHECKING:
     from ildm.config import LimitsConfig
@@ -69,9 +70,17 @@ class Retained:
 
     def restore(self) -> None:
         """Take up what an earlier run has saved."""
-        for frame, expires_at in self.store.retained():
-            message = decode(frame, Version.V5)
-            assert isinstance(message, Publish)
+        for key, (frame, expires_at) in list(self.store.load(RETAINED)):
+            assert isinstance(frame, bytes)
+            assert not isinstance(expires_at, str | bytes)
+            try:
+                message = decode(frame, Version.V5)
+            except MqttError as error:
+                self.store.set_aside(RETAINED, key, str(error))
+                continue
+            if not isinstance(message, Publish) or message.topic != key[0]:
+                self.store.set_aside(RETAINED, key, "no PUBLISH of this topic")
+                continue
             taken = take_stamp(message)
             if taken is not None:
                 self._last = max(self._last, taken[0].time)
@@ -156,7 +165,7 @@ class Retained:
         """No longer remember what was retained on a topic."""
         if topic in self.entries:
             self._remove(topic)
-            self.store.save_retained(topic, None, None)
+            self.store.put(RETAINED, (topic,), None)
 
     def _over(self, expires_at: float | None) -> bool:
         return expires_at is not None and expires_at <= self.driver.wall()
@@ -175,11 +184,11 @@ class Retained:
             message = stamped(entry.message, entry.stamp)
             message.packet_id = 1 if message.qos else None
             message.dup = False
-            self.store.save_retained(topic, message.encode(Version.V5), entry.expires_at)
+            self.store.put(RETAINED, (topic,), (message.encode(Version.V5), entry.expires_at))
         while len(self.entries) > self.limits.retained_messages or self.bytes > self.limits.retained_bytes:
             oldest = next(iter(self.entries))
             self._remove(oldest)
-            self.store.save_retained(oldest, None, None)
+            self.store.put(RETAINED, (oldest,), None)
             self.counters["retained_forgotten"] += 1
 
     def _remove(self, topic: str) -> None:

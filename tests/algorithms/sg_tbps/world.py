@@ -16,6 +16,7 @@ from algorithms.sg_tbps.keys import key_text
 from ildm.api import NodeStatus, Peer
 from ildm.config import LimitsConfig
 from ildm.core.counters import Counters
+from ildm.core.tables import Key, Row, Table
 from ildm.core.transfer.retained import Retained, stamped
 from ildm.mqtt import Property, Publish, topic_matches
 from tests.algorithms.sg_tbps.line import Line, PerfectGraph
@@ -64,7 +65,7 @@ class Clock:
         self.now = lambda: world.now
         self.wall = world.wall
 
-    def save_retained(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
+    def put(self, table: Table, key: Key, row: Row | None) -> None:
         """Nothing outlives a test."""
 
 

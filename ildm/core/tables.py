@@ -1,0 +1,42 @@
+"""What a node saves, as tables of rows: one descriptor here is all a new kind of state needs.
+
+To save something new: add a :class:`Table` and name it in :data:`TABLES`; hand each change to
+``store.put(TABLE, key, row)`` (``None`` removes the row); at start read ``store.load(TABLE)`` before the
+first change, and give what makes no sense to ``store.set_aside(TABLE, key, reason)``. Changes of the same
+row coalesce until they are written, all that wait are written in one transaction, and the order of rows
+is that of their last change. A column added later is null in rows saved before, so its type has ``None``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import UnionType
+
+Value = str | bytes | int | float | None
+Key = tuple[Value, ...]
+Row = tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Names and types of columns; a type is str, bytes, int or float, or a union of one with None."""
+
+    name: str
+    key: Mapping[str, type]
+    columns: Mapping[str, type | UnionType]
+
+
+META = Table("meta", {"key": str}, {"value": str})
+"""Identity and version of the file."""
+NEIGHBORS = Table("neighbors", {"address": str}, {"wanted": int})
+"""Neighbours added (1) or removed (0) at run time."""
+SESSIONS = Table("client_sessions", {"client_id": str}, {"expires_at": float | None, "expiry": int})
+"""Persistent sessions: Unix time of expiry (null while the client is connected, and for one that does not
+expire) and session expiry interval in seconds (MQTT 5, 3.1.2.11.2)."""
+SUBSCRIPTIONS = Table("subscriptions", {"client_id": str, "filter": str}, {"qos": int})
+"""Granted filters of persistent sessions."""
+RETAINED = Table("retained", {"topic": str}, {"frame": bytes, "expires_at": float | None})
+"""Newest retained message of each topic as a frame of MQTT 5, and its expiry as Unix time."""
+
+TABLES = (META, NEIGHBORS, SESSIONS, SUBSCRIPTIONS, RETAINED)

@@ -1,0 +1,127 @@
+"""Opening the state file: made if missing, brought to the present version, rescued when it is damaged."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ildm.config import ConfigError
+from ildm.core.tables import META, SESSIONS, SUBSCRIPTIONS, TABLES, Key, Row
+from ildm.state.database import VERSION, Database
+
+Log = Callable[..., None]
+"""``log(level, event, **fields)``, as :meth:`ildm.core.driver.Driver.log`."""
+
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def open_database(path: Path, log: Log) -> Database:
+    """Open the file for the start of a node.
+
+    A file that is damaged is kept beside as ``NAME.damaged-TIME``, and what can still be read of it, the
+    node's identity first, goes into a new one: a node that lacks a part of its memory serves its clients,
+    one that refuses to start does not.
+
+    Raises:
+        ConfigError: it cannot be opened or made, or is of a later version.
+    """
+    try:
+        try:
+            return _opened(path, log)
+        except sqlite3.DatabaseError as error:
+            if not _is_damage(error):
+                raise
+            return _rescued(path, log, str(error))
+    except (sqlite3.Error, OSError) as error:
+        raise ConfigError(f"state_dir: {path} cannot be used: {error}") from error
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+
+
+def _opened(path: Path, log: Log) -> Database:
+    database = Database(path)
+    try:
+        path.chmod(0o600)
+        found = database.execute("PRAGMA quick_check(1)")
+        if found != [(b"ok",)]:
+            raise _damage(found[0][0].decode(errors="replace"))
+        _prepare(database, path, log)
+    except BaseException:
+        database.close()
+        raise
+    return database
+
+
+def _damage(reason: str) -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError(reason)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def _prepare(database: Database, path: Path, log: Log) -> None:
+    database.prepare()
+    version = database.meta("version")
+    if version == "1":
+        _from_version_1(database, log)
+    elif version not in (None, VERSION):
+        raise ConfigError(
+            f"state_dir: {path} is of version {version}, this node knows {VERSION}: "
+            "run the node that wrote it, or move the file away to begin anew"
+        )
+    if version != VERSION:
+        database.set_meta("version", VERSION)
+
+
+def _from_version_1(database: Database, log: Log) -> None:
+    """Sessions had their filters in one JSON text."""
+    sessions: dict[Key, Row | None] = {}
+    filters: dict[Key, Row | None] = {}
+    rows = database.execute("SELECT client_id, expires_at, expiry, filters FROM sessions ORDER BY rowid")
+    for client_id, expires_at, expiry, text in rows:
+        try:
+            key = client_id.decode()
+            granted = {str(topic_filter): int(qos) for topic_filter, qos in json.loads(text).items()}
+        except (ValueError, AttributeError, TypeError) as error:
+            log(
+                "error",
+                "a session saved by an earlier version is lost",
+                key=repr(client_id),
+                reason=str(error),
+            )
+            continue
+        sessions[(key,)] = (expires_at, expiry)
+        filters |= {(key, topic_filter): (qos,) for topic_filter, qos in granted.items()}
+    database.write({SESSIONS: sessions, SUBSCRIPTIONS: filters})
+    database.set_meta("version", VERSION)
+    database.execute("DROP TABLE sessions")
+    log("info", "state file brought to the present version", sessions=len(sessions), version=VERSION)
+
+
+def _rescued(path: Path, log: Log, reason: str) -> Database:
+    aside = path.with_name(f"{path.name}.damaged-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+    damaged = Database(aside)
+    try:
+        rescued = {table: damaged.salvage(table) for table in TABLES}
+    finally:
+        damaged.close()
+    database = _opened(path, log)
+    rescued[META].pop(("version",), None)
+    database.write(rescued)
+    log(
+        "error",
+        "the state file was damaged; a new one has what could be read of it",
+        reason=reason,
+        kept_as=str(aside),
+        rescued={table.name: len(rows) for table, rows in rescued.items() if table is not META},
+        identity=("node_id",) in rescued[META],
+    )
+    return database
