@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ildm.api import Algorithm, PluginError, Source
 from ildm.core.counters import Counters
 from ildm.core.link.manager import LinkManager
-from ildm.core.link.session import LinkSession
 from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.core.local.client_session import ClientSession, State
 from ildm.core.local.clients import ClientRecord, ClientRegistry
@@ -89,7 +88,6 @@ class Node:
             for version in Version
         }
         self.broker_wanted = broker_wanted(self.dispatch.looked_at(Source.BROKER))
-        self.link_messages_looked_at = bool(self.dispatch.looked_at(Source.LINK))
 
     def _make(self, spec: PluginSpec) -> None:
         loaded = Loaded(spec.name)
@@ -242,8 +240,6 @@ class Node:
         if unexpected is not None:
             self.dispatch.call("on_tcp_down", session)
         self.dispatch.call("on_session_closed", session)
-        if unexpected is not None and isinstance(session, LinkSession):
-            self.counters["link_sessions_lost"] += 1
 
     def change_begins(self, change: str, address: Address) -> None:
         """Adding (``add``) or removing (``remove``) a neighbour begins (thesis Fig. 5.4)."""

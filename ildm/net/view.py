@@ -33,7 +33,7 @@ class LiveView:
     def status(self) -> dict[str, Any]:
         node = self.node
         config = node.config
-        states = [self._state(link) for link in node.links.links.values()]
+        states = [link.state.shown for link in node.links.links.values()]
         version = node.injector.version
         return {
             "node_id": node.node_id,
@@ -85,18 +85,11 @@ class LiveView:
         rows.extend(self._link_row(link, None) for link in links.values())
         return rows
 
-    def _state(self, link: NeighborLink) -> str:
-        if not link.connected:
-            return "down"
-        if link.in_cooperation and link.ready_here and link.ready_there:
-            return "active"
-        return "blocked" if link.reason else "connecting"
-
     def _link_row(self, link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         return {
             "address": str(neighbor.address) if neighbor is not None else link.address,
             "node_id": link.node_id,
-            "state": self._state(link),
+            "state": link.state.shown,
             "since": link.since,
             "reason": link.reason,
             "sessions": {"open": len(link.open_sessions), "of": len(link.lanes)},

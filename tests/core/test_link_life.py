@@ -9,10 +9,10 @@ import pytest
 from algorithms.pf import PublicationFlooding
 from ildm.api import Link, Role, Session
 from ildm.config import Address
-from ildm.core.link.cooperation import send_control
-from ildm.core.link.handshake import METHOD, NONCE, Hello, Refusal
-from ildm.core.link.link import ADVERTISEMENT
-from ildm.core.link.session import LinkSession, Phase
+from ildm.core.link.control import ADVERTISEMENT, send_control
+from ildm.core.link.handshake import Phase
+from ildm.core.link.hello import METHOD, NONCE, Hello, Refusal
+from ildm.core.link.session import LinkSession
 from ildm.core.link.topology import Advertisement
 from ildm.mqtt import Auth, ConnAck, Connect, Disconnect, Property, Publish, ReasonCode, Version
 from tests.core.test_nodes import Site, row
@@ -206,10 +206,10 @@ def test_an_id_that_two_nodes_claim_makes_no_storm_of_advertisements(world: Worl
         world.run(3)
     x.node.links.add(Address("d", 2), False)  # news in the name of one, to which the other objects
     world.run(2)
-    received = {site.name: site.node.links.cooperation.topology.own.sequence for site in sites}
+    received = {site.name: site.node.links.membership.topology.own.sequence for site in sites}
     world.run(20)
     for site in (x, y):
-        grown = site.node.links.cooperation.topology.own.sequence - received[site.name]
+        grown = site.node.links.membership.topology.own.sequence - received[site.name]
         assert grown <= 2 * 20 + 2
     drivers = [site.node.driver for site in (x, y)]
     logged = [event for d in drivers if isinstance(d, WorldDriver) for _, event, _ in d.logged]
@@ -270,7 +270,7 @@ def test_a_ring_made_at_once_duplicates_nothing_while_news_take_less_than_the_se
 
 def test_news_that_come_together_are_considered_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = row(world, "ab", "pf")
-    topology = a.node.links.cooperation.topology
+    topology = a.node.links.membership.topology
     computed: list[int] = []
     compute = topology.tree
 

@@ -1,22 +1,38 @@
-"""How two nodes introduce themselves: MQTT 5 CONNECT, AUTH and CONNACK with the facts of both sides.
+"""How two nodes meet: MQTT 5 CONNECT, AUTH and CONNACK with the facts of both sides.
 
 The dialer's CONNECT carries its *hello* and a nonce (enhanced authentication, MQTT 5 section 4.12).
 With a link secret the acceptor answers AUTH with its own nonce, the dialer AUTH with its proof, and the
 acceptor CONNACK with its own: HMAC-SHA-256 over both nonces, both identifiers and the role, so neither a
 recorded proof nor one's own is worth anything. The secret itself never travels, and whoever merely
 connects to a node learns nothing to try guesses on.
+
+Both halves are machines without a socket: packets go in, bytes to send and at last an outcome come out.
+
+=================== ==================================================== ===============================
+phase               dialer                                               acceptor
+=================== ==================================================== ===============================
+DIALING             no connection yet
+AWAITING_CONNECT                                                         nothing has come
+AWAITING_AUTH       CONNECT sent; a challenge is due (with a secret)     AUTH sent; the proof is due
+AWAITING_CONNACK    the proof (or, without a secret, CONNECT) sent
+ESTABLISHED         accepted                                             accepted
+ENDED               refused                                              refused
+=================== ==================================================== ===============================
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
 from typing import NamedTuple
 
+from ildm.core.link.hello import METHOD, NONCE, Hello, Refusal, proof, proof_holds
 from ildm.mqtt import (
+    Auth,
     ConnAck,
     Connect,
+    Packet,
     Properties,
     Property,
     ProtocolViolation,
@@ -24,143 +40,246 @@ from ildm.mqtt import (
     Version,
 )
 
-METHOD = "ILDM-HMAC-SHA256"
-PROTOCOL = "1"
-NONCE = 16
-MAX_ADDRESS = 300
-"""Characters: a host name of 253 and a port, and something to spare."""
+
+class Phase(Enum):
+    """See the module."""
+
+    DIALING = "dialing"
+    AWAITING_CONNECT = "awaiting CONNECT"
+    AWAITING_AUTH = "awaiting AUTH"
+    AWAITING_CONNACK = "awaiting CONNACK"
+    ESTABLISHED = "established"
+    ENDED = "ended"
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
-    """What a node tells about itself and the session that is being made."""
+class Terms:
+    """What this node brings to every handshake."""
 
-    node: str
-    boot: int
-    """When this life of the node began, in ms of Unix time: tells a restart."""
-    algorithm: str
-    sessions: int
-    """TCP connections of the link."""
-    index: int
-    """Which of them this is; 0 is the control session."""
-    token: str
-    """Names the link which the sessions belong to."""
-    age: int = 0
-    """Age of the link for the spanning tree; said by the acceptor."""
-    fresh: bool = True
-    """Nothing is left here of an earlier life of the link: packet identifiers begin anew."""
-    address: str = ""
-    """Where other nodes reach this one; empty if they cannot."""
-    on_demand: bool = False
-    """The dialer needs the link for data of the algorithm; it is not configured."""
-    to: str = ""
-    """The only node the dialer wants to talk to; empty for whichever is there."""
+    node_id: str
+    secret: str | None
+    keep_alive: int
+    """Seconds."""
+    inflight: int
+    """Messages of QoS 1 and 2 that may be under way to this node (receive maximum)."""
+    packet_size: int
+    """Bytes of the largest packet this node takes."""
 
-    def properties(self) -> list[tuple[str, str]]:
-        return [
-            ("ildm", PROTOCOL),
-            ("node", self.node),
-            ("boot", str(self.boot)),
-            ("algorithm", self.algorithm),
-            ("sessions", str(self.sessions)),
-            ("index", str(self.index)),
-            ("link", self.token),
-            ("age", str(self.age)),
-            ("fresh", str(int(self.fresh))),
-            ("address", self.address),
-            ("on-demand", str(int(self.on_demand))),
-            ("to", self.to),
-        ]
-
-    @classmethod
-    def parse(cls, properties: Properties) -> Hello:
-        """Raises: ProtocolViolation when it is not a node's hello."""
-        said = dict(properties.get(Property.USER_PROPERTY, ()))
-        if said.get("ildm") != PROTOCOL:
-            raise ProtocolViolation(
-                f"not a node of protocol {PROTOCOL}",
-                clause="MQTT-4.13",
-                reason=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
-            )
-        try:
-            hello = cls(
-                node=said["node"],
-                boot=int(said["boot"]),
-                algorithm=said["algorithm"],
-                sessions=int(said["sessions"]),
-                index=int(said["index"]),
-                token=said["link"],
-                age=int(said["age"]),
-                fresh=said["fresh"] == "1",
-                address=said.get("address", ""),
-                on_demand=said.get("on-demand") == "1",
-                to=said.get("to", ""),
-            )
-        except (KeyError, ValueError) as error:
-            raise ProtocolViolation(f"incomplete hello: {error}", clause="MQTT-4.13") from None
-        if not (
-            1 <= hello.sessions <= 64
-            and 0 <= hello.index < hello.sessions
-            and 1 <= len(hello.node) <= 64
-            and len(hello.address) <= MAX_ADDRESS
-        ):
-            raise ProtocolViolation("hello out of range", clause="MQTT-4.13")
-        return hello
+    def properties(self) -> Properties:
+        return {Property.RECEIVE_MAXIMUM: self.inflight, Property.MAXIMUM_PACKET_SIZE: self.packet_size}
 
 
-class Refusal(NamedTuple):
-    """Why a neighbour is not accepted: ``kind`` for programs, ``text`` for people."""
+class Accepted(NamedTuple):
+    """Both sides agree."""
 
-    kind: str
-    text: str
-    reason: ReasonCode
-    node: str = ""
-    """Who refuses, where that matters."""
+    hello: Hello
+    """The neighbour's, with the age on which the acceptor has decided."""
+    window: int
+    """Messages that may be under way to the neighbour."""
+    packet_size: int
+    """Bytes of the largest packet the neighbour takes."""
 
-    def connack(self) -> bytes:
-        properties: Properties = {
-            Property.REASON_STRING: self.text,
-            Property.USER_PROPERTY: [("refusal", self.kind), ("node", self.node)],
-        }
-        return ConnAck(session_present=False, reason_code=int(self.reason), properties=properties).encode(
-            Version.V5
+
+class Handshake:
+    """What both halves have in common.
+
+    ``outcome`` is None until the handshake has ended; then nothing more is to be handed in.
+    """
+
+    def __init__(self, terms: Terms, phase: Phase) -> None:
+        self.terms = terms
+        self.phase = phase
+        self.outcome: Accepted | Refusal | None = None
+        self.far = ""
+        """What the other side calls itself; proven only once the handshake is established."""
+        self._nonces = b""
+
+    def receive(self, packet: Packet) -> bytes:
+        """Take a packet; answers what is to be sent.
+
+        Raises:
+            ProtocolViolation: it cannot come now, or is incomplete.
+        """
+        raise NotImplementedError
+
+    def _establish(self, hello: Hello, properties: Properties) -> None:
+        self.phase = Phase.ESTABLISHED
+        self.outcome = Accepted(
+            hello,
+            int(properties.get(Property.RECEIVE_MAXIMUM, 65535)),
+            int(properties.get(Property.MAXIMUM_PACKET_SIZE, 1 << 28)),
         )
 
-    @classmethod
-    def parse(cls, packet: ConnAck) -> Refusal:
+    def _refuse(self, refusal: Refusal) -> None:
+        self.phase = Phase.ENDED
+        self.outcome = refusal
+
+
+class DialerHandshake(Handshake):
+    """The half of the node that has made the connection.
+
+    Args:
+        hello: what this node says of itself and the session.
+        judge: why the neighbour is not the one wanted, or None.
+        nonce: ``NONCE`` bytes nobody can guess.
+    """
+
+    def __init__(
+        self, terms: Terms, hello: Hello, nonce: bytes, judge: Callable[[Hello], Refusal | None]
+    ) -> None:
+        super().__init__(terms, Phase.DIALING)
+        self.hello = hello
+        self._nonces = nonce
+        self._judge = judge
+
+    def start(self) -> bytes:
+        """The connection is made."""
+        terms = self.terms
+        self.phase = Phase.AWAITING_AUTH if terms.secret is not None else Phase.AWAITING_CONNACK
+        properties = terms.properties()
+        properties[Property.USER_PROPERTY] = self.hello.properties()
+        if terms.secret is not None:
+            properties[Property.AUTHENTICATION_METHOD] = METHOD
+            properties[Property.AUTHENTICATION_DATA] = self._nonces
+        connect = Connect(
+            client_id=f"{self.hello.node}/{self.hello.index}",
+            version=Version.V5,
+            clean_start=True,
+            keep_alive=terms.keep_alive,
+            properties=properties,
+        )
+        return connect.encode(Version.V5)
+
+    def receive(self, packet: Packet) -> bytes:
+        if isinstance(packet, Auth) and self.phase is Phase.AWAITING_AUTH:
+            return self._challenged(packet)
+        if not isinstance(packet, ConnAck):
+            raise _unexpected(packet)
+        self._answered(packet)
+        return b""
+
+    def _challenged(self, packet: Auth) -> bytes:
+        secret = self.terms.secret
+        assert secret is not None
+        given = packet.properties.get(Property.AUTHENTICATION_DATA)
         said = dict(packet.properties.get(Property.USER_PROPERTY, ()))
-        text = packet.properties.get(Property.REASON_STRING, f"reason code 0x{packet.reason_code:02X}")
-        return cls(
-            said.get("refusal", "unknown"), str(text), ReasonCode.UNSPECIFIED_ERROR, said.get("node", "")
+        if not isinstance(given, bytes) or len(given) != NONCE:
+            raise ProtocolViolation("AUTH without a nonce", clause="MQTT-4.12.0-1")
+        self._nonces += given
+        self.far = said.get("node", "")
+        self.phase = Phase.AWAITING_CONNACK
+        return _auth(proof(secret, "dialer", self._nonces, self.terms.node_id, self.far))
+
+    def _answered(self, packet: ConnAck) -> None:
+        if packet.reason_code != 0:
+            self._refuse(Refusal.parse(packet))
+            return
+        hello = Hello.parse(packet.properties)
+        if not self._proves_secret(packet, hello):
+            text = "the neighbour did not prove the link secret"
+            self._refuse(Refusal("secret", text, ReasonCode.NOT_AUTHORIZED))
+            return
+        refusal = self._judge(hello)
+        if refusal is not None:
+            self._refuse(refusal)
+            return
+        self.far = hello.node
+        self._establish(hello, packet.properties)
+
+    def _proves_secret(self, packet: ConnAck, hello: Hello) -> bool:
+        secret = self.terms.secret
+        if secret is None:
+            return True
+        given = packet.properties.get(Property.AUTHENTICATION_DATA)
+        expected = proof(secret, "acceptor", self._nonces, self.terms.node_id, hello.node)
+        return (
+            self.phase is Phase.AWAITING_CONNACK
+            and hello.node == self.far
+            and isinstance(given, bytes)
+            and proof_holds(given, expected)
         )
 
 
-def proof(secret: str, role: str, nonces: bytes, dialer: str, acceptor: str) -> bytes:
-    """What only somebody with the secret can say about this very connection."""
-    text = b"\0".join([role.encode(), dialer.encode(), acceptor.encode()])
-    return hmac.new(secret.encode(), nonces + text, hashlib.sha256).digest()
+class AcceptorHandshake(Handshake):
+    """The half of the node that was connected to.
+
+    Args:
+        judge: decides about a neighbour that has proven who it is: what this node answers, or why not.
+        nonce: ``NONCE`` bytes nobody can guess.
+    """
+
+    def __init__(self, terms: Terms, nonce: bytes, judge: Callable[[Hello], Hello | Refusal]) -> None:
+        super().__init__(terms, Phase.AWAITING_CONNECT)
+        self.hello: Hello | None = None
+        """The dialer's."""
+        self._own = nonce
+        self._judge = judge
+        self._allowed: Properties = {}
+
+    def receive(self, packet: Packet) -> bytes:
+        if self.phase is Phase.AWAITING_CONNECT:
+            if not isinstance(packet, Connect):
+                raise ProtocolViolation("the first packet is not CONNECT", clause="MQTT-3.1.0-1")
+            return self._introduced(packet)
+        if not isinstance(packet, Auth) or self.phase is not Phase.AWAITING_AUTH:
+            raise _unexpected(packet)
+        return self._proven(packet)
+
+    def _introduced(self, packet: Connect) -> bytes:
+        hello = self.hello = Hello.parse(packet.properties)
+        self.far = hello.node
+        self._allowed = packet.properties
+        if self.terms.secret is None:
+            return self._decide(hello)
+        nonce = packet.properties.get(Property.AUTHENTICATION_DATA)
+        if packet.properties.get(Property.AUTHENTICATION_METHOD) != METHOD or not isinstance(nonce, bytes):
+            text = "a link secret is required"
+            return self._turn_away(Refusal("secret", text, ReasonCode.BAD_AUTHENTICATION_METHOD))
+        if len(nonce) != NONCE:
+            raise ProtocolViolation("nonce of a wrong size", clause="MQTT-4.12.0-1")
+        self._nonces = nonce + self._own
+        self.phase = Phase.AWAITING_AUTH
+        return _auth(self._own, [("node", self.terms.node_id)])
+
+    def _proven(self, packet: Auth) -> bytes:
+        secret, hello = self.terms.secret, self.hello
+        assert secret is not None
+        assert hello is not None
+        given = packet.properties.get(Property.AUTHENTICATION_DATA)
+        expected = proof(secret, "dialer", self._nonces, hello.node, self.terms.node_id)
+        if not isinstance(given, bytes) or not proof_holds(given, expected):
+            return self._turn_away(Refusal("secret", "wrong link secret", ReasonCode.NOT_AUTHORIZED))
+        return self._decide(hello)
+
+    def _decide(self, hello: Hello) -> bytes:
+        answer = self._judge(hello)
+        if isinstance(answer, Refusal):
+            return self._turn_away(answer)
+        properties = self.terms.properties()
+        properties[Property.USER_PROPERTY] = answer.properties()
+        secret = self.terms.secret
+        if secret is not None:
+            properties[Property.AUTHENTICATION_METHOD] = METHOD
+            properties[Property.AUTHENTICATION_DATA] = proof(
+                secret, "acceptor", self._nonces, hello.node, self.terms.node_id
+            )
+        self._establish(replace(hello, age=answer.age), self._allowed)
+        return ConnAck(session_present=False, reason_code=0, properties=properties).encode(Version.V5)
+
+    def _turn_away(self, refusal: Refusal) -> bytes:
+        self._refuse(refusal)
+        return refusal.connack()
 
 
-def proof_holds(given: bytes, expected: bytes) -> bool:
-    return hmac.compare_digest(given, expected)
-
-
-def connect_packet(
-    hello: Hello, *, nonce: bytes, secret: bool, keep_alive: int, inflight: int, packet_size: int
-) -> Connect:
-    """The dialer's CONNECT."""
+def _auth(data: bytes, said: list[tuple[str, str]] | None = None) -> bytes:
     properties: Properties = {
-        Property.RECEIVE_MAXIMUM: inflight,
-        Property.MAXIMUM_PACKET_SIZE: packet_size,
-        Property.USER_PROPERTY: hello.properties(),
+        Property.AUTHENTICATION_METHOD: METHOD,
+        Property.AUTHENTICATION_DATA: data,
     }
-    if secret:
-        properties[Property.AUTHENTICATION_METHOD] = METHOD
-        properties[Property.AUTHENTICATION_DATA] = nonce
-    return Connect(
-        client_id=f"{hello.node}/{hello.index}",
-        version=Version.V5,
-        clean_start=True,
-        keep_alive=keep_alive,
-        properties=properties,
-    )
+    if said:
+        properties[Property.USER_PROPERTY] = said
+    return Auth(reason_code=int(ReasonCode.CONTINUE_AUTHENTICATION), properties=properties).encode(Version.V5)
+
+
+def _unexpected(packet: Packet) -> ProtocolViolation:
+    return ProtocolViolation(f"{type(packet).__name__} in the handshake", clause="MQTT-4.12.0-1")

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ildm.api import Peer
+from ildm.core.link.control import SYNCED
+from ildm.core.link.state import LinkState, Stateful
 from ildm.core.plugin.arguments import check_filters
 from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.lane import Holdable, Lane, QueueLimits, total
@@ -25,34 +27,17 @@ if TYPE_CHECKING:
     from ildm.config import LinkConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
+    from ildm.core.link.hello import Hello
     from ildm.core.link.session import LinkSession
 
-CONTROL = "$ildm/"
-"""Topics of messages between neighbours themselves; nothing below ``$`` ever crosses otherwise."""
-ADVERTISEMENT = CONTROL + "topology"
-READY = CONTROL + "ready"
-ALGORITHM = CONTROL + "algorithm"
-"""Data of the algorithm's own."""
-BYE = CONTROL + "bye"
-"""Nothing more is sent on this link; the other side is to end it when it has sent everything."""
-SYNCED = CONTROL + "synced"
 FILTERS_PER_PACKET = 1000
 
 
-class NeighborLink:
-    """See :class:`ildm.api.Link`. The link manager moves it between its states:
-
-    ======== ============ ===========================================================
-    control  cooperating  shown as
-    ======== ============ ===========================================================
-    yes      yes          ``active``
-    yes      no           ``blocked`` (it would close a cycle) or not yet settled
-    no       yes          ``down``: an outage; routed messages wait in the queues
-    no       no           forgotten
-    ======== ============ ===========================================================
-    """
+class NeighborLink(Stateful):
+    """See :class:`ildm.api.Link`; its states are those of :mod:`ildm.core.link.state`."""
 
     def __init__(self, driver: Driver, config: LinkConfig, counters: Counters, node_id: str, sessions: int):
+        super().__init__()
         self.driver = driver
         self.config = config
         self.counters = counters
@@ -74,13 +59,12 @@ class NeighborLink:
         self.address: str | None = None
         self.since = driver.wall()
         self.reason: str | None = None
-        self.last_heard = 0.0
         self.token = ""
         self.control: LinkSession | None = None
         self.open_sessions: list[LinkSession] = []
-        self.in_cooperation = False
-        self.ready_here = False
-        self.ready_there = False
+        self.ready_sent = 0
+        self.ready_heard = 0
+        """Number of the last word on readiness, this node's and the neighbour's."""
         self.muted = False  # what is announced will be sent by synchronize()
         self.interest: dict[str, int] = {}
         self.announced: dict[str, int] = {}
@@ -110,9 +94,30 @@ class NeighborLink:
     def sessions(self) -> Sequence[LinkSession]:
         return tuple(self.open_sessions)
 
-    @property
-    def connected(self) -> bool:
-        return self.control is not None
+    def connect(self, session: LinkSession, hello: Hello) -> None:
+        """Use a new control session, made on the terms of the neighbour's ``hello``."""
+        self.set_sessions(hello.sessions)
+        self.boot, self.age, self.token = hello.boot, hello.age, hello.token
+        self.dialed = session.neighbor is not None
+        self.address = session.peer if session.neighbor is None else str(session.neighbor.address)
+        self.peer = Peer(hello.node, hello.address)
+        self.since, self.reason = self.driver.wall(), None
+        self.ready_heard = 0
+        self.control = session
+        self.open_sessions = [session]
+        session.bind(self)
+
+    def disconnect(self, reason: str) -> None:
+        """Let go of all sessions; what is routed to the link meanwhile waits."""
+        self.control = None
+        self.hold_down()
+        self.since, self.reason = self.driver.wall(), reason
+        sessions, self.open_sessions = self.open_sessions, []
+        for session in sessions:
+            session.unbind()
+            session.abort()
+        for lane in self.lanes:
+            lane.detach()
 
     # inter-subscribing (thesis 5.3.2) -----------------------------------------------------------
 
@@ -136,7 +141,7 @@ class NeighborLink:
 
     @property
     def _speaking(self) -> bool:
-        return self.ready_here and self.ready_there and self.connected and not self.muted
+        return self.state is LinkState.ACTIVE and not self.muted
 
     def _send_filters(self, filters: Mapping[str, int]) -> None:
         lane = self.lanes[0]
@@ -213,7 +218,6 @@ class NeighborLink:
 
     def hold_down(self) -> None:
         """Stop transferring; what is routed to the link meanwhile waits."""
-        self.ready_here = False
         for lane in self.lanes:
             lane.suspend()
 

@@ -8,20 +8,20 @@ the other sends what it has, then ends the connection, so that nothing is lost o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Peer
 from ildm.config import parse_address
 from ildm.core.backoff import Backoff
-from ildm.core.link.cooperation import send_control
-from ildm.core.link.link import ALGORITHM, BYE
-from ildm.core.link.neighbor import Neighbor
+from ildm.core.link.control import ALGORITHM, BYE, send_control
+from ildm.core.link.dialer import Dialer, Neighbor
 from ildm.mqtt import ReasonCode, encode_varint
 
 if TYPE_CHECKING:
-    from ildm.core.link.handshake import Refusal
+    from ildm.core.link.hello import Refusal
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.manager import LinkManager
+    from ildm.core.link.parts import Parts
     from ildm.core.transfer.lane import Lane
 
 CHECKS = 4
@@ -50,14 +50,14 @@ class Waiting:
 
 
 class OnDemand:
-    """Makes, uses and closes links on demand; the link manager's part for topology ``any``."""
+    """Makes, uses and closes links on demand, for topology ``any``."""
 
-    def __init__(self, manager: LinkManager) -> None:
-        self.manager = manager
-        self.node = manager.node
-        self.driver = manager.driver
-        self.config = manager.config
-        self.links = manager.links
+    def __init__(self, parts: Parts, links: Mapping[str, NeighborLink], dialer: Dialer) -> None:
+        self.parts = parts
+        self.driver = parts.driver
+        self.config = parts.config
+        self.links = links
+        self.dialer = dialer
         self.waiting: dict[str, Waiting] = {}
         self._reasons: dict[str, str] = {}
         self._timer: Any = None
@@ -75,16 +75,16 @@ class OnDemand:
             self._cancel_timer(waiting)
             if waiting.neighbor is not None:
                 waiting.neighbor.gone = True
-                self.manager.stop_dialing(waiting.neighbor)
+                self.dialer.give_up(waiting.neighbor)
         self.waiting.clear()
 
     # sending ----------------------------------------------------------------------------------
 
     def send(self, to: Peer, data: bytes, turn: int) -> bool:
         """See :meth:`ildm.api.NodeApi.send`."""
-        counters = self.node.counters
+        counters = self.parts.counters
         frame = b"\x30" + encode_varint(len(_TOPIC) + len(data)) + _TOPIC + data
-        if len(frame) > self.config.packet_size or to.node_id == self.node.node_id:
+        if len(frame) > self.config.packet_size or to.node_id == self.parts.node_id:
             counters["algorithm_dropped_not_sendable"] += 1
             return False
         link = self.links.get(to.node_id)
@@ -161,9 +161,9 @@ class OnDemand:
         except ValueError as error:
             waiting.timer = self.driver.call_later(0, self._fail, waiting, str(error))
             return
-        self.node.counters["on_demand_dials"] += 1
-        waiting.neighbor = Neighbor(self.manager, address, saved=False, expected=peer.node_id)
-        self.manager.dial(waiting.neighbor)
+        self.parts.counters["on_demand_dials"] += 1
+        waiting.neighbor = Neighbor(self.parts, address, saved=False, expected=peer.node_id)
+        self.dialer.dial(waiting.neighbor)
 
     def dial_failed(self, neighbor: Neighbor, refusal: Refusal | None, reason: str) -> None:
         """A connection dialed on demand has not become, or does not stay, the link's."""
@@ -199,8 +199,8 @@ class OnDemand:
         peer = waiting.peer
         waiting.timer = None
         del self.waiting[peer.node_id]
-        self.node.counters["on_demand_unreachable"] += 1
-        self.node.counters["algorithm_dropped_unreachable"] += len(waiting.frames)
+        self.parts.counters["on_demand_unreachable"] += 1
+        self.parts.counters["algorithm_dropped_unreachable"] += len(waiting.frames)
         if self._reasons.get(peer.node_id) != reason:
             if len(self._reasons) >= REMEMBERED:
                 self._reasons.clear()
@@ -208,7 +208,7 @@ class OnDemand:
             self.driver.log(
                 "warning", "node unreachable", node=peer.node_id, address=peer.address, reason=reason
             )
-        self.node.dispatch.call("on_unreachable", peer.node_id)
+        self.parts.dispatch.call("on_unreachable", peer.node_id)
 
     def _cancel_timer(self, waiting: Waiting) -> None:
         if waiting.timer is not None:
@@ -231,10 +231,17 @@ class OnDemand:
                 self._close(link)
 
     def _close(self, link: NeighborLink) -> None:
-        self.node.counters["on_demand_closed"] += 1
+        self.parts.counters["on_demand_closed"] += 1
         link.closing = True
         link.reason = "unused"
         send_control(link, BYE, b"")
+
+    def control_message(self, link: NeighborLink, topic: str) -> bool:
+        """A message of the neighbour about the link; False if it means nothing here."""
+        if topic != BYE:
+            return False
+        self.bye(link)
+        return True
 
     def bye(self, link: NeighborLink) -> None:
         """The neighbour sends nothing more: the link ends when everything of this side is out."""

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus, Source
 from ildm.core.frames import PUBLISH, PUBLISH_QOS_1, Tail, publish_run
-from ildm.core.link.handshake import METHOD, NONCE, Hello, Refusal, connect_packet, proof, proof_holds
-from ildm.core.link.link import CONTROL
+from ildm.core.link.control import CONTROL
+from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshake, Handshake, Phase
+from ildm.core.link.hello import NONCE, Hello, Refusal
 from ildm.core.link.topology import TopologyError
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
 from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids
 from ildm.mqtt import (
-    Auth,
-    ConnAck,
-    Connect,
     Disconnect,
     MqttError,
     Packet,
@@ -42,8 +38,9 @@ from ildm.mqtt import (
 )
 
 if TYPE_CHECKING:
+    from ildm.core.link.dialer import Neighbor
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.manager import LinkManager, Neighbor
+    from ildm.core.link.manager import LinkManager
     from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.lane import Lane
 
@@ -51,25 +48,15 @@ HELLO_LIMIT = 16384
 """Bytes of a packet in the handshake, from somebody who has not proven anything yet."""
 
 
-class Phase(Enum):
-    """Phases of the handshake; a dialer waits for AUTH or CONNACK, an acceptor for CONNECT and AUTH."""
-
-    DIALING = "dialing"
-    AWAITING_CONNECT = "awaiting CONNECT"
-    AWAITING_AUTH = "awaiting AUTH"
-    AWAITING_CONNACK = "awaiting CONNACK"
-    ESTABLISHED = "established"
-    ENDED = "ended"
-
-
 class LinkSession(BaseSession):
     """A session with a neighbour node. ``neighbor`` is set when this node has dialed."""
 
     __slots__ = (
-        "_far_window",
-        "_nonces",
+        "_agreed",
         "_tail",
         "_timer",
+        "cooperation",
+        "handshake",
         "inbound",
         "index",
         "lane",
@@ -77,8 +64,7 @@ class LinkSession(BaseSession):
         "link",
         "manager",
         "neighbor",
-        "peer_hello",
-        "phase",
+        "parts",
         "refusal",
     )
     role = Role.LINK
@@ -86,20 +72,26 @@ class LinkSession(BaseSession):
     def __init__(self, manager: LinkManager, neighbor: Neighbor | None, index: int) -> None:
         super().__init__(manager.driver)
         self.manager = manager
+        self.parts = manager.parts
+        self.cooperation = manager.cooperation
         self.neighbor = neighbor
         self.index = index
         self.version = Version.V5
-        self.phase = Phase.DIALING if neighbor is not None else Phase.AWAITING_CONNECT
+        self.handshake: Handshake | None = None
+        """None before there is a connection."""
         self.link: NeighborLink | None = None
+        """The link which the session is part of, from the end of the handshake on."""
         self.lane: Lane | None = None
         self.inbound: Inbound | None = None
-        self.peer_hello: Hello | None = None
         self.refusal: Refusal | None = None
         self.last_heard = 0.0
-        self._nonces = b""
-        self._far_window = (65535, 1 << 28)
+        self._agreed: Accepted | None = None
         self._tail = Tail()
         self._timer: Any = None
+
+    @property
+    def phase(self) -> Phase:
+        return Phase.DIALING if self.handshake is None else self.handshake.phase
 
     # connection -------------------------------------------------------------------------------
 
@@ -107,8 +99,10 @@ class LinkSession(BaseSession):
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=self.manager.write_buffer)
         self.last_heard = self.driver.now()
-        self._timer = self.driver.call_later(self.manager.config.connect_timeout, self._handshake_timed_out)
+        self._timer = self.driver.call_later(self.parts.config.connect_timeout, self._handshake_timed_out)
+        nonce = self.driver.token(NONCE)
         if self.neighbor is None:
+            self.handshake = AcceptorHandshake(self.manager.terms, nonce, self._judge)
             if not self.manager.session_accepted(self):
                 self.abort()
             return
@@ -116,23 +110,19 @@ class LinkSession(BaseSession):
         if self.neighbor.gone or given_up:  # removed while the connection was made
             self.abort()
             return
-        self._nonces = self.driver.token(NONCE)
-        self.phase = Phase.AWAITING_AUTH if self.manager.secret else Phase.AWAITING_CONNACK
-        config = self.manager.config
         hello = self.manager.hello(self.neighbor.node_id, self.index, self.neighbor.token)
-        connect = connect_packet(
-            hello,
-            nonce=self._nonces,
-            secret=self.manager.secret is not None,
-            keep_alive=config.keep_alive,
-            inflight=config.inflight,
-            packet_size=config.packet_size,
+        expected = self.neighbor.expected
+        self.handshake = handshake = DialerHandshake(
+            self.manager.terms, hello, nonce, lambda answer: self.manager.judge_answer(answer, expected)
         )
-        self.write(connect.encode(Version.V5))
+        self.write(handshake.start())
+
+    def _judge(self, hello: Hello) -> Hello | Refusal:
+        self.index = hello.index
+        return self.manager.judge(hello)
 
     def dial_failed(self, reason: str) -> None:
         super().dial_failed(reason)
-        self.phase = Phase.ENDED
         self.manager.session_lost(self, reason)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -141,11 +131,10 @@ class LinkSession(BaseSession):
             self.lane.detach()
         super().connection_lost(exc)
         self._cancel_timer()
-        was = self.phase
-        self.phase = Phase.ENDED
         self._tail.clear()
+        was = self.phase
         if was is Phase.ESTABLISHED:
-            self.manager.node.session_closed(
+            self.manager.session_closed(
                 self, None if expected else exc or ConnectionError("closed by the peer")
             )
         reason = (
@@ -223,7 +212,7 @@ class LinkSession(BaseSession):
                 return
             data = joined
         end_of_data = len(data)
-        limit = self.manager.config.packet_size
+        limit = self.parts.config.packet_size
         missing = 0
         pos = 0
         while pos < end_of_data and self.is_open:  # what follows the end of the session is not for it
@@ -237,28 +226,28 @@ class LinkSession(BaseSession):
                     break
                 header_end = length[1]
                 end = header_end + length[0]
-            if end - pos > HELLO_LIMIT and (end - pos > limit or self.phase is not Phase.ESTABLISHED):
+            if end - pos > HELLO_LIMIT and (end - pos > limit or self.link is None):
                 raise PacketTooLarge(f"packet of {end - pos} bytes on a link", clause="MQTT-3.1.2-24")
             if end > end_of_data:
                 missing = end - end_of_data
                 break
-            if data[pos] | 2 == PUBLISH_QOS_1 and self.phase is Phase.ESTABLISHED:
+            if data[pos] | 2 == PUBLISH_QOS_1 and self.link is not None:
                 pos = self._publish(data, pos, header_end, end)
-            elif data[pos] == PUBACK and self.phase is Phase.ESTABLISHED:
+            elif data[pos] == PUBACK and self.link is not None:
                 pos = self._acknowledged(data, pos, end)
             else:
                 self._packet(data[pos:end])
                 pos = end
         if pos < end_of_data and self.is_open:
             self._tail.keep(data[pos:], missing)
-        self.manager.node.dispatch.deliver()
+        self.parts.dispatch.deliver()
 
     def _publish(self, data: bytes, pos: int, header_end: int, end: int) -> int:
         """PUBLISH with QoS 0 or 1 and neither DUP nor RETAIN; returns where the next frame begins."""
-        node = self.manager.node
+        parts = self.parts
         link = self.link
         assert link is not None
-        run = None if node.link_messages_looked_at else publish_run(data, pos, header_end, end, True)
+        run = None if parts.dispatch.looks_at_links else publish_run(data, pos, header_end, end, True)
         if run is None or run[2][:1] == b"$":
             self._packet(data[pos:end])
             return end
@@ -266,28 +255,28 @@ class LinkSession(BaseSession):
         count = (run_end - pos) // size
         frames = data[pos:run_end]
         route = None
-        taken = self.manager.cooperation.may_transfer(link)
+        taken = link.state.takes
         if taken:
-            route = node.router.cache_of(link).get(topic)
+            route = parts.router.cache_of(link).get(topic)
             if route is None:
-                route = node.router.find(topic, link)
+                route = parts.router.find(topic, link)
         if data[pos] != PUBLISH:
             assert self.inbound is not None
             assert self.lane is not None
             self.lane.write(self.inbound.publish_run(frames, size))
         if not taken:
-            node.counters["link_blocked_messages"] += count
+            parts.counters["link_blocked_messages"] += count
             return run_end
         link.transferred_in += count
-        node.counters["transferred_in"] += count
-        node.injector.send_frames(frames, size, self.index, self)
+        parts.counters["transferred_in"] += count
+        parts.injector.send_frames(frames, size, self.index, self)
         if route:
-            node.router.forward_frames(route, frames, size, self.index, self)
+            parts.router.forward_frames(route, frames, size, self.index, self)
         return run_end
 
     def _acknowledged(self, data: bytes, pos: int, end: int) -> int:
         """PUBACK; returns where the next frame begins."""
-        if not self.manager.node.link_messages_looked_at:
+        if not self.parts.dispatch.looks_at_links:
             ids, run_end = acknowledged_ids(data, pos, Version.V5)
             if ids:
                 assert self.lane is not None
@@ -297,158 +286,24 @@ class LinkSession(BaseSession):
         return end
 
     def _packet(self, frame: bytes) -> None:
-        if self.phase is Phase.ESTABLISHED:
-            self._established(decode(frame, Version.V5), frame)
-        elif self.phase is Phase.AWAITING_CONNECT:
-            packet = decode(frame, Version.V5)
-            if not isinstance(packet, Connect):
-                raise ProtocolViolation("the first packet is not CONNECT", clause="MQTT-3.1.0-1")
-            self._connect(packet)
-        elif self.phase is not Phase.ENDED:
-            self._answer(decode(frame, Version.V5))
-
-    # handshake, acceptor ----------------------------------------------------------------------
-
-    def _connect(self, packet: Connect) -> None:
-        hello = Hello.parse(packet.properties)
-        self.peer_hello = hello
-        self.client_id = packet.client_id
-        self.index = hello.index
-        self._far_window = _window(packet.properties)
-        secret = self.manager.secret
-        if secret is None:
-            self._accept()
+        packet = decode(frame, Version.V5)
+        if self.link is not None:
+            self._established(packet, frame)
             return
-        nonce = packet.properties.get(Property.AUTHENTICATION_DATA)
-        if packet.properties.get(Property.AUTHENTICATION_METHOD) != METHOD or not isinstance(nonce, bytes):
-            self._refuse(Refusal("secret", "a link secret is required", ReasonCode.BAD_AUTHENTICATION_METHOD))
-            return
-        if len(nonce) != NONCE:
-            raise ProtocolViolation("nonce of a wrong size", clause="MQTT-4.12.0-1")
-        own = self.driver.token(NONCE)
-        self._nonces = nonce + own
-        self.phase = Phase.AWAITING_AUTH
-        me = self.manager.node.node_id
-        properties = {
-            Property.AUTHENTICATION_METHOD: METHOD,
-            Property.AUTHENTICATION_DATA: own,
-            Property.USER_PROPERTY: [("node", me)],
-        }
-        auth = Auth(reason_code=int(ReasonCode.CONTINUE_AUTHENTICATION), properties=properties)
-        self.write(auth.encode(Version.V5))
-
-    def _accept(self) -> None:
-        assert self.peer_hello is not None
-        outcome = self.manager.judge(self, self.peer_hello)
+        handshake = self.handshake
+        assert handshake is not None
+        self.write(handshake.receive(packet))
+        outcome = handshake.outcome
         if isinstance(outcome, Refusal):
-            self._refuse(outcome)
-            return
-        config = self.manager.config
-        properties = {
-            Property.RECEIVE_MAXIMUM: config.inflight,
-            Property.MAXIMUM_PACKET_SIZE: config.packet_size,
-            Property.USER_PROPERTY: outcome.properties(),
-        }
-        secret = self.manager.secret
-        if secret is not None:
-            far, me = self.peer_hello.node, self.manager.node.node_id
-            properties[Property.AUTHENTICATION_METHOD] = METHOD
-            properties[Property.AUTHENTICATION_DATA] = proof(secret, "acceptor", self._nonces, far, me)
-        self.write(ConnAck(session_present=False, reason_code=0, properties=properties).encode(Version.V5))
-        self._establish(replace(self.peer_hello, age=outcome.age))
-
-    def _refuse(self, refusal: Refusal) -> None:
-        self.manager.refused_peer(self, refusal)
-        self.refusal = refusal
-        self.write(refusal.connack())
-        self.phase = Phase.ENDED
-        self.close()
-
-    # handshake, dialer (and the acceptor's second AUTH) -----------------------------------------
-
-    def _answer(self, packet: Packet) -> None:
-        if isinstance(packet, Auth) and self.phase is Phase.AWAITING_AUTH:
+            self.refusal = outcome
             if self.neighbor is None:
-                self._check_dialer(packet)
-            else:
-                self._answer_challenge(packet)
-        elif isinstance(packet, ConnAck) and self.neighbor is not None:
-            self._connack(packet)
-        else:
-            raise ProtocolViolation(f"{type(packet).__name__} in the handshake", clause="MQTT-4.12.0-1")
-
-    def _check_dialer(self, packet: Auth) -> None:
-        secret, hello = self.manager.secret, self.peer_hello
-        assert secret is not None
-        assert hello is not None
-        given = packet.properties.get(Property.AUTHENTICATION_DATA)
-        expected = proof(secret, "dialer", self._nonces, hello.node, self.manager.node.node_id)
-        if not isinstance(given, bytes) or not proof_holds(given, expected):
-            self._refuse(Refusal("secret", "wrong link secret", ReasonCode.NOT_AUTHORIZED))
-            return
-        self._accept()
-
-    def _answer_challenge(self, packet: Auth) -> None:
-        secret = self.manager.secret
-        assert secret is not None
-        given = packet.properties.get(Property.AUTHENTICATION_DATA)
-        said = dict(packet.properties.get(Property.USER_PROPERTY, ()))
-        me, far = self.manager.node.node_id, said.get("node", "")
-        if not isinstance(given, bytes) or len(given) != NONCE:
-            raise ProtocolViolation("AUTH without a nonce", clause="MQTT-4.12.0-1")
-        self._nonces += given
-        self.client_id = far
-        self.phase = Phase.AWAITING_CONNACK
-        properties = {
-            Property.AUTHENTICATION_METHOD: METHOD,
-            Property.AUTHENTICATION_DATA: proof(secret, "dialer", self._nonces, me, far),
-        }
-        auth = Auth(reason_code=int(ReasonCode.CONTINUE_AUTHENTICATION), properties=properties)
-        self.write(auth.encode(Version.V5))
-
-    def _connack(self, packet: ConnAck) -> None:
-        if packet.reason_code != 0:
-            self.refusal = Refusal.parse(packet)
-            self.phase = Phase.ENDED
+                self.manager.refused_peer(self, outcome)
             self.close()
-            return
-        hello = Hello.parse(packet.properties)
-        if not self._proves_secret(packet, hello):
-            self._give_up("secret", "the neighbour did not prove the link secret")
-            return
-        refusal = self.manager.judge_answer(self, hello)
-        if refusal is not None:
-            self._give_up(refusal.kind, refusal.text)
-            return
-        self._far_window = _window(packet.properties)
-        self.client_id = f"{hello.node}/{self.index}"
-        self._establish(hello)
-
-    def _proves_secret(self, packet: ConnAck, hello: Hello) -> bool:
-        secret = self.manager.secret
-        if secret is None:
-            return True
-        given = packet.properties.get(Property.AUTHENTICATION_DATA)
-        expected = proof(secret, "acceptor", self._nonces, self.manager.node.node_id, hello.node)
-        return (
-            self.phase is Phase.AWAITING_CONNACK
-            and hello.node == self.client_id
-            and isinstance(given, bytes)
-            and proof_holds(given, expected)
-        )
-
-    def _give_up(self, kind: str, text: str) -> None:
-        self.refusal = Refusal(kind, text, ReasonCode.NOT_AUTHORIZED)
-        self.phase = Phase.ENDED
-        self.close()
-
-    def _establish(self, hello: Hello) -> None:
-        self._cancel_timer()
-        self.manager.handshake_done(self)
-        self.phase = Phase.ESTABLISHED
-        self.peer_hello = hello
-        self.manager.node.session_established(self)
-        self.manager.session_established(self, hello)
+        elif outcome is not None:
+            self._cancel_timer()
+            self._agreed = outcome
+            self.client_id = f"{outcome.hello.node}/{self.index}"
+            self.manager.session_established(self, outcome.hello)
 
     def bind(self, link: NeighborLink) -> None:
         """Become session ``index`` of a link."""
@@ -456,8 +311,8 @@ class LinkSession(BaseSession):
         self.lane = link.lanes[self.index]
         self.inbound = link.inbounds[self.index]
         assert self.transport is not None
-        window, packet_size = self._far_window
-        self.lane.attach(self.transport, window=window, max_packet_size=packet_size)
+        assert self._agreed is not None
+        self.lane.attach(self.transport, window=self._agreed.window, max_packet_size=self._agreed.packet_size)
         self.lane.writable = self.writable
 
     def unbind(self) -> None:
@@ -474,14 +329,14 @@ class LinkSession(BaseSession):
         match packet:
             case Publish():
                 if packet.topic.startswith(CONTROL):
-                    self.manager.cooperation.control_message(link, packet.topic, packet.payload)
+                    self.cooperation.control_message(link, packet.topic, packet.payload)
                     return
                 new = True
                 if packet.qos and packet.packet_id is not None:
                     new, answer = inbound.publish(packet.packet_id, packet.qos, packet.dup)
                     lane.write(answer)
                 if new:
-                    self.manager.cooperation.message_arrived(self, link, packet, frame)
+                    self.cooperation.message_arrived(self, link, packet, frame)
             case PubAck():
                 lane.on_puback(packet.packet_id, packet.reason_code)
             case PubRec():
@@ -493,16 +348,16 @@ class LinkSession(BaseSession):
             case Subscribe():
                 changes, answer = link.subscribed(packet)
                 lane.write(answer)
-                self.manager.cooperation.interest_changed(link, changes)
+                self.cooperation.interest_changed(link, changes)
             case Unsubscribe():
                 changes, answer = link.unsubscribed(packet)
                 lane.write(answer)
-                self.manager.cooperation.interest_changed(link, changes)
+                self.cooperation.interest_changed(link, changes)
             case SubAck() | UnsubAck():
                 lane.release_packet_id(packet.packet_id)
                 refused = sum(code >= 0x80 for code in packet.reason_codes)
                 if refused:
-                    self.manager.node.counters["inter_subscribes_refused"] += refused
+                    self.parts.counters["inter_subscribes_refused"] += refused
             case PingReq():
                 lane.write(PingResp().encode(Version.V5))
             case PingResp():
@@ -517,15 +372,8 @@ class LinkSession(BaseSession):
                 raise ProtocolViolation(f"{type(packet).__name__} on a link", clause="MQTT-4.13")
         type_ = PacketType(frame[0] >> 4)
         if type_ is not PacketType.PUBLISH:
-            self.manager.node.dispatch.arrived(Source.LINK, self, type_, frame)
+            self.parts.dispatch.arrived(Source.LINK, self, type_, frame)
 
     def ping(self) -> None:
         if self.lane is not None:
             self.lane.write(PingReq().encode(Version.V5))
-
-
-def _window(properties: Any) -> tuple[int, int]:
-    return (
-        int(properties.get(Property.RECEIVE_MAXIMUM, 65535)),
-        int(properties.get(Property.MAXIMUM_PACKET_SIZE, 1 << 28)),
-    )

@@ -41,6 +41,8 @@ class Dispatch:
         self.counters = counters
         self.loaded: list[Loaded] = []
         self.algorithm: Algorithm | None = None
+        self.looks_at_links = False
+        """Some plugin wants to see messages from neighbours."""
         self._algorithm: Loaded | None = None
         self._filters: dict[Source, list[tuple[Loaded, Filter]]] = {source: [] for source in Source}
         self._listeners: dict[tuple[Source, int], list[tuple[Loaded, Plugin]]] = {}
@@ -64,6 +66,7 @@ class Dispatch:
             overridden = getattr(type(plugin), name)
             if all(getattr(base, name, None) is not overridden for base in (Plugin, Algorithm)):
                 self._hooks.setdefault(name, []).append((loaded, getattr(plugin, name)))
+        self.looks_at_links = bool(self.looked_at(Source.LINK))
 
     def looked_at(self, source: Source) -> frozenset[PacketType]:
         """Types of messages from a source which some plugin wants to see."""

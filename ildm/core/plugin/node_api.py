@@ -96,10 +96,11 @@ class PluginApi:
         link.send(message, message.qos, node.router.next_publisher(), expires_at, None)
 
     def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
-        if self._node.topology != "any":
+        on_demand = self._node.links.on_demand
+        if on_demand is None:
             raise PluginError("NodeApi.send is for algorithms of topology 'any'")
         check_data(to, data, turn)
-        return self._node.links.on_demand.send(to, data, turn)
+        return on_demand.send(to, data, turn)
 
     def retained(self, topic_filter: str) -> Sequence[Publish]:
         return list(self._node.retained.matching(topic_filter))

@@ -1,0 +1,27 @@
+"""Messages of neighbours to each other: PUBLISH of QoS 0 below ``$ildm/`` on a link's first session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ildm.mqtt import Publish, Version
+
+if TYPE_CHECKING:
+    from ildm.core.link.link import NeighborLink
+
+CONTROL = "$ildm/"
+"""Topics of messages between neighbours themselves; nothing below ``$`` ever crosses otherwise."""
+ADVERTISEMENT = CONTROL + "topology"
+READY = CONTROL + "ready"
+"""``1 N``: the sender takes the link for part of the cooperation; ``0 N``: no longer. ``N`` counts up."""
+ALGORITHM = CONTROL + "algorithm"
+"""Data of the algorithm's own."""
+BYE = CONTROL + "bye"
+"""Nothing more is sent on this link; the other side is to end it when it has sent everything."""
+SYNCED = CONTROL + "synced"
+"""All interest has been repeated; with the digest of the retained messages remembered there."""
+
+
+def send_control(link: NeighborLink, topic: str, payload: bytes, session: int = 0) -> None:
+    """Send a message between neighbours themselves."""
+    link.lanes[session].write(Publish(topic=topic, payload=payload).encode(Version.V5))

@@ -1,0 +1,137 @@
+"""What two nodes say of themselves when they meet, and how they prove that they share the link secret."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ildm.mqtt import (
+    ConnAck,
+    Properties,
+    Property,
+    ProtocolViolation,
+    ReasonCode,
+    Version,
+)
+
+METHOD = "ILDM-HMAC-SHA256"
+PROTOCOL = "1"
+NONCE = 16
+MAX_ADDRESS = 300
+"""Characters: a host name of 253 and a port, and something to spare."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a node tells about itself and the session that is being made."""
+
+    node: str
+    boot: int
+    """When this life of the node began, in ms of Unix time: tells a restart."""
+    algorithm: str
+    sessions: int
+    """TCP connections of the link."""
+    index: int
+    """Which of them this is; 0 is the control session."""
+    token: str
+    """Names the link which the sessions belong to."""
+    age: int = 0
+    """Age of the link for the spanning tree; said by the acceptor."""
+    fresh: bool = True
+    """Nothing is left here of an earlier life of the link: packet identifiers begin anew."""
+    address: str = ""
+    """Where other nodes reach this one; empty if they cannot."""
+    on_demand: bool = False
+    """The dialer needs the link for data of the algorithm; it is not configured."""
+    to: str = ""
+    """The only node the dialer wants to talk to; empty for whichever is there."""
+
+    def properties(self) -> list[tuple[str, str]]:
+        return [
+            ("ildm", PROTOCOL),
+            ("node", self.node),
+            ("boot", str(self.boot)),
+            ("algorithm", self.algorithm),
+            ("sessions", str(self.sessions)),
+            ("index", str(self.index)),
+            ("link", self.token),
+            ("age", str(self.age)),
+            ("fresh", str(int(self.fresh))),
+            ("address", self.address),
+            ("on-demand", str(int(self.on_demand))),
+            ("to", self.to),
+        ]
+
+    @classmethod
+    def parse(cls, properties: Properties) -> Hello:
+        """Raises: ProtocolViolation when it is not a node's hello."""
+        said = dict(properties.get(Property.USER_PROPERTY, ()))
+        if said.get("ildm") != PROTOCOL:
+            raise ProtocolViolation(
+                f"not a node of protocol {PROTOCOL}",
+                clause="MQTT-4.13",
+                reason=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
+            )
+        try:
+            hello = cls(
+                node=said["node"],
+                boot=int(said["boot"]),
+                algorithm=said["algorithm"],
+                sessions=int(said["sessions"]),
+                index=int(said["index"]),
+                token=said["link"],
+                age=int(said["age"]),
+                fresh=said["fresh"] == "1",
+                address=said.get("address", ""),
+                on_demand=said.get("on-demand") == "1",
+                to=said.get("to", ""),
+            )
+        except (KeyError, ValueError) as error:
+            raise ProtocolViolation(f"incomplete hello: {error}", clause="MQTT-4.13") from None
+        if not (
+            1 <= hello.sessions <= 64
+            and 0 <= hello.index < hello.sessions
+            and 1 <= len(hello.node) <= 64
+            and len(hello.address) <= MAX_ADDRESS
+        ):
+            raise ProtocolViolation("hello out of range", clause="MQTT-4.13")
+        return hello
+
+
+class Refusal(NamedTuple):
+    """Why a neighbour is not accepted: ``kind`` for programs, ``text`` for people."""
+
+    kind: str
+    text: str
+    reason: ReasonCode
+    node: str = ""
+    """Who refuses, where that matters."""
+
+    def connack(self) -> bytes:
+        properties: Properties = {
+            Property.REASON_STRING: self.text,
+            Property.USER_PROPERTY: [("refusal", self.kind), ("node", self.node)],
+        }
+        return ConnAck(session_present=False, reason_code=int(self.reason), properties=properties).encode(
+            Version.V5
+        )
+
+    @classmethod
+    def parse(cls, packet: ConnAck) -> Refusal:
+        said = dict(packet.properties.get(Property.USER_PROPERTY, ()))
+        text = packet.properties.get(Property.REASON_STRING, f"reason code 0x{packet.reason_code:02X}")
+        return cls(
+            said.get("refusal", "unknown"), str(text), ReasonCode.UNSPECIFIED_ERROR, said.get("node", "")
+        )
+
+
+def proof(secret: str, role: str, nonces: bytes, dialer: str, acceptor: str) -> bytes:
+    """What only somebody with the secret can say about this very connection."""
+    text = b"\0".join([role.encode(), dialer.encode(), acceptor.encode()])
+    return hmac.new(secret.encode(), nonces + text, hashlib.sha256).digest()
+
+
+def proof_holds(given: bytes, expected: bytes) -> bool:
+    return hmac.compare_digest(given, expected)

@@ -1,0 +1,332 @@
+"""Which links take part in the cooperation: all of them, or those that form a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ildm.config import Address, advertised_address
+from ildm.core.link.control import ADVERTISEMENT, send_control
+from ildm.core.link.hello import Hello, Refusal
+from ildm.core.link.topology import Advertisement, Topology
+from ildm.mqtt import ReasonCode
+
+if TYPE_CHECKING:
+    from ildm.core.link.cooperation import Cooperation
+    from ildm.core.link.dialer import Neighbor
+    from ildm.core.link.link import NeighborLink
+    from ildm.core.link.on_demand import OnDemand
+    from ildm.core.link.parts import Parts
+
+CLAIM_PAUSE = 1.0
+CLAIMS_OF_A_RESTART = 5
+"""More claims to this node's id than a restart explains: another node has it, too."""
+UNREST = 20
+"""A link joins after this many settling times even if the topology never comes to rest."""
+
+
+class Membership:
+    """What the link manager asks and tells; it makes the links and connects them.
+
+    Args:
+        links: the manager's links by node id, connected or not.
+        cooperation: takes links in, when told to.
+        discard: forgets a link for good, for a reason.
+    """
+
+    keeps_absent = True
+    """A link that is connected again goes on where it was; else it begins anew."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        links: Mapping[str, NeighborLink],
+        cooperation: Cooperation,
+        discard: Callable[[NeighborLink, str], None],
+    ) -> None:
+        self.parts = parts
+        self.driver = parts.driver
+        self.config = parts.config
+        self.links = links
+        self.cooperation = cooperation
+        self.discard = discard
+        self.stopped = False
+
+    @property
+    def address(self) -> Address | None:
+        """Where other nodes reach this one; None if they cannot."""
+        return advertised_address(self.config)
+
+    @property
+    def on_demand(self) -> OnDemand | None:
+        """What makes links for the algorithm's data, where links are made so."""
+        return None
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits for a link that is not there."""
+        return True
+
+    @property
+    def most_links(self) -> int:
+        """So many links may there be."""
+        return self.config.max_neighbors
+
+    def start(self) -> None:
+        """Links come from now on."""
+
+    def stop(self) -> None:
+        self.stopped = True
+
+    def refusal(self, hello: Hello) -> Refusal | None:
+        """Whether there is no place for one more link."""
+        if sum(not link.on_demand for link in self.links.values()) < self.config.max_neighbors:
+            return None
+        return Refusal("limit", "too many neighbours (link.max_neighbors)", ReasonCode.QUOTA_EXCEEDED)
+
+    def age(self) -> int:
+        """The age of a link that is made now."""
+        return 0
+
+    def classify(self, link: NeighborLink, neighbor: Neighbor | None, hello: Hello) -> None:
+        """A link is connected: by whose wish."""
+
+    def named(self, link: NeighborLink) -> None:
+        """A link that is there already turns out to be that of a neighbour the administrator has named."""
+
+    def connected(self, link: NeighborLink) -> None:
+        """A link has a control session."""
+        raise NotImplementedError
+
+    def lost(self, link: NeighborLink, reason: str, kind: str) -> None:
+        """A link's control session has gone; ``kind`` says how, if the neighbour has said."""
+        raise NotImplementedError
+
+    def forgotten(self, link: NeighborLink) -> None:
+        """A link is about to be discarded."""
+
+    def changed(self) -> None:
+        """A link was connected or lost."""
+
+    def joined(self, link: NeighborLink) -> None:
+        """A link carries messages now."""
+
+    def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> bool:
+        """A message between the nodes themselves; False if it means nothing here."""
+        return False
+
+
+class OpenMembership(Membership):
+    """All links take part at once (topology ``any``); what a lost one had not sent is lost."""
+
+    keeps_absent = False
+
+    def __init__(
+        self,
+        parts: Parts,
+        links: Mapping[str, NeighborLink],
+        cooperation: Cooperation,
+        discard: Callable[[NeighborLink, str], None],
+        on_demand: OnDemand,
+        address: Address,
+    ) -> None:
+        super().__init__(parts, links, cooperation, discard)
+        self._on_demand = on_demand
+        self._address = address
+
+    @property
+    def address(self) -> Address:
+        return self._address
+
+    @property
+    def on_demand(self) -> OnDemand:
+        return self._on_demand
+
+    @property
+    def idle(self) -> bool:
+        return not self._on_demand.waiting
+
+    @property
+    def most_links(self) -> int:
+        return self.config.max_neighbors + self.config.max_links
+
+    def start(self) -> None:
+        self._on_demand.start()
+
+    def stop(self) -> None:
+        super().stop()
+        self._on_demand.stop()
+
+    def refusal(self, hello: Hello) -> Refusal | None:
+        if not hello.on_demand:
+            return super().refusal(hello)
+        if self._on_demand.make_room():
+            return None
+        return Refusal("limit", "too many links (link.max_links)", ReasonCode.QUOTA_EXCEEDED)
+
+    def classify(self, link: NeighborLink, neighbor: Neighbor | None, hello: Hello) -> None:
+        if neighbor is not None:
+            demanded = neighbor.expected is not None
+        else:
+            demanded = hello.on_demand
+            if hello.address:
+                link.address = hello.address
+        link.on_demand = demanded and not link.introducer
+
+    def named(self, link: NeighborLink) -> None:
+        if link.in_cooperation:
+            self.parts.dispatch.call("on_link_up", link)
+
+    def connected(self, link: NeighborLink) -> None:
+        self.cooperation.offer(link)
+
+    def lost(self, link: NeighborLink, reason: str, kind: str) -> None:
+        broken = link.in_cooperation and not link.closing and kind not in ("duplicate", "removed")
+        self.driver.log("warning" if broken else "debug", "link down", neighbor=link.node_id, reason=reason)
+        self.discard(link, "lost")
+        if self.stopped:
+            return
+        if broken:
+            self.parts.counters["links_lost"] += 1
+            self.parts.dispatch.call("on_unreachable", link.node_id)
+        self._on_demand.link_lost(link)
+
+    def joined(self, link: NeighborLink) -> None:
+        self._on_demand.joined(link)
+
+    def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> bool:
+        return self._on_demand.control_message(link, topic)
+
+
+class TreeMembership(Membership):
+    """The links in use form a tree (see :mod:`ildm.core.link.topology`); absent ones are waited for."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        links: Mapping[str, NeighborLink],
+        cooperation: Cooperation,
+        discard: Callable[[NeighborLink, str], None],
+    ) -> None:
+        super().__init__(parts, links, cooperation, discard)
+        self.topology = Topology(parts.node_id, parts.boot, self.config.max_nodes)
+        self._settling: dict[NeighborLink, tuple[Any, float]] = {}
+        self._considering = False
+        self._claim_timer: Any = None
+
+    def age(self) -> int:
+        return self.topology.next_age()
+
+    def connected(self, link: NeighborLink) -> None:
+        """Tell the neighbour everything known of the topology."""
+        for advertisement in self.topology.advertisements():
+            send_control(link, ADVERTISEMENT, advertisement.encode())
+
+    def lost(self, link: NeighborLink, reason: str, kind: str) -> None:
+        self.driver.log("warning", "link down", neighbor=link.node_id, reason=reason)
+        self._cancel_settling(link)
+        if kind == "removed" or not link.in_cooperation:
+            self.discard(link, reason)
+        else:
+            self.driver.call_later(self.config.expiry, self._expire, link, link.since)
+
+    def _expire(self, link: NeighborLink, since: float) -> None:
+        if self._still_absent(link, since):
+            self.parts.counters["links_expired"] += 1
+            self.discard(link, "expired")
+
+    def _still_absent(self, link: NeighborLink, since: float) -> bool:
+        return self.links.get(link.node_id) is link and not link.connected and link.since == since
+
+    def forgotten(self, link: NeighborLink) -> None:
+        self._cancel_settling(link)
+
+    # the graph --------------------------------------------------------------------------------
+
+    def changed(self) -> None:
+        ages = {link.node_id: link.age for link in self.links.values() if link.connected}
+        advertisement = self.topology.set_links(ages)
+        if advertisement is not None:
+            self._flood(advertisement, None)
+        self._consider()
+
+    def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> bool:
+        if topic != ADVERTISEMENT:
+            return False
+        news = self.topology.receive(Advertisement.decode(payload))
+        if news is not None and news.node == self.parts.node_id:
+            self._claim_own()
+        elif news is not None:
+            self._flood(news, link)
+            if not self._considering:  # once for all news that have come together
+                self._considering = True
+                self.driver.call_soon(self._consider)
+        return True
+
+    def _flood(self, advertisement: Advertisement, source: NeighborLink | None) -> None:
+        data = advertisement.encode()
+        for link in self.links.values():
+            if link is not source and link.connected:
+                send_control(link, ADVERTISEMENT, data)
+
+    def _claim_own(self) -> None:
+        """Answer an advertisement in this node's name, of an earlier life or of a node with the same id.
+
+        Not at once: two nodes with one id would outbid each other as fast as the network carries it.
+        """
+        if self._claim_timer is None:
+            counters = self.parts.counters
+            counters["own_id_advertised"] += 1
+            if counters["own_id_advertised"] == CLAIMS_OF_A_RESTART + 1:
+                self.driver.log(
+                    "error", "another node seems to have this node's id", node_id=self.parts.node_id
+                )
+            self._claim_timer = self.driver.call_later(CLAIM_PAUSE, self._claim)
+
+    def _claim(self) -> None:
+        self._claim_timer = None
+        if not self.stopped:
+            self._flood(self.topology.own, None)
+            self._consider()
+
+    # joining and leaving ------------------------------------------------------------------------
+
+    def _consider(self) -> None:
+        """Let links join or leave so that the cooperating ones form the tree."""
+        self._considering = False
+        tree = self.topology.tree()
+        for link in list(self.links.values()):
+            if not link.connected:
+                if link.in_cooperation and self.topology.reaches(link.node_id):
+                    # perhaps only because news of the neighbour's end is still under way
+                    self.driver.call_later(2 * self.config.settle, self._check_other_path, link, link.since)
+            elif link.node_id in tree:
+                if not link.ready_here:
+                    self._settle(link, self.config.settle)
+            elif self.topology.agreed(link.node_id):  # until then nothing is decided
+                self._cancel_settling(link)
+                self.cooperation.withdraw(link)
+
+    def _check_other_path(self, link: NeighborLink, since: float) -> None:
+        absent = self._still_absent(link, since) and link.in_cooperation
+        if absent and self.topology.reaches(link.node_id):
+            self.discard(link, "other_path")
+
+    def _settle(self, link: NeighborLink, pause: float) -> None:
+        """Let a link join after a while without news of the topology."""
+        timer, since = self._settling.get(link, (None, self.driver.now()))
+        if timer is not None:
+            if self.driver.now() - since > UNREST * pause:
+                return
+            timer.cancel()
+        self._settling[link] = self.driver.call_later(pause, self._settled, link), since
+
+    def _settled(self, link: NeighborLink) -> None:
+        self._settling.pop(link, None)
+        if link.connected and self.links.get(link.node_id) is link:
+            self.cooperation.offer(link)
+
+    def _cancel_settling(self, link: NeighborLink) -> None:
+        timer, _ = self._settling.pop(link, (None, 0.0))
+        if timer is not None:
+            timer.cancel()
