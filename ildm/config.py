@@ -117,6 +117,11 @@ class LinkConfig(Section):
     round_robin: Literal["publisher", "message"] = "publisher"
     qos: Literal[0, 1, 2] = 2
     """A message crosses with the smaller of its own QoS and this."""
+    transfer: Literal["acknowledged", "received"] = "acknowledged"
+    """When a client's QoS 1 or 2 message is transferred: once the local broker has acknowledged it without an
+    error, or as soon as it comes, even if the broker refuses it."""
+    subscribe_wait: Annotated[float, Field(ge=0, le=60)] = 1.0
+    """How long a client's SUBACK may wait until the neighbours know of its filters; 0: it never waits."""
     overflow: Literal["drop", "block"] = "drop"
     queue_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
     queue_bytes: Bytes = 32 << 20
@@ -209,6 +214,10 @@ class LimitsConfig(Section):
     """A plugin's hook that takes longer, while which nothing else runs, is logged and counted."""
     unsaved_bytes: Bytes = 64 << 20
     """State that waits to be written while the disk is slow or full."""
+    unanswered_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
+    """A client's QoS 1 and 2 messages that wait for the broker's acknowledgement before reading from it
+    pauses."""
+    unanswered_bytes: Bytes = 8 << 20
     drain_timeout: Seconds = 10.0
 
     @property

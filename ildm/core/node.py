@@ -11,6 +11,7 @@ from ildm.core.link.manager import LinkManager
 from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.core.local.client_session import ClientSession, State
 from ildm.core.local.clients import ClientRecord, ClientRegistry
+from ildm.core.local.gate import Told
 from ildm.core.plugin.dispatch import Dispatch, Loaded
 from ildm.core.plugin.node_api import PluginApi
 from ildm.core.status import NodeState
@@ -77,6 +78,8 @@ class Node:
             self._make(spec)
         if plugins.algorithm is not None:
             self._make(plugins.algorithm)
+        self.transfers_acknowledged = self.router.active and config.link.transfer == "acknowledged"
+        """A client's QoS 1 and 2 messages are transferred when the broker has taken them."""
         looked_at = self.dispatch.looked_at(Source.CLIENT)
         self.actions = {
             version: client_actions(
@@ -251,6 +254,18 @@ class Node:
         self.state.done(change)
 
     # what crosses -----------------------------------------------------------------------------
+
+    def when_told(self, callback: Callable[[], None]) -> bool:
+        """Whether the neighbours know all local interest; if not, ``callback`` is called when they do,
+        or after ``link.subscribe_wait``."""
+        wait = self.config.link.subscribe_wait
+        if not (wait and self.router.active):
+            return True
+        told = Told(self.counters, callback)
+        if self.links.when_told(told.told):
+            return True
+        told.wait(self.driver, wait)
+        return False
 
     def _interest_changed(self, changes: Mapping[str, int | None]) -> None:
         self.router.invalidate()

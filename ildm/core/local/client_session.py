@@ -6,10 +6,11 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ildm.api import Role, Source
-from ildm.core.frames import Tail, publish_run, run_to_v5
+from ildm.core.frames import PUBLISH, Tail, packet_ids, publish_run, run_to_v5
 from ildm.core.local.actions import Action
 from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.broker_session import BrokerSession
+from ildm.core.local.unanswered import Taken, Unanswered, Waiting
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
     ConnAck,
@@ -39,6 +40,7 @@ from ildm.mqtt import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from ildm.core.local.clients import ClientRecord
@@ -68,6 +70,7 @@ class ClientSession(BaseSession):
         "_aliases",
         "_connect_timer",
         "_held",
+        "_holds",
         "_tail",
         "connect",
         "disconnected",
@@ -80,6 +83,7 @@ class ClientSession(BaseSession):
         "record",
         "state",
         "told_unusable",
+        "unanswered",
     )
     role = Role.CLIENT
 
@@ -98,6 +102,9 @@ class ClientSession(BaseSession):
         """The log has said that a message of this client cannot cross."""
         self.pending: dict[int, list[Subscription] | list[str]] = {}
         """SUBSCRIBE and UNSUBSCRIBE not yet acknowledged, by packet identifier."""
+        self.unanswered: Unanswered | None = None
+        """What is transferred once the broker has taken it; None: everything is at once."""
+        self._holds = False
         self._aliases: TopicAliases | None = None
         self.dropped_qos2: set[int] | None = None
         """QoS 2 messages a filter has dropped and the client has not released."""
@@ -135,12 +142,23 @@ class ClientSession(BaseSession):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._cancel_connect_timer()
-        if self.paired is not None:
-            self.paired.close()
-        self.node.client_gone(self, exc)
-        self.state = State.ENDED
         self._tail.clear()
         self._held = bytearray()
+        if self.unanswered and self.paired is not None and self.paired.is_open:
+            # what it has sent is with the broker: it crosses before the client is taken for gone
+            self.paired.linger(lambda: self._gone(exc))
+            return
+        if self.paired is not None:
+            self.paired.close()
+        self._gone(exc)
+
+    def _gone(self, exc: Exception | None) -> None:
+        if self.unanswered:
+            # whether the broker has them is unknown; a client that wants them sent will send them again
+            self.node.counters["unanswered_by_broker"] += self.unanswered.messages
+            self.unanswered = None
+        self.node.client_gone(self, exc)
+        self.state = State.ENDED
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -254,6 +272,8 @@ class ClientSession(BaseSession):
         if self.version is Version.V5:
             self._aliases = TopicAliases(int(connack.properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)))
         self.record = self.node.client_connected(self, self.connect, connack)
+        if self.node.transfers_acknowledged:
+            self.unanswered = Unanswered()
         held, self._held = bytes(self._held), bytearray()
         self.resume("connack")
         if held:
@@ -301,6 +321,9 @@ class ClientSession(BaseSession):
                     pos = end
                 elif action == _RUN:
                     run_end, size = end, end - pos
+                    held = self._holds and data[pos] != PUBLISH
+                    if held:
+                        self._sent_while_held(1)
                     try:
                         run = publish_run(data, pos, header_end, end, v5)
                         if run is None:
@@ -308,7 +331,7 @@ class ClientSession(BaseSession):
                             self._publish(data[pos:end])
                             pos = end
                             continue
-                        run_end, size, topic, _ = run
+                        run_end, size, topic, body = run
                         route = local_routes.get(topic)
                         if route is None:
                             route = node.router.find(topic, None)
@@ -317,13 +340,22 @@ class ClientSession(BaseSession):
                         self.messages_in += (run_end - pos) // size
                         pos = run_end
                         continue
-                    self.messages_in += (run_end - pos) // size
+                    count = (run_end - pos) // size
+                    self.messages_in += count
+                    if held and count > 1:
+                        self._sent_while_held(count - 1)
                     if route:
                         if v5:
-                            frames = data[pos:run_end]
+                            frames, new_size = data[pos:run_end], size
                         else:
-                            frames, size = run_to_v5(data, pos, header_end, run)
-                        node.router.forward_frames(route, frames, size, self.publisher_index(), self)
+                            frames, new_size = run_to_v5(data, pos, header_end, run)
+                        if data[pos] == PUBLISH or self.unanswered is None:
+                            node.router.forward_frames(route, frames, new_size, self.publisher_index(), self)
+                        else:
+                            offset = pos + body
+                            ids = packet_ids(data[offset:run_end:size], data[offset + 1 : run_end : size])
+                            self.unanswered.add_run(topic, frames, new_size, ids)
+                            broker.watching = True
                     pos = run_end
                 elif action == _COUNT:
                     self.messages_in += 1
@@ -345,6 +377,8 @@ class ClientSession(BaseSession):
                 broker.write(data if pos == end_of_data and start == 0 else data[start:pos])
         if pos < end_of_data:
             self._tail.keep(data[pos:], missing)
+        if self.unanswered is not None and self._too_much_unanswered(1):
+            self.pause("unanswered")
         node.dispatch.deliver()
 
     def publisher_index(self) -> int:
@@ -358,6 +392,8 @@ class ClientSession(BaseSession):
         type = frame[0] >> 4
         if type == PacketType.PUBLISH:
             self.messages_in += 1
+            if self._holds and frame[0] & 6:
+                self._sent_while_held(1)
             passed = frame
             if self.node.dispatch.filters_clients:
                 result = self.node.dispatch.filter(Source.CLIENT, self, self._spelled_out(frame))
@@ -397,6 +433,7 @@ class ClientSession(BaseSession):
         if len(self.pending) >= 65535:
             raise ProtocolViolation("every packet identifier is in use", clause="MQTT-2.2.1-3")
         self.pending[packet_id] = request
+        self._watch()
 
     def _disconnect(self, frame: bytes) -> None:
         packet = decode(frame, self.version, self.node.packet_limits)
@@ -426,8 +463,16 @@ class ClientSession(BaseSession):
         if packet.qos == 2 and self.record is not None and packet.packet_id is not None:
             if packet.dup and packet.packet_id in self.record.qos2:
                 return True  # sent again; it was transferred already
-            self.record.qos2.add(packet.packet_id)
-        self.node.router.publish(packet, None, self.publisher_index(), self)
+            if self.unanswered is None:
+                self.record.qos2.add(packet.packet_id)
+            else:
+                self.record.qos2.discard(packet.packet_id)
+        if packet.qos == 0 or self.unanswered is None:
+            self.node.router.publish(packet, None, self.publisher_index(), self)
+        elif not packet.topic.startswith("$"):
+            stamp = self.node.retained.next_stamp() if packet.retain else None
+            self.unanswered.add(packet, stamp, len(frame))
+            self._watch()
         return True
 
     def _read_publish(self, frame: bytes) -> Publish:
@@ -453,6 +498,101 @@ class ClientSession(BaseSession):
             return None
         self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBREL, frame)
         return frame
+
+    # what the broker has answered ---------------------------------------------------------------
+
+    @property
+    def expects_answers(self) -> bool:
+        """Whether an acknowledgement of the broker's means something to the node."""
+        return bool(self.pending or self.unanswered)
+
+    def _watch(self) -> None:
+        if self.paired is not None:
+            self.paired.watching = True
+
+    def answered(self, ids: Sequence[int]) -> None:
+        """The broker has taken messages of QoS 1."""
+        if self.unanswered is not None:
+            for taken in self.unanswered.taken(ids):
+                self._transfer(taken)
+            self._fewer_unanswered()
+
+    def answered_one(self, answer: PubAck | PubRec) -> None:
+        """The broker has taken or refused one message."""
+        if self.unanswered is None:
+            return
+        if isinstance(answer, PubRec):
+            taken: Taken | Waiting | None = self.unanswered.single(answer.packet_id)
+        else:
+            taken = self.unanswered.remove(answer.packet_id)
+        if taken is not None:
+            if answer.reason_code >= 0x80:
+                self.node.counters["refused_by_broker"] += 1
+            else:
+                self._transfer(taken)
+            self._fewer_unanswered()
+
+    def _transfer(self, taken: Taken | Waiting) -> None:
+        router, index = self.node.router, self.publisher_index()
+        if isinstance(taken, Taken):
+            route = router.local.get(taken.topic)
+            if route is None:
+                route = router.find(taken.topic, None)
+            if route:
+                router.forward_frames(route, taken.frames, taken.size, index, self)
+            return
+        message = taken.message
+        if message.qos == 2 and self.record is not None and message.packet_id is not None:
+            if message.packet_id in self.record.qos2:
+                return  # on an earlier connection, which has been answered meanwhile
+            self.record.qos2.add(message.packet_id)
+        router.publish(message, None, index, self, stamp=taken.stamp)
+
+    def _too_much_unanswered(self, share: int) -> bool:
+        limits = self.node.config.limits
+        return self.unanswered is not None and (
+            self.unanswered.messages * share > limits.unanswered_messages
+            or self.unanswered.bytes * share > limits.unanswered_bytes
+        )
+
+    def _fewer_unanswered(self) -> None:
+        if self.paused and not self._too_much_unanswered(2):
+            self.resume("unanswered")
+
+    # acknowledgements that wait -----------------------------------------------------------------
+
+    def hold(self, reason: object) -> None:
+        """Let the client wait for its PUBACK and PUBREC until every reason given is withdrawn.
+
+        Reading from it goes on. One that does not stop by itself, but sends more than ``link.inflight``
+        messages of QoS 1 and 2 meanwhile, is ended.
+        """
+        if self.paired is not None and self.paired.is_open:
+            self.paired.gate.hold(reason)
+            self.paired.watching = self._holds = True
+
+    def release(self, reason: object) -> None:
+        if self._holds and self.paired is not None:
+            self.paired.gate.release(reason)
+            self._holds = self.paired.gate.closed
+
+    def _sent_while_held(self, count: int) -> None:
+        assert self.paired is not None
+        gate = self.paired.gate
+        gate.since_closed += count
+        limit = self.node.config.link.inflight
+        if gate.since_closed > limit:
+            self.node.counters["clients_over_inflight"] += 1
+            raise ProtocolViolation(
+                f"more than {limit} messages sent while acknowledgements are withheld",
+                clause="MQTT-3.3.4-9",
+                reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
+
+    def too_much_withheld(self) -> None:
+        """The broker has acknowledged more messages than there are packet identifiers."""
+        error = ProtocolViolation("packet identifiers used while in use", clause="MQTT-2.2.1-3")
+        self.driver.call_soon(self.fail, error)
 
     def _spelled_out(self, frame: bytes) -> bytes:
         # a filter may drop the message that sets an alias: the broker gets none
@@ -494,9 +634,7 @@ class ClientSession(BaseSession):
                 self.write(refusal)
         self.state = State.ENDED
         self._held = bytearray()
-        self.close()
-        if self.paired is not None:
-            self.paired.close()
+        self._close_both()
 
     def move_off(self) -> None:
         """End the connection in an orderly way, without its will (drain)."""
@@ -508,8 +646,11 @@ class ClientSession(BaseSession):
                 self.paired.write(Disconnect().encode(self.version))
             if self.version is Version.V5:
                 self.write(Disconnect(reason_code=int(ReasonCode.SERVER_SHUTTING_DOWN)).encode(Version.V5))
+        self._close_both()
+
+    def _close_both(self) -> None:
         self.close()
-        if self.paired is not None:
+        if self.paired is not None and not self.unanswered:  # else when what was sent is answered
             self.paired.close()
 
 

@@ -92,11 +92,20 @@ class Retained:
         """Equal for two nodes exactly when they remember the same (but for a chance of 2^-64)."""
         return self._digest.to_bytes(8, "big")
 
-    def entered(self, message: Publish) -> Stamp:
-        """A retained message has come from a local client; answers its stamp."""
+    def next_stamp(self) -> Stamp:
+        """A stamp for what comes now, later than all there are."""
         self._last = max(self._last + 1, int(self.driver.wall() * 1000))
-        stamp = Stamp(self._last, self.node_id)
-        self._put(self._entry(stamp, message))
+        return Stamp(self._last, self.node_id)
+
+    def entered(self, message: Publish, stamp: Stamp | None = None) -> Stamp:
+        """A retained message of a local client is transferred; answers its stamp.
+
+        It may have got its stamp when it came, and be older news by now.
+        """
+        stamp = stamp or self.next_stamp()
+        known = self.entries.get(message.topic)
+        if known is None or known.stamp < stamp:
+            self._put(self._entry(stamp, message))
         return stamp
 
     def arrived(self, message: Publish, stamp: Stamp) -> bool | None:

@@ -10,6 +10,7 @@ from ildm.core.transfer.retained import Retained, stamped
 from ildm.mqtt import MalformedPacket, Property, Publish, ReasonCode, validate_topic_name
 
 if TYPE_CHECKING:
+    from ildm.api import Stamp
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
@@ -125,12 +126,14 @@ class Router:
         index: int,
         holder: Holdable | None,
         inject: Callable[[Publish, int, float | None, Holdable | None], None] | None = None,
+        stamp: Stamp | None = None,
     ) -> None:
         """Transfer one message of any kind to where the algorithm wants it.
 
-        ``inject`` publishes it into the local broker as well, for a message from a neighbour.
+        ``inject`` publishes it into the local broker as well, for a message from a neighbour. ``stamp`` is
+        that of a retained message which came some time ago.
         """
-        message, remote = self._retained(message, source)
+        message, remote = self._retained(message, source, stamp)
         if remote is None:
             return
         if self.routes_messages and source is None:
@@ -177,12 +180,14 @@ class Router:
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         inject(message, 0, None if expiry is None else self.driver.now() + expiry, None)
 
-    def _retained(self, message: Publish, source: NeighborLink | None) -> tuple[Publish, Publish | None]:
+    def _retained(
+        self, message: Publish, source: NeighborLink | None, stamp: Stamp | None
+    ) -> tuple[Publish, Publish | None]:
         """A message as it is for the local broker and for neighbours; nothing for them: it is old news."""
         if not message.retain or message.topic.startswith("$"):
             return message, message
         if source is None:
-            return message, stamped(message, self.retained.entered(message))
+            return message, stamped(message, self.retained.entered(message, stamp))
         here, onward, _ = self.retained.judge(message)
         return here, onward
 

@@ -1,0 +1,255 @@
+"""Between the broker and a client: what is looked at, and what waits, before the client gets it.
+
+Nearly always a chunk of the broker's goes on as it came. Only while the node expects an acknowledgement
+that means something to it are chunks cut: every packet passes but
+
+* PUBACK and PUBREC while the gate is closed, because what the client publishes finds a full link: a
+  client that gets no acknowledgements stops by itself (MQTT 5, 3.3.4, 4.9), and all else it does goes on;
+* a SUBACK until the neighbours know of the filters it grants, so that what is published anywhere after it
+  arrives; SUBACK and UNSUBACK keep their order (PUBLISH may come before SUBACK: 3.8.4).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ildm.core.frames import LONG_RUN, HeaderScanner, alike
+from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids
+from ildm.mqtt import PacketType, Version, decode_varint
+
+if TYPE_CHECKING:
+    from ildm.api import Timer
+    from ildm.core.counters import Counters
+    from ildm.core.driver import Driver
+
+PASSED = 0x100
+"""Added to the first byte of a packet which the client has got already, at least in part."""
+PACKET_IDS = 65_535
+"""More acknowledgements cannot wait for a client that uses each packet identifier once (MQTT-2.2.1-3)."""
+
+_MEANINGFUL = bytes(
+    first >> 4 in (PacketType.PUBACK, PacketType.PUBREC, PacketType.SUBACK, PacketType.UNSUBACK)
+    for first in range(256)
+)
+
+Piece = tuple[int, bytes, Sequence[int]]
+"""First byte, bytes and packet identifiers: 0 for what passes whatever it is, 0x40 with identifiers for a run
+of PUBACK without an error, else one whole packet and no identifiers."""
+
+
+class GateScanner(HeaderScanner):
+    """A header scanner that can also cut the stream, and change from one to the other at any byte."""
+
+    __slots__ = ("version", "withheld")
+
+    def __init__(self, wanted: bytes, limit: int, version: Version) -> None:
+        super().__init__(wanted, limit)
+        self.version = version
+        self.withheld = False
+        """The part of a packet that is kept has not gone to the client: :meth:`split` must go on."""
+
+    def split(self, data: bytes) -> list[Piece]:
+        """The stream in pieces, in order. Acknowledgements and what is ``wanted`` come whole.
+
+        Raises:
+            MalformedPacket: a remaining length of more than four bytes.
+        """
+        pieces: list[Piece] = []
+        withheld, self.withheld = self.withheld, False
+        pos = start = 0  # data[start:pos]: passes, but is in no piece yet
+        if self._skip:
+            pos = min(self._skip, len(data))
+            self._skip -= pos
+        elif self._held is not None:
+            pos = self._missing
+            self._held.append(data[:pos])
+            self._missing -= len(data)
+            if not withheld:
+                pieces.append((0, data[:pos], ()))
+            if self._missing > 0:
+                self.withheld = withheld
+                return pieces
+            frame = b"".join(self._held)
+            pieces.append((frame[0] if withheld else frame[0] | PASSED, frame, ()))
+            start, self._held, self._missing = pos, None, 0
+        elif self._head:
+            start = 0 if withheld else len(self._head)
+            data = self._head + data
+            self._head = b""
+        end_of_data = len(data)
+        wanted = self.wanted
+        while pos < end_of_data:
+            first = data[pos]
+            if first == PUBACK and start <= pos and not wanted[PUBACK]:
+                ids, end = acknowledged_ids(data, pos, self.version)
+                if ids:
+                    if pos > start:
+                        pieces.append((0, data[start:pos], ()))
+                    pieces.append((PUBACK, data[pos:end], ids))
+                    start = pos = end
+                    continue
+            header_end = pos + 2
+            if header_end <= end_of_data and data[pos + 1] < 128:
+                end = header_end + data[pos + 1]
+            else:
+                length = decode_varint(data, pos + 1) if header_end <= end_of_data else None
+                if length is None:
+                    self._head = data[pos:]
+                    self.withheld = start <= pos
+                    break
+                header_end = length[1]
+                end = header_end + length[0]
+            publish = first & 0xF0 == 0x30
+            if wanted[first] or _MEANINGFUL[first]:
+                self.publishes += publish
+                if end > end_of_data and end - header_end > self.limit:
+                    self._skip = end - end_of_data
+                    pos = end_of_data
+                    break
+                passed = start > pos  # it had begun when nothing was expected yet
+                if end > end_of_data:
+                    self._held = [data[pos:]]
+                    self._missing = end - end_of_data
+                    self.withheld = not passed
+                    break
+                if passed:
+                    pieces.append((0, data[start:end], ()))
+                elif pos > start:
+                    pieces.append((0, data[start:pos], ()))
+                pieces.append((first | PASSED if passed else first, data[pos:end], ()))
+                start = pos = end
+                continue
+            prefix = data[pos:header_end]
+            size = end - pos
+            begin = pos
+            pos = end
+            like = 1
+            while pos < end_of_data and data.startswith(prefix, pos):
+                pos += size
+                like += 1
+                if like == LONG_RUN:
+                    pos += size * alike(data, pos, size, prefix)
+            if publish:
+                self.publishes += (pos - begin) // size
+            if pos > end_of_data:
+                self._skip = pos - end_of_data
+                break
+        passing = end_of_data if not self.withheld else pos
+        if passing > start:
+            pieces.append((0, data[start:passing], ()))
+        self.between_frames = not (self._skip or self._head or self._held)
+        return pieces
+
+
+class Answer:
+    """A SUBACK or UNSUBACK in the order of its client's."""
+
+    __slots__ = ("frame", "ready")
+
+    def __init__(self, frame: bytes, ready: bool) -> None:
+        self.frame = frame
+        self.ready = ready
+
+
+class Gate:
+    """What waits for one client. ``write`` sends to it; ``overflowed`` is called when it breaks the bound."""
+
+    __slots__ = (
+        "_acknowledgements",
+        "_answers",
+        "_count",
+        "_overflowed",
+        "_reasons",
+        "_write",
+        "since_closed",
+    )
+
+    def __init__(self, write: Callable[[bytes], None], overflowed: Callable[[], None]) -> None:
+        self._write = write
+        self._overflowed = overflowed
+        self._reasons: set[object] = set()
+        self._acknowledgements: list[bytes] = []
+        self._count = 0
+        self._answers: deque[Answer] = deque()
+        self.since_closed = 0
+        """Messages of QoS 1 and 2 the client has sent since the gate was closed."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether acknowledgements wait."""
+        return bool(self._reasons)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing has to."""
+        return not (self._reasons or self._answers)
+
+    @property
+    def waiting(self) -> int:
+        """Acknowledgements that wait."""
+        return self._count
+
+    def hold(self, reason: object) -> None:
+        """Let no PUBACK and PUBREC pass until every reason given has been withdrawn."""
+        if not self._reasons:
+            self.since_closed = 0
+        self._reasons.add(reason)
+
+    def release(self, reason: object) -> None:
+        self._reasons.discard(reason)
+        if not self._reasons and self._acknowledgements:
+            waiting, self._acknowledgements, self._count = self._acknowledgements, [], 0
+            self._write(b"".join(waiting))
+
+    def acknowledgement(self, data: bytes, count: int) -> bool:
+        """``count`` PUBACK or PUBREC have come: whether they pass now. If not, they wait."""
+        if not self._reasons:
+            return True
+        self._acknowledgements.append(data)
+        self._count += count
+        if self._count > PACKET_IDS:
+            self._overflowed()
+        return False
+
+    def answer(self, answer: Answer) -> bool:
+        """A SUBACK or UNSUBACK has come: whether it passes now. If not, it waits for :meth:`ready`."""
+        if answer.ready and not self._answers:
+            return True
+        self._answers.append(answer)
+        return False
+
+    def ready(self, answer: Answer) -> None:
+        """Nothing keeps this answer any longer."""
+        answer.ready = True
+        while self._answers and self._answers[0].ready:
+            self._write(self._answers.popleft().frame)
+
+
+class Told:
+    """A SUBACK's wait for the neighbours, bounded in time."""
+
+    __slots__ = ("_callback", "_counters", "_timer")
+
+    def __init__(self, counters: Counters, callback: Callable[[], None]) -> None:
+        self._counters = counters
+        self._callback: Callable[[], None] | None = callback
+        self._timer: Timer | None = None
+
+    def wait(self, driver: Driver, seconds: float) -> None:
+        """``told`` is called after so many seconds in any case."""
+        self._timer = driver.call_later(seconds, self._expired)
+
+    def told(self) -> None:
+        """The neighbours know."""
+        if self._timer is not None:
+            self._timer.cancel()
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+    def _expired(self) -> None:
+        self._timer = None
+        self._counters["subscribe_waits_expired"] += 1
+        self.told()

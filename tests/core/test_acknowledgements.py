@@ -1,0 +1,403 @@
+"""What the local broker's acknowledgements mean: what crosses, and when the client gets them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ildm.api import SessionStatus
+from ildm.config import Address
+from ildm.core.local.broker_session import LINGER
+from ildm.mqtt import (
+    Disconnect,
+    PingReq,
+    PingResp,
+    Property,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+    Version,
+)
+from tests.core.test_nodes import Site, connection_session_present, row
+from tests.support.mini_broker import MiniClient
+from tests.support.world import World
+
+VERSIONS = [Version.V311, Version.V5]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+class Answers:
+    """Stands between a site's broker and its clients: refuses topics, or keeps answers until let go."""
+
+    def __init__(self, site: Site) -> None:
+        self.refused: dict[str, int] = {}
+        self.keep = False
+        self._kept: list[tuple[Any, Any]] = []
+        original = site.broker.connection
+
+        def connection() -> Any:
+            made = original()
+            send, packet = made.send, made._packet
+
+            def sending(answer: Any) -> None:
+                if made.client_id.startswith("ildm-") or not isinstance(answer, PubAck | PubRec):
+                    send(answer)
+                elif self.keep:
+                    self._kept.append((send, answer))
+                else:
+                    send(answer)
+
+            def receiving(received: Any) -> None:
+                code = self.refused.get(received.topic, 0) if isinstance(received, Publish) else 0
+                if code and not made.client_id.startswith("ildm-"):
+                    kind = PubAck if received.qos == 1 else PubRec
+                    if received.qos:
+                        sending(kind(packet_id=received.packet_id, reason_code=code))
+                else:
+                    packet(received)
+
+            made.send, made._packet = sending, receiving
+            return made
+
+        site.world.listen(Address(site.name, 3), connection)
+
+    def let_go(self) -> None:
+        self.keep = False
+        kept, self._kept = self._kept, []
+        for send, answer in kept:
+            send(answer)
+
+
+def message(topic: str, qos: int, number: int = 1, **fields: Any) -> Publish:
+    return Publish(topic=topic, payload=b"%d" % number, qos=qos, packet_id=number if qos else None, **fields)
+
+
+def injected(site: Site) -> list[tuple[str, bytes]]:
+    return [(p.topic, p.payload) for i, p in site.broker.published if i.startswith("ildm-")]
+
+
+KINDS: list[dict[str, Any]] = [
+    {"qos": 1},
+    {"qos": 2},
+    {"qos": 1, "retain": True},
+    {"qos": 2, "retain": True},
+    {"qos": 1, "properties": {Property.CONTENT_TYPE: "x"}},
+]
+
+
+# transferred when acknowledged ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_broker_refuses_does_not_cross(world: World, kind: dict[str, Any]) -> None:
+    """The access rules of the local broker hold for other sites, too, and their retained value stays."""
+    a, b = row(world, "ab", "pf")
+    answers = Answers(a)
+    answers.refused = {"secret": 0x87}
+    client = a.client("c", version=Version.V5)
+    client.send(message("secret", number=1, **kind))
+    client.send(message("open", number=2, **kind))
+    world.run(1)
+    assert injected(b) == [("open", b"2")]
+    assert a.node.counters["refused_by_broker"] == 1
+    assert "secret" not in a.node.retained.entries
+    assert ("open" in b.node.retained.entries) is kind.get("retain", False)
+    assert {p.reason_code for p in client.got(PubAck) + client.got(PubRec)} == {0, 0x87}
+
+
+def test_a_refused_message_within_a_run_does_not_cross(world: World) -> None:
+    a, b = row(world, "ab", "pf")
+    client = a.client("c", version=Version.V5)
+    answers = Answers(a)
+    other = a.client("d", version=Version.V5)
+    answers.keep = True
+    other.transport.write(b"".join(message("t", 1, n).encode(Version.V5) for n in range(1, 10)))
+    world.run(0.1)
+    assert injected(b) == []
+    for _, answer in answers._kept:
+        if answer.packet_id in (3, 4, 9):
+            answer.reason_code = 0x97
+    answers.let_go()
+    world.run(1)
+    assert [payload for _, payload in injected(b)] == [b"1", b"2", b"5", b"6", b"7", b"8"]
+    assert a.node.counters["refused_by_broker"] == 3
+    assert len(other.got(PubAck)) == 9
+    assert client.packets[1:] == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_message_crosses_when_the_broker_has_it(world: World, version: Version, qos: int) -> None:
+    a, b = row(world, "ab", "pf")
+    answers = Answers(a)
+    answers.keep = True
+    client = a.client("c", version=version)
+    client.transport.write(b"".join(message("t", qos, n).encode(version) for n in range(1, 30)))
+    world.run(1)
+    assert injected(b) == []
+    answers.let_go()
+    world.run(1)
+    assert [payload for _, payload in injected(b)] == [b"%d" % n for n in range(1, 30)]
+    assert len(client.got(PubAck) + client.got(PubRec)) == 29
+    assert not client.packets[0].reason_code
+
+
+def test_received_transfers_at_once(world: World) -> None:
+    a, b = row(world, "ab", "pf", link={"transfer": "received"})
+    answers = Answers(a)
+    answers.keep = True
+    client = a.client("c", version=Version.V5)
+    client.send(message("t", 1, 1))
+    client.send(message("t", 2, 2))
+    world.run(1)
+    assert [payload for _, payload in injected(b)] == [b"1", b"2"]
+
+
+def test_a_client_that_is_gone_before_the_answer(world: World) -> None:
+    """What it had sent crosses if the broker still answers; if not, the outcome is unknown, and counted."""
+    a, b = row(world, "ab", "pf")
+    answers = Answers(a)
+    answers.keep = True
+    client = a.client("c", version=Version.V5)
+    client.send(message("t", 1, 1))
+    client.transport.close()
+    world.run(LINGER / 2)
+    answers.let_go()
+    world.run(0.1)
+    assert injected(b) == [("t", b"1")]
+    assert a.node.sessions == set()
+    answers.keep = True
+    client = a.client("c", version=Version.V5)
+    client.send(message("t", 1, 2))
+    client.transport.close()
+    world.run(LINGER + 1)
+    assert injected(b) == [("t", b"1")]
+    assert a.node.counters["unanswered_by_broker"] == 1
+    assert a.node.sessions == set()
+    assert all(one.client_id.startswith("ildm-") for one in a.broker.connections)
+
+
+def test_a_client_that_publishes_and_leaves_at_once(world: World) -> None:
+    """PUBLISH and DISCONNECT without waiting for the acknowledgement: a single broker delivers it, too."""
+    a, b = row(world, "ab", "pf")
+    for version in VERSIONS:
+        for qos in (1, 2):
+            client = a.client("c", version=version)
+            client.transport.write(message("t", qos).encode(version) + Disconnect().encode(version))
+            client.transport.close()
+            world.run(1)
+    assert len(injected(b)) == 4
+    assert a.node.counters["unanswered_by_broker"] == 0
+
+
+def test_unacknowledged_messages_are_bounded_by_not_reading_on(world: World) -> None:
+    a, b = row(world, "ab", "pf", limits={"unanswered_messages": 10})
+    answers = Answers(a)
+    answers.keep = True
+    client = a.client("c")
+    (session,) = a.node.sessions
+    for number in range(1, 31):
+        client.send(message("t", 1, number))
+        world.run(0.01)
+    assert session.paused
+    assert session.unanswered is not None
+    assert session.unanswered.messages == 11
+    answers.let_go()
+    world.run(1)
+    assert not session.paused
+    assert len(injected(b)) == 30
+    assert (session.unanswered.messages, session.unanswered.bytes) == (0, 0)
+
+
+def test_a_retained_message_keeps_its_place_although_its_acknowledgement_comes_late(world: World) -> None:
+    """The later value of QoS 0 crosses first; it stays the newest everywhere, as it is at the broker."""
+    a, b = row(world, "ab", "pf")
+    answers = Answers(a)
+    answers.keep = True
+    client = a.client("c", version=Version.V5)
+    client.send(message("t", 1, 1, retain=True))
+    client.send(message("t", 0, 2, retain=True))
+    world.run(1)
+    answers.let_go()
+    world.run(1)
+    for site in (a, b):
+        assert site.node.retained.entries["t"].message.payload == b"2"
+    assert a.node.retained.digest == b.node.retained.digest
+
+
+def test_a_qos_2_message_answered_on_two_connections_crosses_once(world: World) -> None:
+    """The client comes back while the broker's answer to its old connection is still on the way."""
+    a, b = row(world, "ab", "pf")
+    connection_session_present(a)
+    answers = Answers(a)
+    answers.keep = True
+    old = a.client("c", clean_start=False)
+    old.send(message("t", 2, 7))
+    old.transport.close()
+    world.run(0.1)
+    new = a.client("c", clean_start=False)
+    new.send(message("t", 2, 7, dup=True))
+    world.run(0.1)
+    answers.let_go()
+    world.run(1)
+    assert injected(b) == [("t", b"7")]
+    new.send(PubRel(packet_id=7))
+    world.run(1)
+    assert new.got(PubComp)
+    new.send(message("t", 2, 7))
+    world.run(1)
+    assert len(injected(b)) == 2
+
+
+# withheld while a link is full -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("algorithm", [None, "sf", "pf"])
+def test_a_held_client_gets_everything_but_its_acknowledgements(
+    world: World, version: Version, algorithm: str | None
+) -> None:
+    site = Site(world, "a", algorithm)
+    world.run(1)
+    client = site.subscriber("t", "c", version=version)
+    session = next(s for s in site.node.sessions if s.client_id == "c")
+    session.hold("one")
+    session.hold("two")
+    for number in range(1, 6):
+        client.send(message("t", 1, number))
+        client.send(message("u", 2, 100 + number))
+    client.send(PingReq())
+    client.send(Subscribe(packet_id=2, subscriptions=[Subscription(topic_filter="v")]))
+    world.run(1)
+    assert client.got(PubAck) == client.got(PubRec) == []
+    assert client.got(PingResp)
+    assert [packet.packet_id for packet in client.got(SubAck)] == [1, 2]
+    assert len(client.messages) == 5
+    session.release("one")
+    world.run(1)
+    assert client.got(PubAck) == []
+    session.release("two")
+    world.run(1)
+    assert [packet.packet_id for packet in client.got(PubAck)] == [1, 2, 3, 4, 5]
+    assert [packet.packet_id for packet in client.got(PubRec)] == [101, 102, 103, 104, 105]
+    client.send(message("t", 1, 9))
+    world.run(1)
+    assert client.got(PubAck)[-1].packet_id == 9
+    assert session.paired is not None
+    assert not session.paired.watching
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_held_client_that_does_not_stop_is_ended_before_its_excess_is_relayed(
+    world: World, version: Version
+) -> None:
+    a, b = row(world, "ab", "pf", link={"inflight": 10})
+    client = a.client("c", version=version)
+    (session,) = a.node.sessions
+    session.hold("full")
+    for number in range(1, 20):
+        client.send(message("t", 1 + number % 2, number))
+    world.run(1)
+    assert client.closed
+    assert session.status is SessionStatus.CLOSED
+    reasons = [packet.reason_code for packet in client.got(Disconnect)]
+    assert reasons == ([0x93] if version is Version.V5 else [])
+    assert len([1 for client_id, _ in a.broker.published if client_id == "c"]) == 10
+    assert len(injected(b)) == 10
+    assert a.node.counters["clients_over_inflight"] == 1
+
+
+# SUBACK ---------------------------------------------------------------------------------------------
+
+
+class Neighbours:
+    """Takes the place of the links: knows who waits to hear that the neighbours know."""
+
+    def __init__(self, site: Site) -> None:
+        self.waiting: list[Any] = []
+        site.node.links.when_told = self.when_told  # type: ignore[method-assign]
+
+    def when_told(self, callback: Any) -> bool:
+        self.waiting.append(callback)
+        return False
+
+
+def subscribe(client: MiniClient, packet_id: int, topic_filter: str) -> None:
+    client.send(Subscribe(packet_id=packet_id, subscriptions=[Subscription(topic_filter=topic_filter)]))
+
+
+def test_a_suback_waits_until_the_neighbours_know_in_order_and_alone(world: World) -> None:
+    a, _ = row(world, "ab", "sf")
+    neighbours = Neighbours(a)
+    client, other = a.client("c"), a.client("other")
+    subscribe(client, 1, "t")
+    subscribe(client, 2, "u")
+    client.send(Unsubscribe(packet_id=3, topic_filters=["t"]))
+    client.send(message("x", 1, 7))
+    world.run(0.1)
+    assert client.got(SubAck) == client.got(UnsubAck) == []
+    assert client.got(PubAck)
+    other.send(message("u", 0))
+    world.run(0.1)
+    assert client.messages == [("u", b"1")]  # 3.8.4: before the SUBACK is allowed
+    second, first = neighbours.waiting[1], neighbours.waiting[0]
+    second()
+    world.run(0.1)
+    assert client.got(SubAck) == []
+    first()
+    world.run(0.1)
+    assert [type(packet).__name__ for packet in client.packets[-3:]] == ["SubAck", "SubAck", "UnsubAck"]
+    assert a.node.counters["subscribe_waits_expired"] == 0
+
+
+def test_a_suback_does_not_wait_for_ever_nor_for_refused_filters(world: World) -> None:
+    a, _ = row(world, "ab", "sf", link={"subscribe_wait": 3.0})
+    neighbours = Neighbours(a)
+    client = a.client("c")
+    subscribe(client, 1, "t")
+    world.run(2.5)
+    assert client.got(SubAck) == []
+    world.run(1)
+    assert client.got(SubAck)
+    assert a.node.counters["subscribe_waits_expired"] == 1
+    neighbours.waiting[0]()
+    world.run(1)
+    assert len(client.got(SubAck)) == 1
+    connection = next(one for one in a.broker.connections if one.client_id == "c")
+    connection._packet = lambda packet: connection.send(SubAck(packet_id=5, reason_codes=[0x80]))  # type: ignore[method-assign]
+    subscribe(client, 5, "u")
+    world.run(0.1)
+    assert client.got(SubAck)[1].reason_codes == [0x80]
+
+
+@pytest.mark.parametrize(("algorithm", "wait"), [(None, 1.0), ("sf", 0.0)])
+def test_a_suback_that_need_not_wait(world: World, algorithm: str | None, wait: float) -> None:
+    site = Site(world, "a", algorithm, link={"subscribe_wait": wait})
+    neighbours = Neighbours(site)
+    assert site.subscriber("t").got(SubAck)
+    assert neighbours.waiting == []
+
+
+def test_who_leaves_while_its_suback_waits(world: World) -> None:
+    a, _ = row(world, "ab", "sf")
+    neighbours = Neighbours(a)
+    client = a.client("c")
+    subscribe(client, 1, "t")
+    world.run(0.1)
+    client.transport.abort()
+    world.run(0.1)
+    neighbours.waiting[0]()
+    world.run(5)
+    assert a.node.sessions == set()

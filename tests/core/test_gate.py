@@ -1,0 +1,195 @@
+"""The gate between the broker and a client: cutting a stream at any byte, and what waits in which order."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ildm.core.frames import HeaderScanner
+from ildm.core.local.actions import broker_wanted
+from ildm.core.local.gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
+from ildm.core.local.unanswered import Taken, Unanswered, Waiting
+from ildm.mqtt import Framer, PingResp, PubAck, Publish, PubRec, SubAck, UnsubAck, Version
+
+WANTED = broker_wanted(frozenset())
+MEANINGFUL = {4, 5, 9, 11}
+
+packets = st.one_of(
+    st.builds(PubAck, packet_id=st.integers(1, 300)),
+    st.builds(PubAck, packet_id=st.integers(1, 300), reason_code=st.sampled_from([0x10, 0x87])),
+    st.builds(PubRec, packet_id=st.integers(1, 300), reason_code=st.sampled_from([0, 0x87])),
+    st.builds(
+        SubAck, packet_id=st.integers(1, 300), reason_codes=st.lists(st.just(0), min_size=1, max_size=9)
+    ),
+    st.builds(UnsubAck, packet_id=st.just(5), reason_codes=st.just([0])),
+    st.builds(Publish, topic=st.sampled_from("ab"), payload=st.binary(max_size=200)),
+    st.just(PingResp()),
+)
+
+
+def cut(data: bytes, places: list[int]) -> list[bytes]:
+    ends = sorted({min(place, len(data)) for place in places} | {len(data)})
+    return [data[a:b] for a, b in zip([0, *ends], ends, strict=False) if b > a]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(packets, max_size=40), st.lists(st.integers(0, 3000), max_size=40), st.data())
+def test_the_stream_stays_the_same_however_it_is_cut(
+    sent: list[object], places: list[int], draw: st.DataObject
+) -> None:
+    """Looked at or not, chunk by chunk: what passes and what is handed over makes up the stream, in order."""
+    frames = [packet.encode(Version.V5) for packet in sent]  # type: ignore[attr-defined]
+    data = b"".join(frames)
+    scanner = GateScanner(WANTED, 1 << 20, Version.V5)
+    out = bytearray()
+    looked_at: list[bytes] = []
+    for chunk in cut(data, places):
+        if not scanner.withheld and draw.draw(st.booleans()):
+            out += chunk
+            scanner.feed(chunk)
+            continue
+        for first, piece, ids in scanner.split(chunk):
+            if first >= PASSED:
+                assert (first - PASSED) >> 4 in MEANINGFUL
+                continue
+            out += piece
+            if ids:
+                assert (
+                    piece == b"".join(PubAck(packet_id=i).encode(Version.V5) for i in ids) or len(piece) > 4
+                )
+                assert len(list(ids)) * (piece[1] + 2) == len(piece)
+            if first:
+                looked_at += [piece] if not ids else list(Framer().feed(piece))
+    assert scanner.withheld is False or not data.endswith(bytes(out))
+    assert bytes(out) == data
+    assert all(frame in frames for frame in looked_at)
+    assert scanner.publishes == sum(isinstance(packet, Publish) for packet in sent)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(packets, max_size=40), st.lists(st.integers(0, 3000), max_size=40))
+def test_every_acknowledgement_is_seen_when_all_chunks_are_looked_at(
+    sent: list[object], places: list[int]
+) -> None:
+    frames = [packet.encode(Version.V5) for packet in sent]  # type: ignore[attr-defined]
+    scanner = GateScanner(WANTED, 1 << 20, Version.V5)
+    seen: list[bytes] = []
+    for chunk in cut(b"".join(frames), places):
+        for first, piece, _ in scanner.split(chunk):
+            if first:
+                seen += Framer().feed(piece)
+    assert seen == [frame for frame in frames if frame[0] >> 4 in MEANINGFUL]
+    assert scanner.between_frames
+
+
+def test_a_packet_begun_before_the_gate_looked_is_marked_as_passed() -> None:
+    scanner = GateScanner(WANTED, 1 << 20, Version.V5)
+    frame = SubAck(packet_id=1, reason_codes=[0]).encode(Version.V5)
+    for at in (1, 2, 4):
+        assert scanner.feed(frame[:at]) == []
+        assert scanner.split(frame[at:]) == [(0, frame[at:], ()), (frame[0] | PASSED, frame, ())]
+
+
+def test_the_plain_scan_is_that_of_the_header_scanner() -> None:
+    data = Publish(topic="t", payload=b"x").encode(Version.V5) * 9
+    one, other = GateScanner(WANTED, 100, Version.V5), HeaderScanner(WANTED, 100)
+    assert one.feed(data) == other.feed(data) == []
+    assert one.publishes == other.publishes == 9
+
+
+def test_acknowledgements_wait_in_order_until_every_reason_is_gone() -> None:
+    out: list[bytes] = []
+    gate = Gate(out.append, lambda: None)
+    assert gate.acknowledgement(b"0", 1)
+    gate.hold("one")
+    gate.hold("two")
+    assert not gate.acknowledgement(b"1", 1)
+    assert not gate.acknowledgement(b"2", 1)
+    gate.release("one")
+    assert out == []
+    gate.release("two")
+    assert out == [b"12"]
+    assert gate.idle
+    assert gate.acknowledgement(b"3", 1)
+
+
+def test_more_acknowledgements_than_identifiers_cannot_wait() -> None:
+    over: list[int] = []
+    gate = Gate(lambda data: None, lambda: over.append(1))
+    gate.hold("full")
+    gate.acknowledgement(b"", PACKET_IDS)
+    assert over == []
+    gate.acknowledgement(b"", 1)
+    assert over == [1]
+
+
+def test_a_suback_that_waits_keeps_back_the_later_ones_only() -> None:
+    out: list[bytes] = []
+    gate = Gate(out.append, lambda: None)
+    first, second = Answer(b"first", False), Answer(b"second", False)
+    assert not gate.answer(first)
+    assert not gate.answer(second)
+    assert not gate.answer(Answer(b"unsuback", True))
+    assert gate.acknowledgement(b"puback", 1)
+    gate.ready(second)
+    assert out == []
+    gate.ready(first)
+    assert out == [b"first", b"second", b"unsuback"]
+    assert gate.answer(Answer(b"next", True))
+
+
+# messages the broker has not answered ---------------------------------------------------------------
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(1, 6), st.booleans()), min_size=1, max_size=12),
+    st.integers(0, 3),
+    st.data(),
+)
+def test_each_message_comes_out_once_whatever_the_order_of_the_answers(
+    batches: list[tuple[int, bool]], disorder: int, draw: st.DataObject
+) -> None:
+    """Runs with ascending and with other identifiers, and single messages."""
+    waiting = Unanswered()
+    ids = list(range(1, sum(count for count, _ in batches) + 1))
+    if draw.draw(st.booleans()):
+        ids.reverse()
+    sent: list[int] = []
+    for count, single in batches:
+        part, ids = ids[:count], ids[count:]
+        if single:
+            for packet_id in part:
+                message = Publish(topic="t", payload=bytes([packet_id]), qos=1, packet_id=packet_id)
+                waiting.add(message, None, 10)
+        else:
+            run = range(part[0], part[-1] + 1) if part == list(range(part[0], part[-1] + 1)) else part
+            waiting.add_run(b"t", bytes(part), 1, run)
+        sent += part
+    assert waiting.messages == len(sent)
+    answers = list(sent)
+    for _ in range(disorder):
+        i, j = (draw.draw(st.integers(0, len(sent) - 1)) for _ in "ij")
+        answers[i], answers[j] = answers[j], answers[i]
+    out = bytearray()
+    unknown = 99
+    while answers:
+        size = draw.draw(st.integers(1, len(answers)))
+        for taken in waiting.taken([*answers[:size], unknown]):
+            out += taken.message.payload if isinstance(taken, Waiting) else taken.frames
+        answers = answers[size:]
+    assert sorted(out) == sorted(sent)
+    if not disorder:
+        assert list(out) == sent
+    assert (waiting.messages, waiting.bytes) == (0, 0)
+
+
+def test_a_run_in_order_comes_out_as_it_was_sent() -> None:
+    waiting = Unanswered()
+    waiting.add_run(b"t", b"abcdef", 2, range(1, 4))
+    waiting.add_run(b"u", b"xyz", 1, [9, 8, 7])
+    assert list(waiting.taken(range(1, 4))) == [Taken(b"t", b"abcdef", 2)]
+    assert list(waiting.taken([9, 8])) == [Taken(b"u", b"xy", 1)]
+    assert waiting.remove(9) is None
+    assert waiting.remove(7) == Taken(b"u", b"z", 1)
+    assert not waiting
