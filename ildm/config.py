@@ -127,6 +127,8 @@ class LinkConfig(Section):
     queue_bytes: Bytes = 32 << 20
     inflight: Annotated[int, Field(ge=1, le=10_000)] = 1000
     """QoS 1 and 2 messages sent but not acknowledged, per session."""
+    inflight_bytes: Bytes = 8 << 20
+    """Bytes of the same; one message may always be under way, however large."""
     packet_size: Bytes = 16 << 20
     keep_alive: Annotated[int, Field(ge=1, le=3600)] = 10
     connect_timeout: Seconds = 5.0

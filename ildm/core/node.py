@@ -59,6 +59,7 @@ class Node:
         self.topology = chosen.topology
         self.dispatch = Dispatch(driver, self.counters, config.limits.hook_warn)
         self.retained = Retained(driver, node_id, config.limits, self.counters, store)
+        self.injector = Injector(self)
         self.router = Router(
             driver,
             self.dispatch,
@@ -66,9 +67,9 @@ class Node:
             config.limits.route_cache,
             config.link.round_robin,
             self.retained,
+            self.injector,
             chosen.routes_messages,
         )
-        self.injector = Injector(self)
         self.clients = ClientRegistry(
             driver, store, config.limits, self.counters, self._interest_changed, self._publish_will
         )
@@ -275,4 +276,4 @@ class Node:
         """Send a will to the neighbours; local clients get it from the broker (thesis 5.3.3)."""
         if self.router.active and self.state.status.value != "stopped":
             self.counters["wills"] += 1
-            self.router.publish(message, None, self.router.next_publisher(), None)
+            self.router.publish(message, self.router.next_publisher(), None)

@@ -115,11 +115,11 @@ def test_retained_messages_that_the_queue_dropped_are_injected_when_the_broker_i
     publisher = a.client("p")
     for i, topic in enumerate(("state/1", "state/2", "state/2")):
         payload = b"%d" % i
-        publisher.send(Publish(topic=topic, payload=payload, retain=True, qos=1, packet_id=i + 1))
-    for i in range(20):
-        publisher.send(Publish(topic="x", payload=b"x", qos=1, packet_id=i + 10))
+        publisher.send(Publish(topic=topic, payload=payload, retain=True))
+    for _ in range(20):
+        publisher.send(Publish(topic="x", payload=b"x"))
     world.run(1)
-    assert b.node.counters["injection_dropped_overflow_qos1"] > 0
+    assert b.node.counters["injection_dropped_overflow_qos0"] > 0
     world.listen(Address("b", 3), b.broker.connection)
     world.run(120)
     kept = {p.topic: p.payload for _, p in b.broker.published if p.retain}

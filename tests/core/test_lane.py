@@ -27,13 +27,13 @@ class Sink:
 
 class Source:
     def __init__(self) -> None:
-        self.pauses: set[object] = set()
+        self.holds: set[object] = set()
 
-    def pause(self, reason: object) -> None:
-        self.pauses.add(reason)
+    def hold(self, reason: object) -> None:
+        self.holds.add(reason)
 
-    def resume(self, reason: object) -> None:
-        self.pauses.discard(reason)
+    def release(self, reason: object) -> None:
+        self.holds.discard(reason)
 
 
 @pytest.fixture
@@ -84,14 +84,15 @@ def test_messages_wait_while_the_session_is_down_and_keep_their_order(world: Wor
     assert lane.queued_messages == lane.queued_bytes == 0
 
 
-def test_drop_discards_the_oldest_and_counts_by_qos(world: World) -> None:
+def test_drop_discards_the_oldest_of_qos_0_and_counts_by_qos(world: World) -> None:
+    """What was acknowledged to its publisher does not go for telemetry."""
     lane, counters = make(world, messages=3)
     for topic, qos in (("a", 0), ("b", 1), ("c", 0), ("d", 0), ("e", 0)):
         lane.send(message(topic, qos), qos, None)
     sink = opened(lane)
     world.run(0)
-    assert [p.topic for p in sink.packets()] == ["c", "d", "e"]
-    assert counters == {"link_dropped_overflow_qos0": 1, "link_dropped_overflow_qos1": 1}
+    assert [p.topic for p in sink.packets()] == ["b", "d", "e"]
+    assert counters == {"link_dropped_overflow_qos0": 2}
     assert lane.dropped == 2
 
 
@@ -117,21 +118,31 @@ def test_block_holds_the_sources_until_half_is_sent(world: World) -> None:
     lane, counters = make(world, messages=10, overflow="block")
     source = Source()
     for i in range(12):
-        lane.send(message(str(i)), 0, None, source)
-    assert source.pauses == {lane}
+        lane.send(message(str(i), 1), 1, None, source)
+    assert source.holds == {lane}
     assert not counters
     sink = opened(lane)
     world.run(0)
-    assert source.pauses == set()
+    assert source.holds == set()
     assert [p.topic for p in sink.packets()] == [str(i) for i in range(12)]
 
 
 def test_block_is_bounded_too(world: World) -> None:
     lane, counters = make(world, messages=10, overflow="block")
     for i in range(100):
-        lane.send(message(str(i)), 0, None, Source())
+        lane.send(message(str(i), 1), 1, None, Source())
     assert lane.queued_messages == 20
-    assert counters["link_dropped_overflow_qos0"] == 80
+    assert counters["link_dropped_overflow_qos1"] == 80
+
+
+def test_block_holds_nobody_for_qos_0(world: World) -> None:
+    """There is no acknowledgement to withhold: what is over the bound goes, the oldest first."""
+    lane, counters = make(world, messages=10, overflow="block")
+    source = Source()
+    for i in range(100):
+        lane.send(message(str(i)), 0, None, source)
+    assert source.holds == set()
+    assert (lane.queued_messages, counters["link_dropped_overflow_qos0"]) == (10, 90)
 
 
 def test_a_session_that_cannot_take_more_makes_messages_wait(world: World) -> None:
@@ -218,7 +229,8 @@ def test_after_a_reconnection_unacknowledged_messages_come_first_with_dup(world:
     assert again[-1].dup is False
 
 
-def test_a_far_end_that_forgot_gets_new_messages_and_no_finished_ones(world: World) -> None:
+def test_a_far_end_that_forgot_gets_everything_it_has_not_completed(world: World) -> None:
+    """A broker that delivers at PUBREL has lost what was received and not released."""
     lane, _ = make(world)
     sink = opened(lane)
     for topic in ("a", "b"):
@@ -228,7 +240,7 @@ def test_a_far_end_that_forgot_gets_new_messages_and_no_finished_ones(world: Wor
     lane.detach()
     sink = opened(lane, session_present=False)
     world.run(0)
-    assert [(p.topic, p.dup) for p in sink.packets()] == [("b", False)]
+    assert [(p.topic, p.dup) for p in sink.packets()] == [("a", False), ("b", False)]
 
 
 def test_a_smaller_window_after_a_reconnection(world: World) -> None:
@@ -316,7 +328,7 @@ def test_clear_counts_what_is_lost(world: World) -> None:
     lane, counters = make(world)
     lane.send_frames(FRAME * 3, len(FRAME))
     lane.clear("removed")
-    assert counters["link_dropped_removed"] == 3
+    assert counters["link_dropped_removed_qos0"] == 3
     assert lane.idle
 
 

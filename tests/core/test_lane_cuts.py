@@ -20,12 +20,15 @@ class Far:
 
     def __init__(self, version: Version) -> None:
         self.version = version
-        self.inbound = Inbound(1000)
+        self.inbound = Inbound(1000, 1 << 30, self._answered)
         self.received: list[int] = []
         self.new: list[int] = []
         self.answers: list[Any] = []
         self.waiting: list[bytes] = []
         self.framer = Framer()
+
+    def _answered(self, data: bytes) -> None:
+        self.answers.append(decode(data, Version.V5))
 
     def write(self, data: bytes) -> None:
         assert isinstance(data, bytes)
@@ -44,8 +47,9 @@ class Far:
             assert isinstance(packet, Publish)
             new = True
             if packet.packet_id is not None:
-                new, answer = self.inbound.publish(packet.packet_id, packet.qos, packet.dup)
-                self.answers.append(decode(answer, Version.V5))
+                new = self.inbound.take(packet.packet_id, packet.qos, packet.dup, len(frame))
+                if new:
+                    self.inbound.settle(packet.packet_id)
             self.received.append(int(packet.payload))
             if new:
                 self.new.append(int(packet.payload))

@@ -339,7 +339,7 @@ def test_a_silent_neighbour_is_given_up_and_what_waited_is_counted(world: World)
     a.send(b, "lost")
     world.run(10)
     assert a.talker.unreachable == ["b"]
-    assert a.node.counters["link_dropped_lost"] == 1
+    assert a.node.counters["link_dropped_lost_qos0"] == 1
     a.send(b, "2")
     world.run(1)
     assert b.heard() == ["1", "2"]

@@ -251,16 +251,28 @@ def test_stretches_of_identifiers(ids: set[int]) -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 30)), max_size=12), st.integers(1, 40))
 def test_runs_are_remembered_as_their_messages_would_be(runs: list[tuple[int, int]], limit: int) -> None:
-    single, together = Inbound(limit), Inbound(limit)
+    written: list[bytes] = []
+    together_written: list[bytes] = []
+    single = Inbound(limit + 30, 1 << 30, written.append)
+    together = Inbound(limit + 30, 1 << 30, together_written.append)
     for first_id, count in runs:
         messages = [Publish(topic="t", payload=b"x", qos=1, packet_id=first_id + i) for i in range(count)]
         frames = b"".join(message.encode(Version.V5) for message in messages)
-        answers = [single.publish(first_id + i, 1, False) for i in range(count)]
-        assert all(new for new, _ in answers)
-        assert together.publish_run(frames, len(frames) // count) == b"".join(a for _, a in answers)
+        assert all(single.take(first_id + i, 1, False, len(frames) // count) for i in range(count))
+        together.take_run(frames, len(frames) // count)
+        assert (single.owed, single.owed_bytes) == (count, len(frames))
+        assert (together.owed, together.owed_bytes) == (count, len(frames))
+        for i in range(count):
+            single.settle(first_id + i)
+        together.settle_run(frames, len(frames) // count)
+        assert (single.owed_bytes, together.owed_bytes) == (0, 0)
+        assert b"".join(together_written) == b"".join(written)
     for packet_id in range(1, 100):
-        repeated = single.publish(packet_id, 1, True)
-        assert together.publish(packet_id, 1, True) == repeated
+        repeated = not single.take(packet_id, 1, True, 10)
+        assert together.take(packet_id, 1, True, 10) == (not repeated)
+        if not repeated:
+            single.settle(packet_id)
+            together.settle(packet_id)
 
 
 def test_answers_to_a_run() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ildm.core.link.membership import Membership
     from ildm.core.link.parts import Parts
     from ildm.core.link.session import LinkSession
+    from ildm.core.transfer.inbound import Receipt
 
 RETAINED_BATCH = 100
 
@@ -133,12 +134,20 @@ class Cooperation:
     # transferred messages -----------------------------------------------------------------------
 
     def message_arrived(
-        self, session: LinkSession, link: NeighborLink, packet: Publish, frame: bytes
+        self,
+        session: LinkSession,
+        link: NeighborLink,
+        packet: Publish,
+        frame: bytes,
+        receipt: Receipt | None,
     ) -> None:
-        """A transferred message that is new."""
+        """A transferred message that is new and was taken."""
         parts = self.parts
-        if not link.state.takes or packet.topic.startswith("$"):
+        packet_id = packet.packet_id
+        if packet.topic.startswith("$"):
             parts.counters["link_blocked_messages"] += 1
+            if receipt is not None and packet_id is not None:
+                receipt.settle(packet_id)
             return
         link.transferred_in += 1
         parts.counters["transferred_in"] += 1
@@ -146,12 +155,15 @@ class Cooperation:
             passed = parts.dispatch.filter(Source.LINK, session, frame)
             if passed is None:
                 parts.counters["filtered"] += 1
+                if receipt is not None and packet_id is not None:
+                    receipt.settle(packet_id)
                 return
             if passed is not frame:
                 changed = decode(passed, Version.V5)
                 assert isinstance(changed, Publish)
                 packet, frame = changed, passed
-        parts.router.publish(packet, link, session.index, session, parts.injector.publish)
+                packet.packet_id = packet_id
+        parts.router.arrived(packet, link, session.index, receipt)
         parts.dispatch.arrived(Source.LINK, session, PacketType.PUBLISH, frame)
 
     def _repeat_retained(

@@ -47,6 +47,8 @@ class Hello:
     """The dialer needs the link for data of the algorithm; it is not configured."""
     to: str = ""
     """The only node the dialer wants to talk to; empty for whichever is there."""
+    inflight_bytes: int = 0
+    """Bytes of QoS 1 and 2 that this node takes unacknowledged; 0: as many as the other one does."""
 
     def properties(self) -> list[tuple[str, str]]:
         return [
@@ -62,6 +64,7 @@ class Hello:
             ("address", self.address),
             ("on-demand", str(int(self.on_demand))),
             ("to", self.to),
+            ("inflight-bytes", str(self.inflight_bytes)),
         ]
 
     @classmethod
@@ -87,6 +90,7 @@ class Hello:
                 address=said.get("address", ""),
                 on_demand=said.get("on-demand") == "1",
                 to=said.get("to", ""),
+                inflight_bytes=int(said.get("inflight-bytes", "0")),
             )
         except (KeyError, ValueError) as error:
             raise ProtocolViolation(f"incomplete hello: {error}", clause="MQTT-4.13") from None
@@ -95,6 +99,7 @@ class Hello:
             and 0 <= hello.index < hello.sessions
             and 1 <= len(hello.node) <= 64
             and len(hello.address) <= MAX_ADDRESS
+            and hello.inflight_bytes >= 0
         ):
             raise ProtocolViolation("hello out of range", clause="MQTT-4.13")
         return hello

@@ -9,8 +9,8 @@ from ildm.api import Peer
 from ildm.core.link.control import SYNCED
 from ildm.core.link.state import LinkState, Stateful
 from ildm.core.plugin.arguments import check_filters
-from ildm.core.transfer.inbound import Inbound
-from ildm.core.transfer.lane import Holdable, Lane, QueueLimits, total
+from ildm.core.transfer.inbound import Holdable, Inbound
+from ildm.core.transfer.lane import Lane, QueueLimits, total
 from ildm.mqtt import (
     MalformedPacket,
     Publish,
@@ -74,6 +74,7 @@ class NeighborLink(Stateful):
             messages=max(1, config.queue_messages // sessions),
             bytes=max(1, config.queue_bytes // sessions),
             inflight=config.inflight,
+            inflight_bytes=config.inflight_bytes,
             overflow=config.overflow,
         )
         self.lanes: list[Lane] = []
@@ -83,11 +84,14 @@ class NeighborLink(Stateful):
     def set_sessions(self, count: int) -> None:
         """The number of sessions agreed with the neighbour; lanes with something to send are kept."""
         while len(self.lanes) < count:
-            self.lanes.append(Lane(self.driver, self.limits, self.counters, "link", len(self.lanes)))
-            self.inbounds.append(Inbound(self.config.inflight))
+            lane = Lane(self.driver, self.limits, self.counters, "link", len(self.lanes))
+            self.lanes.append(lane)
+            self.inbounds.append(Inbound(self.config.inflight, self.config.inflight_bytes, lane.write))
         if len(self.lanes) > count:
             for lane in self.lanes[count:]:
                 lane.clear("session_removed")
+            for inbound in self.inbounds[count:]:
+                inbound.reset()
             del self.lanes[count:], self.inbounds[count:]
 
     @property
@@ -226,6 +230,8 @@ class NeighborLink(Stateful):
         for lane in self.lanes:
             lane.suspend()
             lane.clear(reason)
+        for inbound in self.inbounds:  # the neighbour takes back what it has no answer to
+            inbound.reset()
         self.interest.clear()
         self.announced.clear()
         self._stale = None

@@ -187,6 +187,7 @@ class LinkManager:
             address=self.peer.address,
             on_demand=on_demand,
             to=far or "" if on_demand else "",
+            inflight_bytes=self.config.inflight_bytes,
         )
 
     def session_accepted(self, session: LinkSession) -> bool:

@@ -252,26 +252,11 @@ class LinkSession(BaseSession):
             self._packet(data[pos:end])
             return end
         run_end, size, topic, _ = run
-        count = (run_end - pos) // size
-        frames = data[pos:run_end]
-        route = None
-        taken = link.state.takes
-        if taken:
-            route = parts.router.cache_of(link).get(topic)
-            if route is None:
-                route = parts.router.find(topic, link)
-        if data[pos] != PUBLISH:
-            assert self.inbound is not None
-            assert self.lane is not None
-            self.lane.write(self.inbound.publish_run(frames, size))
-        if not taken:
-            parts.counters["link_blocked_messages"] += count
+        if not link.state.takes:  # neither taken nor acknowledged
+            parts.counters["link_blocked_messages"] += (run_end - pos) // size
             return run_end
-        link.transferred_in += count
-        parts.counters["transferred_in"] += count
-        parts.injector.send_frames(frames, size, self.index, self)
-        if route:
-            parts.router.forward_frames(route, frames, size, self.index, self)
+        inbound = None if data[pos] == PUBLISH else self.inbound
+        parts.router.run_arrived(link, topic, data[pos:run_end], size, self.index, inbound)
         return run_end
 
     def _acknowledged(self, data: bytes, pos: int, end: int) -> int:
@@ -310,9 +295,15 @@ class LinkSession(BaseSession):
         self.link = link
         self.lane = link.lanes[self.index]
         self.inbound = link.inbounds[self.index]
+        self.inbound.connected()
         assert self.transport is not None
         assert self._agreed is not None
-        self.lane.attach(self.transport, window=self._agreed.window, max_packet_size=self._agreed.packet_size)
+        self.lane.attach(
+            self.transport,
+            window=self._agreed.window,
+            window_bytes=self._agreed.hello.inflight_bytes or link.config.inflight_bytes,
+            max_packet_size=self._agreed.packet_size,
+        )
         self.lane.writable = self.writable
 
     def unbind(self) -> None:
@@ -331,12 +322,15 @@ class LinkSession(BaseSession):
                 if packet.topic.startswith(CONTROL):
                     self.cooperation.control_message(link, packet.topic, packet.payload)
                     return
-                new = True
+                if not link.state.takes:  # neither taken nor acknowledged
+                    self.parts.counters["link_blocked_messages"] += 1
+                    return
+                receipt = None
                 if packet.qos and packet.packet_id is not None:
-                    new, answer = inbound.publish(packet.packet_id, packet.qos, packet.dup)
-                    lane.write(answer)
-                if new:
-                    self.cooperation.message_arrived(self, link, packet, frame)
+                    if not inbound.take(packet.packet_id, packet.qos, packet.dup, len(frame)):
+                        return
+                    receipt = inbound.receipt
+                self.cooperation.message_arrived(self, link, packet, frame, receipt)
             case PubAck():
                 lane.on_puback(packet.packet_id, packet.reason_code)
             case PubRec():

@@ -468,7 +468,7 @@ class ClientSession(BaseSession):
             else:
                 self.record.qos2.discard(packet.packet_id)
         if packet.qos == 0 or self.unanswered is None:
-            self.node.router.publish(packet, None, self.publisher_index(), self)
+            self.node.router.publish(packet, self.publisher_index(), self)
         elif not packet.topic.startswith("$"):
             stamp = self.node.retained.next_stamp() if packet.retain else None
             self.unanswered.add(packet, stamp, len(frame))
@@ -546,7 +546,7 @@ class ClientSession(BaseSession):
             if message.packet_id in self.record.qos2:
                 return  # on an earlier connection, which has been answered meanwhile
             self.record.qos2.add(message.packet_id)
-        router.publish(message, None, index, self, stamp=taken.stamp)
+        router.publish(message, index, self, stamp=taken.stamp)
 
     def _too_much_unanswered(self, share: int) -> bool:
         limits = self.node.config.limits

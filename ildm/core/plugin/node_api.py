@@ -107,7 +107,7 @@ class PluginApi:
 
     def inject(self, message: Publish) -> None:
         check_message(message)
-        self._node.router.inject(message, self._node.injector.publish)
+        self._node.router.inject(message)
 
     def routes_changed(self) -> None:
         self._node.router.invalidate()

@@ -1,56 +1,180 @@
-"""The receiving side of QoS 1 and 2 on a link session."""
+"""The receiving side of QoS 1 and 2 on a link session: which PUBLISH is new, and when it is answered.
+
+A message of a neighbour is acknowledged when it has been disposed of here: the local broker has it (QoS 1:
+PUBACK; QoS 2: the whole handshake), or it is dropped for good and counted. Until then it is *owed* an answer.
+What may be owed is the credit of the neighbour, in messages (the receive maximum, MQTT 5, 3.1.2.11.3) and in
+bytes. So a node that dies has acknowledged nothing its broker does not have.
+
+====================  ==================  ===========================================
+state of an id        PUBLISH with DUP    leaves it by
+====================  ==================  ===========================================
+owed                  is not answered     disposal: PUBACK or PUBREC goes out
+settled (QoS 1)       PUBACK again        falls out of the ids of the last two windows
+unreleased (QoS 2)    PUBREC again        PUBREL: PUBCOMP goes out
+====================  ==================  ===========================================
+"""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from typing import Protocol
 
 from ildm.core.transfer.qos1 import acknowledgements
 from ildm.mqtt import ProtocolViolation, PubAck, PubComp, PubRec, ReasonCode, Version
 
 
+class Holdable(Protocol):
+    """A source of messages that can be made to wait while a queue they went to is full."""
+
+    def hold(self, reason: object) -> None: ...
+    def release(self, reason: object) -> None: ...
+
+
+class Receipt:
+    """What goes with messages of a neighbour until they are disposed of; void when it has begun anew."""
+
+    __slots__ = ("inbound", "when_void")
+
+    def __init__(self, inbound: Inbound) -> None:
+        self.inbound: Inbound | None = inbound
+        self.when_void: Callable[[Receipt], None] | None = None
+
+    def settle(self, packet_id: int) -> None:
+        """One message has been disposed of."""
+        if self.inbound is not None:
+            self.inbound.settle(packet_id)
+
+    def settle_run(self, frames: bytes, size: int) -> None:
+        """A run of QoS 1 has been disposed of; the frames have the neighbour's packet identifiers."""
+        if self.inbound is not None:
+            self.inbound.settle_run(frames, size)
+
+    def hold(self, reason: object) -> None:
+        if self.inbound is not None:
+            self.inbound.hold(reason)
+
+    def release(self, reason: object) -> None:
+        if self.inbound is not None:
+            self.inbound.release(reason)
+
+
 class Inbound:
-    """Decides which PUBLISH is new; outlives the TCP connection, bounded by the window granted.
+    """Decides which PUBLISH is new and answers those disposed of; outlives the TCP connection.
 
     QoS 2 is MQTT's own handshake (MQTT-4.3.3-2). For QoS 1 MQTT allows duplicates after a
     reconnection; the identifiers of the last two windows are remembered to avoid them: a sender that
     counts its identifiers up does not come back to one within that distance.
+
+    Args:
+        limit: messages that may be owed or unreleased.
+        byte_limit: bytes of what may be owed, unless it is one message.
+        write: sends an answer.
     """
 
-    __slots__ = ("_recent", "_recent_set", "_unreleased", "limit")
+    __slots__ = (
+        "_holders",
+        "_owed",
+        "_owed_qos2",
+        "_recent",
+        "_recent_set",
+        "_sizes",
+        "_unreleased",
+        "_withheld",
+        "_write",
+        "byte_limit",
+        "limit",
+        "owed_bytes",
+        "receipt",
+    )
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, byte_limit: int, write: Callable[[bytes], None]) -> None:
         self.limit = limit
+        self.byte_limit = byte_limit
+        self._write = write
+        self._begin()
+
+    def _begin(self) -> None:
+        self.receipt = Receipt(self)
+        self.owed_bytes = 0
+        self._owed: set[int] = set()
+        self._owed_qos2: set[int] = set()
+        self._sizes: dict[int, int] = {}  # of messages owed that are not part of a run
         self._unreleased: set[int] = set()
         self._recent: deque[int] = deque()
         self._recent_set: set[int] = set()
+        self._holders: set[object] = set()
+        self._withheld: list[bytes] = []
 
-    def publish(self, packet_id: int, qos: int, dup: bool) -> tuple[bool, bytes]:
-        """Whether a PUBLISH of QoS 1 or 2 is new, and the answer to it.
+    @property
+    def owed(self) -> int:
+        """Messages taken and not answered."""
+        return len(self._owed) + len(self._owed_qos2)
+
+    def take(self, packet_id: int, qos: int, dup: bool, size: int) -> bool:
+        """Whether a PUBLISH of QoS 1 or 2 and ``size`` bytes is new; what was answered before is again.
 
         Raises:
-            ProtocolViolation: more unreleased QoS 2 messages than granted (MQTT-3.3.4-9).
+            ProtocolViolation: more than the credit (MQTT-3.3.4-9), or an identifier in use (MQTT-2.2.1-3).
         """
+        if packet_id in self._owed or packet_id in self._owed_qos2:
+            if not dup:
+                raise _in_use()
+            return False
         if qos == 1:
-            new = not (dup and packet_id in self._recent_set)
-            if new:
-                self._remember(packet_id)
-            return new, PubAck(packet_id=packet_id).encode(Version.V5)
-        new = packet_id not in self._unreleased
-        if new:
-            if len(self._unreleased) >= self.limit:
-                raise ProtocolViolation(
-                    "more messages under way than the receive maximum",
-                    clause="MQTT-3.3.4-9",
-                    reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
-                )
-            self._unreleased.add(packet_id)
-        return new, PubRec(packet_id=packet_id).encode(Version.V5)
+            if dup and packet_id in self._recent_set:
+                self._answer(PubAck(packet_id=packet_id).encode(Version.V5))
+                return False
+        elif packet_id in self._unreleased:
+            self._answer(PubRec(packet_id=packet_id).encode(Version.V5))
+            return False
+        self._check_credit(1, size)
+        (self._owed if qos == 1 else self._owed_qos2).add(packet_id)
+        self._sizes[packet_id] = size
+        self.owed_bytes += size
+        return True
 
-    def publish_run(self, frames: bytes, size: int) -> bytes:
-        """The answers to a run of QoS 1 without DUP, which therefore is new."""
-        ids, answers = acknowledgements(frames, size)
+    def take_run(self, frames: bytes, size: int) -> None:
+        """Take a run of QoS 1 without DUP, which therefore is new. Raises: as :meth:`take`."""
+        ids, _ = acknowledgements(frames, size)
         distinct = isinstance(ids, range) or len(set(ids)) == len(ids)
-        if distinct and self._recent_set.isdisjoint(ids):
+        if not distinct or not self._owed.isdisjoint(ids):
+            raise _in_use()
+        if self._owed_qos2 and not self._owed_qos2.isdisjoint(ids):
+            raise _in_use()
+        self._check_credit(len(ids), len(frames))
+        self._owed.update(ids)
+        self.owed_bytes += len(frames)
+
+    def _check_credit(self, count: int, size: int) -> None:
+        owed = self.owed
+        if owed + len(self._unreleased) + count > self.limit or (
+            owed + count > 1 and self.owed_bytes + size > self.byte_limit
+        ):
+            raise ProtocolViolation(
+                "more messages or bytes under way than granted",
+                clause="MQTT-3.3.4-9",
+                reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
+
+    def settle(self, packet_id: int) -> None:
+        """A message has been disposed of: answer it."""
+        self.owed_bytes -= self._sizes.pop(packet_id, 0)
+        if packet_id in self._owed_qos2:
+            self._owed_qos2.remove(packet_id)
+            self._unreleased.add(packet_id)
+            self._answer(PubRec(packet_id=packet_id).encode(Version.V5))
+        elif packet_id in self._owed:
+            self._owed.remove(packet_id)
+            self._remember(packet_id)
+            self._answer(PubAck(packet_id=packet_id).encode(Version.V5))
+
+    def settle_run(self, frames: bytes, size: int) -> None:
+        """A run, or a part of one, has been disposed of: answer it."""
+        ids, answers = acknowledgements(frames, size)
+        self._owed.difference_update(ids)
+        self.owed_bytes -= len(frames)
+        if self._recent_set.isdisjoint(ids):
             self._recent.extend(ids)
             self._recent_set.update(ids)
             for _ in range(len(self._recent) - 2 * self.limit):
@@ -58,7 +182,7 @@ class Inbound:
         else:
             for packet_id in ids:
                 self._remember(packet_id)
-        return answers
+        self._answer(answers)
 
     def pubrel(self, packet_id: int) -> bytes:
         """The answer to PUBREL."""
@@ -66,10 +190,37 @@ class Inbound:
         return PubComp(packet_id=packet_id).encode(Version.V5)
 
     def reset(self) -> None:
-        """The far end has restarted and counts its identifiers anew."""
-        self._unreleased.clear()
-        self._recent.clear()
-        self._recent_set.clear()
+        """The far end begins anew, or has been given back what it has not been answered.
+
+        What is still under way here belongs to nobody; its disposal answers nothing.
+        """
+        receipt = self.receipt
+        receipt.inbound = None
+        self._begin()
+        if receipt.when_void is not None:
+            receipt.when_void(receipt)
+
+    # back-pressure ----------------------------------------------------------------------------
+
+    def connected(self) -> None:
+        """On a new connection the far end repeats all it has no answer to."""
+        self._withheld.clear()
+
+    def hold(self, reason: object) -> None:
+        """Withhold answers: the credit then ends what the far end sends, and nothing else."""
+        self._holders.add(reason)
+
+    def release(self, reason: object) -> None:
+        self._holders.discard(reason)
+        if not self._holders and self._withheld:
+            answers, self._withheld = b"".join(self._withheld), []
+            self._write(answers)
+
+    def _answer(self, answers: bytes) -> None:
+        if self._holders:
+            self._withheld.append(answers)
+        else:
+            self._write(answers)
 
     def _remember(self, packet_id: int) -> None:
         if packet_id in self._recent_set:
@@ -78,3 +229,7 @@ class Inbound:
             self._recent_set.discard(self._recent.popleft())
         self._recent.append(packet_id)
         self._recent_set.add(packet_id)
+
+
+def _in_use() -> ProtocolViolation:
+    return ProtocolViolation("a packet identifier that is in use", clause="MQTT-2.2.1-3")

@@ -9,7 +9,7 @@ from ildm.api import Role, SessionStatus
 from ildm.core.backoff import Backoff
 from ildm.core.local.broker_session import connack_code
 from ildm.core.session import BaseSession
-from ildm.core.transfer.lane import Holdable, Lane, QueueLimits, total
+from ildm.core.transfer.lane import Lane, QueueLimits, total
 from ildm.core.transfer.qos1 import acknowledged_ids
 from ildm.core.transfer.version_probe import VersionProbe
 from ildm.mqtt import (
@@ -32,6 +32,7 @@ from ildm.mqtt import (
 
 if TYPE_CHECKING:
     from ildm.core.node import Node
+    from ildm.core.transfer.inbound import Receipt
 
 SESSION_EXPIRY = 3600
 AGAIN = "connecting anew"
@@ -262,6 +263,7 @@ class Injector:
             messages=max(1, config.link.queue_messages // count),
             bytes=max(1, config.link.queue_bytes // count),
             inflight=config.link.inflight,
+            inflight_bytes=config.link.inflight_bytes,
             overflow=config.link.overflow,
         )
         self.lanes = [Lane(node.driver, limits, node.counters, "injection", i) for i in range(count)]
@@ -277,6 +279,7 @@ class Injector:
         self._probe: VersionProbe | None = None
         for lane in self.lanes:
             lane.lost = self._lost
+            lane.sent_counter = "injected"
 
     def client_id(self, index: int) -> str:
         return f"ildm-{self.node.node_id}-{index}"
@@ -338,14 +341,15 @@ class Injector:
             self.last_refusal = text
             self.node.driver.log("warning", "the broker refuses transferred messages", reason=text)
 
-    def send_frames(self, frames: bytes, size: int, index: int, source: Holdable | None) -> None:
-        """Inject a run of MQTT 5 frames of QoS 0 or 1 without properties, ``size`` bytes each."""
-        self.node.counters["injected"] += len(frames) // size
-        self.lanes[index % len(self.lanes)].send_frames(frames, size, source)
+    def send_frames(self, frames: bytes, size: int, index: int, receipt: Receipt | None) -> None:
+        """Inject a run of MQTT 5 frames of QoS 0 or 1 without properties, ``size`` bytes each.
+
+        ``receipt`` is told when they are disposed of.
+        """
+        self.lanes[index % len(self.lanes)].send_frames(frames, size, None, receipt)
 
     def publish(
-        self, message: Publish, index: int, expires_at: float | None, source: Holdable | None
+        self, message: Publish, index: int, expires_at: float | None, receipt: Receipt | None
     ) -> None:
-        """Inject one message."""
-        self.node.counters["injected"] += 1
-        self.lanes[index % len(self.lanes)].send(message, message.qos, expires_at, source)
+        """Inject one message; ``receipt`` is told when it is disposed of."""
+        self.lanes[index % len(self.lanes)].send(message, message.qos, expires_at, None, receipt)

@@ -7,15 +7,17 @@ queue while the session is down, slow or has its window full, keeps the QoS 1 an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
-from ildm.core.frames import PUBLISH, frames_to_qos_0, frames_to_v311, id_offset, with_ids
-from ildm.core.transfer.backlog import Backlog, Entry, RunEntry
+from ildm.core.frames import PUBLISH, frames_to_qos_0
+from ildm.core.transfer.inbound import Holdable, Receipt
+from ildm.core.transfer.outgoing import Outgoing
+from ildm.core.transfer.queue import Backlog, Entry, Queue, RunEntry
+from ildm.core.transfer.suspects import Suspects
 from ildm.core.transfer.window import Inflight, InflightRun, Window, consecutive
-from ildm.mqtt import EncodeError, Property, Publish, PubRel, Version
+from ildm.mqtt import Publish, PubRel, Version, decode
 
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
@@ -25,13 +27,6 @@ HARD_LIMIT = 2
 """With overflow ``block`` a queue may grow to this many times its bound (sources stop with a delay)."""
 
 
-class Holdable(Protocol):
-    """A session whose reading can be stopped while a lane is full."""
-
-    def pause(self, reason: object) -> None: ...
-    def resume(self, reason: object) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class QueueLimits:
     """Bounds of one lane."""
@@ -39,61 +34,45 @@ class QueueLimits:
     messages: int = 10_000
     bytes: int = 8 << 20
     inflight: int = 1000
+    inflight_bytes: int = 8 << 20
     overflow: Literal["drop", "block"] = "drop"
 
 
-class Lane:
+class Lane(Outgoing):
     """See the module; ``name`` begins the names of its counters (``link`` or ``injection``)."""
 
     __slots__ = (
-        "_flushing",
         "_held",
-        "_out",
-        "_queue",
+        "_suspects",
         "_window",
-        "counters",
-        "driver",
-        "dropped",
         "index",
         "last_refusal",
         "limits",
         "lost",
-        "max_packet_size",
-        "max_qos",
-        "name",
         "open",
-        "retain_available",
-        "sent",
-        "transport",
-        "version",
-        "writable",
+        "queue",
     )
 
     def __init__(
-        self, driver: Driver, limits: QueueLimits, counters: Counters, name: str, index: int
+        self,
+        driver: Driver,
+        limits: QueueLimits,
+        counters: Counters,
+        name: str,
+        index: int,
+        queue: Queue | None = None,
     ) -> None:
-        self.driver = driver
+        super().__init__(driver, counters, name)
         self.limits = limits
-        self.counters = counters
-        self.name = name
         self.index = index
-        self.version = Version.V5
-        self.transport: Transport | None = None
+        self.queue: Queue = Backlog() if queue is None else queue
         self.open = False
         """Messages may be sent: the session is established and, on a link, part of the cooperation."""
-        self.writable = True
-        self.max_packet_size = 1 << 28
-        self.max_qos = 2
-        self.retain_available = True
-        self.sent = 0
-        self.dropped = 0
         self.last_refusal: str | None = None
         self.lost: Callable[[Publish], None] | None = None
         """Told of each single message that was dropped for want of room."""
-        self._out: list[bytes] = []
-        self._flushing = False
-        self._queue = Backlog()
-        self._window = Window(limits.inflight)
+        self._window = Window(limits.inflight, limits.inflight_bytes)
+        self._suspects = Suspects()
         self._held: set[Holdable] = set()
 
     # the session beneath ----------------------------------------------------------------------
@@ -104,6 +83,7 @@ class Lane:
         *,
         version: Version = Version.V5,
         window: int = 65535,
+        window_bytes: int = 1 << 62,
         max_packet_size: int = 1 << 28,
         max_qos: int = 2,
         retain_available: bool = True,
@@ -112,6 +92,7 @@ class Lane:
         self.transport = transport
         self.version = version
         self._window.size = min(window, self.limits.inflight)
+        self._window.max_bytes = min(window_bytes, self.limits.inflight_bytes)
         self.max_packet_size = max_packet_size
         self.max_qos = max_qos
         self.retain_available = retain_available
@@ -123,48 +104,78 @@ class Lane:
     def resume(self, session_present: bool = True) -> None:
         """Begin to send: first what was not acknowledged (MQTT-4.4.0-1), then what waits.
 
-        With ``session_present`` False the far end has forgotten the handshakes: a message it had
-        already received (PUBREC) is done, the others are sent as new ones.
+        With ``session_present`` False the far end has forgotten the handshakes: what was under way is sent
+        as new. That includes messages it had received (PUBREC): brokers deliver at PUBREL, and one that
+        has forgotten the session has lost what was not released.
         """
         if self.transport is None or self.open:
             return
         self.open = True
+        if self._suspects.active:
+            if not session_present:
+                self._window.forget_releases()
+            self._suspects.begin(self._window.ids, dup=session_present)
+            self.drain()
+            return
         again: list[Entry] = []
         for item, ids in self._window.take_all():
             packet_id = ids[0]
             if isinstance(item, InflightRun):
                 again += self._resume_run(item, ids, session_present)
-            elif item.released:
-                if session_present:
-                    self._window.add(packet_id, item)
-                    self.write(PubRel(packet_id=packet_id).encode(self.version))
-            elif session_present and self._window.room > 0:
+            elif item.released and session_present:
+                self._window.add(packet_id, item)
+                self.write(PubRel(packet_id=packet_id).encode(self.version))
+            elif session_present and self._window.takes(item.size, 1):
                 if min(item.entry.qos, self.max_qos) == 0:
                     again.append(item.entry)
-                elif self._send_with_id(item.entry, packet_id, dup=True):
-                    self._window.add(packet_id, item)
+                elif size := self.send_with_id(item.entry, packet_id, dup=True):
+                    self._window.add(packet_id, Inflight(item.entry, size))
             else:
                 again.append(item.entry)
-        self._queue.put_back(again)
+        self.queue.put_back(again)
         self.drain()
 
     def _resume_run(self, run: InflightRun, ids: list[int], session_present: bool) -> list[Entry]:
         """Send again what is left of a run, as far as the window allows; answers what has to wait."""
-        room = max(0, self._window.room) if session_present and self.max_qos else 0
+        room = self._window.takes(run.size, len(ids)) if session_present and self.max_qos else 0
         for first_id, count in consecutive(ids[:room]):
-            self._write_run(run.part(first_id, count), run.size, first_id, dup=True)
-        return [RunEntry(run.part(first_id, count), count) for first_id, count in consecutive(ids[room:])]
+            part = run.part(first_id, count)
+            if self.write_run(part, run.size, first_id, run.receipt, dup=True):
+                self._window.add_run(InflightRun(part, run.size, first_id, run.receipt))
+        return [run.entry(first_id, count) for first_id, count in consecutive(ids[room:])]
 
     def suspend(self) -> None:
         """Stop sending messages; acknowledgements may still pass."""
-        self._flush()
+        self.flush()
         self.open = False
 
-    def detach(self) -> None:
-        """The connection is gone."""
+    def detach(self, hung_up: bool = False) -> None:
+        """The connection is gone; ``hung_up``: perhaps because the far end did not like a message."""
         self.open = False
         self.transport = None
         self._out = []
+        if hung_up:
+            guilty = self._suspects.hung_up(self._window.ids)
+            if guilty:
+                self._poison(guilty)
+
+    def _poison(self, packet_id: int) -> None:
+        """The far end has hung up twice on this message alone: it is in the way of all that follow."""
+        item = self._window.get(packet_id)
+        assert item is not None
+        entry = item.entry(packet_id, 1) if isinstance(item, InflightRun) else item.entry
+        message = entry.message or decode(entry.frames[: item.size], Version.V5)
+        assert isinstance(message, Publish)
+        self.driver.log(
+            "error",
+            "message dropped: the far end hangs up on it",
+            of=self.name,
+            topic=message.topic,
+            size=item.size,
+            qos=entry.qos,
+        )
+        self.drop(1, "poison")
+        self._window.complete(packet_id)
 
     def set_writable(self, writable: bool) -> None:
         self.writable = writable
@@ -173,38 +184,41 @@ class Lane:
 
     # sending ----------------------------------------------------------------------------------
 
-    def send_frames(self, frames: bytes, size: int, source: Holdable | None = None) -> None:
+    def send_frames(
+        self, frames: bytes, size: int, source: Holdable | None = None, receipt: Receipt | None = None
+    ) -> None:
         """Send a run of MQTT 5 PUBLISH frames, QoS 0 or 1 and without properties, ``size`` bytes each.
 
-        All have one topic, and neither DUP nor RETAIN; the packet identifiers in them do not count.
+        All have one topic, and neither DUP nor RETAIN. With a ``receipt`` the packet identifiers in them are
+        those it is to be told when they are disposed of; else they do not count.
         """
         count = len(frames) // size
-        ready = self.open and self.writable and not self._queue
+        ready = self.open and self.writable and not self.queue and not self._suspects.active
         if frames[0] != PUBLISH:
-            sent = self._transmit_run(frames, size, count) if ready else 0
+            sent = self._transmit_run(frames, size, count, receipt) if ready else 0
             if sent < count:
-                self._enqueue(RunEntry(frames[sent * size :], count - sent), source)
+                self._enqueue(RunEntry(frames[sent * size :], count - sent, receipt), source)
         elif ready:
-            self._transmit_frames(frames, size, count)
+            self.transmit_frames(frames, size, count)
         else:
             self._enqueue(Entry(frames, count, None, 0, None), source)
 
     def send(
-        self, message: Publish, qos: int, expires_at: float | None, source: Holdable | None = None
+        self,
+        message: Publish,
+        qos: int,
+        expires_at: float | None,
+        source: Holdable | None = None,
+        receipt: Receipt | None = None,
     ) -> None:
-        """Send one message at ``qos``; ``expires_at`` is the monotonic time after which nobody wants it."""
-        entry = Entry(b"", 1, message, qos, expires_at)
-        if not (self.open and self.writable and not self._queue and self._transmit(entry)):
-            self._enqueue(entry, source)
+        """Send one message at ``qos``; ``expires_at`` is the monotonic time after which nobody wants it.
 
-    def write(self, data: bytes) -> None:
-        """Write a packet that is no PUBLISH, in order with the rest; lost when there is no connection."""
-        if self.transport is None:
-            return
-        self._out.append(data)
-        if not self._flushing:
-            self._flushing = True
-            self.driver.call_soon(self._flush)
+        ``receipt`` is told of the message's packet identifier when it is disposed of.
+        """
+        entry = Entry(b"", 1, message, qos, expires_at, receipt)
+        ready = self.open and self.writable and not self.queue and not self._suspects.active
+        if not (ready and self._transmit(entry)):
+            self._enqueue(entry, source)
 
     def new_packet_id(self) -> int:
         """A packet identifier for SUBSCRIBE or UNSUBSCRIBE; free again with :meth:`release_packet_id`."""
@@ -218,7 +232,7 @@ class Lane:
     def acknowledged(self, packet_ids: Iterable[int]) -> None:
         """The far end has taken messages of QoS 1 (several PUBACK without an error)."""
         self._window.acknowledged(packet_ids)
-        if self._queue:
+        if self.queue or self._suspects.active:
             self.drain()
 
     def on_puback(self, packet_id: int, reason_code: int = 0) -> None:
@@ -244,7 +258,7 @@ class Lane:
         if reason_code >= 0x80:
             self.counters[f"{self.name}_refused"] += 1
             self.last_refusal = f"PUBLISH refused with reason 0x{reason_code:02X}"
-        if self._queue:
+        if self.queue or self._suspects.active:
             self.drain()
 
     # queue ------------------------------------------------------------------------------------
@@ -261,168 +275,171 @@ class Lane:
 
     @property
     def queued_messages(self) -> int:
-        return self._queue.messages
+        return self.queue.messages
 
     @property
     def queued_bytes(self) -> int:
-        return self._queue.bytes
+        return self.queue.bytes
 
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing is unacknowledged."""
-        return not (self._queue or self._window or self._out)
+        return not (self.queue or self._window or self._out)
 
     def drain(self) -> None:
         """Send from the queue as far as the session and the window allow."""
-        queue = self._queue
-        while queue and self.open and self.writable:
+        queue = self.queue
+        if self._suspects.active and self.open:
+            self._send_suspect()
+        while queue and self.open and self.writable and not self._suspects.active:
             entry = queue.oldest
             if isinstance(entry, RunEntry):
-                count = min(entry.count, self._window.room) if self.max_qos else entry.count
+                count = self._window.takes(entry.frame_size, entry.count) if self.max_qos else entry.count
                 if count <= 0:
                     break
-                queue.remove(self._transmit_run(entry.first(count), entry.frame_size, count))
+                sent = self._transmit_run(entry.first(count), entry.frame_size, count, entry.receipt)
+                queue.remove(sent)
             else:
                 if entry.message is None:
                     size = len(entry.frames) // entry.count
-                    self._transmit_frames(entry.frames, size, entry.count)
+                    self.transmit_frames(entry.frames, size, entry.count)
                 elif not self._transmit(entry):
                     break
                 queue.remove(entry.count)
             if queue.bytes > self.limits.bytes // 2:
-                self._flush()  # lets the transport say when it is full
-        if (
-            self._held
-            and queue.bytes <= self.limits.bytes // 2
-            and queue.messages <= self.limits.messages // 2
-        ):
+                self.flush()  # lets the transport say when it is full
+        if self._held and not self._over(0.5):
             held, self._held = self._held, set()
             for source in held:
-                source.resume(self)
+                source.release(self)
+
+    def _over(self, factor: float) -> bool:
+        """There is more than this part of the bounds, apart from what is within a neighbour's credit."""
+        queue, limits = self.queue, self.limits
+        return (
+            queue.messages - queue.owed_messages > limits.messages * factor
+            or queue.bytes - queue.owed_bytes > limits.bytes * factor
+        )
 
     def clear(self, reason: str) -> None:
-        """Forget what waits and what is unacknowledged; counted as dropped."""
-        self._drop(self._queue.messages + len(self._window), reason)
-        self._queue.clear()
-        self._window.clear()
+        """Forget what waits and what is unacknowledged; counted as dropped, by QoS."""
+        for entry in self.take_all():
+            self.drop(entry.count, f"{reason}_qos{entry.qos}")
+            entry.settle()
+
+    def take_all(self) -> list[Entry]:
+        """Give up all that waits or is unacknowledged, in order, but for what the far end has received."""
+        entries: list[Entry] = []
+        for item, ids in self._window.take_all():
+            if isinstance(item, InflightRun):
+                entries += [item.entry(first_id, count) for first_id, count in consecutive(ids)]
+            elif not item.released:
+                entries.append(item.entry)
+            else:
+                item.entry.settle()
+        entries += self.queue.take_all()
+        self._suspects.end()
         self.drain()
+        return entries
+
+    def no_longer_held(self, source: Holdable) -> None:
+        """A source has gone."""
+        self._held.discard(source)
 
     def _enqueue(self, entry: Entry, source: Holdable | None) -> None:
-        queue, limits = self._queue, self.limits
+        queue, limits = self.queue, self.limits
+        if entry.receipt is not None:
+            entry.receipt.when_void = queue.disown
         queue.append(entry)
-        if queue.bytes <= limits.bytes and queue.messages <= limits.messages:
+        if not self._over(1):
             return
         factor = 1
         if limits.overflow == "block":
             factor = HARD_LIMIT
-            if source is not None:
+            self._trim(1, lowest=True)
+            if entry.qos and source is not None and self._over(1):
                 self._held.add(source)
-                source.pause(self)
-        # the oldest goes first: for telemetry the newest value is the one worth keeping
-        for oldest, count in queue.trim(limits.messages * factor, limits.bytes * factor):
+                source.hold(self)
+        self._trim(factor)
+
+    def _trim(self, factor: int, lowest: bool = False) -> None:
+        limits = self.limits
+        for oldest, count in self.queue.trim(limits.messages * factor, limits.bytes * factor, lowest):
             if oldest.message is not None and self.lost is not None:
                 self.lost(oldest.message)
-            self._drop(count, f"overflow_qos{oldest.qos}")
-
-    def _drop(self, count: int, reason: str) -> None:
-        if count:
-            self.dropped += count
-            self.counters[f"{self.name}_dropped_{reason}"] += count
+            self.drop(count, f"overflow_qos{oldest.qos}")
 
     # transmission -----------------------------------------------------------------------------
 
-    def _transmit_frames(self, frames: bytes, size: int, count: int) -> None:
-        if size > self.max_packet_size:  # asked here, as what waited may be older than the connection
-            self._drop(count, "too_large")
-            return
-        if self.version is not Version.V5:
-            frames = frames_to_v311(frames, size)
-        self.sent += count
-        self._out.append(frames)
-        if not self._flushing:
-            self._flushing = True
-            self.driver.call_soon(self._flush)
-
-    def _transmit_run(self, frames: bytes, size: int, count: int) -> int:
+    def _transmit_run(self, frames: bytes, size: int, count: int, receipt: Receipt | None) -> int:
         """Send a run of QoS 1 as far as the window allows; answers how many messages need not wait."""
         if self.max_qos == 0:
-            self._transmit_frames(*frames_to_qos_0(frames, size), count)
+            self.transmit_frames(*frames_to_qos_0(frames, size), count)
+            if receipt is not None:
+                receipt.settle_run(frames, size)
             return count
         done = 0
-        while done < count and (room := self._window.room) > 0:
-            first_id, number = self._window.next_ids(min(room, count - done))
-            self._write_run(frames[done * size : (done + number) * size], size, first_id)
+        while done < count and (room := self._window.takes(size, count - done)):
+            first_id, number = self._window.next_ids(room)
+            part = frames[done * size : (done + number) * size]
+            if self.write_run(part, size, first_id, receipt):
+                self._window.add_run(InflightRun(part, size, first_id, receipt))
+                self.count_sent(number)
             done += number
         return done
 
-    def _write_run(self, frames: bytes, size: int, first_id: int, dup: bool = False) -> None:
-        """Write a run of QoS 1 with consecutive identifiers, or drop it when it is too large."""
-        count = len(frames) // size
-        data = frames if self.version is Version.V5 else frames_to_v311(frames, size)
-        if len(data) // count > self.max_packet_size:
-            self._drop(count, "too_large")
+    def _send_suspect(self) -> None:
+        """Send the next message under suspicion once the one before it is through."""
+        suspects, window = self._suspects, self._window
+        if window.get(suspects.alone) is not None:
             return
-        self._window.add_run(InflightRun(frames, size, first_id))
-        self.sent += count
-        self.write(with_ids(data, len(data) // count, id_offset(data), first_id, dup))
+        for packet_id in suspects.each():
+            item = window.get(packet_id)
+            if item is None:
+                continue
+            if item.released:
+                self.write(PubRel(packet_id=packet_id).encode(self.version))
+            elif not self._send_again(packet_id, item):
+                continue
+            suspects.alone = packet_id
+            return
+        suspects.end()
+
+    def _send_again(self, packet_id: int, item: Inflight | InflightRun) -> bool:
+        """Send one message of the window once more; False when that has ended it."""
+        entry = item.entry(packet_id, 1) if isinstance(item, InflightRun) else item.entry
+        dup = self._suspects.dup
+        if min(entry.qos, self.max_qos) == 0:
+            self._window.take(packet_id)
+            self.queue.put_back([entry])
+            return False
+        if isinstance(entry, RunEntry):
+            sent = self.write_run(entry.first(1), item.size, packet_id, entry.receipt, dup)
+        else:
+            sent = bool(self.send_with_id(entry, packet_id, dup))
+        if not sent:
+            self._window.take(packet_id)
+        return sent
 
     def _transmit(self, entry: Entry) -> bool:
         """Send a message now; False if the window is full. True also when it is dropped for good."""
         if entry.expires_at is not None and entry.expires_at <= self.driver.now():
-            self._drop(1, "expired")
+            self.drop(1, "expired")
+            entry.settle()
             return True
         if min(entry.qos, self.max_qos) == 0:
-            self._send_with_id(entry, None)
+            if self.send_with_id(entry, None):
+                self.count_sent(1)
+                entry.settle()
             return True
-        if self._window.room <= 0:
+        if not self._window.takes(entry.size, 1):
             return False
         packet_id = self._window.next_id()
-        if self._send_with_id(entry, packet_id):
-            self._window.add(packet_id, Inflight(entry))
+        size = self.send_with_id(entry, packet_id)
+        if size:
+            self.count_sent(1)
+            self._window.add(packet_id, Inflight(entry, size))
         return True
-
-    def _send_with_id(self, entry: Entry, packet_id: int | None, dup: bool = False) -> bool:
-        message = entry.message
-        assert message is not None
-        properties = message.properties
-        if self.version is not Version.V5:
-            if properties:
-                self.counters[f"{self.name}_properties_dropped"] += 1
-            properties = {}
-        elif entry.expires_at is not None:
-            left = max(1, math.ceil(entry.expires_at - self.driver.now()))
-            properties = {**properties, Property.MESSAGE_EXPIRY_INTERVAL: left}
-        retain = message.retain
-        if retain and not self.retain_available:
-            self.counters[f"{self.name}_retain_dropped"] += 1
-            retain = False
-        packet = Publish(
-            topic=message.topic,
-            payload=message.payload,
-            qos=min(entry.qos, self.max_qos),
-            retain=retain,
-            dup=dup,
-            packet_id=packet_id,
-            properties=properties,
-        )
-        try:
-            frame = packet.encode(self.version)
-        except EncodeError:
-            self._drop(1, "not_encodable")
-            return False
-        if len(frame) > self.max_packet_size:
-            self._drop(1, "too_large")
-            return False
-        self.sent += 1
-        self.write(frame)
-        return True
-
-    def _flush(self) -> None:
-        self._flushing = False
-        out = self._out
-        if out and self.transport is not None:
-            self._out = []
-            self.transport.write(out[0] if len(out) == 1 else b"".join(out))
 
 
 def total(lanes: Iterable[Lane], attribute: str) -> int:

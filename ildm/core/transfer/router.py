@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ildm.core.frames import PUBLISH, frames_to_qos_0
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
     from ildm.core.plugin.dispatch import Dispatch
-    from ildm.core.transfer.lane import Holdable
+    from ildm.core.transfer.inbound import Holdable, Inbound, Receipt
+    from ildm.core.transfer.injection import Injector
 
     Targets = tuple[tuple[NeighborLink, int], ...]
     """Links a message is transferred over, each with the QoS wanted there."""
@@ -35,9 +36,11 @@ class Router:
         cache_size: int,
         round_robin: Literal["publisher", "message"],
         retained: Retained,
+        injector: Injector,
         routes_messages: bool = False,
     ) -> None:
         self.retained = retained
+        self.injector = injector
         self.routes_messages = routes_messages
         """The algorithm takes each message of a local client itself."""
         self.driver = driver
@@ -119,55 +122,96 @@ class Router:
                 turn = self.next_publisher() if self.by_message else index
                 lanes[turn % len(lanes)].send_frames(frames, size, source)
 
-    def publish(
+    def run_arrived(
         self,
-        message: Publish,
-        source: NeighborLink | None,
+        source: NeighborLink,
+        topic: bytes,
+        frames: bytes,
+        size: int,
         index: int,
-        holder: Holdable | None,
-        inject: Callable[[Publish, int, float | None, Holdable | None], None] | None = None,
-        stamp: Stamp | None = None,
+        inbound: Inbound | None,
     ) -> None:
-        """Transfer one message of any kind to where the algorithm wants it.
+        """Take a run from a neighbour: into the local broker, and onward. ``inbound`` is that of QoS 1.
 
-        ``inject`` publishes it into the local broker as well, for a message from a neighbour. ``stamp`` is
-        that of a retained message which came some time ago.
+        Raises:
+            MqttError: no topic name, or more than the neighbour's credit; nothing is taken then.
         """
-        message, remote = self._retained(message, source, stamp)
-        if remote is None:
-            return
-        if self.routes_messages and source is None:
-            if not message.topic.startswith("$"):
-                self.counters["published"] += 1
-                turn = self.next_publisher() if self.by_message else index
-                self.dispatch.call("on_publish", remote, turn)
-            return
-        expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
-        expires_at = None if expiry is None else self.driver.now() + expiry
-        if inject is not None:
-            inject(message, index, expires_at, holder)
+        route = self.cache_of(source).get(topic)
+        if route is None:
+            route = self.find(topic, source)
+        receipt = None
+        if inbound is not None:
+            inbound.take_run(frames, size)
+            receipt = inbound.receipt
+        count = len(frames) // size
+        source.transferred_in += count
+        self.counters["transferred_in"] += count
+        self.injector.send_frames(frames, size, index, receipt)
+        if route:
+            self.forward_frames(route, frames, size, index, receipt)
+
+    def arrived(self, message: Publish, source: NeighborLink, index: int, receipt: Receipt | None) -> None:
+        """Take a message of any kind from a neighbour: into the local broker, and onward.
+
+        ``receipt`` waits for its packet identifier to be disposed of.
+        """
+        packet_id = message.packet_id
+        here, onward = message, message
+        if message.retain and not message.topic.startswith("$"):
+            here, judged, _ = self.retained.judge(message)
+            if judged is None:  # old news
+                if receipt is not None and packet_id is not None:
+                    receipt.settle(packet_id)
+                return
+            onward = judged
+        if here.packet_id != packet_id:
+            here = replace(here, packet_id=packet_id)
+        self.injector.publish(here, index, self._expiry(here), receipt)
+        self._forward(onward, source, index, receipt)
+
+    def publish(
+        self, message: Publish, index: int, holder: Holdable | None, stamp: Stamp | None = None
+    ) -> None:
+        """Transfer one message of a local client to where the algorithm wants it.
+
+        ``stamp`` is that of a retained message which came some time ago.
+        """
+        if message.retain and not message.topic.startswith("$"):
+            message = stamped(message, self.retained.entered(message, stamp))
+        if not self.routes_messages:
+            self._forward(message, None, index, holder)
+        elif not message.topic.startswith("$"):
+            self.counters["published"] += 1
+            turn = self.next_publisher() if self.by_message else index
+            self.dispatch.call("on_publish", message, turn)
+
+    def _forward(
+        self, message: Publish, source: NeighborLink | None, index: int, holder: Holdable | None
+    ) -> None:
         if message.topic.startswith("$"):
             return
-        if remote.retain:
+        if message.retain:
             route = self._ask(message.topic, True, source)
         else:
             topic = message.topic.encode()
             cache = self.local if source is None else self.cache_of(source)
             found = cache.get(topic)
             route = self.find(topic, source) if found is None else found
+        if not route:
+            return
+        expires_at = self._expiry(message)
         turn = self.next_publisher() if self.by_message else index
         for link, qos in route:
             # a retained message keeps its QoS: the far broker serves it to later subscribers with it
-            wanted = remote.qos if remote.retain else min(remote.qos, qos)
-            link.send(remote, wanted, turn, expires_at, holder)
-        if route:
-            self.counters["transferred_out"] += len(route)
+            wanted = message.qos if message.retain else min(message.qos, qos)
+            link.send(message, wanted, turn, expires_at, holder)
+        self.counters["transferred_out"] += len(route)
 
-    def inject(
-        self,
-        message: Publish,
-        inject: Callable[[Publish, int, float | None, Holdable | None], None],
-    ) -> None:
+    def _expiry(self, message: Publish) -> float | None:
+        expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+        return None if expiry is None else self.driver.now() + expiry
+
+    def inject(self, message: Publish) -> None:
         """Publish a message of the algorithm into the local broker, a stamped retained one after a look at
         what is known on its topic."""
         if message.retain and not message.topic.startswith("$"):
@@ -177,19 +221,7 @@ class Router:
                 return
             message = judged
         self.counters["transferred_in"] += 1
-        expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
-        inject(message, 0, None if expiry is None else self.driver.now() + expiry, None)
-
-    def _retained(
-        self, message: Publish, source: NeighborLink | None, stamp: Stamp | None
-    ) -> tuple[Publish, Publish | None]:
-        """A message as it is for the local broker and for neighbours; nothing for them: it is old news."""
-        if not message.retain or message.topic.startswith("$"):
-            return message, message
-        if source is None:
-            return message, stamped(message, self.retained.entered(message, stamp))
-        here, onward, _ = self.retained.judge(message)
-        return here, onward
+        self.injector.publish(message, 0, self._expiry(message), None)
 
 
 def decode_topic(topic: bytes) -> str:

@@ -6,19 +6,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from ildm.core.transfer.backlog import Entry
+from ildm.core.transfer.inbound import Receipt
+from ildm.core.transfer.queue import Entry, RunEntry
 
 SCATTERED = 8
 """A run with no more than one message in so many left unacknowledged is taken apart."""
 
 
 class Inflight:
-    """One message without its acknowledgement."""
+    """One message without its acknowledgement; ``size`` is that of its frame.
 
-    __slots__ = ("entry", "released")
+    It is kept until PUBCOMP: a far end that has forgotten the session after PUBREC may have lost it.
+    """
 
-    def __init__(self, entry: Entry) -> None:
+    __slots__ = ("entry", "released", "size")
+
+    def __init__(self, entry: Entry, size: int) -> None:
         self.entry = entry
+        self.size = size
         self.released = False  # PUBREC has come, PUBREL was sent
 
 
@@ -29,15 +34,17 @@ class InflightRun:
         frames: all of the run, of MQTT 5 and without properties.
         size: bytes of one.
         first_id: the identifier of the first; the others count up from it.
+        receipt: told of what is done; the identifiers in the frames are its own.
     """
 
-    __slots__ = ("first_id", "frames", "left", "size")
+    __slots__ = ("first_id", "frames", "left", "receipt", "size")
     released = False
 
-    def __init__(self, frames: bytes, size: int, first_id: int) -> None:
+    def __init__(self, frames: bytes, size: int, first_id: int, receipt: Receipt | None = None) -> None:
         self.frames = frames
         self.size = size
         self.first_id = first_id
+        self.receipt = receipt
         self.left = len(frames) // size
 
     @property
@@ -54,15 +61,27 @@ class InflightRun:
         start = (first_id - self.first_id) * self.size
         return self.frames[start : start + count * self.size]
 
+    def entry(self, first_id: int, count: int) -> RunEntry:
+        """The same as what may wait in a queue."""
+        return RunEntry(self.part(first_id, count), count, self.receipt)
+
+    def settle(self, first_id: int, count: int) -> None:
+        """Those messages have been disposed of."""
+        if self.receipt is not None:
+            self.receipt.settle_run(self.part(first_id, count), self.size)
+
 
 class Window:
     """Messages under way in the order they were sent; each of a run stands for itself."""
 
-    __slots__ = ("_items", "_reserved", "last_id", "size")
+    __slots__ = ("_items", "_reserved", "bytes", "last_id", "max_bytes", "size")
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, max_bytes: int = 1 << 62) -> None:
         self.size = size
         """So many may be under way (MQTT 5, 3.3.4: receive maximum)."""
+        self.max_bytes = max_bytes
+        """So many bytes, unless it is one message."""
+        self.bytes = 0
         self.last_id = 0
         """The identifier given last; they count up."""
         self._items: dict[int, Inflight | InflightRun] = {}
@@ -76,49 +95,73 @@ class Window:
         """Messages that may be sent now; negative when the window has become smaller."""
         return self.size - len(self._items)
 
+    def takes(self, size: int, count: int) -> int:
+        """How many of ``count`` messages of ``size`` bytes may be sent now."""
+        count = min(count, self.size - len(self._items))
+        if self.bytes + size * count <= self.max_bytes:
+            return max(0, count)
+        return max(min(count, 0 if self._items else 1), (self.max_bytes - self.bytes) // size, 0)
+
     def get(self, packet_id: int) -> Inflight | InflightRun | None:
         return self._items.get(packet_id)
 
     def add(self, packet_id: int, item: Inflight) -> None:
         self._items[packet_id] = item
+        self.bytes += item.size
 
     def add_run(self, run: InflightRun) -> None:
         self._items.update(dict.fromkeys(run.ids, run))
+        self.bytes += len(run.frames)
 
     def acknowledged(self, packet_ids: Iterable[int]) -> None:
         """Messages are done, but for those of QoS 2 whose handshake has gone on; unknown ones are ignored."""
         items = self._items
         run: InflightRun | None = None
+        first = last = 0  # of the stretch of the run
         for packet_id in packet_ids:
             item = items.get(packet_id)
-            if item is not None and not item.released:
-                del items[packet_id]
-                if isinstance(item, InflightRun):
-                    item.left -= 1
-                    if item is not run:
-                        if run is not None:
-                            self._take_apart(run)
-                        run = item
+            if item is None or item.released:
+                continue
+            del items[packet_id]
+            if isinstance(item, InflightRun):
+                if item is run and packet_id == last + 1:
+                    last = packet_id
+                    continue
+                if run is not None:
+                    self._done(run, first, last)
+                run, first, last = item, packet_id, packet_id
+            else:
+                self.bytes -= item.size
+                item.entry.settle()
         if run is not None:
-            self._take_apart(run)
+            self._done(run, first, last)
+
+    def _done(self, run: InflightRun, first: int, last: int) -> None:
+        """A stretch of a run is no longer among the items."""
+        count = last + 1 - first
+        run.left -= count
+        self.bytes -= count * run.size
+        run.settle(first, count)
+        self._take_apart(run)
 
     def complete(self, packet_id: int) -> None:
         """A message is done, whatever its QoS."""
         item = self._items.pop(packet_id)
         if isinstance(item, InflightRun):
-            item.left -= 1
-            self._take_apart(item)
+            self._done(item, packet_id, packet_id)
+        else:
+            self.bytes -= item.size
+            item.entry.settle()
 
     def release(self, packet_id: int) -> bool:
         """PUBREC has come; False when there is no such message."""
         item = self._items.get(packet_id)
         if isinstance(item, InflightRun):  # the wrong answer to QoS 1; ended like the handshake it begins
             item.left -= 1
-            item = self._items[packet_id] = Inflight(Entry(b"", 1, None, 1, None))
+            item = self._items[packet_id] = Inflight(item.entry(packet_id, 1), item.size)
         if item is None:
             return False
         item.released = True
-        item.entry.message = None  # MQTT-4.3.3-1: never to be sent again
         return True
 
     def _take_apart(self, run: InflightRun) -> None:
@@ -126,16 +169,33 @@ class Window:
         if run.scattered:
             for packet_id in run.ids:
                 if self._items.get(packet_id) is run:
-                    self._items[packet_id] = InflightRun(run.part(packet_id, 1), run.size, packet_id)
+                    part = run.part(packet_id, 1)
+                    self._items[packet_id] = InflightRun(part, run.size, packet_id, run.receipt)
 
     def take_all(self) -> Iterator[tuple[Inflight | InflightRun, list[int]]]:
         """Empty the window; answers what was under way, in order, with what is left of each run."""
         items, self._items = self._items, {}
+        self.bytes = 0
         for item, group in groupby(items.items(), itemgetter(1)):
             yield item, [packet_id for packet_id, _ in group]
 
-    def clear(self) -> None:
-        self._items.clear()
+    def take(self, packet_id: int) -> None:
+        """Remove a message that has been, or will be, disposed of otherwise."""
+        item = self._items.pop(packet_id)
+        self.bytes -= item.size
+        if isinstance(item, InflightRun):
+            item.left -= 1
+
+    def forget_releases(self) -> None:
+        """The far end has forgotten which messages it had received."""
+        for item in self._items.values():
+            if isinstance(item, Inflight):
+                item.released = False
+
+    @property
+    def ids(self) -> list[int]:
+        """Of all messages under way, in the order they were sent."""
+        return list(self._items)
 
     # identifiers ------------------------------------------------------------------------------
 

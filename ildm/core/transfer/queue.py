@@ -1,0 +1,239 @@
+"""What waits in a lane: the port, the entries, and the queue in memory.
+
+What goes first when there is no room: messages of QoS 0, the oldest first, as for telemetry the newest value
+is the one worth keeping; then those of QoS 1 and 2; never those whose sender, a neighbour, has not been
+answered yet: they are within the credit it was given. What stays keeps the order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from ildm.core.transfer.inbound import Receipt
+from ildm.mqtt import EncodeError, Publish, encoded_size
+
+OVERHEAD = 200
+"""Bytes a message kept one by one is taken to need besides its frame."""
+PROPERTY_OVERHEAD = 150
+"""The same for each of its properties."""
+
+
+class Entry:
+    """What waits in the queue of a lane: a run of MQTT 5 frames without properties, or one message.
+
+    ``receipt`` is told when a message from a neighbour is disposed of; ``packet_id`` is the neighbour's.
+    """
+
+    __slots__ = ("count", "expires_at", "frames", "message", "packet_id", "qos", "receipt", "size", "turn")
+
+    def __init__(
+        self,
+        frames: bytes,
+        count: int,
+        message: Publish | None,
+        qos: int,
+        expires_at: float | None,
+        receipt: Receipt | None = None,
+    ):
+        self.frames = frames
+        self.count = count
+        self.message = message
+        self.qos = qos
+        self.expires_at = expires_at
+        self.receipt = receipt
+        self.packet_id = 0
+        self.turn = 0
+        """Place in the queue: the smaller one goes first."""
+        self.size = len(frames)
+        if message is not None:
+            self.size = kept_size(message)
+            self.packet_id = message.packet_id or 0
+
+    def settle(self) -> None:
+        """All of it has been disposed of."""
+        if self.receipt is not None:
+            self.receipt.settle(self.packet_id)
+
+
+class RunEntry(Entry):
+    """A run of QoS 1 that waits; it may leave in parts, as the window opens.
+
+    The packet identifiers in it are those of the neighbour it has come from, if it has.
+    """
+
+    __slots__ = ("_taken",)
+
+    def __init__(self, frames: bytes, count: int, receipt: Receipt | None = None):
+        super().__init__(frames, count, None, 1, None, receipt)
+        self._taken = 0
+
+    @property
+    def frame_size(self) -> int:
+        return self.size // self.count
+
+    def first(self, count: int) -> bytes:
+        """The first ``count`` messages that still wait."""
+        return self.frames[self._taken : self._taken + count * self.frame_size]
+
+    def remove(self, count: int) -> int:
+        """Forget the first ``count`` messages, but not all; answers their size."""
+        size = count * self.frame_size
+        self._taken += size
+        self.size -= size
+        self.count -= count
+        return size
+
+    def settle(self) -> None:
+        if self.receipt is not None:
+            self.receipt.settle_run(self.first(self.count), self.frame_size)
+
+
+def kept_size(message: Publish) -> int:
+    """Bytes a message takes in memory, near enough: its frame, and what Python adds."""
+    try:
+        size = encoded_size(message)
+    except EncodeError:
+        size = len(message.payload) + 4 * len(message.topic)  # it is dropped when its turn comes
+    for value in message.properties.values():
+        size += PROPERTY_OVERHEAD * (len(value) if isinstance(value, list) else 1)
+    return size + OVERHEAD
+
+
+class Queue(Protocol):
+    """Where a lane keeps what cannot be sent yet, in order."""
+
+    messages: int
+    bytes: int
+    owed_messages: int
+    """Of them, those which are within a neighbour's credit."""
+    owed_bytes: int
+
+    def __bool__(self) -> bool: ...
+
+    @property
+    def oldest(self) -> Entry:
+        """The entry whose turn it is; the queue is not empty."""
+
+    def append(self, entry: Entry) -> None: ...
+
+    def put_back(self, entries: Iterable[Entry]) -> None:
+        """Put entries before all others, in their order."""
+
+    def remove(self, count: int) -> None:
+        """The first messages of the oldest entry, perhaps all of them, no longer wait."""
+
+    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
+        """Remove what is more than these bounds, apart from what is owed; with ``lowest`` of QoS 0 only.
+
+        Answers from which entry how many messages went. The last one stays, however large: it would
+        otherwise be lost for want of room in an empty queue.
+        """
+
+    def take_all(self) -> list[Entry]:
+        """Empty the queue; answers the entries in order."""
+
+    def disown(self, receipt: Receipt) -> None:
+        """Nobody waits for an answer to these messages any longer."""
+
+
+class Backlog:
+    """The queue in memory: one line for each class of what may go first, merged by the turns of entries."""
+
+    __slots__ = ("_first", "_last", "_lines", "bytes", "messages", "owed_bytes", "owed_messages")
+
+    def __init__(self) -> None:
+        self._lines: tuple[deque[Entry], deque[Entry], deque[Entry]] = (deque(), deque(), deque())
+        """Of QoS 0, of QoS 1 and 2, and those owed."""
+        self._first = self._last = 0
+        self.messages = 0
+        self.bytes = 0
+        self.owed_messages = 0
+        self.owed_bytes = 0
+
+    def __bool__(self) -> bool:
+        return self.messages > 0
+
+    @property
+    def oldest(self) -> Entry:
+        return self._front()[0]
+
+    def _front(self) -> deque[Entry]:
+        return min((line for line in self._lines if line), key=_turn_of_first)
+
+    def append(self, entry: Entry) -> None:
+        self._last += 1
+        entry.turn = self._last
+        self._line(entry).append(entry)
+        self._count(entry, entry.count, entry.size)
+
+    def put_back(self, entries: Iterable[Entry]) -> None:
+        for entry in reversed(list(entries)):
+            entry.turn = self._first
+            self._first -= 1
+            self._line(entry).appendleft(entry)
+            self._count(entry, entry.count, entry.size)
+
+    def _line(self, entry: Entry) -> deque[Entry]:
+        return self._lines[2 if entry.receipt is not None else 1 if entry.qos else 0]
+
+    def _count(self, entry: Entry, count: int, size: int) -> None:
+        self.messages += count
+        self.bytes += size
+        if entry.receipt is not None:
+            self.owed_messages += count
+            self.owed_bytes += size
+
+    def remove(self, count: int) -> None:
+        self._remove(self._front(), count)
+
+    def _remove(self, line: deque[Entry], count: int) -> None:
+        entry = line[0]
+        if count < entry.count:
+            assert isinstance(entry, RunEntry)
+            self._count(entry, -count, -entry.remove(count))
+        else:
+            line.popleft()
+            self._count(entry, -entry.count, -entry.size)
+
+    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
+        for line in self._lines[: 1 if lowest else 2]:
+            while line:
+                over = self.messages - self.owed_messages - messages
+                bytes_over = self.bytes - self.owed_bytes - size
+                if over <= 0 and bytes_over <= 0:
+                    return
+                entry = line[0]
+                count = entry.count
+                last = count == self.messages - self.owed_messages
+                if isinstance(entry, RunEntry):
+                    count = min(max(over, -(-bytes_over // entry.frame_size)), count - last)
+                elif last:
+                    return
+                if not count:
+                    return
+                self._remove(line, count)
+                yield entry, count
+
+    def take_all(self) -> list[Entry]:
+        entries = sorted((entry for line in self._lines for entry in line), key=_turn)
+        for line in self._lines:
+            line.clear()
+        self.messages = self.bytes = self.owed_messages = self.owed_bytes = 0
+        return entries
+
+    def disown(self, receipt: Receipt) -> None:
+        entries = self.take_all()
+        for entry in entries:
+            if entry.receipt is receipt:
+                entry.receipt = None
+        self.put_back(entries)
+
+
+def _turn(entry: Entry) -> int:
+    return entry.turn
+
+
+def _turn_of_first(line: deque[Entry]) -> int:
+    return line[0].turn
