@@ -78,7 +78,7 @@ def run(
 ) -> None:
     """Run a node in the foreground.
 
-    SIGTERM, Ctrl-C and `ildm stop` end it.
+    SIGTERM, SIGHUP, Ctrl-C and `ildm stop` drain it and end it; a second signal ends it at once.
     """
     from ildm.config import load_config  # noqa: PLC0415
 

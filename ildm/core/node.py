@@ -75,6 +75,7 @@ class Node:
         )
         self.links = LinkManager(self, config.link, link_secret)
         self.accepting = True
+        self.drain_deadline = 0.0
         for spec in plugins.filters:
             self._make(spec)
         if plugins.algorithm is not None:
@@ -116,15 +117,18 @@ class Node:
     # the end ----------------------------------------------------------------------------------
 
     def drain(self, finished: Callable[[], None]) -> None:
-        """Stop in order: no new clients, clients moved off, queues flushed up to a time limit."""
+        """Stop in order: no new clients, clients moved off, queues flushed up to a time limit.
+
+        Who cannot wait for that sets :attr:`drain_deadline` to an earlier time.
+        """
         self.accepting = False
         self.dispatch.call("on_ildm_stop")
         for session in list(self.sessions):
             session.move_off()
-        deadline = self.driver.now() + self.config.limits.drain_timeout
+        self.drain_deadline = self.driver.now() + self.config.limits.drain_timeout
 
         def check() -> None:
-            late = self.driver.now() >= deadline
+            late = self.driver.now() >= self.drain_deadline
             at_rest = self.links.idle and self.injector.idle and not self.dispatch.is_leaving()
             if not late and (self.sessions or not at_rest):
                 self.driver.call_later(0.02, check)

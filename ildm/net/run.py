@@ -39,6 +39,7 @@ class NodeServer:
         self.config = config
         self.plugins = load_plugins(config) if plugins is None else plugins
         self.stop_requested = asyncio.Event()
+        self.draining = False
         self._servers: list[asyncio.Server] = []
         self.driver: AsyncioDriver
         self.store: StateStore
@@ -104,14 +105,20 @@ class NodeServer:
         """Ask whoever runs this server to :meth:`stop` it."""
         self.stop_requested.set()
 
+    def hurry(self) -> None:
+        """End a drain that is under way: what is still queued is given up."""
+        self.node.drain_deadline = self.driver.now()
+
     async def stop(self) -> None:
         """Drain, stop and give everything back."""
         get_logger("ildm").info("node stopping", clients=len(self.node.sessions))
         for server in self._servers:
             server.close()
         drained = asyncio.Event()
+        self.draining = True
         self.node.drain(drained.set)
         await drained.wait()
+        self.draining = False
         await self._close()
         get_logger("ildm").info("node stopped")
 
@@ -174,7 +181,9 @@ class NodeServer:
 
 
 def run_node(config: Config, *, started: Callable[[], None] | None = None) -> int:
-    """Run a node until SIGTERM, SIGINT or the admin API stops it; returns the exit status.
+    """Run a node until a signal or the admin API stops it; returns the exit status.
+
+    SIGTERM, SIGINT and SIGHUP drain, in the same way; a second one ends the drain, and the status is 1.
 
     Raises:
         ConfigError: something named in the configuration cannot be used.
@@ -184,11 +193,23 @@ def run_node(config: Config, *, started: Callable[[], None] | None = None) -> in
     files = _raise_file_limit()
     plugins = load_plugins(config)
 
+    status = 0
+
     async def main() -> None:
         server = NodeServer(config, plugins)
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, server.request_stop)
+
+        def end(number: signal.Signals) -> None:
+            nonlocal status
+            if not server.stop_requested.is_set():
+                get_logger("ildm").info("signal: the node drains and stops", signal=number.name)
+                server.request_stop()
+            elif server.draining:
+                get_logger("ildm").warning("another signal: the node ends at once", signal=number.name)
+                status = 1
+                server.hurry()
+
+        for number in _ending_signals():
+            asyncio.get_running_loop().add_signal_handler(number, end, number)
         await server.start()
         if 2 * config.limits.clients > files:  # a relayed client takes two
             get_logger("ildm").warning(
@@ -203,7 +224,13 @@ def run_node(config: Config, *, started: Callable[[], None] | None = None) -> in
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(main())
-    return 0
+    return status
+
+
+def _ending_signals() -> list[signal.Signals]:
+    """SIGHUP, too, as the terminal it comes from is gone; unless nohup has asked to outlive that."""
+    kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGTERM, signal.SIGINT] + ([] if kept else [signal.SIGHUP])
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

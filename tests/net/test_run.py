@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ildm.mqtt import ConnAck, Connect, Disconnect, Framer, Version, decode
+from ildm.mqtt import ConnAck, Connect, Disconnect, Framer, Publish, Version, decode
 from tests.support.ports import free_port
 
 
@@ -101,6 +102,61 @@ def test_sigterm_drains_and_exits_0(tmp_path: Path, running: list[Running]) -> N
     status, log = node.end()
     assert status == 0, log
     assert "node stopped" in log
+
+
+def test_sighup_drains_like_sigterm(tmp_path: Path, running: list[Running]) -> None:
+    node = Running(tmp_path, text(tmp_path, free_port(), 1))
+    running.append(node)
+    node.wait_for("node started")
+    node.process.send_signal(signal.SIGHUP)
+    assert node.wait_for("signal: the node drains and stops")["signal"] == "SIGHUP"
+    node.wait_for("node stopped")
+    assert node.end()[0] == 0
+
+
+def test_under_nohup_it_outlives_the_terminal(tmp_path: Path, running: list[Running]) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        node = Running(tmp_path, text(tmp_path, free_port(), 1))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    running.append(node)
+    node.wait_for("node started")
+    node.process.send_signal(signal.SIGHUP)
+    node.process.send_signal(signal.SIGTERM)
+    assert node.wait_for("signal: the node drains and stops")["signal"] == "SIGTERM"
+    assert node.end()[0] == 0
+
+
+def test_a_second_signal_ends_the_drain(tmp_path: Path, running: list[Running]) -> None:
+    """The drain waits for a client that does not read what its broker has sent."""
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        more = "limits: {drain_timeout: 3600}"
+        node = Running(tmp_path, text(tmp_path, port, listener.getsockname()[1], more))
+        running.append(node)
+        node.wait_for("node started")
+        client = socket.create_connection(("127.0.0.1", port), timeout=10)
+        client.sendall(Connect(client_id="c", version=Version.V5).encode())
+        listener.settimeout(10)
+        broker, _ = listener.accept()
+        broker.settimeout(10)
+        broker.recv(4096)
+        broker.sendall(ConnAck(session_present=False, reason_code=0).encode(Version.V5))
+        node.wait_for("client connected")
+        message = Publish(topic="t", payload=bytes(60_000)).encode(Version.V5)
+        broker.settimeout(0.5)
+        with contextlib.suppress(TimeoutError):
+            while True:  # until nobody takes any more
+                broker.sendall(message)
+        node.process.send_signal(signal.SIGTERM)
+        node.wait_for("node stopping")
+        node.process.send_signal(signal.SIGINT)
+        assert node.wait_for("another signal: the node ends at once")["signal"] == "SIGINT"
+        assert node.wait_for("drain timed out")["clients"] == 1
+        assert node.end()[0] == 1
+        client.close()
+        broker.close()
 
 
 def test_a_port_in_use_is_named(tmp_path: Path, running: list[Running]) -> None:
