@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ildm.admin.commands import UsageError
+from ildm.mqtt import MqttError, validate_topic_filter, validate_topic_name
+from ildm.mqtt.constants import MAX_STRING
+from ildm.text import printable, reason
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
@@ -35,7 +38,9 @@ PasswordFile = Annotated[
         help=f"First line is the password [env: {PASSWORD_VARIABLE}].",
     ),
 ]
-Timeout = Annotated[float, typer.Option("--timeout", help="Seconds to wait for an answer.", min=0.1)]
+Timeout = Annotated[
+    float, typer.Option("--timeout", help="Seconds to wait for an answer.", min=0.1, max=86400)
+]
 
 
 def sub(
@@ -48,7 +53,8 @@ def sub(
         int | None, typer.Option("-C", "--count", min=1, help="End after so many messages.")
     ] = None,
     wait: Annotated[
-        float | None, typer.Option("-W", "--wait", min=0, help="Give up (status 1) after so many seconds.")
+        float | None,
+        typer.Option("-W", "--wait", min=0, max=1e9, help="Give up (status 1) after so many seconds."),
     ] = None,
     version: Protocol = "3.1.1",
     clean: Annotated[
@@ -66,6 +72,11 @@ def sub(
         raise UsageError(f"--format {form}: expected text, payload or json")
     if not clean and not client_id:
         raise UsageError("--persistent needs a client identifier (-i)")
+    for topic_filter in topics:
+        try:
+            validate_topic_filter(topic_filter, shared=version == "5")
+        except MqttError as error:
+            raise UsageError(f"-t {_short(topic_filter)}: {error}") from None
     target = _target(host, port, client_id, version, clean, user, password_file, timeout)
     from ildm.tool.client import Connection, ToolError, write_message  # noqa: PLC0415 - slow to import
 
@@ -116,7 +127,11 @@ def pub(
     if (message is not None) + lines + (file is not None) != 1:
         raise UsageError("give one of -m TEXT, -l and -f FILE")
     if any(wild in topic for wild in "+#") or not topic:
-        raise UsageError(f"-t {topic}: a topic to publish on is not empty and has no wildcards")
+        raise UsageError(f"-t {_short(topic)}: a topic to publish on is not empty and has no wildcards")
+    try:
+        validate_topic_name(topic)
+    except MqttError as error:
+        raise UsageError(f"-t {_short(topic)}: {error}") from None
     target = _target(host, port, client_id, version, True, user, password_file, timeout)
     payloads = _payloads(message, file)
     from ildm.tool.client import Connection  # noqa: PLC0415 - slow to import
@@ -136,7 +151,7 @@ def _payloads(message: str | None, file: Path | None) -> Iterator[bytes]:
     try:
         return iter([file.read_bytes()])
     except OSError as error:
-        raise UsageError(f"{file}: {error.strerror or error}") from error
+        raise UsageError(f"{file}: {reason(error)}") from error
 
 
 def _target(
@@ -158,6 +173,8 @@ def _target(
         from ildm.config import read_secret  # noqa: PLC0415 - slow to import
 
         password = read_secret(None, password_file, "--password-file")
+    for option, text in (("-i", client_id), ("-u", user), (PASSWORD_VARIABLE, password)):
+        _check_text(option, text or "")
     if user is None:
         if password_file is not None:
             raise UsageError("--password-file needs -u NAME")
@@ -165,3 +182,17 @@ def _target(
     return Target(
         host, port, client_id or f"ildm-{secrets.token_hex(4)}", version, clean, user, password, timeout
     )
+
+
+def _check_text(option: str, text: str) -> None:
+    """Raises UsageError for what cannot be a string of MQTT (MQTT 5, 1.5.4)."""
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise UsageError(f"{option}: is no UTF-8") from None
+    if size > MAX_STRING or "\0" in text:
+        raise UsageError(f"{option}: expected at most {MAX_STRING} bytes, none of them zero")
+
+
+def _short(text: str) -> str:
+    return printable(text if len(text) <= 80 else f"{text[:77]}...")

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from ildm.mqtt import IldmError, PacketLimits
+from ildm.text import reason
 
 
 class ConfigError(IldmError):
@@ -292,7 +293,7 @@ def load_config(path: Path) -> Config:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from error
+        raise ConfigError(f"{path}: cannot be read: {reason(error)}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path}: not YAML: {error}") from error
     return parse_config(document if document is not None else {}, str(path), path.parent)
@@ -354,7 +355,7 @@ def read_secret(given: SecretStr | None, file: Path | None, key: str) -> str | N
     try:
         secret = file.read_text(encoding="utf-8").split("\n", 1)[0].strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{key}: {file} cannot be read: {error}") from error
+        raise ConfigError(f"{key}: {file} cannot be read: {reason(error)}") from error
     if not secret:
         raise ConfigError(f"{key}: {file} is empty")
     return secret

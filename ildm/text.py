@@ -1,4 +1,4 @@
-"""Text of strangers (client identifiers, topics, payloads) on its way to a terminal."""
+"""Text for people: of strangers (client identifiers, topics, payloads), and of the system's errors."""
 
 from __future__ import annotations
 
@@ -15,3 +15,12 @@ def printable(text: str, keep: str = "") -> str:
 
 def _escape(character: str) -> str:
     return ascii(character)[1:-1]
+
+
+def reason(error: Exception) -> str:
+    """What went wrong, without the number and the name that ``str`` of a system's error repeats."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"no UTF-8 at byte {error.start}"
+    return str(error)

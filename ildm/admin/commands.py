@@ -187,11 +187,14 @@ def split_name(words: Sequence[str]) -> tuple[Command, Sequence[str]]:
 def _address(text: str) -> str:
     from ildm.config import parse_address  # noqa: PLC0415 - slow to import
 
-    return str(parse_address(text))
+    address = parse_address(text)
+    if address.port == 0:
+        raise ValueError(f"{text!r}: nobody listens at port 0")
+    return str(address)
 
 
 def _target(text: str) -> str:
-    if not text:
+    if not text or not text.isprintable():
         raise ValueError("expected HOST:PORT or a node id")
     return text
 

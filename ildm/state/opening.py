@@ -11,6 +11,7 @@ from pathlib import Path
 from ildm.config import ConfigError
 from ildm.core.tables import META, SESSIONS, SUBSCRIPTIONS, TABLES, Key, Row
 from ildm.state.database import VERSION, Database
+from ildm.text import reason
 
 Log = Callable[..., None]
 """``log(level, event, **fields)``, as :meth:`ildm.core.driver.Driver.log`."""
@@ -36,7 +37,7 @@ def open_database(path: Path, log: Log) -> Database:
                 raise
             return _rescued(path, log, str(error))
     except (sqlite3.Error, OSError) as error:
-        raise ConfigError(f"state_dir: {path} cannot be used: {error}") from error
+        raise ConfigError(f"state_dir: {path} cannot be used: {reason(error)}") from error
 
 
 def _is_damage(error: sqlite3.DatabaseError) -> bool:

@@ -17,6 +17,7 @@ from ildm.core.tables import Key, Row, Table
 from ildm.state.database import Database
 from ildm.state.opening import Log, open_database
 from ildm.state.writer import Writer
+from ildm.text import reason
 
 FLUSH_DELAY = 0.1
 """Seconds until a change is written; a burst of changes is one transaction."""
@@ -200,10 +201,10 @@ class StateStore:
         self._writing = None
         error = future.exception()
         if error is None:
-            for table, key, reason in future.result():
+            for table, key, why in future.result():
                 self.counters["state_rows_refused"] += 1
                 self._log(
-                    "error", "a row of state cannot be saved", table=table.name, key=repr(key), reason=reason
+                    "error", "a row of state cannot be saved", table=table.name, key=repr(key), reason=why
                 )
             if self.failure is not None:
                 self.failure = None
@@ -233,10 +234,9 @@ class StateStore:
 
     def _failed(self, error: BaseException) -> None:
         self.counters["state_write_failures"] += 1
-        reason = str(error)
-        if reason != self.failure:
-            self.failure = reason
-            self._log("error", "state not saved, will try again", file=str(self.path), reason=reason)
+        before, self.failure = self.failure, str(error)
+        if self.failure != before:
+            self._log("error", "state not saved, will try again", file=str(self.path), reason=self.failure)
 
     def _overflow(self, table: Table) -> None:
         self.counters["state_rows_dropped"] += 1
@@ -306,7 +306,7 @@ def _locked(directory: Path) -> int:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise ConfigError(f"state_dir: {directory} cannot be used: {error}") from error
+        raise ConfigError(f"state_dir: {directory} cannot be used: {reason(error)}") from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -89,7 +89,10 @@ class Connection:
     def publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> int:
         """Send, without waiting for the acknowledgement unless too many are missing; the packet's number."""
         self._until(lambda: len(self._acknowledged) < IN_FLIGHT, "PUBACK")
-        info = self._client.publish(topic, payload, qos, retain)
+        try:
+            info = self._client.publish(topic, payload, qos, retain)
+        except ValueError as error:  # such as a payload that no packet can hold
+            raise ToolError(str(error).lower().rstrip(".")) from error
         self._check(info.rc)
         if qos:
             self._acknowledged.setdefault(info.mid, "")
@@ -127,6 +130,8 @@ class Connection:
             self._client.connect(target.host, target.port, **extra)
         except (OSError, ValueError) as error:
             text = "host not found" if isinstance(error, socket.gaierror) else _reason(error)
+            if isinstance(error, UnicodeError):
+                text = "that is no host name"
             raise ToolError(f"cannot connect to {target}: {text}") from error
         self._until(lambda: self._accepted, "CONNACK")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from ildm import __version__
 from ildm.cli import main
 from ildm.config import Address
 from tests.admin.fake_node import FakeView
+from tests.support.brokers import Broker
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -141,6 +143,24 @@ def test_the_shell_reads_a_pipe(view: FakeView, socket_path: Path) -> None:
         (["pub", "-t", "x", "-m", "a", "-l"], 2, "ildm: give one of -m TEXT, -l and -f FILE"),
         (["pub", "-t", "a/#", "-m", "a"], 2, "ildm: -t a/#: a topic to publish on"),
         (["pub", "-t", "x", "-f", "/nonexistent"], 2, "ildm: /nonexistent: No such file or directory"),
+        (["pub", "-t", "\udcff", "-m", "a"], 2, "ildm: -t \\udcff: surrogate in a topic name"),
+        (["pub", "-t", "x" * 65536, "-m", "a"], 2, f"ildm: -t {'x' * 77}...: "),
+        (["pub", "-t", "x", "-m", "a", "-i", "y" * 65536], 2, "ildm: -i: expected at most 65535 bytes"),
+        (["pub", "-t", "x", "-m", "a", "-u", "\udcff"], 2, "ildm: -u: is no UTF-8"),
+        (
+            ["pub", "-t", "x", "-m", "a", "-h", "a..b"],
+            1,
+            "ildm: cannot connect to a..b:1883: that is no",
+        ),
+        (["sub", "-t", ""], 2, "ildm: -t : empty topic filter"),
+        (["sub", "-t", "a", "-t", "a/#/b"], 2, "ildm: -t a/#/b: '#' is not the whole last level"),
+        (["sub", "-t", "a+"], 2, "ildm: -t a+: '+' is not a whole level"),
+        (["sub", "-t", "a\0"], 2, "ildm: -t a\\x00: U+0000 in a topic filter"),
+        (["sub", "-t", "$share/g", "-V", "5"], 2, "ildm: -t $share/g: shared subscription without a topic"),
+        (["check", "/nonexistent"], 2, "ildm: /nonexistent: cannot be read: No such file or directory"),
+        (["check", "/"], 2, "ildm: /: cannot be read: Is a directory"),
+        (["neighbor", "add", "a:0"], 2, "ildm: neighbor add: 'a:0': nobody listens at port 0"),
+        (["neighbor", "remove", "\udcff"], 2, "ildm: neighbor remove: expected HOST:PORT or a node id"),
     ],
 )
 def test_one_clear_line(run: Run, words: list[str], status: int, text: str) -> None:
@@ -148,6 +168,22 @@ def test_one_clear_line(run: Run, words: list[str], status: int, text: str) -> N
     assert (found, out) == (status, "")
     assert err.startswith(text)
     assert err.count("\n") == 1
+
+
+def test_a_payload_that_no_packet_can_hold(mosquitto: Broker, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "big").touch()
+    os.truncate(tmp_path / "big", 1 << 28)
+    status, out, err = run("pub", "-p", str(mosquitto.port), "-t", "x", "-f", str(tmp_path / "big"))
+    assert (status, out, err) == (1, "", "ildm: payload too large\n")
+
+
+@pytest.mark.parametrize(
+    "words", [["sub", "-t", "x", "--timeout", "inf"], ["sub", "-t", "x", "-W", "inf", "-C", "1"]]
+)
+def test_times_without_end(run: Run, words: list[str]) -> None:
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    assert "is not in the range" in err or "less than or equal" in err
 
 
 @pytest.mark.parametrize("words", [["fly"], ["status", "--fly"], ["neighbor", "fly"], ["sub"], ["log-level"]])
