@@ -93,6 +93,8 @@ class BrokerConfig(Section):
     keep_alive: Annotated[int, Field(ge=1, le=65535)] = 30
     reconnect_min: Seconds = 0.2
     reconnect_max: Seconds = 10.0
+    packet_size: Annotated[int, Field(ge=128, le=1 << 28)] = 1 << 28
+    """Bytes of the largest packet given to a broker of 3.1.1, which cannot say what it takes."""
 
     @model_validator(mode="after")
     def _one_password(self) -> BrokerConfig:

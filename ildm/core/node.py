@@ -230,6 +230,7 @@ class Node:
         address = str(self.broker_address)
         if came_back:
             self.driver.log("info", "broker reachable", broker=address)
+            self.injector.broker_is_there()
         else:
             self.driver.log("warning", "broker unavailable", broker=address, reason=reason)
 

@@ -26,6 +26,7 @@ from ildm.mqtt import (
     PubComp,
     Publish,
     PubRec,
+    ReasonCode,
     Version,
     decode,
 )
@@ -36,16 +37,33 @@ if TYPE_CHECKING:
 
 SESSION_EXPIRY = 3600
 AGAIN = "connecting anew"
+GUILTLESS = frozenset(
+    (
+        ReasonCode.SERVER_BUSY,
+        ReasonCode.SERVER_SHUTTING_DOWN,
+        ReasonCode.KEEP_ALIVE_TIMEOUT,
+        ReasonCode.SESSION_TAKEN_OVER,
+        ReasonCode.ADMINISTRATIVE_ACTION,
+        ReasonCode.USE_ANOTHER_SERVER,
+        ReasonCode.SERVER_MOVED,
+        ReasonCode.CONNECTION_RATE_EXCEEDED,
+        ReasonCode.MAXIMUM_CONNECT_TIME,
+    )
+)
+"""Reasons of DISCONNECT that lie in no message."""
 
 
 class InjectionSession(BaseSession):
     """One connection to the broker; opens itself again when it ends."""
 
     __slots__ = (
+        "_absent",
         "_backoff",
         "_cleaned",
+        "_connected_at",
         "_cut",
         "_framer",
+        "_guiltless",
         "_last_heard",
         "_refusal",
         "_stopped",
@@ -67,6 +85,9 @@ class InjectionSession(BaseSession):
         self._timer: Any = None
         self._last_heard = 0.0
         self._refusal: str | None = None
+        self._absent = False  # nobody listened at the last attempt
+        self._guiltless = False  # the broker has said that it is not for a message that it hangs up
+        self._connected_at = 0.0
         self._stopped = False
         self._cleaned = False  # nothing of an earlier life of the node is left at the broker
 
@@ -77,6 +98,8 @@ class InjectionSession(BaseSession):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._absent = self._guiltless = False
+        self._connected_at = self.driver.now()
         if self._stopped:
             self.abort()
             return
@@ -111,7 +134,14 @@ class InjectionSession(BaseSession):
     def dial_failed(self, reason: str) -> None:
         super().dial_failed(reason)
         self.injector.node.broker_reachable(reason)
+        self._absent = True
         self._again()
+
+    def broker_is_there(self) -> None:
+        """Somebody else has reached the broker: no longer wait for what ended with its absence."""
+        if self._absent and self._timer is not None:
+            self._cancel_timer()
+            self.dial()
 
     def data_received(self, data: bytes) -> None:
         self._last_heard = self.driver.now()
@@ -131,6 +161,7 @@ class InjectionSession(BaseSession):
         """Take the PUBACKs which the data begins with; answers the rest."""
         ids, end = acknowledged_ids(data, 0, self.version)
         if ids:
+            self._backoff.reset()
             self.lane.acknowledged(ids)
             data = data[end:]
         if len(data) < 4 and data[:1] == b"\x40":  # cut off: with what follows it is a run again
@@ -148,14 +179,17 @@ class InjectionSession(BaseSession):
         lane = self.lane
         match packet:
             case PubAck():
+                self._backoff.reset()
                 lane.on_puback(packet.packet_id, packet.reason_code)
                 self._note_refusal(packet.reason_code)
             case PubRec():
                 lane.on_pubrec(packet.packet_id, packet.reason_code)
                 self._note_refusal(packet.reason_code)
             case PubComp():
+                self._backoff.reset()
                 lane.on_pubcomp(packet.packet_id)
             case Disconnect():
+                self._guiltless = packet.reason_code in GUILTLESS
                 self._refusal = f"the broker disconnected with reason 0x{packet.reason_code:02X}"
             case _:
                 pass  # PINGRESP; nothing else is due, as the session subscribes to nothing
@@ -172,7 +206,6 @@ class InjectionSession(BaseSession):
             self.close()
             return
         self._cancel_timer()
-        self._backoff.reset()
         if not self._cleaned:
             self._cleaned = True
             if self.version is not Version.V5 and node.config.link.qos == 2:
@@ -186,7 +219,9 @@ class InjectionSession(BaseSession):
             self.transport,  # type: ignore[arg-type]  # there is one: the CONNACK came over it
             version=self.version,
             window=int(said.get(Property.RECEIVE_MAXIMUM, 65535)),
-            max_packet_size=int(said.get(Property.MAXIMUM_PACKET_SIZE, 1 << 28)),
+            max_packet_size=min(
+                int(said.get(Property.MAXIMUM_PACKET_SIZE, 1 << 28)), node.config.broker.packet_size
+            ),
             max_qos=int(said.get(Property.MAXIMUM_QOS, 2)),
             retain_available=bool(said.get(Property.RETAIN_AVAILABLE, 1)),
         )
@@ -211,7 +246,9 @@ class InjectionSession(BaseSession):
         accepted = self.lane.transport is not None
         super().connection_lost(exc)
         self._cancel_timer()
-        self.lane.detach()
+        self.lane.detach(hung_up=accepted and not (expected or self._guiltless))
+        if self.driver.now() - self._connected_at >= self._backoff.maximum:
+            self._backoff.reset()
         if accepted:
             self.injector.node.session_closed(self, None if expected else exc or ConnectionError("closed"))
         if self._stopped:
@@ -303,6 +340,13 @@ class Injector:
         self.sessions = [InjectionSession(self, lane) for lane in self.lanes]
         for session in self.sessions:
             session.dial()
+
+    def broker_is_there(self) -> None:
+        """A local client has reached the broker."""
+        if self._probe is not None:
+            self._probe.broker_is_there()
+        for session in self.sessions:
+            session.broker_is_there()
 
     def _lost(self, message: Publish) -> None:
         if message.retain:

@@ -26,7 +26,17 @@ SILENT_CLOSES = 3
 class VersionProbe(BaseSession):
     """Connects as often as it takes, then tells the injector."""
 
-    __slots__ = ("_backoff", "_confirming", "_framer", "_outcome", "_silent", "_timer", "injector", "stopped")
+    __slots__ = (
+        "_absent",
+        "_backoff",
+        "_confirming",
+        "_framer",
+        "_outcome",
+        "_silent",
+        "_timer",
+        "injector",
+        "stopped",
+    )
     role = Role.INJECTION
 
     def __init__(self, injector: Injector) -> None:
@@ -41,6 +51,7 @@ class VersionProbe(BaseSession):
         self._silent = 0
         self._confirming = False
         self._outcome: int | None = None
+        self._absent = False  # nobody listened at the last attempt
         self.stopped = False
 
     def dial(self) -> None:
@@ -50,6 +61,7 @@ class VersionProbe(BaseSession):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        self._absent = False
         if self.stopped:
             self.abort()
             return
@@ -83,7 +95,14 @@ class VersionProbe(BaseSession):
     def dial_failed(self, reason: str) -> None:
         super().dial_failed(reason)
         self.injector.node.broker_reachable(reason)
+        self._absent = True
         self._again()
+
+    def broker_is_there(self) -> None:
+        """Somebody else has reached the broker: no longer wait for it."""
+        if self._absent and self._timer is not None:
+            self._timer.cancel()
+            self.dial()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

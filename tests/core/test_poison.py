@@ -1,0 +1,162 @@
+"""A message the broker hangs up on, without a word as MQTT 3.1.1 has it, is not in the way of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ildm.config import Address
+from ildm.mqtt import Publish
+from tests.core.test_custody import publish
+from tests.support.site import Site, row
+from tests.support.world import World, WorldDriver
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def poison(packet: Any) -> bool:
+    return isinstance(packet, Publish) and packet.topic.startswith("poison")
+
+
+def pair(world: World, **broker: Any) -> tuple[Site, Site]:
+    """Two sites with a link, one of them with settings for its broker."""
+    a, b = Site(world, "a", "pf"), Site(world, "b", "pf", broker={"address": "b:3", **broker})
+    b.node.links.add(Address("a", 2), False)
+    world.run(3)
+    return a, b
+
+
+def errors(site: Site) -> list[dict[str, object]]:
+    driver = site.node.driver
+    assert isinstance(driver, WorldDriver)
+    return [fields for level, event, fields in driver.logged if level == "error" and "dropped" in event]
+
+
+@pytest.mark.parametrize("speaks_5", [True, False])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_it_is_found_and_dropped_and_all_others_arrive(world: World, speaks_5: bool, qos: int) -> None:
+    a, b = pair(world, protocol="auto" if speaks_5 else "3.1.1")
+    b.broker.hangs_up_on = poison
+    topics = [f"t/{i}" for i in range(30)]
+    publish(a.client("p"), [*topics[:10], "poison/1", *topics[10:20], "poison/2", *topics[20:]], qos)
+    world.run(120)
+    assert list(dict.fromkeys(b.broker.topics())) == topics
+    assert b.node.counters["injection_dropped_poison"] == 2
+    assert [fields["topic"] for fields in errors(b)] == ["poison/1", "poison/2"]
+    assert b.broker.hang_ups <= 3 * 2
+    assert a.node.links.links["b"].idle  # acknowledged: it would come again otherwise
+    assert b.node.injector.idle
+
+
+@pytest.mark.parametrize("speaks_5", [True, False])
+def test_messages_of_a_chunk_are_told_apart(world: World, speaks_5: bool) -> None:
+    """In a run, too, only the one goes; here it is one of equal topic, known by its payload."""
+    a, b = pair(world, protocol="auto" if speaks_5 else "3.1.1")
+    b.broker.hangs_up_on = lambda packet: isinstance(packet, Publish) and packet.payload == b"0017"
+    publisher = a.client("p")
+    frames = b"".join(
+        Publish(topic="t", payload=b"%04d" % i, qos=1, packet_id=i + 1).encode(publisher.version)
+        for i in range(100)
+    )
+    publisher.transport.write(frames)
+    world.run(120)
+    arrived = dict.fromkeys(packet.payload for client, packet in b.broker.published if client != "p")
+    assert list(arrived) == [b"%04d" % i for i in range(100) if i != 17]
+    assert b.node.counters["injection_dropped_poison"] == 1
+    assert a.node.links.links["b"].idle
+
+
+def test_a_broker_that_crashes_often_costs_no_message(world: World) -> None:
+    """Hang-ups alone prove nothing: only the message that was alone under way twice is to blame."""
+    a, b = row(world, "ab", "pf")
+    publisher = a.client("p")
+    for i in range(100):
+        publisher.send(Publish(topic=f"t/{i}", payload=b"x", qos=1, packet_id=i + 1))
+        if i % 10 == 0:
+            b.broker.crash()
+        world.run(0.05)
+    world.run(60)
+    assert set(b.broker.topics()) == {f"t/{i}" for i in range(100)}
+    assert b.node.counters["injection_dropped_poison"] == 0
+    assert b.node.injector.idle
+
+
+def test_a_broker_that_says_that_it_stops_blames_no_message(world: World) -> None:
+    """DISCONNECT of MQTT 5 names a reason; shutting down is none that a message could have given."""
+    a, b = row(world, "ab", "pf")
+    b.broker.answers = lambda packet: not isinstance(packet, Publish)
+    publish(a.client("p"), ["t"], 1)
+    for _ in range(5):
+        (own,) = [c for c in b.broker.connections if c.client_id.startswith("ildm-")]
+        own.transport.write(b"\xe0\x01\x8b")
+        own.transport.close()
+        world.run(30)
+    b.broker.answers = lambda packet: True
+    b.broker.crash()
+    world.run(30)
+    assert b.broker.topics() == ["t"]
+    assert b.node.counters["injection_dropped_poison"] == 0
+
+
+def test_connections_are_not_made_as_fast_as_they_are_refused(world: World) -> None:
+    """The pause grows until a message was acknowledged, though each CONNECT succeeds."""
+    _, b = row(world, "ab", "pf")
+    b.broker.hangs_up_on = lambda packet: isinstance(packet, Publish)
+    connects = 0
+    accept = b.broker.connection
+
+    def counting() -> Any:
+        nonlocal connects
+        connects += 1
+        return accept()
+
+    world.listen(Address("b", 3), counting)
+    for i in range(100):
+        b.node.router.inject(Publish(topic=f"t/{i}", payload=b"x", qos=1))
+    world.run(60)
+    assert 5 < connects < 20
+
+
+def test_a_packet_size_for_a_broker_that_cannot_say_it(world: World) -> None:
+    a, b = pair(world, packet_size=1000)
+    publisher = a.client("p")
+    publisher.send(Publish(topic="large", payload=bytes(2000), qos=1, packet_id=1))
+    publisher.send(Publish(topic="small", payload=b"x", qos=1, packet_id=2))
+    world.run(1)
+    assert b.broker.topics() == ["small"]
+    assert b.node.counters["injection_dropped_too_large"] == 1
+    assert a.node.links.links["b"].idle
+
+
+def test_a_broker_that_died_between_pubrec_and_pubrel_gets_the_message_again(world: World) -> None:
+    """It delivers at PUBREL: what was received and not released went with its session."""
+    a, b = row(world, "ab", "pf")
+    b.broker.answers = lambda packet: type(packet).__name__ != "PubRel"
+    publish_all = [f"t/{i}" for i in range(5)]
+    publish(a.client("p"), publish_all, 2)
+    world.run(1)
+    before = len(b.broker.topics())
+    b.broker.answers = lambda packet: True
+    b.broker.crash(keeps=False)
+    world.run(30)
+    assert b.broker.topics()[before:] == publish_all
+    assert a.node.links.links["b"].idle
+    assert b.node.injector.idle
+
+
+def test_a_client_shows_that_the_broker_is_back(world: World) -> None:
+    """The node's own session does not sit out its pause while clients are served already."""
+    a, b = row(world, "ab", "pf")
+    b.broker_down()
+    world.run(120)
+    publish(a.client("p"), ["t"], 1)
+    b.broker_up()
+    world.run(0.01)
+    assert b.broker.topics() == []
+    b.client("c")
+    world.run(0.1)
+    assert b.broker.topics() == ["t"]
