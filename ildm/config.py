@@ -204,6 +204,8 @@ class LimitsConfig(Section):
     """Time from the TCP connection until CONNECT is complete."""
     write_buffer: Annotated[int, Field(ge=4096, le=1 << 30)] = 256 << 10
     """Bytes waiting towards one peer before reading from the paired session pauses."""
+    partial_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 128 << 20
+    """Large packets of all clients that are not complete yet and needed whole, such as those that cross."""
     properties: Annotated[int, Field(ge=1, le=10_000)] = 1000
     """User properties of a packet; a message with more is relayed but does not cross."""
     properties_bytes: Annotated[int, Field(ge=1024, le=1 << 20)] = 64 << 10

@@ -196,6 +196,21 @@ def _with_head(frames: bytes, size: int, old: bytes, new: bytes) -> bytes:
     return new.join([b"", *[frames[p : p + tail] for p in range(len(old), len(frames) + 1, size)]])
 
 
+def head_topic(data: bytes, header_end: int, identified: bool, properties: bool) -> bytes | None:
+    """The topic of a PUBLISH whose beginning ends the data; ``identified``: of QoS 1 or 2.
+
+    None when not all of it is there or, with ``properties`` (MQTT 5), when there may be some.
+    """
+    topic = header_end + 2
+    if topic > len(data):
+        return None
+    body = topic + ((data[header_end] << 8) | data[header_end + 1])
+    after = body + 2 * identified
+    if properties and (after >= len(data) or data[after]):
+        return None
+    return data[topic:body] if body <= len(data) else None
+
+
 class Tail:
     """An incomplete frame at the end of what was received; put together without repeated copies."""
 

@@ -12,6 +12,7 @@ from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.core.local.client_session import ClientSession, State
 from ildm.core.local.clients import ClientRecord, ClientRegistry
 from ildm.core.local.gate import Told
+from ildm.core.local.partial import Partials
 from ildm.core.plugin.dispatch import Dispatch, Loaded
 from ildm.core.plugin.node_api import PluginApi
 from ildm.core.status import NodeState
@@ -49,6 +50,7 @@ class Node:
         self.broker_password = broker_password
         self.counters = Counters()
         self.packet_limits = config.limits.packet
+        self.partials = Partials(config.limits.partial_bytes, self.counters)
         self.state = NodeState()
         self.started_at = driver.wall()
         self.sessions: set[ClientSession] = set()

@@ -109,12 +109,24 @@ class BaseSession:
         if self.transport is not None:
             self.transport.write(data)
 
+    def end_writing(self) -> None:
+        """Say that nothing more will come, and go on reading until the far end closes.
+
+        It is cut off when it does not do so in time.
+        """
+        transport = self.transport
+        if self.status is SessionStatus.ESTABLISHED and transport is not None and self._cut_off is None:
+            transport.write_eof()
+            self._cut_off = self.driver.call_later(CLOSE_TIMEOUT, transport.abort)
+
     def close(self) -> None:
         """End the session after what was written has gone out, by force after a time-out."""
         transport = self.transport
         if self.status is SessionStatus.ESTABLISHED and transport is not None:
             self.status = SessionStatus.TERMINATING
             transport.close()
+            if self._cut_off is not None:
+                self._cut_off.cancel()
             # of this very connection: the session may have another one by then
             self._cut_off = self.driver.call_later(CLOSE_TIMEOUT, transport.abort)
 

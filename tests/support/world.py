@@ -163,6 +163,7 @@ class Pipe:
         self._under_way = 0
         self._last_arrival = 0.0
         self._shut = False  # the socket is closed
+        self._fin_due = False  # when what is in the write buffer has gone out
         self._fin_sent = False
         self._cut = False
         self._mute = False
@@ -230,9 +231,13 @@ class Pipe:
 
     def write_eof(self) -> None:
         """Say that nothing more will be written, and read on."""
-        assert not self._buffer, "not modelled"
-        self._fin_sent = True
-        self._send(FIN)
+        self._fin_due = True
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._fin_due and not self._buffer and not self._fin_sent:
+            self._fin_sent = True
+            self._send(FIN)
 
     def _send(self, item: bytes | None) -> None:
         self._under_way += len(item or b"")
@@ -265,6 +270,7 @@ class Pipe:
         if self._write_paused and self.buffered <= self._low and self.endpoint is not None:
             self._write_paused = False
             self.endpoint.resume_writing()
+        self._finish()
         if self.closed and not self._buffer:
             self._close_socket()
 

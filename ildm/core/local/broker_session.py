@@ -50,6 +50,7 @@ class BrokerSession(BaseSession):
         "_framer",
         "_gate",
         "_held",
+        "_interjected",
         "_lingering",
         "_passed",
         "_scanner",
@@ -68,6 +69,7 @@ class BrokerSession(BaseSession):
         self._passed = 0
         self._connect = connect
         self._accepted = False
+        self._interjected: list[bytes] = []
         self._held = b""
         self._scanner: GateScanner | None = None
         self.watching = False
@@ -248,12 +250,26 @@ class BrokerSession(BaseSession):
         if packet.packet_id is None:
             return
         if packet.qos == 1:
-            self.write(PubAck(packet_id=packet.packet_id).encode(self.version))
+            self.interject(PubAck(packet_id=packet.packet_id).encode(self.version))
         elif self.version is Version.V5:
-            self.write(PubRec(packet_id=packet.packet_id, reason_code=0x83).encode(self.version))
+            self.interject(PubRec(packet_id=packet.packet_id, reason_code=0x83).encode(self.version))
         else:
             # the broker's PUBREL then reaches the client, whose PUBCOMP for an unknown identifier is due
-            self.write(PubRec(packet_id=packet.packet_id).encode(self.version))
+            self.interject(PubRec(packet_id=packet.packet_id).encode(self.version))
+
+    def interject(self, packet: bytes) -> None:
+        """Send the broker a packet of the node's own, after the client's that is being relayed, if any."""
+        if self.paired.ended:
+            return  # nothing more can be sent
+        if self.paired.mid_packet:
+            self._interjected.append(packet)
+        else:
+            self.write(packet)
+
+    def between_packets(self) -> bytes:
+        """What was kept until a packet of the client's is whole."""
+        kept, self._interjected = self._interjected, []
+        return b"".join(kept)
 
     @property
     def messages_out(self) -> int:
@@ -312,16 +328,16 @@ class BrokerSession(BaseSession):
         return (answer.ready and self._gate is None) or self.gate.answer(answer)
 
     def linger(self, finished: Callable[[], None]) -> None:
-        """The client has gone: take the broker's answers to what it had sent, then end and say so."""
+        """The client sends nothing more: take the broker's answers to what it had sent, then say so."""
         self.resume("client")
-        timer = self.driver.call_later(LINGER, self._end_lingering)
-        self._lingering = timer, finished
+        if self._lingering is not None:
+            self._lingering[0].cancel()
+        self._lingering = self.driver.call_later(LINGER, self._end_lingering), finished
 
     def _end_lingering(self) -> None:
         if self._lingering is not None:
             (timer, finished), self._lingering = self._lingering, None
             timer.cancel()
-            self.close()
             finished()
 
 

@@ -6,10 +6,11 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from ildm.api import Role, Source
-from ildm.core.frames import PUBLISH, Tail, packet_ids, publish_run, run_to_v5
+from ildm.core.frames import PUBLISH, head_topic, packet_ids, publish_run, run_to_v5
 from ildm.core.local.actions import Action
 from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.broker_session import BrokerSession
+from ildm.core.local.partial import SMALL, Partial
 from ildm.core.local.unanswered import Taken, Unanswered, Waiting
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
@@ -71,10 +72,12 @@ class ClientSession(BaseSession):
         "_connect_timer",
         "_held",
         "_holds",
-        "_tail",
+        "_moving_off",
+        "_partial",
         "connect",
         "disconnected",
         "dropped_qos2",
+        "ended",
         "lane_index",
         "messages_in",
         "node",
@@ -111,7 +114,10 @@ class ClientSession(BaseSession):
         self._connect_timer: Any = None
         self._actions = b""
         self._held = bytearray()  # received before the broker has accepted the client
-        self._tail = Tail()
+        self._partial = Partial(node.partials, self.fail)
+        self.ended = False
+        """The client has said that it will send nothing more."""
+        self._moving_off = False  # as soon as the packet under way is whole
 
     # connection -------------------------------------------------------------------------------
 
@@ -139,20 +145,41 @@ class ClientSession(BaseSession):
         except MqttError as error:
             self.fail(error)
 
+    def eof_received(self) -> bool | None:
+        """The client sends nothing more. What it has sent goes to the broker first, also what is held.
+
+        The broker is told in the same way, answers what there is to be answered, and closes.
+        """
+        if self.state in (State.AWAITING_CONNECT, State.ENDED):
+            return None
+        if not self.ended:
+            self.ended = True
+            if self.state is State.RELAYING:
+                self._pass_end()
+        return True
+
+    def _pass_end(self) -> None:
+        """Tell the broker, which may answer nothing more from then on."""
+        assert self.paired is not None
+        if self.unanswered:
+            self.paired.linger(self.paired.end_writing)
+        else:
+            self.paired.end_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._cancel_connect_timer()
-        self._tail.clear()
+        self._partial.clear()
         self._held = bytearray()
         if self.unanswered and self.paired is not None and self.paired.is_open:
             # what it has sent is with the broker: it crosses before the client is taken for gone
             self.paired.linger(lambda: self._gone(exc))
             return
-        if self.paired is not None:
-            self.paired.close()
         self._gone(exc)
 
     def _gone(self, exc: Exception | None) -> None:
+        if self.paired is not None:
+            self.paired.close()
         if self.unanswered:
             # whether the broker has them is unknown; a client that wants them sent will send them again
             self.node.counters["unanswered_by_broker"] += self.unanswered.messages
@@ -278,17 +305,27 @@ class ClientSession(BaseSession):
         self.resume("connack")
         if held:
             self.data_received(held)
+        if self.ended and self.state is State.RELAYING:
+            self._pass_end()
 
     # relaying towards the broker --------------------------------------------------------------
 
     def _relay(self, data: bytes) -> None:
-        if self._tail.missing:
-            joined = self._tail.join(data)
-            if joined is None:
-                return
-            data = joined
         broker = self.paired
         assert broker is not None
+        partial = self._partial
+        pos = start = 0  # data[start:pos]: not relayed yet
+        if partial.missing:
+            if partial.relayed:
+                pos = partial.take(data)
+                if partial.missing:
+                    broker.write(data)
+                    return
+            else:
+                joined = partial.join(data)
+                if joined is None:
+                    return
+                data = joined
         node = self.node
         actions = self._actions
         v5 = self.version is Version.V5
@@ -296,8 +333,11 @@ class ClientSession(BaseSession):
         local_routes = node.router.local
         end_of_data = len(data)
         missing = 0
-        pos = start = 0  # data[start:pos]: complete frames not relayed yet
         try:
+            if pos:
+                start = self._streamed(data, pos)
+                if self.state is not State.RELAYING:
+                    return
             while pos < end_of_data:
                 header_end = pos + 2
                 if header_end <= end_of_data and data[pos + 1] < 128:
@@ -315,6 +355,8 @@ class ClientSession(BaseSession):
                     )
                 if end > end_of_data:
                     missing = end - end_of_data
+                    if end - pos > SMALL and self._stream(data, pos, header_end, missing):
+                        pos = end_of_data
                     break
                 action = actions[data[pos]]
                 if action == _RELAY:
@@ -376,10 +418,63 @@ class ClientSession(BaseSession):
             if pos > start:  # what came before a bad packet counts
                 broker.write(data if pos == end_of_data and start == 0 else data[start:pos])
         if pos < end_of_data:
-            self._tail.keep(data[pos:], missing)
+            partial.hold(data[pos:], missing)
         if self.unanswered is not None and self._too_much_unanswered(1):
             self.pause("unanswered")
         node.dispatch.deliver()
+
+    # large packets ----------------------------------------------------------------------------
+
+    @property
+    def mid_packet(self) -> bool:
+        """The broker has a part of a packet, whose rest is still to come from the client."""
+        return self._partial.relayed
+
+    def _stream(self, data: bytes, pos: int, header_end: int, missing: int) -> bool:
+        """Whether the incomplete packet at ``pos`` can be relayed as it comes."""
+        first = data[pos]
+        action = self._actions[first]
+        if action == Action.ILLEGAL:
+            raise self._illegal(first)
+        copy = False
+        if action not in (_RELAY, _COUNT):
+            if first >> 4 != PacketType.PUBLISH or self.node.dispatch.filters_clients:
+                return False
+            copy = action != _RUN or self._crosses(data, header_end, first & 6 != 0)
+        if first >> 4 == PacketType.PUBLISH:
+            self.messages_in += 1
+        self._partial.relay(data[pos:], missing, copy)
+        return True
+
+    def _crosses(self, data: bytes, header_end: int, identified: bool) -> bool:
+        """Whether a message of which a part is there may be wanted elsewhere, or changes an alias."""
+        topic = head_topic(data, header_end, identified, self.version is Version.V5)
+        if topic is None:
+            return True
+        route = self.node.router.local.get(topic)
+        if route is None:
+            try:
+                route = self.node.router.find(topic, None)
+            except MqttError as error:
+                self.node.publish_unusable(self, error, 1)
+                return False
+        return bool(route)
+
+    def _streamed(self, data: bytes, end: int) -> int:
+        """A packet that was relayed as it came ends at ``end``; answers how much of ``data`` is relayed."""
+        broker = self.paired
+        assert broker is not None
+        frame = self._partial.whole()
+        waiting = broker.between_packets()
+        if waiting or self._moving_off:
+            broker.write(data[:end] + waiting)
+        if self._partial.given_up and self._aliases is not None:
+            self._aliases.forget()
+        if frame is not None and (not self.node.router.active or self._publish(frame)):
+            self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBLISH, frame)
+        if self._moving_off:
+            self.move_off()
+        return end if waiting or self._moving_off else 0
 
     def publisher_index(self) -> int:
         """The publisher's turn in the round-robin over sessions (thesis 5.4.1), kept for its order."""
@@ -624,6 +719,7 @@ class ClientSession(BaseSession):
 
     def fail(self, error: MqttError) -> None:
         """The client has broken the protocol: close its connection, in MQTT 5 with the reason (MQTT-4.13)."""
+        self._partial.clear()
         self.node.client_failed(self, error)
         if self.state is State.RELAYING:
             if self.version is Version.V5:
@@ -638,12 +734,15 @@ class ClientSession(BaseSession):
 
     def move_off(self) -> None:
         """End the connection in an orderly way, without its will (drain)."""
+        if self.mid_packet:
+            self._moving_off = True  # a DISCONNECT now would become part of the packet
+            return
         relaying = self.state is State.RELAYING
         self.state = State.ENDED
         if relaying:
             self.disconnected = True
             if self.paired is not None:
-                self.paired.write(Disconnect().encode(self.version))
+                self.paired.interject(Disconnect().encode(self.version))
             if self.version is Version.V5:
                 self.write(Disconnect(reason_code=int(ReasonCode.SERVER_SHUTTING_DOWN)).encode(Version.V5))
         self._close_both()
