@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from bench.sim.kernel import Kernel, Timer
 from bench.sim.network import FRAME, Cause, Network
-from ildm.api import Algorithm, Link, NodeStatus, Peer, PluginConfig, Session
+from ildm.api import Algorithm, Link, NodeStatus, Peer, PluginConfig, PluginError, Session
 from ildm.config import LimitsConfig
 from ildm.core.counters import Counters
+from ildm.core.plugin.arguments import check_data, check_delay, check_filters, check_message, checked_qos
 from ildm.core.transfer.retained import Retained, stamped
 from ildm.mqtt import (
     FilterTable,
@@ -103,6 +104,7 @@ class SimLink:
 
     def inter_subscribe(self, filters: Mapping[str, int]) -> None:
         changed = {f: qos for f, qos in filters.items() if self.announced.get(f) != qos}
+        check_filters(changed)
         if changed:
             self.announced.update(changed)
             self._tell("subscribe", sum(len(f.encode()) + 3 for f in changed) + 5, dict(changed))
@@ -326,10 +328,13 @@ class SimNode:
 
     def _route(self, message: Publish, source: SimLink | None, turn: int) -> None:
         for link, qos in self.algorithm.route(message.topic, message.retain, source):
-            if not isinstance(link, SimLink) or link.here is not self or not 0 <= qos <= 2:
-                raise SimulationError(f"route() of {self.node_id} answered {link!r} with QoS {qos!r}")
+            if not isinstance(link, SimLink) or link.here is not self:
+                raise SimulationError(f"route() of {self.node_id} answered {link!r}")
+            wanted = checked_qos(qos)
+            if link is source or not link.up:
+                continue
             # a retained message keeps its QoS: the far broker serves it to later subscribers with it
-            self._transfer(link, message, message.qos if message.retain else min(message.qos, qos), turn)
+            self._transfer(link, message, message.qos if message.retain else min(message.qos, wanted), turn)
 
     def _transfer(self, link: SimLink, message: Publish, qos: int, turn: int) -> None:
         # a copy, as the far node takes the stamp off its own
@@ -371,6 +376,7 @@ class SimNode:
         return self.kernel.now
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
+        check_delay(delay)
         return self.kernel.schedule(delay, self._fire, callback, args)
 
     def _fire(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
@@ -378,7 +384,10 @@ class SimNode:
             callback(*args)
 
     def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
-        if to.node_id == self.node_id or not self.network.any_topology:
+        if not self.network.any_topology:
+            raise PluginError("NodeApi.send is for algorithms of topology 'any'")
+        check_data(to, data, turn)
+        if to.node_id == self.node_id:
             self.counters["send_refused"] += 1
             return False
         link = self.by_id.get(to.node_id)
@@ -394,6 +403,7 @@ class SimNode:
         return list(self._retained.matching(topic_filter))
 
     def inject(self, message: Publish) -> None:
+        check_message(message)
         if message.retain:
             judged = self.memory.judge_injected(message)
             if judged is None:
@@ -402,8 +412,12 @@ class SimNode:
         self._deliver(message)
 
     def transfer(self, link: Link, message: Publish) -> None:
+        check_message(message)
         if not isinstance(link, SimLink):
-            raise SimulationError(f"{link!r} is no link of the simulator")
+            raise PluginError(f"{link!r} is not a link of this node")
+        if not link.up:
+            self.network.lost["link"] += 1
+            return
         self._turn = (self._turn + 1) & 0xFFFF
         self._transfer(link, message, message.qos, self._turn)
 

@@ -32,4 +32,4 @@ def test_nothing_is_sent_back_and_each_broker_gets_one_copy() -> None:
     for name, node in network.nodes.items():
         node.publish(f"from/{name}")
     for name, node in network.nodes.items():
-        assert sorted(node.injected) == sorted(f"from/{other}" for other in network.nodes if other != name)
+        assert sorted(node.topics) == sorted(f"from/{other}" for other in network.nodes if other != name)

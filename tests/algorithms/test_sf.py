@@ -130,5 +130,5 @@ def test_every_broker_with_a_matching_subscriber_gets_exactly_one_copy(
             for node in network.nodes.values():
                 wanted = any(topic_matches(f, topic) for f in node.local_interest)
                 if node is not publisher:
-                    assert node.injected.count(topic) <= 1
-                    assert not wanted or node.injected == [topic]
+                    assert node.topics.count(topic) <= 1
+                    assert not wanted or node.topics == [topic]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from ildm.api import Algorithm, NodeStatus, Peer
-from ildm.mqtt import PacketType, Publish, Version, create_message, topic_matches
+from ildm.core.plugin.arguments import check_filters, checked_qos
+from ildm.mqtt import Publish
 
 TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 
@@ -32,6 +34,7 @@ class FakeLink:
         self.up = True
 
     def inter_subscribe(self, filters: Mapping[str, int]) -> None:
+        check_filters(filters)
         for topic_filter, qos in filters.items():
             if self.announced.get(topic_filter) != qos:
                 self.announced[topic_filter] = qos
@@ -48,7 +51,7 @@ class FakeLink:
 
 
 class FakeNode:
-    """Implements :class:`ildm.api.NodeApi` for one algorithm."""
+    """Implements for one algorithm what those of a tree use of :class:`ildm.api.NodeApi`."""
 
     def __init__(self, network: FakeNetwork, node_id: str, algorithm: type[Algorithm]) -> None:
         self.network = network
@@ -57,13 +60,20 @@ class FakeNode:
         self.status = NodeStatus.STOPPED
         self.links: list[FakeLink] = []
         self.local_interest: dict[str, int] = {}
+        self.wanted: dict[str, dict[str, int]] = {}
+        """Filter -> client -> QoS."""
         self.random = Random(node_id)
         self.counters: dict[str, int] = {}
-        self.injected: list[str] = []
-        self.remembered: list[Publish] = []
+        self.logged: list[tuple[str, dict[str, object]]] = []
+        self.injected: list[Publish] = []
         self.algorithm = algorithm(self, algorithm.Config())  # type: ignore[arg-type]
         self.status = NodeStatus.RUNNING
         self.algorithm.on_ildm_start()
+
+    @property
+    def topics(self) -> list[str]:
+        """Of what was injected."""
+        return [message.topic for message in self.injected]
 
     def hear(self, link: FakeLink, topic_filter: str, qos: int | None) -> None:
         if not link.up:
@@ -74,42 +84,50 @@ class FakeNode:
             link.interest[topic_filter] = qos
         self.algorithm.on_interest_changed(link, {topic_filter: qos})
 
-    def subscribe(self, topic_filter: str, qos: int = 0) -> None:
+    def subscribe(self, topic_filter: str, qos: int = 0, client: str = "c") -> None:
         """A local client's subscription was granted."""
-        self.local_interest[topic_filter] = qos
-        self.algorithm.on_interest_changed(None, {topic_filter: qos})
+        self.wanted.setdefault(topic_filter, {})[client] = qos
+        self._interest_changed(topic_filter)
+
+    def unsubscribe(self, topic_filter: str, client: str = "c") -> None:
+        del self.wanted[topic_filter][client]
+        self._interest_changed(topic_filter)
+
+    def _interest_changed(self, topic_filter: str) -> None:
+        highest = max(self.wanted[topic_filter].values(), default=None)
+        if highest == self.local_interest.get(topic_filter):
+            return
+        if highest is None:
+            del self.local_interest[topic_filter]
+        else:
+            self.local_interest[topic_filter] = highest
+        self.algorithm.on_interest_changed(None, {topic_filter: highest})
         self.network.settle()
 
-    def unsubscribe(self, topic_filter: str) -> None:
-        del self.local_interest[topic_filter]
-        self.algorithm.on_interest_changed(None, {topic_filter: None})
-        self.network.settle()
-
-    def publish(self, topic: str, retain: bool = False) -> None:
+    def publish(self, topic: str, retain: bool = False, payload: bytes = b"", qos: int = 0) -> None:
         """A local client publishes."""
-        self._forward(topic, retain, None)
+        if not topic.startswith("$"):
+            self._forward(Publish(topic=topic, payload=payload, qos=qos, retain=retain), None)
         self.network.settle()
 
-    def receive(self, link: FakeLink, topic: str, retain: bool) -> None:
-        self.injected.append(topic)
-        self.network.note(f"{self.node_id} -> B{self.node_id[1:]}  PUBLISH {topic}")
-        self._forward(topic, retain, link)
+    def receive(self, link: FakeLink, message: Publish) -> None:
+        self.injected.append(message)
+        self.network.note(f"{self.node_id} -> B{self.node_id[1:]}  PUBLISH {message.topic}")
+        self._forward(message, link)
 
-    def _forward(self, topic: str, retain: bool, source: FakeLink | None) -> None:
+    def _forward(self, message: Publish, source: FakeLink | None) -> None:
+        topic, retain = message.topic, message.retain
         for link, qos in self.algorithm.route(topic, retain, source):
             assert isinstance(link, FakeLink)
-            assert 0 <= qos <= 2
+            checked_qos(qos)
+            if link is source or not link.up:
+                continue
             mark = " retain" if retain else ""
             self.network.note(f"{self.node_id} -> {link.node_id}  PUBLISH {topic}{mark}")
-            self.network.later(link.far.receive, link.back, topic, retain)
+            copy = replace(message, qos=message.qos if retain else min(message.qos, qos))
+            self.network.later(link.far.receive, link.back, copy)
 
     # the rest of NodeApi ----------------------------------------------------------------------
-
-    def now(self) -> float:
-        return 0.0
-
-    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Any:
-        raise AssertionError("PF and SF need no time")
 
     def routes_changed(self) -> None:
         pass
@@ -118,25 +136,8 @@ class FakeNode:
         self.counters[name] = self.counters.get(name, 0) + by
 
     def log(self, event: str, **fields: object) -> None:
+        self.logged.append((event, fields))
         self.network.note(f"{self.node_id} log {event}")
-
-    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
-        far = self.network.nodes.get(to.node_id)
-        self.network.note(f"{self.node_id} -> {to.node_id}  {len(data)} bytes, turn {turn}")
-        if far is None:
-            self.network.later(self.algorithm.on_unreachable, to.node_id)
-        else:
-            self.network.later(far.algorithm.on_message, self.node_id, data)
-        return True
-
-    def retained(self, topic_filter: str) -> list[Publish]:
-        return [message for message in self.remembered if topic_matches(topic_filter, message.topic)]
-
-    def inject(self, message: Publish) -> None:
-        self.injected.append(message.topic)
-
-    def create_mqtt_message(self, type: PacketType, version: Version = Version.V5, **params: Any) -> bytes:
-        return create_message(type, version, **params)
 
 
 class FakeNetwork:

@@ -398,5 +398,5 @@ def test_a_node_that_stops_leaves_the_graph() -> None:
     a.algorithm.on_ildm_stop()
     world.settle()
     assert [key for key in world.line.keys if world.line.owners[key].peer == a.peer] == []
-    assert a.logged == ["left the overlay {}"]
+    assert a.logged == [("left the overlay", {})]
     assert keys(b) == ["default b"]

@@ -16,6 +16,7 @@ from algorithms.sg_tbps.keys import key_text
 from ildm.api import NodeStatus, Peer
 from ildm.config import LimitsConfig
 from ildm.core.counters import Counters
+from ildm.core.plugin.arguments import check_data, check_delay, check_message
 from ildm.core.tables import Key, Row, Table
 from ildm.core.transfer.retained import Retained, stamped
 from ildm.mqtt import Property, Publish, topic_matches
@@ -80,9 +81,12 @@ class Node:
         self.peer = Peer(node_id, f"{node_id}:1")
         self.status = NodeStatus.STOPPED
         self.random = Random(f"{world.seed} {node_id}")
+        self.links = ()  # the network is not made of links here
         self.local_interest: dict[str, int] = {}
+        self.wanted: dict[str, dict[str, int]] = {}
+        """Filter -> client -> QoS."""
         self.counters: dict[str, int] = {}
-        self.logged: list[str] = []
+        self.logged: list[tuple[str, dict[str, object]]] = []
         clock: Any = Clock(world)
         self.memory = Retained(clock, node_id, LimitsConfig(), Counters(), clock)
         self.broker: dict[str, Publish] = {}
@@ -104,20 +108,28 @@ class Node:
 
     # what clients do --------------------------------------------------------------------------
 
-    def subscribe(self, *filters: str, qos: int = 2) -> None:
+    def subscribe(self, *filters: str, qos: int = 2, client: str = "c") -> None:
         for topic_filter in filters:
-            known = topic_filter in self.local_interest
-            self.local_interest[topic_filter] = qos
+            self.wanted.setdefault(topic_filter, {})[client] = qos
             for message in self.broker.values():
                 if topic_matches(topic_filter, message.topic):
                     self.deliveries.append(Delivery(message.topic, message.payload, True, message.qos))
-            if not known:
-                self.algorithm.on_interest_changed(None, {topic_filter: qos})
+            self._interest_changed(topic_filter)
 
-    def unsubscribe(self, *filters: str) -> None:
+    def unsubscribe(self, *filters: str, client: str = "c") -> None:
         for topic_filter in filters:
+            del self.wanted[topic_filter][client]
+            self._interest_changed(topic_filter)
+
+    def _interest_changed(self, topic_filter: str) -> None:
+        highest = max(self.wanted[topic_filter].values(), default=None)
+        if highest == self.local_interest.get(topic_filter):
+            return
+        if highest is None:
             del self.local_interest[topic_filter]
-            self.algorithm.on_interest_changed(None, {topic_filter: None})
+        else:
+            self.local_interest[topic_filter] = highest
+        self.algorithm.on_interest_changed(None, {topic_filter: highest})
 
     def publish(
         self, topic: str, payload: str = "x", qos: int = 0, retain: bool = False, expiry: int | None = None
@@ -132,6 +144,8 @@ class Node:
             properties=properties,
         )
         self._broke(message)
+        if topic.startswith("$"):
+            return
         if retain:
             message = stamped(message, self.memory.entered(message))
         self.algorithm.on_publish(message, 0)
@@ -150,6 +164,7 @@ class Node:
         return self.world.now
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
+        check_delay(delay)
         life = self.life
 
         def fire() -> None:
@@ -159,6 +174,9 @@ class Node:
         return self.world.later(delay, fire)
 
     def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
+        check_data(to, data, turn)
+        if to.node_id == self.node_id:
+            return False
         self.world.send(self, to, data)
         return True
 
@@ -166,7 +184,7 @@ class Node:
         return list(self.memory.matching(topic_filter))
 
     def inject(self, message: Publish) -> None:
-        assert (message.packet_id is None) == (message.qos == 0)
+        check_message(message)
         if message.retain:
             judged = self.memory.judge_injected(message)
             if judged is None:
@@ -179,7 +197,7 @@ class Node:
         self.counters[name] = self.counters.get(name, 0) + by
 
     def log(self, event: str, **fields: object) -> None:
-        self.logged.append(f"{event} {fields}")
+        self.logged.append((event, fields))
 
 
 class World:

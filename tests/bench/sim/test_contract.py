@@ -1,0 +1,120 @@
+"""The contract of NodeApi, held by the nodes of the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar
+
+from bench.sim.node import LocalBroker, SimulationError
+from bench.sim.world import World
+from ildm.api import Algorithm, Stamp
+from ildm.mqtt import Property, Publish
+from tests.support.contract import Injected, NodeContract, Probe, Stage
+
+NO_SESSIONS = "the simulator has links, but no TCP connections"
+
+
+class RecordingBroker(LocalBroker):
+    """Notes what is published, and whether by a local client."""
+
+    __slots__ = ("by_client", "published")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_client = False
+        self.published: list[Injected] = []
+
+    def publish(self, message: Publish) -> dict[str, int]:
+        if not self.by_client:
+            assert Stamp.of(message) is None
+            self.published.append(Injected(message.topic, message.payload, message.qos, message.retain))
+        return super().publish(message)
+
+
+class SimStage(Stage):
+    cannot: ClassVar[Mapping[str, str]] = {
+        "test_adding_and_removing_neighbours_is_told_and_shown": "links are the simulator's, not the nodes'",
+        "test_a_session_from_its_creation_to_its_end": NO_SESSIONS,
+        "test_what_may_happen_to_a_session": NO_SESSIONS,
+        "test_an_address_that_is_none_is_refused": NO_SESSIONS,
+    }
+
+    def __init__(self, algorithm: type[Algorithm]) -> None:
+        super().__init__(algorithm)
+        self.world = World(algorithm)
+        self.failed = 0
+
+    def add(self, name: str) -> Probe:
+        node = self.world.add(name)
+        node.broker = RecordingBroker()
+        assert isinstance(node.algorithm, Probe)
+        return node.algorithm
+
+    def until(self, condition: Callable[[], object]) -> None:
+        self.world.settle(lambda: bool(condition()), limit=600, step=0.01)
+
+    def quiet(self) -> None:
+        self.world.run(30)
+
+    def link(self, here: str, far: str) -> None:
+        self.world.link(here, far)
+
+    def unlink(self, here: str, far: str) -> None:
+        self.world.unlink(here, far)
+
+    def kill(self, name: str) -> None:
+        self.world.kill(name)
+
+    def stop(self, name: str) -> None:
+        self.world.stop(name)
+
+    def subscribe(self, name: str, topic_filter: str, qos: int = 0, client: str = "c") -> None:
+        self.world[name].subscribe(topic_filter, qos, client)
+
+    def unsubscribe(self, name: str, topic_filter: str, client: str = "c") -> None:
+        self.world[name].unsubscribe(topic_filter, client)
+
+    def publish(
+        self,
+        name: str,
+        topic: str,
+        payload: bytes = b"",
+        qos: int = 0,
+        retain: bool = False,
+        expiry: int | None = None,
+    ) -> None:
+        node = self.world[name]
+        assert isinstance(node.broker, RecordingBroker)
+        node.broker.by_client = True
+        try:
+            with self.world.guarded():  # a plugin that fails ends the run, or here the call
+                node.publish(
+                    topic,
+                    payload,
+                    qos,
+                    retain,
+                    None if expiry is None else {Property.MESSAGE_EXPIRY_INTERVAL: expiry},
+                    publisher=0,
+                )
+        except SimulationError:
+            self.failed += 1
+        finally:
+            node.broker.by_client = False
+
+    def injected(self, name: str) -> Sequence[Injected]:
+        broker = self.world[name].broker
+        assert isinstance(broker, RecordingBroker)
+        return broker.published
+
+    def failures(self, name: str) -> int:
+        return self.failed
+
+    def counters(self, name: str) -> Mapping[str, int]:
+        return self.world[name].counters
+
+    def logged(self, name: str) -> Sequence[tuple[str, Mapping[str, object]]]:
+        return [(event, fields) for _, node_id, event, fields in self.world.logs if node_id == name]
+
+
+class TestSimulator(NodeContract):
+    stage = SimStage
