@@ -145,12 +145,19 @@ class Node:
                 )
             for session in list(self.sessions):
                 session.abort()
+            for link in self.links.links.values():
+                self._given_up(link.give_up(), neighbor=link.node_id)
+            self._given_up(self.injector.give_up(), broker=str(self.broker_address))
             self.links.stop()
             self.injector.stop()
             self.state.stop()
             finished()
 
         check()
+
+    def _given_up(self, messages: int, **receiver: str) -> None:
+        if messages:
+            self.driver.log("warning", "messages lost at the end of the node", messages=messages, **receiver)
 
     # clients ----------------------------------------------------------------------------------
 

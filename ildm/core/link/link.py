@@ -220,6 +220,10 @@ class NeighborLink(Stateful):
         lane = self.lanes[index % len(self.lanes)]
         lane.send(message, min(message.qos, qos, self.config.qos), expires_at, source)
 
+    def give_up(self) -> int:
+        """The node stops: what it still had for the neighbour is counted; answers how much that is."""
+        return sum(lane.give_up() for lane in self.lanes)
+
     def hold_down(self) -> None:
         """Stop transferring; what is routed to the link meanwhile waits."""
         for lane in self.lanes:

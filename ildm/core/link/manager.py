@@ -115,8 +115,8 @@ class LinkManager:
 
     @property
     def idle(self) -> bool:
-        unsent = any(not link.idle for link in self.links.values() if link.connected)
-        return self.membership.idle and not unsent
+        """Nothing waits for a neighbour, connected or not."""
+        return self.membership.idle and all(link.idle for link in self.links.values())
 
     def when_told(self, callback: Callable[[], None]) -> bool:
         """Whether every cooperating neighbour that is connected has acknowledged all interest announced;

@@ -368,7 +368,13 @@ class Injector:
 
     @property
     def idle(self) -> bool:
-        return all(lane.idle or not lane.open for lane in self.lanes)
+        """Nothing is to be done here before the node may stop; without the broker, what neighbours still have
+        does not count."""
+        return all(lane.idle or (not lane.open and lane.owed_only) for lane in self.lanes)
+
+    def give_up(self) -> int:
+        """The node stops; answers how many messages are lost by that, each counted."""
+        return sum(lane.give_up() for lane in self.lanes)
 
     @property
     def queued_messages(self) -> int:

@@ -286,6 +286,11 @@ class Lane(Outgoing):
         """Nothing waits and nothing is unacknowledged."""
         return not (self.queue or self._window or self._out)
 
+    @property
+    def owed_only(self) -> bool:
+        """All it has are messages which neighbours still have, too."""
+        return self.queue.messages == self.queue.owed_messages and self._window.owed_only
+
     def drain(self) -> None:
         """Send from the queue as far as the session and the window allow."""
         queue = self.queue
@@ -326,6 +331,14 @@ class Lane(Outgoing):
         for entry in self.take_all():
             self.drop(entry.count, f"{reason}_qos{entry.qos}")
             entry.settle()
+
+    def give_up(self) -> int:
+        """The node stops: count what it had to send, but for what neighbours still have; answers how much."""
+        before = self.dropped
+        for entry in self.take_all():
+            if entry.receipt is None:
+                self.drop(entry.count, f"shutdown_qos{entry.qos}")
+        return self.dropped - before
 
     def take_all(self) -> list[Entry]:
         """Give up all that waits or is unacknowledged, in order, but for what the far end has received."""

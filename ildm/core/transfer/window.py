@@ -179,6 +179,14 @@ class Window:
         for item, group in groupby(items.items(), itemgetter(1)):
             yield item, [packet_id for packet_id, _ in group]
 
+    @property
+    def owed_only(self) -> bool:
+        """Whoever has sent these messages has no answer to them yet."""
+        return all(
+            (item.receipt if isinstance(item, InflightRun) else item.entry.receipt) is not None
+            for item in self._items.values()
+        )
+
     def take(self, packet_id: int) -> None:
         """Remove a message that has been, or will be, disposed of otherwise."""
         item = self._items.pop(packet_id)
