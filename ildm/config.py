@@ -149,6 +149,8 @@ class LinkConfig(Section):
     max_nodes: Annotated[int, Field(ge=1, le=100_000)] = 1024
     max_filters: Annotated[int, Field(ge=1, le=10_000_000)] = 1_000_000
     """Filters one neighbour may inter-subscribe to."""
+    max_filter_bytes: Bytes = 512 << 20
+    """What they may take in memory, about 650 bytes for each level."""
 
     @model_validator(mode="after")
     def _secure(self) -> LinkConfig:
@@ -211,6 +213,8 @@ class LimitsConfig(Section):
     properties_bytes: Annotated[int, Field(ge=1024, le=1 << 20)] = 64 << 10
     filters_per_packet: Annotated[int, Field(ge=1, le=10_000)] = 2000
     """Topic filters of a SUBSCRIBE or UNSUBSCRIBE; with more the client is closed."""
+    topic_levels: Annotated[int, Field(ge=1, le=65_536)] = 128
+    """Levels of a filter that other sites are told of, or that is taken from them."""
     subscriptions_per_client: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     persistent_sessions: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
     retained_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000

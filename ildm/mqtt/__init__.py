@@ -11,6 +11,7 @@ from ildm.mqtt.covering import CoveringSet, Delta
 from ildm.mqtt.errors import (
     EncodeError,
     IldmError,
+    LocalError,
     MalformedPacket,
     MqttError,
     OverLimit,
@@ -51,6 +52,7 @@ __all__ = [
     "FilterTable",
     "Framer",
     "IldmError",
+    "LocalError",
     "MalformedPacket",
     "MqttError",
     "OverLimit",

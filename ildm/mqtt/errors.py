@@ -17,6 +17,10 @@ class IldmError(Exception):
     """Root of every error this project raises on purpose."""
 
 
+class LocalError(IldmError):
+    """A state this program must never get into; what it was about has to end, nothing else."""
+
+
 class EncodeError(IldmError, ValueError):
     """Our own mistake: a packet was asked for that the standard forbids."""
 

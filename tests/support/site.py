@@ -51,6 +51,8 @@ class Site:
         wanted = [Subscription(topic_filter=topic_filter, qos=qos)]
         client.send(Subscribe(packet_id=1, subscriptions=wanted))
         self.world.run(0.1)
+        if not client.got(SubAck):  # it waits for a neighbour
+            self.world.run(self.node.config.link.subscribe_wait)
         assert client.got(SubAck)
         return client
 

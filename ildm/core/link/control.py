@@ -21,6 +21,9 @@ BYE = CONTROL + "bye"
 SYNCED = CONTROL + "synced"
 """All interest has been repeated; with the digest of the retained messages remembered there."""
 
+TOLD = CONTROL + "told"
+"""So many packets of interest, in digits, are known to all behind the sender, too."""
+
 
 def send_control(link: NeighborLink, topic: str, payload: bytes, session: int = 0) -> None:
     """Send a message between neighbours themselves."""

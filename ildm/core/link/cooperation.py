@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ildm.api import Source
-from ildm.core.link.control import ALGORITHM, READY, SYNCED, send_control
+from ildm.core.link.control import ALGORITHM, READY, SYNCED, TOLD, send_control
 from ildm.core.link.state import LinkEvent, LinkState
-from ildm.mqtt import MalformedPacket, PacketType, Publish, Version, decode
+from ildm.core.link.telling import Telling
+from ildm.mqtt import MalformedPacket, PacketType, Publish, Subscribe, Unsubscribe, Version, decode
 
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
@@ -30,6 +31,7 @@ class Cooperation:
         self.membership: Membership
         self.active: list[NeighborLink] = []
         """Links in the cooperation, connected or in an outage."""
+        self.telling = Telling(parts, self.active)
 
     # states -----------------------------------------------------------------------------------
 
@@ -40,6 +42,9 @@ class Cooperation:
             reason: why it leaves, if it does.
         """
         before, after = link.step(event)
+        if before is LinkState.ACTIVE and after is not LinkState.ACTIVE:
+            link.announcer.stop()
+            self.telling.progressed(link)
         if before.cooperating and not after.cooperating:
             self._leave(link, reason)
         elif after is LinkState.ACTIVE and before is not LinkState.ACTIVE:
@@ -79,19 +84,21 @@ class Cooperation:
     def _join(self, link: NeighborLink, new: bool) -> None:
         link.reason = None
         if new:
-            link.interest.clear()
-            link.muted = True
+            link.heard.clear()
             self.active.append(link)
             self.parts.router.invalidate()
             self.parts.dispatch.call("on_link_up", link)
-            link.muted = False
             level = "debug" if link.on_demand else "info"
             self.driver.log(level, "link active", neighbor=link.node_id)
-        link.begin_synchronization()
-        link.synchronize(self.parts.retained.digest)
+        link.heard.begin_synchronization()
+        link.announcer.start()
         for lane in link.lanes:
             lane.resume()
         self.membership.joined(link)
+
+    def synchronized(self, link: NeighborLink) -> None:
+        """All interest has been repeated to a neighbour."""
+        send_control(link, SYNCED, self.parts.retained.digest)
 
     def _leave(self, link: NeighborLink, reason: str) -> None:
         self.active.remove(link)
@@ -110,9 +117,13 @@ class Cooperation:
         elif topic == READY:
             self._ready(link, payload)
         elif topic == SYNCED:
-            self.interest_changed(link, link.end_synchronization())
+            self.interest_changed(link, link.heard.end_synchronization())
             if payload != self.parts.retained.digest and not self.parts.router.routes_messages:
                 self._repeat_retained(link, link.token, self.parts.retained.everything())
+        elif topic == TOLD:
+            if not payload.isdigit() or len(payload) > 9:
+                raise MalformedPacket("malformed message about interest", clause="MQTT-4.13")
+            link.announcer.told_on(int(payload))
         elif not self.membership.control_message(link, topic, payload):
             self.parts.counters["link_unknown_control"] += 1
 
@@ -130,6 +141,16 @@ class Cooperation:
         if link.in_cooperation and changes:
             self.parts.router.invalidate()
             self.parts.dispatch.interest_changed(link, changes)
+
+    def inter_subscribed(self, link: NeighborLink, packet: Subscribe | Unsubscribe) -> bytes:
+        """A neighbour announces what it wants, or withdraws it; answers the acknowledgement."""
+        if isinstance(packet, Subscribe):
+            changes, answer = link.heard.subscribed(packet)
+        else:
+            changes, answer = link.heard.unsubscribed(packet)
+        self.interest_changed(link, changes)
+        self.telling.answer(link)
+        return answer
 
     # transferred messages -----------------------------------------------------------------------
 

@@ -48,7 +48,10 @@ class Neighbor:
         return True
 
 
-STATES = {"duplicate": "duplicate", **dict.fromkeys(("", "malformed", "disconnected", "timeout"), "down")}
+STATES = {
+    "duplicate": "duplicate",
+    **dict.fromkeys(("", "malformed", "internal", "disconnected", "timeout"), "down"),
+}
 """State of a neighbour by the kind of refusal that has ended its connection; any other kind: refused."""
 
 

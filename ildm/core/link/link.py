@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ildm.api import Peer
-from ildm.core.link.control import SYNCED
-from ildm.core.link.state import LinkState, Stateful
-from ildm.core.plugin.arguments import check_filters
+from ildm.core.link.interest import Announcer, Heard
+from ildm.core.link.state import Stateful
 from ildm.core.transfer.inbound import Holdable, Inbound
 from ildm.core.transfer.lane import Lane, QueueLimits, total
 from ildm.mqtt import (
-    MalformedPacket,
     Publish,
-    ReasonCode,
-    SubAck,
-    Subscribe,
-    Subscription,
-    UnsubAck,
-    Unsubscribe,
-    Version,
 )
 
 if TYPE_CHECKING:
@@ -30,13 +21,22 @@ if TYPE_CHECKING:
     from ildm.core.link.hello import Hello
     from ildm.core.link.session import LinkSession
 
-FILTERS_PER_PACKET = 1000
-
 
 class NeighborLink(Stateful):
     """See :class:`ildm.api.Link`; its states are those of :mod:`ildm.core.link.state`."""
 
-    def __init__(self, driver: Driver, config: LinkConfig, counters: Counters, node_id: str, sessions: int):
+    def __init__(
+        self,
+        driver: Driver,
+        config: LinkConfig,
+        counters: Counters,
+        node_id: str,
+        sessions: int,
+        *,
+        levels: int = 128,
+        synchronized: Callable[[NeighborLink], None] = lambda link: None,
+        progressed: Callable[[NeighborLink], None] = lambda link: None,
+    ) -> None:
         super().__init__()
         self.driver = driver
         self.config = config
@@ -65,10 +65,14 @@ class NeighborLink(Stateful):
         self.ready_sent = 0
         self.ready_heard = 0
         """Number of the last word on readiness, this node's and the neighbour's."""
-        self.muted = False  # what is announced will be sent by synchronize()
-        self.interest: dict[str, int] = {}
-        self.announced: dict[str, int] = {}
-        self._stale: set[str] | None = None
+        self.announcer = Announcer(
+            counters, lambda: self.lanes[0], lambda: synchronized(self), lambda: progressed(self)
+        )
+        """What this node wants from the neighbour."""
+        self.heard = Heard(config, counters, levels)
+        """What the neighbour wants."""
+        self.answering = False
+        """It is to be said that what was heard is known behind this node, too."""
         self.transferred_in = 0
         self.limits = QueueLimits(
             messages=max(1, config.queue_messages // sessions),
@@ -107,6 +111,9 @@ class NeighborLink(Stateful):
         self.peer = Peer(hello.node, hello.address)
         self.since, self.reason = self.driver.wall(), None
         self.ready_heard = 0
+        self.announcer.connected()
+        self.heard.packets = 0
+        self.answering = False
         self.control = session
         self.open_sessions = [session]
         session.bind(self)
@@ -123,93 +130,21 @@ class NeighborLink(Stateful):
         for lane in self.lanes:
             lane.detach()
 
-    # inter-subscribing (thesis 5.3.2) -----------------------------------------------------------
-
-    def inter_subscribe(self, filters: Mapping[str, int]) -> None:
-        changed = {f: qos for f, qos in filters.items() if self.announced.get(f) != qos}
-        check_filters(changed)
-        self.announced.update(changed)
-        if self._speaking:
-            self._send_filters(changed)
-
-    def inter_unsubscribe(self, filters: Iterable[str]) -> None:
-        gone = [f for f in filters if self.announced.pop(f, None) is not None]
-        if self._speaking:
-            lane = self.lanes[0]
-            for start in range(0, len(gone), FILTERS_PER_PACKET):
-                packet = Unsubscribe(
-                    packet_id=lane.new_packet_id(), topic_filters=gone[start : start + FILTERS_PER_PACKET]
-                )
-                lane.write(packet.encode(Version.V5))
-                self.counters["inter_unsubscribes"] += len(packet.topic_filters)
+    # inter-subscribing ------------------------------------------------------------------------
 
     @property
-    def _speaking(self) -> bool:
-        return self.state is LinkState.ACTIVE and not self.muted
+    def interest(self) -> Mapping[str, int]:
+        return self.heard.filters
 
-    def _send_filters(self, filters: Mapping[str, int]) -> None:
-        lane = self.lanes[0]
-        items = list(filters.items())
-        for start in range(0, len(items), FILTERS_PER_PACKET):
-            part = items[start : start + FILTERS_PER_PACKET]
-            packet = Subscribe(
-                packet_id=lane.new_packet_id(),
-                subscriptions=[Subscription(topic_filter=f, qos=qos) for f, qos in part],
-            )
-            lane.write(packet.encode(Version.V5))
-            self.counters["inter_subscribes"] += len(part)
+    @property
+    def announced(self) -> Mapping[str, int]:
+        return self.announcer.wanted
 
-    def synchronize(self, retained: bytes) -> None:
-        """Repeat everything announced; the neighbour drops what is not repeated.
+    def inter_subscribe(self, filters: Mapping[str, int]) -> None:
+        self.announcer.subscribe(filters)
 
-        ``retained`` is the digest of the retained messages this node remembers.
-        """
-        self._send_filters(self.announced)
-        self.lanes[0].write(Publish(topic=SYNCED, payload=retained).encode(Version.V5))
-
-    def begin_synchronization(self) -> None:
-        """The neighbour is about to repeat its interest."""
-        self._stale = set(self.interest)
-
-    def end_synchronization(self) -> dict[str, int | None]:
-        """The neighbour has repeated its interest; answers what is no longer in it."""
-        stale, self._stale = self._stale or set(), None
-        for topic_filter in stale:
-            self.interest.pop(topic_filter, None)
-        return dict.fromkeys(stale)
-
-    def subscribed(self, packet: Subscribe) -> tuple[dict[str, int | None], bytes]:
-        """The neighbour inter-subscribes; answers the changes and the SUBACK."""
-        changes: dict[str, int | None] = {}
-        codes: list[int] = []
-        for wanted in packet.subscriptions:
-            topic_filter = wanted.topic_filter
-            if topic_filter.startswith("$"):
-                raise MalformedPacket(
-                    f"inter-subscription to {topic_filter!r}: $-topics do not cross", clause="MQTT-4.7.2-1"
-                )
-            if topic_filter not in self.interest and len(self.interest) >= self.config.max_filters:
-                self.counters["interest_over_limit"] += 1
-                codes.append(int(ReasonCode.QUOTA_EXCEEDED))
-                continue
-            codes.append(wanted.qos)
-            if self._stale is not None:
-                self._stale.discard(topic_filter)
-            if self.interest.get(topic_filter) != wanted.qos:
-                self.interest[topic_filter] = wanted.qos
-                changes[topic_filter] = wanted.qos
-        return changes, SubAck(packet_id=packet.packet_id, reason_codes=codes).encode(Version.V5)
-
-    def unsubscribed(self, packet: Unsubscribe) -> tuple[dict[str, int | None], bytes]:
-        """The neighbour withdraws filters; answers the changes and the UNSUBACK."""
-        changes: dict[str, int | None] = {}
-        codes: list[int] = []
-        for topic_filter in packet.topic_filters:
-            known = self.interest.pop(topic_filter, None) is not None
-            codes.append(int(ReasonCode.SUCCESS if known else ReasonCode.NO_SUBSCRIPTION_EXISTED))
-            if known:
-                changes[topic_filter] = None
-        return changes, UnsubAck(packet_id=packet.packet_id, reason_codes=codes).encode(Version.V5)
+    def inter_unsubscribe(self, filters: Iterable[str]) -> None:
+        self.announcer.unsubscribe(filters)
 
     # messages ---------------------------------------------------------------------------------
 
@@ -236,9 +171,8 @@ class NeighborLink(Stateful):
             lane.clear(reason)
         for inbound in self.inbounds:  # the neighbour takes back what it has no answer to
             inbound.reset()
-        self.interest.clear()
-        self.announced.clear()
-        self._stale = None
+        self.announcer.clear()
+        self.heard.clear()
 
     # figures ----------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from ildm.core.link.on_demand import OnDemand
 from ildm.core.link.parts import Parts
 from ildm.core.link.session import LinkSession
 from ildm.core.link.state import LinkEvent
-from ildm.mqtt import IldmError, ReasonCode
+from ildm.mqtt import IldmError, LocalError, ReasonCode
 
 if TYPE_CHECKING:
     from ildm.core.node import Node
@@ -119,9 +119,8 @@ class LinkManager:
         return self.membership.idle and all(link.idle for link in self.links.values())
 
     def when_told(self, callback: Callable[[], None]) -> bool:
-        """Whether every cooperating neighbour that is connected has acknowledged all interest announced;
-        if not, ``callback`` is called once it has."""
-        return True
+        """Whether all neighbours know what local clients want by now; see :class:`Telling`."""
+        return self.cooperation.telling.when_told(callback)
 
     # neighbours -------------------------------------------------------------------------------
 
@@ -156,7 +155,6 @@ class LinkManager:
         if neighbor is not None:
             self.dialer.remove(neighbor)
         if link is not None:
-            link.inter_unsubscribe(list(link.announced))
             sessions = list(link.open_sessions)
             self._discard(link, "removed")
             for session in sessions:
@@ -251,6 +249,11 @@ class LinkManager:
         self.driver.log("warning", "link broken by bad data", peer=session.peer, error=str(error))
         self.parts.dispatch.call("on_recv_failure", session, error)
 
+    def node_failed(self, session: LinkSession, error: LocalError) -> None:
+        """What this node must never get into; the session ends, and the link comes again."""
+        self.parts.counters["link_internal_errors"] += 1
+        self.driver.log("error", "link broken by an error of this node", peer=session.peer, error=str(error))
+
     # sessions come and go -----------------------------------------------------------------------
 
     def session_closed(self, session: LinkSession, unexpected: Exception | None) -> None:
@@ -274,8 +277,7 @@ class LinkManager:
             link = None
         new = link is None
         if link is None:
-            link = NeighborLink(self.driver, self.config, self.parts.counters, hello.node, hello.sessions)
-            self.links[hello.node] = link
+            link = self.links[hello.node] = self._make_link(hello.node, hello.sessions)
         elif link.boot != hello.boot or hello.fresh:
             for inbound in link.inbounds:
                 inbound.reset()
@@ -300,6 +302,18 @@ class LinkManager:
         )
         self.membership.connected(link)
         self.membership.changed()
+
+    def _make_link(self, node_id: str, sessions: int) -> NeighborLink:
+        return NeighborLink(
+            self.driver,
+            self.config,
+            self.parts.counters,
+            node_id,
+            sessions,
+            levels=self.node.config.limits.topic_levels,
+            synchronized=self.cooperation.synchronized,
+            progressed=self.cooperation.telling.progressed,
+        )
 
     def _further_session(self, session: LinkSession, link: NeighborLink | None) -> None:
         """One with an index above 0: it belongs to a link that is there, or to none."""
@@ -395,10 +409,11 @@ class LinkManager:
         self._tick_timer = self.driver.call_later(self.config.keep_alive, self._tick)
         dead_since = self.driver.now() - PATIENCE * self.config.keep_alive
         for link in list(self.links.values()):
+            if link.announcer.tick() > 2 * PATIENCE and link.control is not None:
+                link.control.give_up("timeout", "no acknowledgement of an inter-subscription")
             for session in list(link.open_sessions):
                 # who does not read cannot hear: a session paused here is not judged
                 if session.last_heard < dead_since and not session.paused:
-                    session.refusal = Refusal("timeout", "no sign of life", ReasonCode.KEEP_ALIVE_TIMEOUT)
-                    session.abort()
+                    session.give_up("timeout", "no sign of life")
                 else:
                     session.ping()

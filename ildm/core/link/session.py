@@ -9,11 +9,13 @@ from ildm.core.frames import PUBLISH, PUBLISH_QOS_1, Tail, publish_run
 from ildm.core.link.control import CONTROL
 from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshake, Handshake, Phase
 from ildm.core.link.hello import NONCE, Hello, Refusal
+from ildm.core.link.interest import LARGEST_PACKET
 from ildm.core.link.topology import TopologyError
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
 from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids
 from ildm.mqtt import (
     Disconnect,
+    LocalError,
     MqttError,
     Packet,
     PacketTooLarge,
@@ -46,6 +48,8 @@ if TYPE_CHECKING:
 
 HELLO_LIMIT = 16384
 """Bytes of a packet in the handshake, from somebody who has not proven anything yet."""
+INTEREST = b"\x82\xa2"
+"""First bytes of SUBSCRIBE and UNSUBSCRIBE."""
 
 
 class LinkSession(BaseSession):
@@ -148,7 +152,11 @@ class LinkSession(BaseSession):
 
     def _handshake_timed_out(self) -> None:
         self._timer = None
-        self.refusal = Refusal("timeout", "no answer in the handshake", ReasonCode.UNSPECIFIED_ERROR)
+        self.give_up("timeout", "no answer in the handshake")
+
+    def give_up(self, kind: str, text: str) -> None:
+        """End the session at once: the neighbour would not hear of it."""
+        self.refusal = Refusal(kind, text, ReasonCode.UNSPECIFIED_ERROR)
         self.abort()
 
     def _cancel_timer(self) -> None:
@@ -204,6 +212,9 @@ class LinkSession(BaseSession):
             reason = error.reason if isinstance(error, MqttError) else ReasonCode.PROTOCOL_ERROR
             self.refusal = Refusal("malformed", str(error), reason)
             self.disconnect(reason, str(error))
+        except LocalError as error:
+            self.manager.node_failed(self, error)
+            self.give_up("internal", str(error))
 
     def _receive(self, data: bytes) -> None:
         if self._tail.missing:
@@ -228,6 +239,8 @@ class LinkSession(BaseSession):
                 end = header_end + length[0]
             if end - pos > HELLO_LIMIT and (end - pos > limit or self.link is None):
                 raise PacketTooLarge(f"packet of {end - pos} bytes on a link", clause="MQTT-3.1.2-24")
+            if data[pos] in INTEREST and end - pos > LARGEST_PACKET:
+                raise PacketTooLarge(f"{end - pos} bytes of filters on a link", clause="MQTT-3.1.2-24")
             if end > end_of_data:
                 missing = end - end_of_data
                 break
@@ -339,19 +352,10 @@ class LinkSession(BaseSession):
                 lane.write(inbound.pubrel(packet.packet_id))
             case PubComp():
                 lane.on_pubcomp(packet.packet_id)
-            case Subscribe():
-                changes, answer = link.subscribed(packet)
-                lane.write(answer)
-                self.cooperation.interest_changed(link, changes)
-            case Unsubscribe():
-                changes, answer = link.unsubscribed(packet)
-                lane.write(answer)
-                self.cooperation.interest_changed(link, changes)
+            case Subscribe() | Unsubscribe():
+                lane.write(self.cooperation.inter_subscribed(link, packet))
             case SubAck() | UnsubAck():
-                lane.release_packet_id(packet.packet_id)
-                refused = sum(code >= 0x80 for code in packet.reason_codes)
-                if refused:
-                    self.parts.counters["inter_subscribes_refused"] += refused
+                link.announcer.acknowledged(packet.packet_id, packet.reason_codes)
             case PingReq():
                 lane.write(PingResp().encode(Version.V5))
             case PingResp():

@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from enum import Enum
 
-from ildm.mqtt import IldmError
+from ildm.mqtt import LocalError
 
 
-class LinkStateError(IldmError):
-    """An event that cannot happen in a state: an error of this node, not of the neighbour."""
+class LinkStateError(LocalError):
+    """An event that cannot happen in a state."""
 
 
 class LinkState(Enum):

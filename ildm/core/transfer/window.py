@@ -8,6 +8,7 @@ from operator import itemgetter
 
 from ildm.core.transfer.inbound import Receipt
 from ildm.core.transfer.queue import Entry, RunEntry
+from ildm.mqtt import LocalError
 
 SCATTERED = 8
 """A run with no more than one message in so many left unacknowledged is taken apart."""
@@ -220,12 +221,14 @@ class Window:
         self._reserved.clear()
 
     def next_id(self) -> int:
+        """Raises: LocalError when all are taken; the bounds of what may be under way do not let it happen."""
         packet_id = self.last_id
-        while True:
+        for _ in range(65535):
             packet_id = packet_id % 65535 + 1
             if packet_id not in self._items and packet_id not in self._reserved:
                 self.last_id = packet_id
                 return packet_id
+        raise LocalError("all packet identifiers are taken")
 
     def next_ids(self, count: int) -> tuple[int, int]:
         """Consecutive identifiers that are free, ``count`` or fewer: the first, and how many."""

@@ -1,0 +1,366 @@
+"""Inter-subscribing (thesis 5.3.2) on one link: what this node wants there, what the neighbour wants here.
+
+What an algorithm wants is kept in a map; of its changes one SUBSCRIBE or UNSUBSCRIBE at a time is under way,
+so a link that is slow or stalls holds back a set of filters, never a queue of packets. Changes go in rounds:
+those that have come up to a moment, additions first, so that no topic is uncovered between the two halves of
+an exchange. Filters that change to and fro within a round cost nothing.
+
+SUBACK says that the neighbour has the filters; that it has told them on, and so did those behind it, says its
+control message ``told``, with the number of packets up to which that holds (see ``telling``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from ildm.core.plugin.arguments import check_filters
+from ildm.mqtt import (
+    MalformedPacket,
+    ReasonCode,
+    SubAck,
+    Subscribe,
+    Subscription,
+    UnsubAck,
+    Unsubscribe,
+    Version,
+)
+
+if TYPE_CHECKING:
+    from ildm.config import LinkConfig
+    from ildm.core.counters import Counters
+    from ildm.core.transfer.lane import Lane
+
+FILTERS_PER_PACKET = 1000
+BYTES_PER_PACKET = 1 << 16
+"""Of a SUBSCRIBE or UNSUBSCRIBE; one filter may need all of it."""
+LARGEST_PACKET = BYTES_PER_PACKET + 64
+MARKS = 64
+FILTER_BYTES = 100
+LEVEL_BYTES = 650
+"""What a filter, and a level of it, take in memory beside the text: measured with subscription flooding and
+one more neighbour, each filter with levels of its own."""
+
+
+def kept_bytes(topic_filter: str) -> int:
+    """What a neighbour's filter takes in memory at most, about: here, in the table of filters that routes,
+    and in what is announced to another neighbour."""
+    return FILTER_BYTES + len(topic_filter) + LEVEL_BYTES * (topic_filter.count("/") + 1)
+
+
+class Announcer:
+    """What this node wants from a neighbour, and how far the neighbour has been told.
+
+    Args:
+        lane: of the link's first session.
+        synchronized: everything has been repeated; may write more.
+        progressed: :attr:`told` has grown.
+    """
+
+    def __init__(
+        self,
+        counters: Counters,
+        lane: Callable[[], Lane],
+        synchronized: Callable[[], None],
+        progressed: Callable[[], None],
+    ) -> None:
+        self.counters = counters
+        self.wanted: dict[str, int] = {}
+        """Filter -> maximum QoS."""
+        self.version = 0
+        """Grows with every change of what is wanted."""
+        self.told = 0
+        """The neighbour, and all behind it, know what was wanted at this version."""
+        self.speaking = False
+        """The neighbour is told changes; else everything is repeated to it later."""
+        self.waiting_for: int | None = None
+        """Identifier of the packet under way."""
+        self._lane = lane
+        self._synchronized = synchronized
+        self._progressed = progressed
+        self._synchronizing = False
+        # filters that have changed, each with the QoS the neighbour was last told
+        self._round: dict[str, int | None] = {}
+        self._next: dict[str, int | None] = {}
+        self._steps: Iterator[tuple[bool, str]] = iter(())
+        self._version_of_round = 0
+        self._sent = 0
+        self._answered = 0
+        self._marks: deque[tuple[int, int]] = deque()
+        self._ticks = 0
+        self._sent_at_tick = 0
+
+    # what the algorithm wants -------------------------------------------------------------------
+
+    def subscribe(self, filters: Mapping[str, int]) -> None:
+        """Raises: PluginError when one is no filter."""
+        changed = {f: qos for f, qos in filters.items() if self.wanted.get(f) != qos}
+        check_filters(changed)
+        for topic_filter, qos in changed.items():
+            self._note(topic_filter)
+            self.wanted[topic_filter] = qos
+        self._go_on()
+
+    def unsubscribe(self, filters: Iterable[str]) -> None:
+        for topic_filter in filters:
+            if topic_filter in self.wanted:
+                self._note(topic_filter)
+                del self.wanted[topic_filter]
+        self._go_on()
+
+    def _note(self, topic_filter: str) -> None:
+        self.version += 1
+        if self.speaking and topic_filter not in self._round:
+            self._next.setdefault(topic_filter, self.wanted.get(topic_filter))
+
+    def clear(self) -> None:
+        """The link has left the cooperation."""
+        self.stop()
+        self.wanted.clear()
+
+    # telling ----------------------------------------------------------------------------------
+
+    @property
+    def behind(self) -> bool:
+        """Something wanted is not known to the neighbour, or to those behind it."""
+        return self.speaking and self.told < self.version
+
+    def connected(self) -> None:
+        """There is a new connection: packets are counted anew."""
+        self.stop()
+        self._sent = self._answered = 0
+
+    def start(self) -> None:
+        """Repeat everything; the neighbour drops what is not repeated."""
+        self.stop()
+        self.speaking = self._synchronizing = True
+        self.told = -1
+        self._next = dict.fromkeys(self.wanted)
+        self._begin_round()
+        self._go_on()
+
+    def stop(self) -> None:
+        """The neighbour cannot be told anything now."""
+        self.speaking = self._synchronizing = False
+        self.waiting_for = None
+        self._round, self._next, self._steps = {}, {}, iter(())
+        self._marks.clear()
+
+    def acknowledged(self, packet_id: int, reason_codes: Iterable[int]) -> None:
+        """SUBACK or UNSUBACK has come."""
+        if packet_id != self.waiting_for:
+            return
+        self.waiting_for = None
+        self._lane().release_packet_id(packet_id)
+        refused = sum(code >= 0x80 for code in reason_codes)
+        if refused:
+            self.counters["inter_subscribes_refused"] += refused
+        self._go_on()
+
+    def tick(self) -> int:
+        """To be called at regular intervals; answers for how many the packet under way has been."""
+        waited = self.waiting_for is not None and self._sent == self._sent_at_tick
+        self._ticks = self._ticks + 1 if waited else 0
+        self._sent_at_tick = self._sent
+        return self._ticks
+
+    def told_on(self, packets: int) -> None:
+        """So many packets of this connection are known behind the neighbour, too.
+
+        Raises:
+            MalformedPacket: it has not got that many.
+        """
+        if packets > self._sent:
+            raise MalformedPacket(f"told {packets} of {self._sent} packets", clause="MQTT-4.13")
+        self._answered = max(self._answered, packets)
+        before = self.told
+        while self._marks and self._marks[0][0] <= self._answered:
+            self.told = self._marks.popleft()[1]
+        if self.told > before:
+            self._progressed()
+
+    def _begin_round(self) -> None:
+        self._round, self._next = self._next, {}
+        self._version_of_round = self.version
+        subscribing, unsubscribing = list(self._round), self._round
+        self._steps = (
+            (adding, f) for adding, part in ((True, subscribing), (False, unsubscribing)) for f in list(part)
+        )
+
+    def _go_on(self) -> None:
+        """Send what comes next, unless a packet is under way."""
+        while self.speaking and self.waiting_for is None:
+            adding, part = self._part()
+            if part:
+                self._send(adding, part)
+                return
+            self._end_round()
+            if not self._next:
+                return
+            self._begin_round()
+
+    def _part(self) -> tuple[bool, list[str]]:
+        """The filters of the next packet; empty at the end of the round."""
+        lane, size = self._lane(), 0
+        part: list[str] = []
+        room = min(BYTES_PER_PACKET, lane.max_packet_size) - 16
+        kind = True
+        for adding, topic_filter in self._steps:
+            if topic_filter not in self._round or (self.wanted.get(topic_filter) is None) is adding:
+                if not adding and topic_filter in self._round:
+                    # wanted again since the additions went out: another round, if that is news
+                    told = self._round.pop(topic_filter)
+                    if told != self.wanted[topic_filter]:
+                        self._next[topic_filter] = told
+                continue
+            told = self._round.pop(topic_filter)
+            if told == self.wanted.get(topic_filter):
+                continue
+            needed = len(topic_filter.encode()) + 3
+            if needed > room:
+                self.counters["inter_subscribes_dropped_too_large"] += 1
+                continue
+            if part and (adding is not kind or size + needed > room):
+                self._round[topic_filter] = told
+                self._steps = _before((adding, topic_filter), self._steps)
+                break
+            kind = adding
+            part.append(topic_filter)
+            size += needed
+            if len(part) == FILTERS_PER_PACKET:
+                break
+        return kind, part
+
+    def _send(self, adding: bool, part: list[str]) -> None:
+        lane = self._lane()
+        self.waiting_for = packet_id = lane.new_packet_id()
+        packet: Subscribe | Unsubscribe
+        if adding:
+            wanted = [Subscription(topic_filter=f, qos=self.wanted[f]) for f in part]
+            packet = Subscribe(packet_id=packet_id, subscriptions=wanted)
+        else:
+            packet = Unsubscribe(packet_id=packet_id, topic_filters=part)
+        self.counters["inter_subscribes" if adding else "inter_unsubscribes"] += len(part)
+        self._sent += 1
+        lane.write(packet.encode(Version.V5))
+
+    def _end_round(self) -> None:
+        if self._synchronizing:
+            self._synchronizing = False
+            self._synchronized()
+        version = self._version_of_round if self._next else self.version
+        if self._answered >= self._sent:
+            if version > self.told:
+                self.told = version
+                self._progressed()
+        elif len(self._marks) < MARKS:
+            self._marks.append((self._sent, version))
+        else:
+            self._marks[-1] = self._sent, version
+
+
+def _before(first: tuple[bool, str], rest: Iterator[tuple[bool, str]]) -> Iterator[tuple[bool, str]]:
+    yield first
+    yield from rest
+
+
+class Heard:
+    """What a neighbour wants from this node, bounded in number and bytes."""
+
+    def __init__(self, config: LinkConfig, counters: Counters, levels: int) -> None:
+        self.config = config
+        self.counters = counters
+        self.levels = levels
+        """Levels of the longest filter that is taken."""
+        self.filters: dict[str, int] = {}
+        """Filter -> maximum QoS."""
+        self.bytes = 0
+        """About what the filters take in memory."""
+        self.packets = 0
+        """SUBSCRIBE and UNSUBSCRIBE of this connection."""
+        self._stale: set[str] | None = None
+
+    def begin_synchronization(self) -> None:
+        """The neighbour is about to repeat its interest."""
+        self._stale = set(self.filters)
+
+    def end_synchronization(self) -> dict[str, int | None]:
+        """The neighbour has repeated its interest; answers what is no longer in it."""
+        stale, self._stale = self._stale or set(), None
+        for topic_filter in stale:
+            self._remove(topic_filter)
+        return dict.fromkeys(stale)
+
+    def restore(self, filters: Mapping[str, int]) -> None:
+        """What an earlier life of this node has heard."""
+        for topic_filter, qos in filters.items():
+            self._set(topic_filter, qos)
+
+    def subscribed(self, packet: Subscribe) -> tuple[dict[str, int | None], bytes]:
+        """Answers the changes and the SUBACK.
+
+        Raises:
+            MalformedPacket: what no node sends.
+        """
+        self._count(len(packet.subscriptions))
+        changes: dict[str, int | None] = {}
+        codes: list[int] = []
+        for wanted in packet.subscriptions:
+            topic_filter = wanted.topic_filter
+            if topic_filter.startswith("$"):
+                raise MalformedPacket(
+                    f"inter-subscription to {topic_filter!r}: $-topics do not cross", clause="MQTT-4.7.2-1"
+                )
+            if self._stale is not None:
+                self._stale.discard(topic_filter)
+            before = self.filters.get(topic_filter)
+            if before is None and not self._has_room(topic_filter):
+                self.counters["interest_over_limit"] += 1
+                codes.append(int(ReasonCode.QUOTA_EXCEEDED))
+                continue
+            codes.append(wanted.qos)
+            if before != wanted.qos:
+                self._set(topic_filter, wanted.qos)
+                changes[topic_filter] = wanted.qos
+        return changes, SubAck(packet_id=packet.packet_id, reason_codes=codes).encode(Version.V5)
+
+    def unsubscribed(self, packet: Unsubscribe) -> tuple[dict[str, int | None], bytes]:
+        """Answers the changes and the UNSUBACK."""
+        self._count(len(packet.topic_filters))
+        changes: dict[str, int | None] = {}
+        codes: list[int] = []
+        for topic_filter in packet.topic_filters:
+            known = self._remove(topic_filter)
+            codes.append(int(ReasonCode.SUCCESS if known else ReasonCode.NO_SUBSCRIPTION_EXISTED))
+            if known:
+                changes[topic_filter] = None
+        return changes, UnsubAck(packet_id=packet.packet_id, reason_codes=codes).encode(Version.V5)
+
+    def clear(self) -> None:
+        self.filters.clear()
+        self.bytes = 0
+        self._stale = None
+
+    def _count(self, filters: int) -> None:
+        self.packets += 1
+        if filters > FILTERS_PER_PACKET:
+            raise MalformedPacket(f"{filters} filters in a packet on a link", clause="MQTT-4.13")
+
+    def _has_room(self, topic_filter: str) -> bool:
+        return (
+            len(self.filters) < self.config.max_filters
+            and self.bytes + kept_bytes(topic_filter) <= self.config.max_filter_bytes
+            and topic_filter.count("/") < self.levels
+        )
+
+    def _set(self, topic_filter: str, qos: int) -> None:
+        if topic_filter not in self.filters:
+            self.bytes += kept_bytes(topic_filter)
+        self.filters[topic_filter] = qos
+
+    def _remove(self, topic_filter: str) -> bool:
+        if self.filters.pop(topic_filter, None) is None:
+            return False
+        self.bytes -= kept_bytes(topic_filter)
+        return True
