@@ -94,9 +94,10 @@ def check(
 ) -> None:
     """Check a configuration.
 
-    Plugins and secret files it names are checked too; nothing is started.
+    Plugins and secret files it names are checked too, and whether this machine has what it needs: addresses,
+    ports, directories. Nothing is started.
     """
-    from ildm.config import load_config, read_secret  # noqa: PLC0415
+    from ildm.config import ConfigError, load_config, read_secret  # noqa: PLC0415
 
     loaded = load_config(config)
     from ildm.core.plugin.loading import check_reachable, load_plugins  # noqa: PLC0415
@@ -105,6 +106,14 @@ def check(
     check_reachable(loaded, plugins)
     read_secret(loaded.broker.password, loaded.broker.password_file, "broker.password_file")
     read_secret(loaded.link.secret, loaded.link.secret_file, "link.secret_file")
+    from ildm.preflight import examine  # noqa: PLC0415
+
+    findings = examine(loaded, thorough=True)
+    fatal = [f"{config}: {found.key}: {found.text}" for found in findings if found.fatal]
+    if fatal:
+        raise ConfigError("\n".join(fatal))
+    for found in findings:
+        _complain(f"warning: {config}: {found.key}: {found.text}")
     neighbors = ", ".join(map(str, loaded.link.neighbors)) or "none"
     print(f"{config}: ok")
     print(f"  clients at     {loaded.listen}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -20,6 +21,9 @@ from pydantic import (
 
 from ildm.mqtt import IldmError, PacketLimits
 from ildm.text import reason
+
+MAX_FILE = 4 << 20
+"""Bytes of a configuration file: more would take YAML a long time."""
 
 
 class ConfigError(IldmError):
@@ -299,12 +303,49 @@ def load_config(path: Path) -> Config:
         ConfigError: unreadable, not YAML, or a key that is unknown or out of range (all are named).
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        with path.open("rb") as file:
+            raw = file.read(MAX_FILE + 1)
+        if len(raw) > MAX_FILE:
+            raise ConfigError(f"{path}: longer than {MAX_FILE >> 20} MiB, which no configuration is")
+        text = raw.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {reason(error)}") from error
-    except yaml.YAMLError as error:
+    loader = None
+    try:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        duplicates = [] if root is None else list(_duplicate_keys(root))
+        document = None if root is None else loader.construct_document(root)
+    except (yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"{path}: not YAML: {error}") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+    if duplicates:
+        raise ConfigError("\n".join(f"{path}: {text}" for text in duplicates))
     return parse_config(document if document is not None else {}, str(path), path.parent)
+
+
+def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
+    """Keys that stand in a mapping twice: YAML forbids them, PyYAML takes the last one without a word."""
+    waiting = [root]
+    seen: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen or isinstance(node, yaml.ScalarNode):
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+            continue
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            waiting += (key, value)
+            if isinstance(key, yaml.ScalarNode):
+                line = key.start_mark.line + 1
+                if key.value in lines:
+                    yield f"line {line}: key {key.value} stands in line {lines[key.value]} already"
+                lines.setdefault(key.value, line)
 
 
 def parse_config(document: object, name: str, base: Path) -> Config:

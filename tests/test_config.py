@@ -62,6 +62,23 @@ def test_an_error_names_file_key_and_what_is_allowed(tmp_path: Path, text: str, 
     assert expected in message
 
 
+def test_a_key_that_stands_twice_is_named_with_its_lines(tmp_path: Path) -> None:
+    link = "link:\n  qos: 1\n  sessions: 1\n  qos: 2\n"
+    text = f"listen: a:1\n{link}listen: b:1\nlog: {{level: info, level: info}}\n"
+    assert error_of(tmp_path, text).splitlines() == [
+        "DIR/node.yaml: line 6: key listen stands in line 1 already",
+        "DIR/node.yaml: line 7: key level stands in line 7 already",
+        "DIR/node.yaml: line 5: key qos stands in line 3 already",
+    ]
+    merged = "base: &base {qos: 1}\nlink: {<<: *base, qos: 2}"
+    assert error_of(tmp_path, merged) == "DIR/node.yaml: base: unknown key"
+
+
+def test_a_file_that_is_no_configuration_by_its_size(tmp_path: Path) -> None:
+    assert "longer than 4 MiB" in error_of(tmp_path, "#" * (5 << 20))
+    assert "not YAML" in error_of(tmp_path, "[" * 100_000)
+
+
 def test_all_errors_are_told_at_once(tmp_path: Path) -> None:
     lines = error_of(tmp_path, "a: 1\nlisten: b\nlink: {sessions: -1}").splitlines()
     assert len(lines) == 3

@@ -20,6 +20,7 @@ from ildm.log import configure_logging, get_logger
 from ildm.mqtt import IldmError
 from ildm.net.driver import AsyncioDriver
 from ildm.net.view import LiveView
+from ildm.preflight import examine
 from ildm.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -192,6 +193,11 @@ def run_node(config: Config, *, started: Callable[[], None] | None = None) -> in
     configure_logging(config.log.level, config.log.format)
     files = _raise_file_limit()
     plugins = load_plugins(config)
+    findings = examine(config, thorough=False)
+    if fatal := [f"{found.key}: {found.text}" for found in findings if found.fatal]:
+        raise ConfigError("\n".join(fatal))
+    for found in findings:
+        get_logger("ildm").warning("configuration", key=found.key, problem=found.text)
 
     status = 0
 

@@ -211,6 +211,18 @@ def test_check(run: Run, config: Path) -> None:
     assert f"{config.parent}/state\n" in out
 
 
+def test_check_warns_and_refuses(run: Run, config: Path) -> None:
+    config.write_text("listen: localhost:1883\nbroker: {address: 127.0.0.1:1883}\n")
+    status, out, err = run("check", str(config))
+    assert (status, out) == (2, "")
+    assert f"ildm: {config}: broker.address: 127.0.0.1:1883 leads back to this node" in err
+    config.write_text("state_dir: state\nlisten: 0.0.0.0:1883\n")
+    status, out, err = run("check", str(config))
+    assert status == 0
+    assert out.startswith(f"{config}: ok\n")
+    assert f"ildm: warning: {config}: listen: 0.0.0.0:1883 is open to other machines" in err
+
+
 def test_check_names_every_error(run: Run, config: Path) -> None:
     config.write_text("listen: nowhere\nlimits: {clients: 0}\nwhat: 1\n")
     status, out, err = run("check", str(config))

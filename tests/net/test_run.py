@@ -191,6 +191,18 @@ def test_a_bad_configuration_exits_2_before_anything_starts(tmp_path: Path, runn
     assert not (tmp_path / "state").exists()
 
 
+def test_a_broker_that_is_the_node_itself_is_refused(tmp_path: Path, running: list[Running]) -> None:
+    port = free_port()
+    config = text(tmp_path, port, port).replace(
+        "broker: {address: '127.0.0.1", "broker: {address: 'localhost"
+    )
+    node = Running(tmp_path, config)
+    running.append(node)
+    status, log = node.end()
+    assert status == 2
+    assert f"broker.address: localhost:{port} leads back to this node (listen: 127.0.0.1:{port})" in log
+
+
 def test_the_node_keeps_its_identity(tmp_path: Path, running: list[Running]) -> None:
     seen = []
     for _ in range(2):

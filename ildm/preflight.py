@@ -1,0 +1,303 @@
+"""What a configuration would run into on this machine: said before a node starts instead of after.
+
+A configuration can be sound by itself and lead a node back to itself, by another name of the same host, or
+to a directory it cannot use. What must fail is fatal; what may be meant, or may change until the node
+starts, is a warning.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import ipaddress
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from pathlib import Path
+from typing import NamedTuple
+
+from ildm.admin.unix_socket import PATH_LIMIT
+from ildm.config import Address, Config
+from ildm.text import reason
+
+RESOLVE_TIMEOUT = 3.0
+"""Seconds that all host names together may take."""
+
+
+class Finding(NamedTuple):
+    key: str
+    """Dotted key of the configuration."""
+    text: str
+    fatal: bool
+
+
+class _Ip(NamedTuple):
+    family: int
+    host: str
+    wildcard: bool
+
+
+def examine(config: Config, *, thorough: bool) -> list[Finding]:
+    """Everything that speaks against a start, in the order of the configuration's keys.
+
+    ``thorough`` asks the resolver and tries ports, too: what ``ildm check`` has time for. Otherwise only
+    what is certain without waiting is looked at.
+    """
+    hosts = _Hosts(thorough)
+    hosts.ask(address for _, address in _addresses(config))
+    state, running = _state_directory(config.state_dir)
+    found = [
+        *state,
+        *_listeners(config, hosts),
+        *_broker(config, hosts),
+        *_neighbors(config, hosts),
+        *_admin_socket(config),
+    ]
+    if thorough:
+        found += hosts.problems(config)
+        if not running:
+            found += _ports(config, hosts)
+    return found
+
+
+def _addresses(config: Config) -> Iterator[tuple[str, Address]]:
+    yield "listen", config.listen
+    yield "broker.address", config.broker.address
+    if config.algorithm is not None:
+        if config.link.listen is not None:
+            yield "link.listen", config.link.listen
+        if config.link.advertise is not None:
+            yield "link.advertise", config.link.advertise
+        for index, address in enumerate(config.link.neighbors):
+            yield f"link.neighbors.{index}", address
+
+
+# where addresses lead to -------------------------------------------------------------------------
+
+
+class _Hosts:
+    """Host names and what they stand for."""
+
+    def __init__(self, resolve: bool) -> None:
+        self._resolve = resolve
+        self._known: dict[str, list[_Ip] | str] = {}
+
+    def ask(self, addresses: Iterator[Address]) -> None:
+        """Resolve all names at once, in threads that nobody waits for longer than the time-out."""
+        asked: dict[str, Future[list[_Ip]]] = {}
+        for address in addresses:
+            host = address.host
+            literal = _literal(host)
+            if literal is not None:
+                self._known[host] = [literal]
+            elif host not in asked and (self._resolve or host == "localhost"):
+                asked[host] = Future()
+                threading.Thread(target=_look_up, args=(host, asked[host]), daemon=True).start()
+        wait_for(asked.values(), RESOLVE_TIMEOUT)
+        for host, future in asked.items():
+            error = future.exception() if future.done() else TimeoutError()
+            if error is None:
+                self._known[host] = future.result()
+            elif isinstance(error, TimeoutError):
+                self._known[host] = f"no answer of the resolver within {RESOLVE_TIMEOUT:g} s"
+            else:
+                self._known[host] = reason(error) if isinstance(error, OSError) else "that is no host name"
+
+    def of(self, address: Address) -> list[_Ip]:
+        """Empty where that is not known."""
+        known = self._known.get(address.host, [])
+        return [] if isinstance(known, str) else known
+
+    def problems(self, config: Config) -> Iterator[Finding]:
+        for key, address in _addresses(config):
+            known = self._known.get(address.host)
+            if isinstance(known, str):
+                yield Finding(key, f"{address.host} cannot be resolved: {known}", False)
+
+    def overlap(self, one: Address, other: Address) -> bool:
+        """Whether both cannot be listened on at the same time."""
+        return one.port == other.port != 0 and any(
+            a.family == b.family and (a.host == b.host or a.wildcard or b.wildcard)
+            for a in self.of(one)
+            for b in self.of(other)
+        )
+
+    def leads_to(self, dialled: Address, listened: Address) -> bool:
+        """Whether who dials the one comes to who listens on the other, on this machine."""
+        if not dialled.port == listened.port != 0:
+            return False
+        if dialled.host == listened.host:
+            return True
+        for a in self.of(dialled):
+            # to dial the wildcard address is to dial loopback
+            host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(a.host, a.host)  # noqa: S104 - not bound
+            for b in self.of(listened):
+                if a.family == b.family and (host == b.host or (b.wildcard and _is_own(a.family, host))):
+                    return True
+        return False
+
+
+def _literal(host: str) -> _Ip | None:
+    try:
+        ip = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is None:
+            return _Ip(socket.AF_INET6, str(ip), ip.is_unspecified)
+        ip = ip.ipv4_mapped
+    return _Ip(socket.AF_INET, str(ip), ip.is_unspecified)
+
+
+def _look_up(host: str, future: Future[list[_Ip]]) -> None:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        ips = [_literal(str(entry[4][0])) for entry in found]
+        future.set_result([ip for ip in ips if ip is not None])
+    except Exception as error:
+        future.set_exception(error)
+
+
+def _is_own(family: int, host: str) -> bool:
+    """Whether an address is one of this machine's: only those can be bound."""
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((host, 0))
+    except OSError:
+        return False
+    return True
+
+
+# the checks --------------------------------------------------------------------------------------
+
+
+def _listeners(config: Config, hosts: _Hosts) -> Iterator[Finding]:
+    link = config.link.listen
+    if config.algorithm is not None and link is not None and hosts.overlap(config.listen, link):
+        yield Finding("link.listen", f"{link} is where clients connect (listen: {config.listen})", True)
+    if config.broker.address.is_loopback and not config.listen.is_loopback:
+        yield Finding(
+            "listen",
+            f"{config.listen} is open to other machines, but to the broker all clients come from this one: "
+            "what it allows by address, such as RabbitMQ's user guest, is open to them, too",
+            False,
+        )
+
+
+def _broker(config: Config, hosts: _Hosts) -> Iterator[Finding]:
+    broker = config.broker.address
+    if broker.port == 0:
+        yield Finding("broker.address", f"{broker}: nobody listens at port 0", True)
+    listening = [("listen", config.listen)]
+    if config.algorithm is not None and config.link.listen is not None:
+        listening.append(("link.listen", config.link.listen))
+    for key, address in listening:
+        if hosts.leads_to(broker, address):
+            yield Finding(
+                "broker.address",
+                f"{broker} leads back to this node ({key}: {address}), not to a broker",
+                True,
+            )
+
+
+def _neighbors(config: Config, hosts: _Hosts) -> Iterator[Finding]:
+    if config.algorithm is None:
+        return
+    own = [("listen", config.listen)]
+    own += [("link.listen", config.link.listen)] if config.link.listen is not None else []
+    own += [("link.advertise", config.link.advertise)] if config.link.advertise is not None else []
+    seen: list[tuple[str, Address]] = []
+    for index, neighbor in enumerate(config.link.neighbors):
+        key = f"link.neighbors.{index}"
+        if neighbor.port == 0:
+            yield Finding(key, f"{neighbor}: nobody listens at port 0", True)
+            continue
+        for own_key, address in own:
+            if hosts.leads_to(neighbor, address):
+                yield Finding(key, f"{neighbor} is this node itself ({own_key}: {address})", False)
+                break
+        if neighbor == config.broker.address:
+            yield Finding(key, f"{neighbor} is the broker, not a node (broker.address)", False)
+        for other_key, other in seen:
+            if neighbor == other or (neighbor.port == other.port and _meet(hosts, neighbor, other)):
+                yield Finding(key, f"{neighbor} is the same as {other_key}: {other}", False)
+                break
+        seen.append((key, neighbor))
+
+
+def _meet(hosts: _Hosts, one: Address, other: Address) -> bool:
+    return bool({ip.host for ip in hosts.of(one)} & {ip.host for ip in hosts.of(other)})
+
+
+def _state_directory(path: Path) -> tuple[list[Finding], bool]:
+    """What speaks against it, and whether a node runs with it."""
+
+    def fatal(text: str) -> tuple[list[Finding], bool]:
+        return [Finding("state_dir", text, True)], False
+
+    try:
+        if path.is_dir():
+            if not os.access(path, os.W_OK | os.X_OK):
+                return fatal(f"{path} cannot be written")
+            return [], _locked(path / "lock")
+        above = next(parent for parent in (path, *path.absolute().parents) if os.path.lexists(parent))
+        if not above.is_dir():
+            return fatal(f"{above} is no directory")
+        if not os.access(above, os.W_OK | os.X_OK):
+            return fatal(f"{path} cannot be made: {above} cannot be written")
+    except OSError as error:
+        return fatal(f"{path}: {reason(error)}")
+    return [], False
+
+
+def _locked(path: Path) -> bool:
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False
+
+
+def _admin_socket(config: Config) -> Iterator[Finding]:
+    path = config.admin_socket
+    if len(os.fsencode(path)) > PATH_LIMIT:
+        given = config.admin.socket is not None
+        yield Finding(
+            "admin.socket" if given else "state_dir",
+            f"the path of the admin socket, {path}, is longer than the {PATH_LIMIT} bytes of a unix socket"
+            + ("" if given else "; set admin.socket to a shorter one"),
+            True,
+        )
+
+
+_TRIED: dict[int, Callable[[Address], str]] = {
+    errno.EADDRINUSE: lambda address: f"port {address.port} is in use",
+    errno.EADDRNOTAVAIL: lambda address: f"{address.host} is no address of this machine",
+    errno.EACCES: lambda address: f"this user may not listen on port {address.port}",
+}
+
+
+def _ports(config: Config, hosts: _Hosts) -> Iterator[Finding]:
+    for key, address in _addresses(config):
+        if key not in ("listen", "link.listen"):
+            continue
+        for ip in hosts.of(address):
+            try:
+                with socket.socket(ip.family, socket.SOCK_STREAM) as probe:
+                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    if ip.family == socket.AF_INET6:
+                        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    probe.bind((ip.host, address.port))
+            except OSError as error:
+                told = _TRIED.get(error.errno or 0)
+                yield Finding(key, told(address) if told else f"{address}: {reason(error)}", False)
+                break
