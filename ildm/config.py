@@ -16,10 +16,11 @@ from pydantic import (
     PlainSerializer,
     SecretStr,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
-from ildm.mqtt import IldmError, PacketLimits
+from ildm.mqtt import IldmError, MqttError, PacketLimits, split_shared, validate_topic_filter
 from ildm.text import reason
 
 MAX_FILE = 4 << 20
@@ -229,6 +230,11 @@ class LimitsConfig(Section):
     """A plugin's hook that takes longer, while which nothing else runs, is logged and counted."""
     unsaved_bytes: Bytes = 64 << 20
     """State that waits to be written while the disk is slow or full."""
+    will_grace: Annotated[float, Field(ge=0, le=86400)] = 5.0
+    """How long after a restart the wills of clients that have not come back are sent to other sites."""
+    will_bytes: Bytes = 64 << 20
+    """Wills of connected clients that are saved for that; a client whose will finds no room is served all the
+    same."""
     unanswered_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
     """A client's QoS 1 and 2 messages that wait for the broker's acknowledgement before reading from it
     pauses."""
@@ -268,6 +274,46 @@ def _plugin_choice(value: object) -> object:
 Choice = Annotated[PluginChoice, BeforeValidator(_plugin_choice)]
 
 
+class PublishRule(Section):
+    """Whether messages on some topics may cross to other sites; see :mod:`ildm.core.local.rules`."""
+
+    allow: list[str] | None = None
+    """Topic filters; ``%u`` and ``%c`` stand for the user name and the client identifier."""
+    deny: list[str] | None = None
+    user: str | None = None
+    """User names it is for, with ``*``, ``?`` and ``[...]`` as in file names; null: every client."""
+    client_id: str | None = None
+    """Client identifiers it is for, likewise."""
+
+    @field_validator("allow", "deny")
+    @classmethod
+    def _filters(cls, filters: list[str] | None) -> list[str] | None:
+        for topic_filter in filters or ():
+            try:
+                validate_topic_filter(topic_filter.replace("%u", "u").replace("%c", "c"))
+            except MqttError as error:
+                raise ValueError(f"{topic_filter!r} is no topic filter: {error}") from None
+            if split_shared(topic_filter)[0] is not None:
+                raise ValueError(f"{topic_filter!r}: a shared subscription matches no topic")
+        if filters is not None and not filters:
+            raise ValueError("expected at least one topic filter")
+        return filters
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> PublishRule:
+        if (self.allow is None) is (self.deny is None):
+            raise ValueError("give either allow or deny")
+        return self
+
+    @property
+    def allows(self) -> bool:
+        return self.allow is not None
+
+    @property
+    def filters(self) -> list[str]:
+        return self.allow or self.deny or []
+
+
 class Config(Section):
     """One node."""
 
@@ -280,6 +326,8 @@ class Config(Section):
     algorithm: Choice | None = None
     """Cooperation algorithm; null relays only."""
     filters: list[Choice] = []
+    publish: list[PublishRule] = []
+    """What local clients may send to other sites: the first rule that matches decides; none: it may cross."""
     link: LinkConfig = LinkConfig()
     limits: LimitsConfig = LimitsConfig()
     admin: AdminConfig = AdminConfig()

@@ -13,6 +13,7 @@ from ildm.core.local.client_session import ClientSession, State
 from ildm.core.local.clients import ClientRecord, ClientRegistry
 from ildm.core.local.gate import Told
 from ildm.core.local.partial import Partials
+from ildm.core.local.rules import PublishRules
 from ildm.core.plugin.dispatch import Dispatch, Loaded
 from ildm.core.plugin.node_api import PluginApi
 from ildm.core.status import NodeState
@@ -44,6 +45,7 @@ class Node:
     ) -> None:
         self.config = config
         self.driver = driver
+        self.store = store
         self.node_id = node_id
         self.boot = int(driver.wall() * 1000)
         self.broker_address = config.broker.address
@@ -73,7 +75,14 @@ class Node:
             chosen.routes_messages,
         )
         self.clients = ClientRegistry(
-            driver, store, config.limits, self.counters, self._interest_changed, self._publish_will
+            driver,
+            store,
+            config.limits,
+            self.counters,
+            self._interest_changed,
+            self._publish_will,
+            PublishRules(config.publish),
+            plugins.algorithm is not None,
         )
         self.links = LinkManager(self, config.link, link_secret)
         self.accepting = True
@@ -148,6 +157,7 @@ class Node:
             for link in self.links.links.values():
                 self._given_up(link.give_up(), neighbor=link.node_id)
             self._given_up(self.injector.give_up(), broker=str(self.broker_address))
+            self.clients.stop()
             self.links.stop()
             self.injector.stop()
             self.state.stop()
@@ -270,14 +280,18 @@ class Node:
 
     # what crosses -----------------------------------------------------------------------------
 
-    def when_told(self, callback: Callable[[], None]) -> bool:
-        """Whether the neighbours know all local interest; if not, ``callback`` is called when they do,
-        or after ``link.subscribe_wait``."""
+    def when_told(self, callback: Callable[[], None], persistent: bool) -> bool:
+        """Whether the neighbours know all local interest and, with ``persistent``, what belongs to sessions
+        is saved; if not, ``callback`` is called when that is so, or after ``link.subscribe_wait``."""
         wait = self.config.link.subscribe_wait
         if not (wait and self.router.active):
             return True
-        told = Told(self.counters, callback)
-        if self.links.when_told(told.told):
+        told = Told(self.counters, callback, 1 + persistent)
+        if persistent:
+            self.store.when_written(lambda _: told.one())
+        if self.links.when_told(told.one):
+            told.one()
+        if told.complete:
             return True
         told.wait(self.driver, wait)
         return False
@@ -286,8 +300,12 @@ class Node:
         self.router.invalidate()
         self.dispatch.interest_changed(None, changes)
 
-    def _publish_will(self, message: Publish, expiry: int | None) -> None:
+    def _publish_will(self, message: Publish, turn: int, restored: bool) -> None:
         """Send a will to the neighbours; local clients get it from the broker (thesis 5.3.3)."""
         if self.router.active and self.state.status.value != "stopped":
             self.counters["wills"] += 1
-            self.router.publish(message, self.router.next_publisher(), None)
+            self.router.publish(message, turn, None)
+            if restored and message.retain:
+                # the broker had it once, but may have been given another node's value meanwhile
+                self.injector.missing.add(message.topic)
+                self.injector.repair_retained()

@@ -38,5 +38,10 @@ SUBSCRIPTIONS = Table("subscriptions", {"client_id": str, "filter": str}, {"qos"
 """Granted filters of persistent sessions."""
 RETAINED = Table("retained", {"topic": str}, {"frame": bytes, "expires_at": float | None})
 """Newest retained message of each topic as a frame of MQTT 5, and its expiry as Unix time."""
+UNRELEASED = Table("unreleased", {"client_id": str}, {"packet_ids": bytes})
+"""QoS 2 messages of persistent sessions that were transferred and not released: two bytes each."""
+WILLS = Table("wills", {"client_id": str}, {"frame": bytes, "delay": int, "due": float | None})
+"""Wills of clients as PUBLISH of MQTT 5: the seconds each is delayed and, of a client that has gone, the Unix
+time it is due."""
 
-TABLES = (META, NEIGHBORS, SESSIONS, SUBSCRIPTIONS, RETAINED)
+TABLES = (META, NEIGHBORS, SESSIONS, SUBSCRIPTIONS, RETAINED, UNRELEASED, WILLS)

@@ -291,9 +291,10 @@ class BrokerSession(BaseSession):
             if request and self.paired.record is not None:
                 subscriptions = [s for s in request if isinstance(s, Subscription)]
                 granted = granted_filters(subscriptions, suback.reason_codes)
-                self.node.clients.subscribed(self.paired.record, granted)
+                record = self.paired.record
+                self.node.clients.subscribed(record, granted)
                 if granted and withhold:
-                    answer.ready = self.node.when_told(lambda: self.gate.ready(answer))
+                    answer.ready = self.node.when_told(lambda: self.gate.ready(answer), record.saved)
             passes = not withhold or self._in_order(answer)
         elif type == PacketType.UNSUBACK:
             unsuback = decode(frame, self.version)

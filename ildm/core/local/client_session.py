@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ildm.core.local.clients import ClientRecord
+    from ildm.core.local.rules import ClientRules
     from ildm.core.node import Node
 
 _RELAY, _RUN, _COUNT, _LOOK = (int(a) for a in (Action.RELAY, Action.RUN, Action.COUNT, Action.LOOK))
@@ -84,6 +85,7 @@ class ClientSession(BaseSession):
         "paired",
         "pending",
         "record",
+        "rules",
         "state",
         "told_unusable",
         "unanswered",
@@ -105,6 +107,8 @@ class ClientSession(BaseSession):
         """The log has said that a message of this client cannot cross."""
         self.pending: dict[int, list[Subscription] | list[str]] = {}
         """SUBSCRIBE and UNSUBSCRIBE not yet acknowledged, by packet identifier."""
+        self.rules: ClientRules | None = None
+        """What may cross; None: everything."""
         self.unanswered: Unanswered | None = None
         """What is transferred once the broker has taken it; None: everything is at once."""
         self._holds = False
@@ -386,7 +390,7 @@ class ClientSession(BaseSession):
                     self.messages_in += count
                     if held and count > 1:
                         self._sent_while_held(count - 1)
-                    if route:
+                    if route and (self.rules is None or self._may_cross(topic, count)):
                         if v5:
                             frames, new_size = data[pos:run_end], size
                         else:
@@ -555,13 +559,15 @@ class ClientSession(BaseSession):
                 self._aliases.forget()
             self.node.publish_unusable(self, error, 1)
             return False
+        if self.rules is not None and not self._may_cross(packet.topic.encode(), 1):
+            return True
         if packet.qos == 2 and self.record is not None and packet.packet_id is not None:
             if packet.dup and packet.packet_id in self.record.qos2:
                 return True  # sent again; it was transferred already
             if self.unanswered is None:
-                self.record.qos2.add(packet.packet_id)
+                self.node.clients.transferred(self.record, packet.packet_id)
             else:
-                self.record.qos2.discard(packet.packet_id)
+                self.node.clients.released(self.record, packet.packet_id)
         if packet.qos == 0 or self.unanswered is None:
             self.node.router.publish(packet, self.publisher_index(), self)
         elif not packet.topic.startswith("$"):
@@ -586,13 +592,26 @@ class ClientSession(BaseSession):
     def _pubrel(self, frame: bytes) -> bytes | None:
         packet_id = (frame[2] << 8) | frame[3] if len(frame) >= 4 else 0
         if self.record is not None:
-            self.record.qos2.discard(packet_id)
+            self.node.clients.released(self.record, packet_id)
         if self.dropped_qos2 and packet_id in self.dropped_qos2:
             self.dropped_qos2.remove(packet_id)
             self.write(PubComp(packet_id=packet_id).encode(self.version))
             return None
         self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBREL, frame)
         return frame
+
+    # rules ----------------------------------------------------------------------------------------
+
+    def may_send(self, topic: str) -> bool:
+        """Whether the node's rules let the client's messages on a topic cross."""
+        return self.rules is None or self.rules.allow(topic)
+
+    def _may_cross(self, topic: bytes, count: int) -> bool:
+        assert self.rules is not None
+        allowed = self.rules.allow_bytes(topic)
+        if not allowed:
+            self.node.counters["publish_denied"] += count
+        return allowed
 
     # what the broker has answered ---------------------------------------------------------------
 
@@ -640,7 +659,7 @@ class ClientSession(BaseSession):
         if message.qos == 2 and self.record is not None and message.packet_id is not None:
             if message.packet_id in self.record.qos2:
                 return  # on an earlier connection, which has been answered meanwhile
-            self.record.qos2.add(message.packet_id)
+            self.node.clients.transferred(self.record, message.packet_id)
         router.publish(message, index, self, stamp=taken.stamp)
 
     def _too_much_unanswered(self, share: int) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ildm.core.tables import SESSIONS, SUBSCRIPTIONS
+from ildm.core.local.wills import Wills
+from ildm.core.tables import SESSIONS, SUBSCRIPTIONS, UNRELEASED
 from ildm.mqtt import (
     ConnAck,
     Connect,
-    Properties,
     Property,
-    Publish,
     Subscription,
     Version,
     split_shared,
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Store
     from ildm.core.local.client_session import ClientSession
+    from ildm.core.local.rules import PublishRules
+    from ildm.core.local.wills import PublishWill
 
+UNRELEASED_DELAY = 0.05
+"""Seconds until a change of what is unreleased is handed to the store, where it waits a little more."""
 NEVER = 0xFFFFFFFF
 """Session expiry interval of a session that does not expire (MQTT 5, 3.1.2.11.2)."""
 
@@ -73,7 +77,6 @@ class ClientRecord:
         "qos2",
         "saved",
         "session",
-        "will_timer",
     )
 
     def __init__(self, key: str) -> None:
@@ -88,7 +91,6 @@ class ClientRecord:
         """Session expiry interval in seconds; 0 ends the session with the connection."""
         self.expires_at: float | None = None
         self.expiry_timer: Timer | None = None
-        self.will_timer: tuple[Timer, Callable[[], None]] | None = None
 
 
 class ClientRegistry:
@@ -101,7 +103,9 @@ class ClientRegistry:
         limits: LimitsConfig,
         counters: Counters,
         interest_changed: Callable[[Mapping[str, int | None]], None],
-        publish_will: Callable[[Publish, int | None], None],
+        publish_will: PublishWill,
+        rules: PublishRules,
+        cooperating: bool,
     ) -> None:
         self.driver = driver
         self.store = store
@@ -110,8 +114,12 @@ class ClientRegistry:
         self.interest = Interest()
         self.records: dict[str, ClientRecord] = {}
         self._interest_changed = interest_changed
-        self._publish_will = publish_will
+        self._rules = rules
+        self._cooperating = cooperating
+        self.wills = Wills(driver, store, limits, counters, publish_will)
         self._away = 0
+        self._started = int(driver.wall() * 1000)
+        self._unsaved: set[ClientRecord] = set()  # whose unreleased messages have changed
 
     def restore(self) -> None:
         """Take up what an earlier run has saved; an expired session is forgotten."""
@@ -147,6 +155,15 @@ class ClientRegistry:
             else:
                 found.filters[topic_filter] = qos
                 changes.update(self.interest.replace(topic_filter, None, qos))
+        for key, (packet_ids,) in list(self.store.load(UNRELEASED)):
+            assert isinstance(packet_ids, bytes)
+            found = self.records.get(str(key[0]))
+            if found is None:
+                self.store.put(UNRELEASED, key, None)
+            else:
+                found.qos2.update(_unpacked(packet_ids))
+        if self._cooperating:
+            self.wills.restore()
         if changes:
             self._interest_changed(changes)
         for record in self.records.values():
@@ -155,8 +172,11 @@ class ClientRegistry:
     def connected(self, session: ClientSession, connect: Connect, connack: ConnAck) -> ClientRecord:
         """The broker has accepted a client."""
         assigned = connack.properties.get(Property.ASSIGNED_CLIENT_IDENTIFIER)
-        key = connect.client_id or (assigned if isinstance(assigned, str) else f"\0{session.id}")
+        key = connect.client_id or (
+            assigned if isinstance(assigned, str) else f"\0{self._started}.{session.id}"
+        )
         session.client_id = connect.client_id or (assigned if isinstance(assigned, str) else "")
+        session.rules = self._rules.of(connect.username, session.client_id)
         record = self.records.get(key)
         if record is None:
             record = self.records[key] = ClientRecord(key)
@@ -169,14 +189,9 @@ class ClientRegistry:
         # keep an interest too long costs some traffic, to drop it too early loses messages.
         v5 = connect.version is Version.V5
         forgotten = connect.clean_start or (v5 and not connack.session_present)
-        if record.will_timer is not None:
-            timer, publish_now = record.will_timer
-            timer.cancel()
-            record.will_timer = None
-            if forgotten:
-                publish_now()  # MQTT-3.1.3-9: the old session has ended, its will is due
         if forgotten:
             record.qos2.clear()
+            self._unreleased_changed(record)
             self._drop_filters(record)
         if v5:
             wish = connack.properties.get(
@@ -188,6 +203,8 @@ class ClientRegistry:
         record.session = session
         record.expires_at = None
         self._save(record)
+        allowed = self._cooperating and connect.will is not None and session.may_send(connect.will.topic)
+        self.wills.connected(key, connect, forgotten, allowed, record.expiry)
         return record
 
     def subscribed(self, record: ClientRecord, granted: Mapping[str, int]) -> None:
@@ -221,7 +238,13 @@ class ClientRegistry:
         """A connection has ended; ``clean`` when its will must not be sent (MQTT-3.14.4-3)."""
         current = record.session is session
         if not clean and connect.will is not None and not self._continued(record, session, connect):
-            self._will(record, connect, delay_allowed=current)
+            if session.may_send(connect.will.topic):
+                turn = session.publisher_index()
+                self.wills.due(record.key, connect, turn, record.expiry, delay_allowed=current)
+            else:
+                self.counters["publish_denied"] += 1
+        elif current:
+            self.wills.forget(record.key)
         if not current:
             return  # another connection has taken the session over (MQTT-3.1.4-3)
         record.session = None
@@ -249,28 +272,35 @@ class ClientRegistry:
             and connect.will.properties.get(Property.WILL_DELAY_INTERVAL, 0) > 0
         )
 
-    def _will(self, record: ClientRecord, connect: Connect, delay_allowed: bool) -> None:
-        will = connect.will
-        assert will is not None
-        properties: Properties = dict(will.properties)
-        properties.pop(Property.WILL_DELAY_INTERVAL, None)
-        message = Publish(
-            topic=will.topic, payload=will.payload, qos=will.qos, retain=will.retain, properties=properties
-        )
-        expiry = properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
-        delay = int(will.properties.get(Property.WILL_DELAY_INTERVAL, 0)) if delay_allowed else 0
-        delay = min(
-            delay, record.expiry
-        )  # MQTT-3.1.3-9 and 3.1.3.2.2: at the end of the session at the latest
+    # QoS 2 ----------------------------------------------------------------------------------------
 
-        def publish() -> None:
-            record.will_timer = None
-            self._publish_will(message, expiry)
+    def transferred(self, record: ClientRecord, packet_id: int) -> None:
+        """A QoS 2 message is transferred; sent again before it is released, it is not (MQTT-4.3.3-2)."""
+        record.qos2.add(packet_id)
+        self._unreleased_changed(record)
 
-        if delay == 0:
-            publish()
-        else:
-            record.will_timer = (self.driver.call_later(delay, publish), publish)
+    def released(self, record: ClientRecord, packet_id: int) -> None:
+        """The client has sent PUBREL, or uses the identifier for another message."""
+        if packet_id in record.qos2:
+            record.qos2.discard(packet_id)
+            self._unreleased_changed(record)
+
+    def _unreleased_changed(self, record: ClientRecord) -> None:
+        if record.saved:
+            if not self._unsaved:
+                self.driver.call_later(UNRELEASED_DELAY, self._save_unreleased)
+            self._unsaved.add(record)
+
+    def _save_unreleased(self) -> None:
+        unsaved, self._unsaved = self._unsaved, set()
+        for record in unsaved:
+            if record.saved:
+                self.store.put(UNRELEASED, (record.key,), (_packed(record.qos2),) if record.qos2 else None)
+
+    def stop(self) -> None:
+        """The node ends: what waits to be saved is."""
+        self._save_unreleased()
+        self.wills.stop()
 
     # the end of sessions ----------------------------------------------------------------------
 
@@ -286,10 +316,7 @@ class ClientRegistry:
 
     def _forget(self, record: ClientRecord) -> None:
         self.records.pop(record.key, None)
-        if record.will_timer is not None:
-            timer, publish_now = record.will_timer
-            timer.cancel()
-            publish_now()
+        self.wills.ended(record.key)
         self._drop_filters(record)
         record.expiry = 0
         self._save(record)
@@ -315,9 +342,19 @@ class ClientRegistry:
             self.store.put(SESSIONS, (record.key,), None)
         if wanted is not record.saved:
             record.saved = wanted
+            packed = (_packed(record.qos2),) if wanted and record.qos2 else None
+            self.store.put(UNRELEASED, (record.key,), packed)
             for topic_filter, qos in record.filters.items():
                 row = (qos,) if wanted else None
                 self.store.put(SUBSCRIPTIONS, (record.key, topic_filter), row)
+
+
+def _packed(packet_ids: set[int]) -> bytes:
+    return struct.pack(f">{len(packet_ids)}H", *packet_ids)
+
+
+def _unpacked(packet_ids: bytes) -> tuple[int, ...]:
+    return struct.unpack(f">{len(packet_ids) // 2}H", packet_ids[: len(packet_ids) & ~1])
 
 
 def granted_filters(subscriptions: list[Subscription], reason_codes: list[int]) -> dict[str, int]:

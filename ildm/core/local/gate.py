@@ -228,28 +228,37 @@ class Gate:
 
 
 class Told:
-    """A SUBACK's wait for the neighbours, bounded in time."""
+    """A SUBACK's wait for those who have to know what it grants, bounded in time."""
 
-    __slots__ = ("_callback", "_counters", "_timer")
+    __slots__ = ("_callback", "_counters", "_left", "_timer")
 
-    def __init__(self, counters: Counters, callback: Callable[[], None]) -> None:
+    def __init__(self, counters: Counters, callback: Callable[[], None], left: int) -> None:
         self._counters = counters
         self._callback: Callable[[], None] | None = callback
+        self._left = left
         self._timer: Timer | None = None
 
+    @property
+    def complete(self) -> bool:
+        return self._left <= 0
+
     def wait(self, driver: Driver, seconds: float) -> None:
-        """``told`` is called after so many seconds in any case."""
+        """The callback is called after so many seconds in any case."""
         self._timer = driver.call_later(seconds, self._expired)
 
-    def told(self) -> None:
-        """The neighbours know."""
-        if self._timer is not None:
+    def one(self) -> None:
+        """One of ``left`` knows."""
+        self._left -= 1
+        if self._timer is not None and self.complete:
             self._timer.cancel()
+            self._finish()
+
+    def _expired(self) -> None:
+        self._counters["subscribe_waits_expired"] += 1
+        self._finish()
+
+    def _finish(self) -> None:
+        self._timer = None
         callback, self._callback = self._callback, None
         if callback is not None:
             callback()
-
-    def _expired(self) -> None:
-        self._timer = None
-        self._counters["subscribe_waits_expired"] += 1
-        self.told()
