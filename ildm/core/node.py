@@ -156,6 +156,7 @@ class Node:
                 session.abort()
             for link in self.links.links.values():
                 self._given_up(link.give_up(), neighbor=link.node_id)
+            self._given_up(self.links.cooperation.rerouting.give_up(), neighbor="no path")
             self._given_up(self.injector.give_up(), broker=str(self.broker_address))
             self.clients.stop()
             self.links.stop()

@@ -10,6 +10,7 @@ from ildm.api import Source
 from ildm.core.link.control import ALGORITHM, READY, SYNCED, TOLD, send_control
 from ildm.core.link.state import LinkEvent, LinkState
 from ildm.core.link.telling import Telling
+from ildm.core.transfer.rerouting import REST, Rerouting
 from ildm.mqtt import MalformedPacket, PacketType, Publish, Subscribe, Unsubscribe, Version, decode
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from ildm.core.transfer.inbound import Receipt
 
 RETAINED_BATCH = 100
+ELSEWHERE = frozenset(("blocked", "other_path"))
+"""Reasons why a link leaves whose neighbour is still part of the cooperation."""
 
 
 class Cooperation:
@@ -31,6 +34,17 @@ class Cooperation:
         self.membership: Membership
         self.active: list[NeighborLink] = []
         """Links in the cooperation, connected or in an outage."""
+        config = parts.config
+        self.rerouting = Rerouting(
+            parts.driver,
+            parts.counters,
+            parts.router,
+            lambda node: self.membership.hop(node),  # noqa: PLW0108 - it is not there yet
+            messages=config.queue_messages,
+            size=config.queue_bytes,
+            pause=REST * config.settle,
+            expiry=config.expiry,
+        )
         self.telling = Telling(parts, self.active)
 
     # states -----------------------------------------------------------------------------------
@@ -84,6 +98,7 @@ class Cooperation:
     def _join(self, link: NeighborLink, new: bool) -> None:
         link.reason = None
         if new:
+            link.joined_at = self.driver.now()
             link.heard.clear()
             self.active.append(link)
             self.parts.router.invalidate()
@@ -102,6 +117,8 @@ class Cooperation:
 
     def _leave(self, link: NeighborLink, reason: str) -> None:
         self.active.remove(link)
+        if reason in ELSEWHERE:
+            self.rerouting.take(link.node_id, link.held_at, link.take_all())
         link.forget(reason)
         self.parts.router.forget(link)
         self.parts.router.invalidate()

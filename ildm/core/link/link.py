@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver
     from ildm.core.link.hello import Hello
     from ildm.core.link.session import LinkSession
+    from ildm.core.transfer.queue import Entry
 
 
 class NeighborLink(Stateful):
@@ -58,6 +59,9 @@ class NeighborLink(Stateful):
         """When the algorithm has last sent or got data."""
         self.address: str | None = None
         self.since = driver.wall()
+        self.joined_at = 0.0
+        self.held_at = 0.0
+        """When it has last begun, and when it has last ceased, to carry messages (monotonic time)."""
         self.reason: str | None = None
         self.token = ""
         self.control: LinkSession | None = None
@@ -93,7 +97,7 @@ class NeighborLink(Stateful):
             self.inbounds.append(Inbound(self.config.inflight, self.config.inflight_bytes, lane.write))
         if len(self.lanes) > count:
             for lane in self.lanes[count:]:
-                lane.clear("session_removed")
+                self.lanes[lane.index % count].adopt(lane.take_all())
             for inbound in self.inbounds[count:]:
                 inbound.reset()
             del self.lanes[count:], self.inbounds[count:]
@@ -159,8 +163,13 @@ class NeighborLink(Stateful):
         """The node stops: what it still had for the neighbour is counted; answers how much that is."""
         return sum(lane.give_up() for lane in self.lanes)
 
+    def take_all(self) -> dict[int, list[Entry]]:
+        """Give up all that the neighbour has not got, by the index of the session it was for."""
+        return {lane.index: lane.take_all() for lane in self.lanes}
+
     def hold_down(self) -> None:
         """Stop transferring; what is routed to the link meanwhile waits."""
+        self.held_at = self.driver.now()
         for lane in self.lanes:
             lane.suspend()
 

@@ -116,7 +116,11 @@ class LinkManager:
     @property
     def idle(self) -> bool:
         """Nothing waits for a neighbour, connected or not."""
-        return self.membership.idle and all(link.idle for link in self.links.values())
+        return (
+            self.membership.idle
+            and not self.cooperation.rerouting.queued_messages
+            and all(link.idle for link in self.links.values())
+        )
 
     def when_told(self, callback: Callable[[], None]) -> bool:
         """Whether all neighbours know what local clients want by now; see :class:`Telling`."""

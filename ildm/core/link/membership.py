@@ -105,6 +105,10 @@ class Membership:
     def forgotten(self, link: NeighborLink) -> None:
         """A link is about to be discarded."""
 
+    def hop(self, node: str) -> NeighborLink | None:
+        """The link that leads to a node and carries messages; None if there is none, or nobody can say."""
+        return None
+
     def changed(self) -> None:
         """A link was connected or lost."""
 
@@ -242,6 +246,10 @@ class TreeMembership(Membership):
         self._cancel_settling(link)
 
     # the graph --------------------------------------------------------------------------------
+
+    def hop(self, node: str) -> NeighborLink | None:
+        link = self.links.get(self.topology.hop(node) or "")
+        return link if link is not None and link.in_cooperation and link.connected else None
 
     def changed(self) -> None:
         ages = {link.node_id: link.age for link in self.links.values() if link.connected}

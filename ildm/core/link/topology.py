@@ -106,7 +106,19 @@ class Topology:
 
     def tree(self) -> set[str]:
         """Neighbours of this node in the minimum spanning forest."""
-        chosen: set[str] = set()
+        return {b if a == self.node else a for a, b in self._forest() if self.node in (a, b)}
+
+    def hop(self, node: str) -> str | None:
+        """The neighbour of this node that leads to another one in the forest."""
+        neighbors = _neighbors(self._forest())
+        for first in neighbors.get(self.node, ()):
+            if node in _reached(neighbors, first, without=self.node):
+                return first
+        return None
+
+    def _forest(self) -> list[tuple[str, str]]:
+        """The edges of the minimum spanning forest."""
+        chosen: list[tuple[str, str]] = []
         group: dict[str, str] = {}
 
         def find(node: str) -> str:
@@ -119,8 +131,7 @@ class Topology:
             root_a, root_b = find(a), find(b)
             if root_a != root_b:
                 group[root_a] = root_b
-                if self.node in (a, b):
-                    chosen.add(b if a == self.node else a)
+                chosen.append((a, b))
         return chosen
 
     def agreed(self, node: str) -> bool:
@@ -142,20 +153,29 @@ class Topology:
         return edges
 
     def _reachable(self) -> set[str]:
-        neighbors: dict[str, list[str]] = {}
-        for _, a, b in self._edges():
-            neighbors.setdefault(a, []).append(b)
-            neighbors.setdefault(b, []).append(a)
-        seen = {self.node}
-        border = [self.node]
-        while border:
-            for far in neighbors.get(border.pop(), ()):
-                if far not in seen:
-                    seen.add(far)
-                    border.append(far)
-        return seen
+        return _reached(_neighbors([(a, b) for _, a, b in self._edges()]), self.node)
 
     def _prune(self) -> None:
         # what cannot be reached cannot be kept up to date; it is learnt anew when it comes back
         keep = self._reachable() | set(self.own.links)
         self._known = {node: known for node, known in self._known.items() if node in keep}
+
+
+def _neighbors(edges: list[tuple[str, str]]) -> dict[str, list[str]]:
+    neighbors: dict[str, list[str]] = {}
+    for a, b in edges:
+        neighbors.setdefault(a, []).append(b)
+        neighbors.setdefault(b, []).append(a)
+    return neighbors
+
+
+def _reached(neighbors: dict[str, list[str]], start: str, without: str = "") -> set[str]:
+    """All nodes that paths from ``start`` lead to, but those through one node."""
+    seen = {start, without}
+    border = [start]
+    while border:
+        for far in neighbors.get(border.pop(), ()):
+            if far not in seen:
+                seen.add(far)
+                border.append(far)
+    return seen - ({without} if without != start else set())

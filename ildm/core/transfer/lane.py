@@ -332,6 +332,12 @@ class Lane(Outgoing):
             self.drop(entry.count, f"{reason}_qos{entry.qos}")
             entry.settle()
 
+    def adopt(self, entries: Iterable[Entry]) -> None:
+        """Send what another lane has given up."""
+        for entry in entries:
+            self._enqueue(entry, None)
+        self.drain()
+
     def give_up(self) -> int:
         """The node stops: count what it had to send, but for what neighbours still have; answers how much."""
         before = self.dropped

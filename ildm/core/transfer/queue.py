@@ -51,6 +51,11 @@ class Entry:
             self.size = kept_size(message)
             self.packet_id = message.packet_id or 0
 
+    @property
+    def waiting_frames(self) -> bytes:
+        """The frames of a run that have not been sent yet."""
+        return self.frames
+
     def settle(self) -> None:
         """All of it has been disposed of."""
         if self.receipt is not None:
@@ -84,6 +89,10 @@ class RunEntry(Entry):
         self.size -= size
         self.count -= count
         return size
+
+    @property
+    def waiting_frames(self) -> bytes:
+        return self.first(self.count)
 
     def settle(self) -> None:
         if self.receipt is not None:

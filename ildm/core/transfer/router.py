@@ -87,6 +87,14 @@ class Router:
             cache[topic] = route
         return route
 
+    def route(self, topic: bytes, retain: bool, source: NeighborLink | None = None) -> Targets:
+        """Where a message goes to, by memory or by the algorithm. Raises: as :meth:`find`."""
+        if retain:
+            return self._ask(topic.decode(), True, source)
+        cache = self.local if source is None else self.cache_of(source)
+        route = cache.get(topic)
+        return self.find(topic, source) if route is None else route
+
     def _ask(self, topic: str, retain: bool, source: NeighborLink | None) -> Targets:
         if topic.startswith("$"):
             return ()  # what the standard reserves for the broker stays with it (4.7.2)
@@ -190,13 +198,7 @@ class Router:
     ) -> None:
         if message.topic.startswith("$"):
             return
-        if message.retain:
-            route = self._ask(message.topic, True, source)
-        else:
-            topic = message.topic.encode()
-            cache = self.local if source is None else self.cache_of(source)
-            found = cache.get(topic)
-            route = self.find(topic, source) if found is None else found
+        route = self.route(message.topic.encode(), message.retain, source)
         if not route:
             return
         expires_at = self._expiry(message)
