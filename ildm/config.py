@@ -221,6 +221,10 @@ class LimitsConfig(Section):
     topic_levels: Annotated[int, Field(ge=1, le=65_536)] = 128
     """Levels of a filter that other sites are told of, or that is taken from them."""
     subscriptions_per_client: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    """What is subscribed to beyond this and the next two bounds stays at the client's own broker."""
+    subscription_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 64 << 20
+    """What the filters of one client may take in memory, about 800 bytes for one of one level."""
+    all_subscription_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 512 << 20
     persistent_sessions: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
     retained_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """Topics whose newest retained message is remembered to keep the sites alike."""

@@ -286,7 +286,7 @@ class BrokerSession(BaseSession):
         if type == PacketType.SUBACK:
             suback = decode(frame, self.version)
             assert isinstance(suback, SubAck)
-            request = self.paired.pending.pop(suback.packet_id, None)
+            request = self.paired.pending.take(suback.packet_id)
             answer = Answer(frame, True)
             if request and self.paired.record is not None:
                 subscriptions = [s for s in request if isinstance(s, Subscription)]
@@ -299,7 +299,7 @@ class BrokerSession(BaseSession):
         elif type == PacketType.UNSUBACK:
             unsuback = decode(frame, self.version)
             assert isinstance(unsuback, UnsubAck)
-            request = self.paired.pending.pop(unsuback.packet_id, None)
+            request = self.paired.pending.take(unsuback.packet_id)
             if request and self.paired.record is not None:
                 codes = unsuback.reason_codes or [0] * len(request)
                 gone = [

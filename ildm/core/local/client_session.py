@@ -11,6 +11,7 @@ from ildm.core.local.actions import Action
 from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.broker_session import BrokerSession
 from ildm.core.local.partial import SMALL, Partial
+from ildm.core.local.requests import Requests
 from ildm.core.local.unanswered import Taken, Unanswered, Waiting
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
@@ -30,7 +31,6 @@ from ildm.mqtt import (
     PubRec,
     ReasonCode,
     Subscribe,
-    Subscription,
     Unsubscribe,
     UnsupportedVersion,
     Version,
@@ -52,6 +52,8 @@ _RELAY, _RUN, _COUNT, _LOOK = (int(a) for a in (Action.RELAY, Action.RUN, Action
 
 MAX_CONNECT = 1 << 20
 """Bytes of a CONNECT: more than its fields can take, but for an odd number of user properties."""
+MAX_HELD = 1 << 20
+"""Bytes of another packet, but PUBLISH, that the node must read before the broker gets it."""
 
 
 class State(Enum):
@@ -105,8 +107,7 @@ class ClientSession(BaseSession):
         self.messages_in = 0
         self.told_unusable = False
         """The log has said that a message of this client cannot cross."""
-        self.pending: dict[int, list[Subscription] | list[str]] = {}
-        """SUBSCRIBE and UNSUBSCRIBE not yet acknowledged, by packet identifier."""
+        self.pending = Requests(node.config.limits.subscription_bytes)
         self.rules: ClientRules | None = None
         """What may cross; None: everything."""
         self.unanswered: Unanswered | None = None
@@ -442,11 +443,16 @@ class ClientSession(BaseSession):
             raise self._illegal(first)
         copy = False
         if action not in (_RELAY, _COUNT):
-            if first >> 4 != PacketType.PUBLISH or self.node.dispatch.filters_clients:
+            if first >> 4 != PacketType.PUBLISH:
+                _check_held(first, len(data) - pos + missing)
+                return False
+            if self.node.dispatch.filters_clients:
                 return False
             copy = action != _RUN or self._crosses(data, header_end, first & 6 != 0)
         if first >> 4 == PacketType.PUBLISH:
             self.messages_in += 1
+            if self._holds and first & 6:
+                self._sent_while_held(1)
         self._partial.relay(data[pos:], missing, copy)
         return True
 
@@ -506,14 +512,17 @@ class ClientSession(BaseSession):
             return passed
         if type == PacketType.PUBREL:
             return self._pubrel(frame)
+        _check_held(frame[0], len(frame))
         if type == PacketType.SUBSCRIBE:
             subscribe = decode(frame, self.version, self.node.packet_limits)
             assert isinstance(subscribe, Subscribe)
-            self._remember(subscribe.packet_id, subscribe.subscriptions)
+            self.pending.add(subscribe.packet_id, subscribe.subscriptions, len(frame))
+            self._watch()
         elif type == PacketType.UNSUBSCRIBE:
             unsubscribe = decode(frame, self.version, self.node.packet_limits)
             assert isinstance(unsubscribe, Unsubscribe)
-            self._remember(unsubscribe.packet_id, unsubscribe.topic_filters)
+            self.pending.add(unsubscribe.packet_id, unsubscribe.topic_filters, len(frame))
+            self._watch()
         elif type == PacketType.DISCONNECT:
             self._disconnect(frame)
         self.node.dispatch.arrived(Source.CLIENT, self, PacketType(type), frame)
@@ -527,12 +536,6 @@ class ClientSession(BaseSession):
             return error
         clause = "MQTT-3.1.0-2" if type is PacketType.CONNECT else "MQTT-4.13.1-1"
         return ProtocolViolation(f"{type.name} from a client", clause=clause)
-
-    def _remember(self, packet_id: int, request: list[Subscription] | list[str]) -> None:
-        if len(self.pending) >= 65535:
-            raise ProtocolViolation("every packet identifier is in use", clause="MQTT-2.2.1-3")
-        self.pending[packet_id] = request
-        self._watch()
 
     def _disconnect(self, frame: bytes) -> None:
         packet = decode(frame, self.version, self.node.packet_limits)
@@ -770,6 +773,12 @@ class ClientSession(BaseSession):
         self.close()
         if self.paired is not None and not self.unanswered:  # else when what was sent is answered
             self.paired.close()
+
+
+def _check_held(first: int, size: int) -> None:
+    if size > MAX_HELD:
+        name = PacketType(first >> 4).name
+        raise OverLimit(f"{name} of {size} bytes, {MAX_HELD} are possible", clause="MQTT-4.13.2")
 
 
 def _refusal(error: MqttError) -> bytes | None:

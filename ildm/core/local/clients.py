@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ildm.core.local.requests import FilterBudget
 from ildm.core.local.wills import Wills
 from ildm.core.tables import SESSIONS, SUBSCRIPTIONS, UNRELEASED
 from ildm.mqtt import (
@@ -72,16 +73,22 @@ class ClientRecord:
         "expires_at",
         "expiry",
         "expiry_timer",
+        "filter_bytes",
         "filters",
         "key",
         "qos2",
         "saved",
         "session",
+        "told_over_limit",
     )
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.filters: dict[str, int] = {}
+        self.filter_bytes = 0
+        """What the filters take, about."""
+        self.told_over_limit = False
+        """The log has said that filters of this client stay at its broker."""
         self.qos2: set[int] = set()
         """Packet identifiers of QoS 2 messages transferred and not yet released (MQTT-4.3.3-2)."""
         self.session: ClientSession | None = None
@@ -112,6 +119,7 @@ class ClientRegistry:
         self.limits = limits
         self.counters = counters
         self.interest = Interest()
+        self.budget = FilterBudget(limits)
         self.records: dict[str, ClientRecord] = {}
         self._interest_changed = interest_changed
         self._rules = rules
@@ -152,8 +160,12 @@ class ClientRegistry:
                 self.store.put(SUBSCRIPTIONS, key, None)
             elif not 0 <= qos <= 2:
                 self.store.set_aside(SUBSCRIPTIONS, key, f"QoS {qos}")
+            elif (limit := self.budget.refuses(found, topic_filter)) is not None:
+                self._stays_local(found, topic_filter, limit)
+                self.store.put(SUBSCRIPTIONS, key, None)
             else:
                 found.filters[topic_filter] = qos
+                self.budget.change(found, topic_filter, 1)
                 changes.update(self.interest.replace(topic_filter, None, qos))
         for key, (packet_ids,) in list(self.store.load(UNRELEASED)):
             assert isinstance(packet_ids, bytes)
@@ -212,14 +224,28 @@ class ClientRegistry:
         changes: dict[str, int | None] = {}
         for topic_filter, qos in granted.items():
             old = record.filters.get(topic_filter)
-            if old is None and len(record.filters) >= self.limits.subscriptions_per_client:
-                self.counters["subscriptions_over_limit"] += 1
+            limit = self.budget.refuses(record, topic_filter) if old is None else None
+            if limit is not None:
+                self._stays_local(record, topic_filter, limit)
                 continue
             if old != qos:
                 self._set_filter(record, topic_filter, qos)
                 changes.update(self.interest.replace(topic_filter, old, qos))
         if changes:
             self._interest_changed(changes)
+
+    def _stays_local(self, record: ClientRecord, topic_filter: str, limit: str) -> None:
+        """The client's broker has a filter that other sites are not told of."""
+        self.counters["subscriptions_over_limit"] += 1
+        if not record.told_over_limit:
+            record.told_over_limit = True
+            self.driver.log(
+                "warning",
+                "subscription stays at its broker",
+                client_id=record.key.removeprefix("\0"),
+                filter=topic_filter[:200],
+                limit=limit,
+            )
 
     def unsubscribed(self, record: ClientRecord, filters: list[str]) -> None:
         """An UNSUBACK has confirmed that filters are gone."""
@@ -324,7 +350,10 @@ class ClientRegistry:
     def _set_filter(self, record: ClientRecord, topic_filter: str, qos: int | None) -> None:
         if qos is None:
             del record.filters[topic_filter]
+            self.budget.change(record, topic_filter, -1)
         else:
+            if topic_filter not in record.filters:
+                self.budget.change(record, topic_filter, 1)
             record.filters[topic_filter] = qos
         if record.saved:
             row = None if qos is None else (qos,)

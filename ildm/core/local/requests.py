@@ -1,0 +1,89 @@
+"""What a client has asked for and the broker has not answered, and how much of it a node keeps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ildm.mqtt import OverLimit, ProtocolViolation, Subscription
+
+if TYPE_CHECKING:
+    from ildm.config import LimitsConfig
+    from ildm.core.local.clients import ClientRecord
+
+LEVEL_BYTES = 260
+"""What a level of a filter takes at most in the tables that route by it."""
+FILTER_BYTES = 500
+"""What any filter takes besides."""
+REQUEST_BYTES = 250
+"""What a filter of a SUBSCRIBE or UNSUBSCRIBE takes until it is answered, besides its bytes."""
+
+
+def kept_bytes(topic_filter: str) -> int:
+    """What a client's filter takes in memory, about: the filter itself, and its part in routing."""
+    return FILTER_BYTES + len(topic_filter) + LEVEL_BYTES * (topic_filter.count("/") + 1)
+
+
+class FilterBudget:
+    """What the filters of all clients that other sites are told of may take."""
+
+    def __init__(self, limits: LimitsConfig) -> None:
+        self.limits = limits
+        self.bytes = 0
+
+    def refuses(self, record: ClientRecord, topic_filter: str) -> str | None:
+        """The limit that a further filter of a client would exceed, by its key; None if it may be kept."""
+        limits = self.limits
+        if topic_filter.count("/") >= limits.topic_levels:
+            return "limits.topic_levels"
+        if len(record.filters) >= limits.subscriptions_per_client:
+            return "limits.subscriptions_per_client"
+        size = kept_bytes(topic_filter)
+        if record.filter_bytes + size > limits.subscription_bytes:
+            return "limits.subscription_bytes"
+        if self.bytes + size > limits.all_subscription_bytes:
+            return "limits.all_subscription_bytes"
+        return None
+
+    def change(self, record: ClientRecord, topic_filter: str, sign: int) -> None:
+        """A filter is kept from now on (1), or no more (-1)."""
+        size = sign * kept_bytes(topic_filter)
+        record.filter_bytes += size
+        self.bytes += size
+
+
+class Requests:
+    """SUBSCRIBE and UNSUBSCRIBE of one connection not yet acknowledged, by packet identifier."""
+
+    __slots__ = ("_limit", "_requests", "bytes")
+
+    def __init__(self, limit: int) -> None:
+        self._requests: dict[int, tuple[list[Subscription] | list[str], int]] = {}
+        self._limit = limit
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    def add(self, packet_id: int, request: list[Subscription] | list[str], size: int) -> None:
+        """A request, whose packet has ``size`` bytes, goes to the broker.
+
+        Raises:
+            ProtocolViolation: all packet identifiers are in use.
+            OverLimit: more is waiting than a client may subscribe to at all.
+        """
+        if len(self._requests) >= 65535:
+            raise ProtocolViolation("every packet identifier is in use", clause="MQTT-2.2.1-3")
+        self.take(packet_id)
+        size += REQUEST_BYTES * len(request)
+        if self.bytes + size > self._limit:
+            raise OverLimit("too much subscribed to that is not acknowledged", clause="MQTT-4.13.2")
+        self.bytes += size
+        self._requests[packet_id] = request, size
+
+    def take(self, packet_id: int) -> list[Subscription] | list[str] | None:
+        """What is answered now; None if there was no such request."""
+        found = self._requests.pop(packet_id, None)
+        if found is None:
+            return None
+        self.bytes -= found[1]
+        return found[0]
