@@ -12,6 +12,7 @@ from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.core.local.client_session import ClientSession, State
 from ildm.core.local.clients import ClientRecord, ClientRegistry
 from ildm.core.local.gate import Told
+from ildm.core.local.loop_guard import LoopGuard
 from ildm.core.local.partial import Partials
 from ildm.core.local.rules import PublishRules
 from ildm.core.plugin.dispatch import Dispatch, Loaded
@@ -63,6 +64,7 @@ class Node:
         self.topology = chosen.topology
         self.dispatch = Dispatch(driver, self.counters, config.limits.hook_warn)
         self.retained = Retained(driver, node_id, config.limits, self.counters, store)
+        self.loop_guard = LoopGuard(driver, config.broker, self.counters, self.broker_reachable)
         self.injector = Injector(self)
         self.router = Router(
             driver,
@@ -161,6 +163,7 @@ class Node:
             self.clients.stop()
             self.links.stop()
             self.injector.stop()
+            self.loop_guard.stop()
             self.state.stop()
             finished()
 
@@ -243,6 +246,7 @@ class Node:
 
     def broker_reachable(self, reason: str | None) -> None:
         """The broker was reached (None) or not; logged when that changes."""
+        reason = self.loop_guard.reason or reason
         if reason == self.broker_down_reason:
             return
         came_back = reason is None

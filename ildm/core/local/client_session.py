@@ -72,6 +72,7 @@ class ClientSession(BaseSession):
     __slots__ = (
         "_actions",
         "_aliases",
+        "_asked",
         "_connect_timer",
         "_held",
         "_holds",
@@ -116,6 +117,8 @@ class ClientSession(BaseSession):
         self._aliases: TopicAliases | None = None
         self.dropped_qos2: set[int] | None = None
         """QoS 2 messages a filter has dropped and the client has not released."""
+        self._asked: int | None = None
+        """What the loop guard is told when the broker has answered."""
         self._connect_timer: Any = None
         self._actions = b""
         self._held = bytearray()  # received before the broker has accepted the client
@@ -174,6 +177,7 @@ class ClientSession(BaseSession):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._cancel_connect_timer()
+        self._answered()
         self._partial.clear()
         self._held = bytearray()
         if self.unanswered and self.paired is not None and self.paired.is_open:
@@ -223,9 +227,15 @@ class ClientSession(BaseSession):
         self.connect = packet
         self.client_id = packet.client_id
         self.version = packet.version
+        guard = self.node.loop_guard
         if packet.client_id in self.node.injector.client_ids:
+            guard.suspect()  # somebody has taken the node's identifier, or it is the node itself that calls
             self._refuse_id()
             return
+        if guard.is_own(packet.client_id) or guard.reason is not None:
+            self.broker_unavailable()
+            return
+        self._asked = guard.asked(frame)
         self._actions = self.node.actions[packet.version]
         self.state = State.AWAITING_BROKER
         self.paired = BrokerSession(self.node, self, frame)
@@ -300,6 +310,7 @@ class ClientSession(BaseSession):
         """The broker's CONNACK, already relayed, accepts the client."""
         assert self.connect is not None
         self._cancel_connect_timer()
+        self._answered()
         self.state = State.RELAYING
         if self.version is Version.V5:
             self._aliases = TopicAliases(int(connack.properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)))
@@ -312,6 +323,11 @@ class ClientSession(BaseSession):
             self.data_received(held)
         if self.ended and self.state is State.RELAYING:
             self._pass_end()
+
+    def _answered(self) -> None:
+        if self._asked is not None:
+            self.node.loop_guard.answered(self._asked)
+            self._asked = None
 
     # relaying towards the broker --------------------------------------------------------------
 

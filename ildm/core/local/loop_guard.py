@@ -1,0 +1,134 @@
+"""Noticing that the way to the broker leads back to the node itself.
+
+Then each CONNECT that the node passes on comes in again as that of a new client, until no descriptor is
+left. Nothing in the CONNECT says so, as the node relays it byte for byte; but many equal ones that nobody
+has answered are a reason to ask: the node sends a CONNECT with a client identifier that only it can know,
+and if that one arrives, by whatever detour (a proxy, another node that takes this one for its broker),
+there is no broker. Clients are told that it is unavailable until such a question stays away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ildm.api import Role
+from ildm.core.session import BaseSession
+from ildm.mqtt import Connect, Disconnect, PacketType, Version
+
+if TYPE_CHECKING:
+    from ildm.config import BrokerConfig
+    from ildm.core.counters import Counters
+    from ildm.core.driver import Driver
+
+SUSPICIOUS = 16
+"""Equal CONNECTs without an answer; clients that all have no identifier may well send as many."""
+INTERVAL = 10.0
+"""Seconds between two questions."""
+
+
+class LoopGuard:
+    """One per node.
+
+    Args:
+        found: called with the reason for people when the loop is found, and with None when it has gone.
+    """
+
+    def __init__(
+        self, driver: Driver, broker: BrokerConfig, counters: Counters, found: Callable[[str | None], None]
+    ) -> None:
+        self.driver = driver
+        self.broker = broker
+        self.counters = counters
+        self.reason: str | None = None
+        """Why the broker cannot be reached; None as long as no loop is known."""
+        self._found = found
+        self._unanswered: dict[int, int] = {}
+        self._question: Question | None = None
+        self._next = 0.0
+        self._stopped = False
+
+    def asked(self, connect: bytes) -> int:
+        """A client's CONNECT is about to be passed on; answers what :meth:`answered` is to be given."""
+        key = hash(connect)
+        count = self._unanswered[key] = self._unanswered.get(key, 0) + 1
+        if count >= SUSPICIOUS:
+            self.suspect()
+        return key
+
+    def answered(self, key: int) -> None:
+        """The broker has answered a client, or one of the two has gone."""
+        left = self._unanswered[key] - 1
+        if left:
+            self._unanswered[key] = left
+        else:
+            del self._unanswered[key]
+
+    def is_own(self, client_id: str) -> bool:
+        """Whether a CONNECT that has come in is the node's own question."""
+        question = self._question
+        if question is None or client_id != question.client_id:
+            return False
+        question.came_back = True
+        if self.reason is None:
+            self.counters["broker_loops"] += 1
+            self.reason = f"{self.broker.address} leads back to this node: see broker.address"
+            self._found(self.reason)
+        return True
+
+    def suspect(self) -> None:
+        """Ask, unless that was done a moment ago."""
+        if self._question is None and not self._stopped and self.driver.now() >= self._next:
+            self._next = self.driver.now() + INTERVAL
+            self._question = Question(self.driver, self._told)
+            self.driver.dial(self.broker.address, self._question, self.broker.connect_timeout)
+
+    def _told(self, came_back: bool) -> None:
+        self._question = None
+        if self.reason is None:
+            return
+        if not came_back:
+            self.reason = None
+            self._found(None)
+            return
+        self.driver.call_later(INTERVAL, self.suspect)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._question is not None:
+            self._question.abort()
+
+
+class Question(BaseSession):
+    """A CONNECT nobody else would send; the session ends with the first answer, whatever it is."""
+
+    __slots__ = ("_limit", "_told", "came_back")
+    role = Role.INJECTION
+    TIMEOUT = 5.0
+
+    def __init__(self, driver: Driver, told: Callable[[bool], None]) -> None:
+        super().__init__(driver)
+        self.client_id = f"ildm-loop-{driver.token(12).hex()}"
+        self.came_back = False
+        self._told = told
+        self._limit: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.write(Connect(client_id=self.client_id, version=Version.V311, clean_start=True).encode())
+        self._limit = self.driver.call_later(self.TIMEOUT, self.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if data[0] >> 4 == PacketType.CONNACK:  # it may have accepted
+            self.write(Disconnect().encode(Version.V311))
+        self.close()
+
+    def dial_failed(self, reason: str) -> None:
+        super().dial_failed(reason)
+        self._told(self.came_back)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._limit is not None:
+            self._limit.cancel()
+        self._told(self.came_back)
