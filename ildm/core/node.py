@@ -86,7 +86,7 @@ class Node:
             PublishRules(config.publish),
             plugins.algorithm is not None,
         )
-        self.links = LinkManager(self, config.link, link_secret)
+        self.links = LinkManager(self, config.link, link_secret, store)
         self.accepting = True
         self.drain_deadline = 0.0
         for spec in plugins.filters:

@@ -43,5 +43,11 @@ UNRELEASED = Table("unreleased", {"client_id": str}, {"packet_ids": bytes})
 WILLS = Table("wills", {"client_id": str}, {"frame": bytes, "delay": int, "due": float | None})
 """Wills of clients as PUBLISH of MQTT 5: the seconds each is delayed and, of a client that has gone, the Unix
 time it is due."""
+COOPERATION = Table(
+    "cooperation", {"node_id": str}, {"age": int, "sessions": int, "algorithm": str, "dialed": str}
+)
+"""Neighbours whose links are part of the cooperation: age of the link, TCP sessions, address dialed or ""."""
+INTEREST = Table("interest", {"node_id": str, "filter": str}, {"qos": int})
+"""Filters these neighbours have inter-subscribed to."""
 
-TABLES = (META, NEIGHBORS, SESSIONS, SUBSCRIPTIONS, RETAINED, UNRELEASED, WILLS)
+TABLES = (META, NEIGHBORS, SESSIONS, SUBSCRIPTIONS, RETAINED, UNRELEASED, WILLS, COOPERATION, INTEREST)

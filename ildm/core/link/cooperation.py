@@ -61,8 +61,11 @@ class Cooperation:
             self.telling.progressed(link)
         if before.cooperating and not after.cooperating:
             self._leave(link, reason)
-        elif after is LinkState.ACTIVE and before is not LinkState.ACTIVE:
-            self._join(link, new=not before.cooperating)
+            return
+        if after.cooperating and not before.cooperating:
+            self._enter(link, restored=event is LinkEvent.RESTORED)
+        if after is LinkState.ACTIVE and before is not LinkState.ACTIVE:
+            self._join(link)
 
     def offer(self, link: NeighborLink) -> None:
         """Take a link for part of the cooperation: it joins when the neighbour does the same."""
@@ -95,16 +98,23 @@ class Cooperation:
         else:
             self.happened(link, LinkEvent.DECLINED, "blocked")
 
-    def _join(self, link: NeighborLink, new: bool) -> None:
-        link.reason = None
-        if new:
-            link.joined_at = self.driver.now()
+    def _enter(self, link: NeighborLink, restored: bool) -> None:
+        link.joined_at = link.held_at = self.driver.now()
+        if not restored:
             link.heard.clear()
-            self.active.append(link)
-            self.parts.router.invalidate()
-            self.parts.dispatch.call("on_link_up", link)
+        self.active.append(link)
+        self.parts.router.invalidate()
+        self.parts.dispatch.call("on_link_up", link)
+        if link.interest:
+            self.parts.dispatch.interest_changed(link, link.interest)
+        if not restored:
             level = "debug" if link.on_demand else "info"
             self.driver.log(level, "link active", neighbor=link.node_id)
+
+    def _join(self, link: NeighborLink) -> None:
+        link.reason = None
+        if self.parts.memory is not None:
+            self.parts.memory.joined(link)
         link.heard.begin_synchronization()
         link.announcer.start()
         for lane in link.lanes:
@@ -117,6 +127,8 @@ class Cooperation:
 
     def _leave(self, link: NeighborLink, reason: str) -> None:
         self.active.remove(link)
+        if self.parts.memory is not None:
+            self.parts.memory.left(link)
         if reason in ELSEWHERE:
             self.rerouting.take(link.node_id, link.held_at, link.take_all())
         link.forget(reason)
@@ -156,6 +168,8 @@ class Cooperation:
     def interest_changed(self, link: NeighborLink, changes: Mapping[str, int | None]) -> None:
         """A neighbour has inter-subscribed or withdrawn."""
         if link.in_cooperation and changes:
+            if self.parts.memory is not None:
+                self.parts.memory.interest_changed(link, changes)
             self.parts.router.invalidate()
             self.parts.dispatch.interest_changed(link, changes)
 

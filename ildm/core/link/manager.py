@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Peer
@@ -14,6 +14,7 @@ from ildm.core.link.handshake import Terms
 from ildm.core.link.hello import Hello, Refusal
 from ildm.core.link.link import NeighborLink
 from ildm.core.link.membership import Membership, OpenMembership, TreeMembership
+from ildm.core.link.memory import Memory
 from ildm.core.link.on_demand import OnDemand
 from ildm.core.link.parts import Parts
 from ildm.core.link.session import LinkSession
@@ -21,6 +22,7 @@ from ildm.core.link.state import LinkEvent
 from ildm.mqtt import IldmError, LocalError, ReasonCode
 
 if TYPE_CHECKING:
+    from ildm.core.driver import Store
     from ildm.core.node import Node
 
 __all__ = ["LinkManager", "Neighbor"]
@@ -32,7 +34,7 @@ PATIENCE = 2.0
 class LinkManager:
     """All links and neighbours of a node."""
 
-    def __init__(self, node: Node, config: LinkConfig, secret: str | None) -> None:
+    def __init__(self, node: Node, config: LinkConfig, secret: str | None, store: Store) -> None:
         self.node = node
         self.driver = node.driver
         self.config = config
@@ -47,6 +49,7 @@ class LinkManager:
             router=node.router,
             retained=node.retained,
             injector=node.injector,
+            memory=None if node.topology == "any" else Memory(store, node.algorithm_name or ""),
         )
         self.terms = Terms(node.node_id, secret, config.keep_alive, config.inflight, config.packet_size)
         self.write_buffer = node.config.limits.write_buffer
@@ -74,8 +77,33 @@ class LinkManager:
         """``neighbors``: addresses, and whether each was added at run time and saved."""
         self._tick_timer = self.driver.call_later(self.config.keep_alive, self._tick)
         self.membership.start()
+        self._restore(neighbors)
+        absent = {link.address: link.node_id for link in self.links.values()}
         for address, saved in neighbors.items():
-            self.add(address, saved)
+            self.add(address, saved).node_id = absent.get(str(address))
+
+    def _restore(self, neighbors: Collection[Address]) -> None:
+        """Take up the links of an earlier life, as in an outage: what is for them waits until they are back.
+
+        Those which the configuration has named then and names no more are forgotten.
+        """
+        memory = self.parts.memory
+        if memory is None:
+            return
+        addresses = {str(address) for address in neighbors}
+        for remembered in memory.load():
+            named = not remembered.dialed or remembered.dialed in addresses
+            if not named or len(self.links) >= self.config.max_neighbors:
+                memory.forget(remembered)
+                continue
+            link = self._make_link(remembered.node_id, remembered.sessions)
+            self.links[link.node_id] = link
+            link.age, link.address = remembered.age, remembered.dialed or None
+            link.dialed = bool(remembered.dialed)
+            link.reason = "not back since this node has started"
+            link.heard.restore(remembered.interest)
+            self.cooperation.happened(link, LinkEvent.RESTORED)
+            self.membership.absent(link)
 
     def listening_at(self, port: int) -> None:
         """The port listened on, where the system has chosen it."""
@@ -185,7 +213,7 @@ class LinkManager:
             index=index,
             token=token,
             age=age,
-            fresh=link is None or not link.in_cooperation,
+            fresh=link is None or not link.in_cooperation or not link.boot,
             address=self.peer.address,
             on_demand=on_demand,
             to=far or "" if on_demand else "",
@@ -290,6 +318,7 @@ class LinkManager:
         self._classify(link, session, hello)
         neighbor = session.neighbor
         if neighbor is not None:
+            self._replace_absent(neighbor, hello.node)
             self.dialer.linked(neighbor, hello.node)
             for index in range(1, hello.sessions):
                 self.dialer.dial_session(neighbor, link, link.token, index)
@@ -306,6 +335,13 @@ class LinkManager:
         )
         self.membership.connected(link)
         self.membership.changed()
+
+    def _replace_absent(self, neighbor: Neighbor, node_id: str) -> None:
+        """Another node answers at an address now: the one that was there does not come back."""
+        for link in list(self.links.values()):
+            same = link.dialed and link.address == str(neighbor.address) and link.node_id != node_id
+            if same and not link.connected:
+                self._discard(link, "replaced")
 
     def _make_link(self, node_id: str, sessions: int) -> NeighborLink:
         return NeighborLink(

@@ -102,6 +102,9 @@ class Membership:
         """A link's control session has gone; ``kind`` says how, if the neighbour has said."""
         raise NotImplementedError
 
+    def absent(self, link: NeighborLink) -> None:
+        """A link is part of the cooperation without being connected."""
+
     def forgotten(self, link: NeighborLink) -> None:
         """A link is about to be discarded."""
 
@@ -232,12 +235,24 @@ class TreeMembership(Membership):
         if kind == "removed" or not link.in_cooperation:
             self.discard(link, reason)
         else:
-            self.driver.call_later(self.config.expiry, self._expire, link, link.since)
+            self.absent(link)
+
+    def absent(self, link: NeighborLink) -> None:
+        self.driver.call_later(self.config.expiry, self._expire, link, link.since)
 
     def _expire(self, link: NeighborLink, since: float) -> None:
         if self._still_absent(link, since):
             self.parts.counters["links_expired"] += 1
-            self.discard(link, "expired")
+            self.driver.log(
+                "warning",
+                "neighbour given up",
+                neighbor=link.node_id,
+                away=self.config.expiry,
+                messages=link.queued_messages,
+                bytes=link.queued_bytes,
+                filters=len(link.interest),
+            )
+            self.discard(link, "neighbor_expired")
 
     def _still_absent(self, link: NeighborLink, since: float) -> bool:
         return self.links.get(link.node_id) is link and not link.connected and link.since == since

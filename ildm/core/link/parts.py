@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ildm.config import LinkConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
+    from ildm.core.link.memory import Memory
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.transfer.injection import Injector
     from ildm.core.transfer.retained import Retained
@@ -30,3 +31,5 @@ class Parts:
     router: Router
     retained: Retained
     injector: Injector
+    memory: Memory | None = None
+    """What outlives a restart; None where nothing does."""
