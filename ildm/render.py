@@ -147,7 +147,12 @@ def _status(data: Mapping[str, Any]) -> RenderableType:
         ("local broker", reached),
         ("clients", f"{data['clients']:,}  ({data['persistent_sessions']:,} persistent sessions)"),
         ("links", _links(data["links"])),
+        ("queues", _queues(data["queues"])),
     ]
+    saving = data["state"]
+    if saving["failure"]:
+        waiting = f"{saving['waiting_rows']:,} rows wait ({size(saving['waiting_bytes'])})"
+        rows.append(("not saved", Text(f"{printable(str(saving['failure']))}: {waiting}", style="red")))
     if data["filters"]:
         rows.insert(3, ("filters", cell(", ".join(data["filters"]))))
     return Group(facts(rows), Text(), _counters(data["counters"]))
@@ -158,6 +163,16 @@ def _links(numbers: Mapping[str, int]) -> str:
     on_demand = shown.pop("on_demand", 0)
     text = ", ".join(f"{number} {word}" for word, number in shown.items())
     return f"{text}  ({on_demand:,} of them on demand)" if on_demand else text
+
+
+def _queues(queues: Mapping[str, Any]) -> Text:
+    dropped = queues["dropped"]
+    text = Text(f"to the broker {_queue(queues['injection'])}, to neighbours {_queue(queues['links'])}, ")
+    return text.append(f"{dropped:,} dropped since the start", style="red" if dropped else "")
+
+
+def _queue(queue: Mapping[str, int]) -> str:
+    return f"{queue['messages']:,} ({size(queue['bytes'])})" if queue["messages"] else "0"
 
 
 def _counters(counters: Mapping[str, int]) -> RenderableType:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ildm.core.node import Node
     from ildm.state.store import StateStore
 
+DROPPED = ("injection_dropped_", "link_dropped_", "transfer_dropped_")
+"""How counters of messages begin that were to cross and did not."""
 VERSIONS = {Version.V31: "3.1", Version.V311: "3.1.1", Version.V5: "5"}
 
 
@@ -57,7 +59,29 @@ class LiveView:
                 **{state: states.count(state) for state in ("active", "blocked", "down")},
                 "on_demand": sum(link.on_demand for link in node.links.cooperating),
             },
+            "queues": self._queues(),
+            "state": {
+                "waiting_rows": self.store.waiting_rows,
+                "waiting_bytes": self.store.waiting_bytes,
+                "failure": self.store.failure,
+            },
             "counters": self._counters(),
+        }
+
+    def _queues(self) -> dict[str, Any]:
+        node = self.node
+        links = node.links.links.values()
+        counters = node.counters
+        return {
+            "injection": {
+                "messages": node.injector.queued_messages,
+                "bytes": sum(lane.queued_bytes for lane in node.injector.lanes),
+            },
+            "links": {
+                "messages": sum(link.queued_messages for link in links),
+                "bytes": sum(link.queued_bytes for link in links),
+            },
+            "dropped": sum(number for name, number in counters.items() if name.startswith(DROPPED)),
         }
 
     def _counters(self) -> dict[str, int]:

@@ -89,6 +89,12 @@ class FakeView:
             "clients": 2,
             "persistent_sessions": 1,
             "links": {"active": 1, "blocked": 0, "down": 0, "on_demand": 0},
+            "queues": {
+                "injection": {"messages": 1200, "bytes": 64_000},
+                "links": {"messages": 0, "bytes": 0},
+                "dropped": 3,
+            },
+            "state": {"waiting_rows": 0, "waiting_bytes": 0, "failure": None},
             "counters": {"messages_in": 1234567, "messages_out": 4},
         }
 

@@ -117,6 +117,13 @@ def test_a_row_of_many_nodes_can_be_shown() -> None:
     assert len(shown("overlay trace", answer).splitlines()) == 403
 
 
+def test_a_status_says_what_cannot_be_saved() -> None:
+    assert "not saved" not in shown("status", STATUS)
+    failing = {"waiting_rows": 12, "waiting_bytes": 5000, "failure": "database or disk is full"}
+    text = " ".join(shown("status", {**STATUS, "state": failing}).split())
+    assert "not saved database or disk is full: 12 rows wait (5.0 kB)" in text
+
+
 def test_what_a_status_looks_like() -> None:
     text = shown("status", STATUS)
     for part in (
@@ -125,6 +132,7 @@ def test_what_a_status_looks_like() -> None:
         "○ 127.0.0.1:1884  connection refused",
         "validate",
         "1,234,567",
+        "to the broker 1,200 (64.0 kB), to neighbours 0, 3 dropped since the start",
     ):
         assert part in text
 

@@ -69,6 +69,10 @@ async def test_messages_wait_for_the_far_broker(sites: Sites, algorithm: str, to
     for qos in (1, 2):
         await publisher.publish_all(topic_root, [b"%d %d" % (qos, n) for n in range(20)], qos)
     await until(lambda: there.node.injector.queued_messages == 40)
+    queues = (await there.shell("status"))["queues"]
+    assert queues["injection"]["messages"] == 40
+    assert queues["injection"]["bytes"] > 40
+    assert (queues["links"], queues["dropped"]) == ({"messages": 0, "bytes": 0}, 0)
     await asyncio.to_thread(broker.start)
     await settled(here, there)
     back = await there.connect(topic_root, clean=False)
