@@ -100,6 +100,10 @@ class BrokerConfig(Section):
     reconnect_max: Seconds = 10.0
     packet_size: Annotated[int, Field(ge=128, le=1 << 28)] = 1 << 28
     """Bytes of the largest packet given to a broker of 3.1.1, which cannot say what it takes."""
+    audit: bool = True
+    """Compare the broker's retained messages with what the node remembers, and mend them."""
+    audit_rate: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
+    """Topics a second that are compared, at most."""
 
     @model_validator(mode="after")
     def _one_password(self) -> BrokerConfig:
@@ -146,6 +150,8 @@ class LinkConfig(Section):
     """How long the topology must stay unchanged before a link becomes part of the tree."""
     expiry: Seconds = 300.0
     """How long an absent neighbour's interest and queue are kept."""
+    sync_interval: Seconds = 60.0
+    """How often neighbours compare the retained messages they remember."""
     idle: Seconds = 60.0
     """A link made on demand is closed when it has carried nothing for so long."""
     max_neighbors: Annotated[int, Field(ge=1, le=10_000)] = 64
@@ -229,6 +235,13 @@ class LimitsConfig(Section):
     retained_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """Topics whose newest retained message is remembered to keep the sites alike."""
     retained_bytes: Bytes = 64 << 20
+    retained_deletions: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    """Topics of which a deletion is remembered, apart from the values."""
+    retained_deletion_bytes: Bytes = 64 << 20
+    retained_deletion_expiry: Seconds = 86_400.0
+    """How long: a site that was away for longer may bring back what was deleted meanwhile."""
+    clock_skew: Seconds = 86_400.0
+    """Retained messages stamped further in the future are refused."""
     route_cache: Annotated[int, Field(ge=1, le=10_000_000)] = 65_536
     hook_warn: Seconds = 0.05
     """A plugin's hook that takes longer, while which nothing else runs, is logged and counted."""

@@ -13,7 +13,8 @@ from ildm.api import Algorithm, Link, NodeStatus, Peer, PluginConfig, PluginErro
 from ildm.config import LimitsConfig
 from ildm.core.counters import Counters
 from ildm.core.plugin.arguments import check_data, check_delay, check_filters, check_message, checked_qos
-from ildm.core.transfer.retained import Retained, stamped
+from ildm.core.transfer.retained import Retained
+from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import (
     FilterTable,
     IldmError,
@@ -468,9 +469,10 @@ class SimNode:
         self.algorithm.on_link_up(link)
         if self.network.any_topology or self._retained is None or link.back is None:
             return
-        if self._retained.digest != link.back.here.memory.digest:
-            for message, _ in self._retained.everything():
-                self._transfer(link, message, message.qos, 0)
+        for topic in self._retained.topics_that_differ(link.back.here.memory.buckets()):
+            found = self._retained.repetition(topic)
+            if found is not None:
+                self._transfer(link, found[0], found[0].qos, 0)
 
     def link_lost(self, link: SimLink, polite: bool) -> None:
         """A link of this node is no more; ``polite``: it was closed on purpose."""

@@ -49,5 +49,7 @@ COOPERATION = Table(
 """Neighbours whose links are part of the cooperation: age of the link, TCP sessions, address dialed or ""."""
 INTEREST = Table("interest", {"node_id": str, "filter": str}, {"qos": int})
 """Filters these neighbours have inter-subscribed to."""
+CLOCK = Table("clock", {"of": str}, {"time": int})
+"""The latest stamp of retained messages (``of`` is ``retained``), in milliseconds of Unix time."""
 
-TABLES = (META, NEIGHBORS, SESSIONS, SUBSCRIPTIONS, RETAINED, UNRELEASED, WILLS, COOPERATION, INTEREST)
+TABLES = (META, NEIGHBORS, SESSIONS, SUBSCRIPTIONS, RETAINED, UNRELEASED, WILLS, COOPERATION, INTEREST, CLOCK)

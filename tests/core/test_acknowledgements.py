@@ -112,8 +112,8 @@ def test_what_the_broker_refuses_does_not_cross(world: World, kind: dict[str, An
     world.run(1)
     assert injected(b) == [("open", b"2")]
     assert a.node.counters["refused_by_broker"] == 1
-    assert "secret" not in a.node.retained.entries
-    assert ("open" in b.node.retained.entries) is kind.get("retain", False)
+    assert "secret" not in a.node.retained.values
+    assert ("open" in b.node.retained.values) is kind.get("retain", False)
     assert {p.reason_code for p in client.got(PubAck) + client.got(PubRec)} == {0, 0x87}
 
 
@@ -233,7 +233,7 @@ def test_a_retained_message_keeps_its_place_although_its_acknowledgement_comes_l
     answers.let_go()
     world.run(1)
     for site in (a, b):
-        assert site.node.retained.entries["t"].message.payload == b"2"
+        assert site.node.retained.values["t"].message.payload == b"2"
     assert a.node.retained.digest == b.node.retained.digest
 
 

@@ -10,7 +10,8 @@ from ildm.api import Stamp
 from ildm.config import Address, LimitsConfig
 from ildm.core.counters import Counters
 from ildm.core.tables import RETAINED
-from ildm.core.transfer.retained import Retained, stamped, take_stamp
+from ildm.core.transfer.retained import Retained
+from ildm.core.transfer.stamps import stamped, take_stamp
 from ildm.mqtt import Property, Publish, Version
 from tests.core.test_nodes import Site, row
 from tests.support.world import MemoryStore, World, WorldDriver
@@ -135,18 +136,18 @@ def test_it_is_bounded_and_the_oldest_go_first() -> None:
         retained.entered(Publish(topic=topic, payload=b"x"))
     retained.entered(Publish(topic="b", payload=b"y"))
     retained.entered(Publish(topic="e", payload=b"y"))
-    assert list(retained.entries) == ["d", "b", "e"] == [topic for (topic,) in store.rows(RETAINED)]
+    assert list(retained.values) == ["d", "b", "e"] == [topic for (topic,) in store.rows(RETAINED)]
     assert counters["retained_forgotten"] == 2
-    small, _, _ = make(retained_bytes=2000)
+    small, _, _ = make(retained_bytes=5000)
     for i in range(50):
         small.entered(Publish(topic=f"t{i}", payload=b"x" * 300))
-    assert small.bytes <= 2000
-    assert small.entries
+    assert small.bytes <= 5000
+    assert small.values
 
 
 def test_a_reaction_is_newer_than_its_cause_whatever_the_clocks_say() -> None:
     retained, _, _ = make()
-    ahead = Stamp(10**13 * 5, "far")
+    ahead = Stamp(1_700_000_000_000 + 3_600_000, "far")
     assert retained.arrived(Publish(topic="t", payload=b"cause"), ahead) is True
     assert retained.entered(Publish(topic="t", payload=b"reaction")) > ahead
 
@@ -163,7 +164,7 @@ def test_any_order_of_arrival_ends_in_the_same(messages: list[tuple[str, Stamp]]
     random.shuffle(messages)  # type: ignore[attr-defined]
     for topic, stamp in messages:
         two.arrived(Publish(topic=topic, payload=repr(stamp).encode()), stamp)
-    assert {t: e.stamp for t, e in one.entries.items()} == {t: e.stamp for t, e in two.entries.items()}
+    assert {t: e.stamp for t, e in one.values.items()} == {t: e.stamp for t, e in two.values.items()}
     assert one.digest == two.digest
 
 
@@ -197,12 +198,12 @@ def test_a_property_of_a_client_that_looks_like_a_stamp_is_none(world: World, fo
     injected = [p.payload for client_id, p in b.broker.published if client_id.startswith("ildm")]
     assert injected == [b"1", b"2", b"3"]
     one, two = (site.node.retained for site in (a, b))
-    assert one.entries["t"].stamp == two.entries["t"].stamp
-    assert one.entries["t"].stamp.node == "a"
-    assert one.entries["t"].stamp.time < 1_800_000_000_000
+    assert one.values["t"].stamp == two.values["t"].stamp
+    assert one.values["t"].stamp.node == "a"
+    assert one.values["t"].stamp.time < 1_800_000_000_000
     set_value(b, "u", b"later")  # the clock of b is as it was, too
     world.run(1)
-    assert one.entries["u"].stamp.node == "b"
+    assert one.values["u"].stamp.node == "b"
     assert one.digest == two.digest
 
 
@@ -220,5 +221,5 @@ def test_a_restarted_node_goes_on_from_the_stamps_it_remembers(world: World) -> 
     set_value(b, "t", b"2")
     world.run(1)
     for site in (a, b):
-        assert site.node.retained.entries["t"].message.payload == b"2"
+        assert site.node.retained.values["t"].message.payload == b"2"
     assert value(a, "t") == value(b, "t") == b"2"

@@ -52,8 +52,8 @@ async def together(here: Site, there: Site, proxy: Proxy) -> None:
 
 async def publish_later(client: Client, topic: str, payload: bytes, sites: tuple[Site, Site]) -> None:
     """Set a value at a time that is later than that of all others, in the milliseconds of a stamp."""
-    stamps = [entry.stamp.time for site in sites for entry in site.node.retained.entries.values()]
-    await until(lambda: all(site.node.driver.wall() * 1000 > max(stamps) + 1 for site in sites))
+    last = max(site.node.retained.clock.last for site in sites)
+    await until(lambda: all(site.node.driver.wall() * 1000 > last + 1 for site in sites))
     await client.publish(topic, payload, 1, retain=True)
 
 

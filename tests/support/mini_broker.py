@@ -52,6 +52,8 @@ class MiniBroker:
         """Whether a packet is dealt with at all."""
         self.hangs_up_on: Callable[[Any], bool] = lambda packet: False
         """Whether a packet makes it close the connection without a word, as MQTT 3.1.1 demands."""
+        self.denies: Callable[[str], bool] = lambda topic_filter: False
+        """Whether it refuses a subscription."""
         self.hang_ups = 0
         self.dropped = 0
         """Messages for a subscriber that did not read."""
@@ -155,12 +157,12 @@ class MiniConnection:
             case Connect():
                 self._connect(packet)
             case Subscribe():
-                self.filters.extend(s.topic_filter for s in packet.subscriptions)
-                self.send(
-                    SubAck(packet_id=packet.packet_id, reason_codes=[s.qos for s in packet.subscriptions])
-                )
+                granted = [s for s in packet.subscriptions if not self.broker.denies(s.topic_filter)]
+                self.filters.extend(s.topic_filter for s in granted)
+                codes = [s.qos if s in granted else 0x80 for s in packet.subscriptions]
+                self.send(SubAck(packet_id=packet.packet_id, reason_codes=codes))
                 for message in list(self.broker.retained.values()):
-                    if any(topic_matches(s.topic_filter, message.topic) for s in packet.subscriptions):
+                    if any(topic_matches(s.topic_filter, message.topic) for s in granted):
                         self._deliver(message, retain=True)
             case Unsubscribe():
                 self.filters[:] = [f for f in self.filters if f not in packet.topic_filters]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ildm.api import Source
-from ildm.core.link.control import ALGORITHM, READY, SYNCED, TOLD, send_control
+from ildm.core.link.control import ALGORITHM, BUCKETS, DIGEST, READY, SYNCED, TOLD, send_control
+from ildm.core.link.retained_sync import RetainedSync
 from ildm.core.link.state import LinkEvent, LinkState
 from ildm.core.link.telling import Telling
 from ildm.core.transfer.rerouting import REST, Rerouting
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ildm.core.link.session import LinkSession
     from ildm.core.transfer.inbound import Receipt
 
-RETAINED_BATCH = 100
 ELSEWHERE = frozenset(("blocked", "other_path"))
 """Reasons why a link leaves whose neighbour is still part of the cooperation."""
 
@@ -46,6 +46,9 @@ class Cooperation:
             expiry=config.expiry,
         )
         self.telling = Telling(parts, self.active)
+        self.retained_sync = RetainedSync(
+            parts.driver, parts.retained, parts.counters, parts.config.sync_interval
+        )
 
     # states -----------------------------------------------------------------------------------
 
@@ -119,6 +122,9 @@ class Cooperation:
         link.announcer.start()
         for lane in link.lanes:
             lane.resume()
+        if not self.parts.router.routes_messages:
+            link.lost = partial(self.retained_sync.lost, link)
+            self.retained_sync.joined(link)
         self.membership.joined(link)
 
     def synchronized(self, link: NeighborLink) -> None:
@@ -131,6 +137,7 @@ class Cooperation:
             self.parts.memory.left(link)
         if reason in ELSEWHERE:
             self.rerouting.take(link.node_id, link.held_at, link.take_all())
+        self.retained_sync.left(link)
         link.forget(reason)
         self.parts.router.forget(link)
         self.parts.router.invalidate()
@@ -147,12 +154,15 @@ class Cooperation:
             self._ready(link, payload)
         elif topic == SYNCED:
             self.interest_changed(link, link.heard.end_synchronization())
-            if payload != self.parts.retained.digest and not self.parts.router.routes_messages:
-                self._repeat_retained(link, link.token, self.parts.retained.everything())
+            self.retained_sync.digest_came(link, payload)
         elif topic == TOLD:
             if not payload.isdigit() or len(payload) > 9:
                 raise MalformedPacket("malformed message about interest", clause="MQTT-4.13")
             link.announcer.told_on(int(payload))
+        elif topic == DIGEST:
+            self.retained_sync.digest_came(link, payload)
+        elif topic == BUCKETS:
+            self.retained_sync.buckets_came(link, payload)
         elif not self.membership.control_message(link, topic, payload):
             self.parts.counters["link_unknown_control"] += 1
 
@@ -217,18 +227,3 @@ class Cooperation:
                 packet.packet_id = packet_id
         parts.router.arrived(packet, link, session.index, receipt)
         parts.dispatch.arrived(Source.LINK, session, PacketType.PUBLISH, frame)
-
-    def _repeat_retained(
-        self, link: NeighborLink, token: str, messages: Iterator[tuple[Publish, float | None]]
-    ) -> None:
-        """Tell a neighbour the retained messages remembered here, no faster than it takes them."""
-        if not (link.in_cooperation and link.connected and link.token == token):
-            return  # it will be asked for again when the link is back
-        if link.lanes[0].queued_messages == 0:
-            batch = list(itertools.islice(messages, RETAINED_BATCH))
-            for message, expires_at in batch:
-                link.send(message, message.qos, 0, expires_at, None)
-            self.parts.counters["retained_repeated"] += len(batch)
-            if len(batch) < RETAINED_BATCH:
-                return
-        self.driver.call_later(0.01, self._repeat_retained, link, token, messages)

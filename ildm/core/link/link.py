@@ -85,6 +85,8 @@ class NeighborLink(Stateful):
             inflight_bytes=config.inflight_bytes,
             overflow=config.overflow,
         )
+        self.lost: Callable[[Publish], None] | None = None
+        """Told of each single message that a queue has thrown away for want of room."""
         self.lanes: list[Lane] = []
         self.inbounds: list[Inbound] = []
         self.set_sessions(sessions)
@@ -93,6 +95,7 @@ class NeighborLink(Stateful):
         """The number of sessions agreed with the neighbour; lanes with something to send are kept."""
         while len(self.lanes) < count:
             lane = Lane(self.driver, self.limits, self.counters, "link", len(self.lanes))
+            lane.lost = self._lost
             self.lanes.append(lane)
             self.inbounds.append(Inbound(self.config.inflight, self.config.inflight_bytes, lane.write))
         if len(self.lanes) > count:
@@ -101,6 +104,10 @@ class NeighborLink(Stateful):
             for inbound in self.inbounds[count:]:
                 inbound.reset()
             del self.lanes[count:], self.inbounds[count:]
+
+    def _lost(self, message: Publish) -> None:
+        if self.lost is not None:
+            self.lost(message)
 
     @property
     def sessions(self) -> Sequence[LinkSession]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus
 from ildm.core.backoff import Backoff
 from ildm.core.local.broker_session import connack_code
 from ildm.core.session import BaseSession
+from ildm.core.transfer.audit import Auditor
 from ildm.core.transfer.lane import Lane, QueueLimits, total
 from ildm.core.transfer.qos1 import acknowledged_ids
 from ildm.core.transfer.version_probe import VersionProbe
@@ -232,6 +232,8 @@ class InjectionSession(BaseSession):
         node.session_established(self)
         self.lane.resume(packet.session_present)
         self.injector.repair_retained()
+        if self.lane.index == 0:
+            self.injector.auditor.broker_came()
 
     def _ping(self, keep_alive: float) -> None:
         if self.driver.now() - self._last_heard > 2 * keep_alive:
@@ -314,6 +316,7 @@ class Injector:
         cooperates = node.algorithm_name is not None  # the router gets to know the algorithm later
         self.client_ids = frozenset(self.client_id(i) for i in range(count) if cooperates)
         self._probe: VersionProbe | None = None
+        self.auditor = Auditor(self)
         for lane in self.lanes:
             lane.lost = self._lost
             lane.sent_counter = "injected"
@@ -356,13 +359,21 @@ class Injector:
         """Inject once more the retained messages which the broker has not got."""
         missing, self.missing = self.missing, set()
         for topic in missing:
-            entry = self.node.retained.entries.get(topic)
-            if entry is not None:
-                self.publish(replace(entry.message, retain=True, dup=False), 0, None, None)
+            self.inject_newest(topic)
+
+    def inject_newest(self, topic: str) -> bool:
+        """Inject what the broker should have on a topic; False: nothing is known of it."""
+        found = self.node.retained.wanted(topic)
+        if found is None:
+            return False
+        message, expires_at = found
+        self.publish(message, 0, expires_at, None)
+        return True
 
     def stop(self) -> None:
         if self._probe is not None:
             self._probe.stop()
+        self.auditor.stop()
         for session in self.sessions:
             session.stop()
 

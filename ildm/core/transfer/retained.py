@@ -3,9 +3,13 @@
 Forwarding alone does not: of two sites that set a topic at the same time each ends with the other's
 value, and what is set while a link is down is missing at the far side. So each retained message gets
 a stamp where it enters the network, and the newest stamp of a topic wins everywhere. Nodes remember
-the newest message of each topic; neighbours that meet and find that they differ tell each other
-everything they remember. A stamp is a hybrid logical clock: wall-clock milliseconds, but always later
-than what the node has seen, so that a reaction never loses to its cause by skewed clocks.
+the newest message of each topic, and compare digests of what they remember: when they meet, and now
+and then. A stamp is that of a hybrid logical clock, see :mod:`ildm.core.transfer.stamps`.
+
+A *value* is what a broker has for new subscribers. A *deletion* is remembered for a time, so that an
+older value does not come back from a site that was away; values and deletions have bounds of their own.
+A value whose message expiry is over leaves a deletion behind, too. Digests are of values alone: what has
+been forgotten of deletions makes no difference.
 
 A retained message which a broker had before a node stood before it is not known to the node.
 """
@@ -13,34 +17,52 @@ A retained message which a broker had before a node stood before it is not known
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ildm.api import STAMP_PROPERTY, Stamp
-from ildm.core.tables import RETAINED
-from ildm.mqtt import MqttError, Property, Publish, Version, decode, topic_matches
+from ildm.api import Stamp
+from ildm.core.tables import CLOCK, RETAINED
+from ildm.core.transfer.contention import Contention
+from ildm.core.transfer.stamps import LEEWAY, HybridClock, stamped, take_stamp
+from ildm.mqtt import EncodeError, MqttError, Property, Publish, Version, decode, topic_matches
 
 if TYPE_CHECKING:
     from ildm.config import LimitsConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Store
 
-OVERHEAD = 200
-"""Bytes an entry is taken to need besides its topic and payload."""
+OVERHEAD = 500
+"""Bytes a topic is taken to need besides its name and the frame kept."""
+BUCKETS = 256
+CONTESTED = 100_000
+DELETION_QOS = 1
+"""With it a deletion is repeated to those who have missed it."""
 
 
 class Entry(NamedTuple):
-    """The newest retained message of a topic; with an empty payload, that it was deleted."""
+    """The newest of a topic. It is kept as a frame of MQTT 5 with its stamp: many small properties would
+    take twenty times as much."""
 
     stamp: Stamp
-    message: Publish
+    frame: bytes
+    """Empty for a deletion."""
     expires_at: float | None
+    """Monotonic time: the value is no more; the deletion is forgotten."""
+    over: bool = False
+    """A deletion that nobody has sent: the value's message expiry is over."""
 
     @property
-    def size(self) -> int:
-        return len(self.message.payload) + len(self.message.topic) + OVERHEAD
+    def message(self) -> Publish:
+        """The message without its stamp."""
+        message = decode(self.frame, Version.V5)
+        assert isinstance(message, Publish)
+        take_stamp(message)
+        message.packet_id = None
+        return message
 
 
 class Judged(NamedTuple):
@@ -55,21 +77,47 @@ class Judged(NamedTuple):
 
 
 class Retained:
-    """The newest retained message of each topic, bounded in number and bytes; the oldest go first."""
+    """The newest retained message, or deletion, of each topic.
 
-    def __init__(self, driver: Driver, node_id: str, limits: LimitsConfig, counters: Counters, store: Store):
+    Args:
+        store: keeps it for the next run; None: there is none.
+    """
+
+    def __init__(
+        self, driver: Driver, node_id: str, limits: LimitsConfig, counters: Counters, store: Store | None
+    ):
         self.driver = driver
         self.node_id = node_id
         self.limits = limits
         self.counters = counters
         self.store = store
-        self.entries: dict[str, Entry] = {}
+        self.clock = HybridClock(driver, limits.clock_skew)
+        self.contention = Contention(driver.now, CONTESTED, self._contested_forgotten)
+        self.values: dict[str, Entry] = {}
+        self.deletions: dict[str, Entry] = {}
         self.bytes = 0
-        self._digest = 0
-        self._last = 0
+        """Taken by the values."""
+        self.deletion_bytes = 0
+        self.expired: Callable[[str], None] = lambda topic: None
+        """Told of each value whose message expiry is over."""
+        self.scheduled: Callable[[float], None] = lambda at: None
+        """Told the monotonic time when :meth:`look_for_expired` has something to do next."""
+        self._digests = [0] * BUCKETS
+        self._topics: list[dict[str, None]] = [{} for _ in range(BUCKETS)]
+        self._oldest: list[tuple[Stamp, str]] = []  # heaps; entries that have been replaced are among them
+        self._expiring: list[tuple[float, str]] = []
+        self._floor = Stamp(0, "")
+        self._disbelieved: set[str] = set()
 
     def restore(self) -> None:
         """Take up what an earlier run has saved."""
+        if self.store is None:
+            return
+        now, wall = self.driver.now(), self.driver.wall()
+        for _, (time,) in self.store.load(CLOCK):
+            assert isinstance(time, int)
+            self.clock.last = time
+        found: list[tuple[Publish, Stamp, float | None]] = []
         for key, (frame, expires_at) in list(self.store.load(RETAINED)):
             assert isinstance(frame, bytes)
             assert not isinstance(expires_at, str | bytes)
@@ -82,40 +130,90 @@ class Retained:
                 self.store.set_aside(RETAINED, key, "no PUBLISH of this topic")
                 continue
             taken = take_stamp(message)
-            if taken is not None:
-                self._last = max(self._last, taken[0].time)
-            if taken is not None and not self._over(expires_at):
-                self._put(Entry(taken[0], message, expires_at), save=False)
+            if taken is None:
+                self.store.set_aside(RETAINED, key, "no stamp")
+                continue
+            self.clock.last = max(self.clock.last, taken[0].time)
+            found.append((message, taken[0], expires_at))
+        limit = self.clock.limit
+        self.clock.turn_back()
+        for message, stamp, saved_expiry in found:
+            expires_at = None if saved_expiry is None else now + saved_expiry - wall
+            wrong = stamp.time > limit + LEEWAY  # made with a wrong clock, and believed nowhere
+            self._put(message, Stamp(self.clock.next(), self.node_id) if wrong else stamp, expires_at)
+        self.look_for_expired()
+
+    # digests ----------------------------------------------------------------------------------
 
     @property
     def digest(self) -> bytes:
-        """Equal for two nodes exactly when they remember the same (but for a chance of 2^-64)."""
-        return self._digest.to_bytes(8, "big")
+        """Equal for two nodes exactly when they remember the same values (but for a chance of 2^-64)."""
+        self.look_for_expired()
+        digest = 0
+        for one in self._digests:
+            digest ^= one
+        return digest.to_bytes(8, "big")
+
+    def buckets(self) -> bytes:
+        """Digests of the values by hash of the topic: :data:`BUCKETS` times 8 bytes."""
+        self.look_for_expired()
+        return b"".join(one.to_bytes(8, "big") for one in self._digests)
+
+    def topics_that_differ(self, buckets: bytes) -> list[str]:
+        """Topics, deleted ones too, among which those are that another node, with these digests, has not
+        got as this one has."""
+        own = self.buckets()
+        return [
+            topic
+            for number, topics in enumerate(self._topics)
+            if own[8 * number : 8 * number + 8] != buckets[8 * number : 8 * number + 8]
+            for topic in topics
+        ]
+
+    # news -------------------------------------------------------------------------------------
 
     def next_stamp(self) -> Stamp:
         """A stamp for what comes now, later than all there are."""
-        self._last = max(self._last + 1, int(self.driver.wall() * 1000))
-        return Stamp(self._last, self.node_id)
+        if self.clock.turn_back():
+            self._stamp_anew()
+        return Stamp(self.clock.next(), self.node_id)
 
-    def entered(self, message: Publish, stamp: Stamp | None = None) -> Stamp:
+    def entered(self, message: Publish, stamp: Stamp | None = None, way: Hashable = None) -> Stamp:
         """A retained message of a local client is transferred; answers its stamp.
 
-        It may have got its stamp when it came, and be older news by now.
+        Args:
+            stamp: it got it when it came, and may be older news by now.
+            way: the connection it takes to the broker.
         """
         stamp = stamp or self.next_stamp()
-        known = self.entries.get(message.topic)
-        if known is None or known.stamp < stamp:
-            self._put(self._entry(stamp, message))
+        if way is not None:
+            self.contention.touched(message.topic, way)
+        known = self.newest(message.topic)
+        if known is None or known < stamp:
+            self._put(message, stamp, self._expiry(message))
+        else:
+            self.contention.contest(message.topic)
         return stamp
 
-    def arrived(self, message: Publish, stamp: Stamp) -> bool | None:
-        """A retained message has come over a link: True if it is the newest, False if a newer one is
-        known, None if this very one is."""
-        self._last = max(self._last, stamp.time)
-        known = self.entries.get(message.topic)
-        if known is not None and known.stamp >= stamp:
-            return None if known.stamp == stamp else False
-        self._put(self._entry(stamp, message))
+    def arrived(self, message: Publish, stamp: Stamp, repeated: bool = False) -> bool | None:
+        """A retained message has come from another node: True if it is the newest, False if a newer one is
+        known (or the stamp is not to be believed), None if this very one is."""
+        if not self.clock.sees(stamp):
+            self._disbelieve(stamp)
+            return False
+        topic = message.topic
+        known = self.newest(topic)
+        if known is not None and known >= stamp:
+            return None if known == stamp else False
+        if known is None and repeated and stamp <= self._floor:
+            return False  # as old as what was forgotten for want of room, perhaps just that
+        if message.payload or not repeated:
+            self._put(message, stamp, self._expiry(message))
+        else:
+            left = message.properties.get(
+                Property.MESSAGE_EXPIRY_INTERVAL, self.limits.retained_deletion_expiry
+            )
+            self._put(message, stamp, self.driver.now() + min(left, self.limits.retained_deletion_expiry))
         return True
 
     def judge(self, message: Publish) -> Judged:
@@ -126,12 +224,15 @@ class Retained:
         if taken is None:
             return Judged(message, message, False)
         stamp, repeated = taken
-        newest = self.arrived(message, stamp)
+        newest = self.arrived(message, stamp, repeated)
         if newest is None or (repeated and not newest):
             return Judged(message, None, True)
+        onward = stamped(message, stamp, repeated)
+        if repeated and not message.payload:
+            # how long a deletion is remembered is no expiry of the message
+            message.properties.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
         # live subscribers get an older one, but it does not replace the newer value
-        here = message if newest else replace(message, retain=False)
-        return Judged(here, stamped(message, stamp, repeated), True)
+        return Judged(message if newest else replace(message, retain=False), onward, True)
 
     def judge_injected(self, message: Publish) -> Publish | None:
         """Judge a retained message which the algorithm gives to the local broker; None: it is old news.
@@ -145,96 +246,212 @@ class Retained:
             self.forget(message.topic)
         return judged.here
 
-    def everything(self) -> Iterator[tuple[Publish, float | None]]:
-        """All that is remembered, stamped for a link as repeated, with the time of expiry."""
-        for topic in list(self.entries):
-            entry = self.entries.get(topic)
-            if entry is not None and not self._over(entry.expires_at):
-                left = None if entry.expires_at is None else entry.expires_at - self.driver.wall()
-                expires_at = None if left is None else self.driver.now() + left
-                yield stamped(entry.message, entry.stamp, repeated=True), expires_at
+    # what is remembered -----------------------------------------------------------------------
+
+    def newest(self, topic: str) -> Stamp | None:
+        """The stamp of the newest on a topic, perhaps a deletion."""
+        self.look_for_expired()
+        entry = self.values.get(topic) or self.deletions.get(topic)
+        return None if entry is None else entry.stamp
+
+    def wanted(self, topic: str) -> tuple[Publish, float | None] | None:
+        """What the local broker should have on a topic (an empty payload: nothing), and until which
+        monotonic time; None: whatever it has."""
+        self.look_for_expired()
+        entry = self.values.get(topic)
+        if entry is not None:
+            return entry.message, entry.expires_at
+        if topic in self.deletions:
+            return Publish(topic=topic, qos=DELETION_QOS, retain=True), None
+        return None
+
+    def repetition(self, topic: str) -> tuple[Publish, float | None] | None:
+        """What is remembered of a topic as another node gets it, and until which monotonic time."""
+        self.look_for_expired()
+        entry = self.values.get(topic)
+        if entry is not None:
+            return stamped(entry.message, entry.stamp, repeated=True), entry.expires_at
+        entry = self.deletions.get(topic)
+        if entry is None:
+            return None
+        deletion = Publish(topic=topic, qos=DELETION_QOS, retain=True)
+        return stamped(deletion, entry.stamp, repeated=True), entry.expires_at
 
     def matching(self, topic_filter: str) -> Iterator[Publish]:
         """What is remembered on matching topics, stamped as repeated, with the rest of its expiry."""
+        self.look_for_expired()
         if "+" in topic_filter or "#" in topic_filter:
-            entries = [e for topic, e in self.entries.items() if topic_matches(topic_filter, topic)]
+            found = [
+                (entry.stamp, topic)
+                for entries in (self.values, self.deletions)
+                for topic, entry in entries.items()
+                if topic_matches(topic_filter, topic)
+            ]
+            topics = [topic for _, topic in sorted(found)]
         else:
-            entry = self.entries.get(topic_filter)
-            entries = [] if entry is None else [entry]
-        for entry in entries:
-            if self._over(entry.expires_at):
-                continue
-            message = stamped(entry.message, entry.stamp, repeated=True)
-            if entry.expires_at is not None:
-                left = max(1, math.ceil(entry.expires_at - self.driver.wall()))
-                message.properties[Property.MESSAGE_EXPIRY_INTERVAL] = left
-            yield message
+            topics = [topic_filter]
+        for topic in topics:
+            repetition = self.repetition(topic)
+            if repetition is not None and not (topic in self.deletions and self.deletions[topic].over):
+                message, expires_at = repetition
+                if expires_at is not None and message.payload:
+                    left = max(1, math.ceil(expires_at - self.driver.now()))
+                    message.properties[Property.MESSAGE_EXPIRY_INTERVAL] = left
+                yield message
 
     def forget(self, topic: str) -> None:
         """No longer remember what was retained on a topic."""
-        if topic in self.entries:
-            self._remove(topic)
-            self.store.put(RETAINED, (topic,), None)
+        if self._remove(topic):
+            self._save(topic, None, None)
 
-    def _over(self, expires_at: float | None) -> bool:
-        return expires_at is not None and expires_at <= self.driver.wall()
+    # keeping ----------------------------------------------------------------------------------
 
-    def _entry(self, stamp: Stamp, message: Publish) -> Entry:
+    def _expiry(self, message: Publish) -> float | None:
+        if not message.payload:
+            return self.driver.now() + self.limits.retained_deletion_expiry
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
-        return Entry(stamp, message, None if expiry is None else self.driver.wall() + expiry)
+        return None if expiry is None else self.driver.now() + expiry
 
-    def _put(self, entry: Entry, save: bool = True) -> None:
-        topic = entry.message.topic
+    def _put(self, message: Publish, stamp: Stamp, expires_at: float | None) -> None:
+        topic = message.topic
+        if not message.payload:
+            self._delete(topic, stamp, expires_at)
+            return
+        whole = stamped(message, stamp)
+        whole.packet_id = 1 if whole.qos else None
+        try:
+            frame = whole.encode(Version.V5)
+        except EncodeError:  # the stamp makes it larger than a packet may be
+            self.counters["retained_too_large"] += 1
+            self.forget(topic)
+            return
         self._remove(topic)
-        self.entries[topic] = entry
-        self.bytes += entry.size
-        self._digest ^= _hash(topic, entry.stamp)
-        if save:
-            message = stamped(entry.message, entry.stamp)
-            message.packet_id = 1 if message.qos else None
-            message.dup = False
-            self.store.put(RETAINED, (topic,), (message.encode(Version.V5), entry.expires_at))
-        while len(self.entries) > self.limits.retained_messages or self.bytes > self.limits.retained_bytes:
-            oldest = next(iter(self.entries))
-            self._remove(oldest)
-            self.store.put(RETAINED, (oldest,), None)
+        self.values[topic] = entry = Entry(stamp, frame, expires_at)
+        self.bytes += _size(topic, entry)
+        number = zlib.crc32(topic.encode()) % BUCKETS
+        self._digests[number] ^= _hash(topic, stamp)
+        self._topics[number][topic] = None
+        heapq.heappush(self._oldest, (stamp, topic))
+        if len(self._oldest) > 2 * len(self.values) + 100:
+            self._oldest = [(entry.stamp, topic) for topic, entry in self.values.items()]
+            heapq.heapify(self._oldest)
+        self._expires(topic, expires_at)
+        self._save(topic, frame, expires_at)
+        while len(self.values) > self.limits.retained_messages or self.bytes > self.limits.retained_bytes:
+            self._forget_oldest()
+
+    def _forget_oldest(self) -> None:
+        stamp, topic = heapq.heappop(self._oldest)
+        entry = self.values.get(topic)
+        if entry is not None and entry.stamp == stamp:
+            self._floor = max(self._floor, stamp)
+            self.forget(topic)
             self.counters["retained_forgotten"] += 1
 
-    def _remove(self, topic: str) -> None:
-        old = self.entries.pop(topic, None)
-        if old is not None:
-            self.bytes -= old.size
-            self._digest ^= _hash(topic, old.stamp)
+    def _delete(self, topic: str, stamp: Stamp, expires_at: float | None, over: bool = False) -> None:
+        """Remember that there is nothing (more) on a topic."""
+        self._remove(topic)
+        if expires_at is None:  # saved before deletions had one
+            expires_at = self.driver.now() + self.limits.retained_deletion_expiry
+        self.deletions[topic] = entry = Entry(stamp, b"", expires_at, over)
+        self.deletion_bytes += _size(topic, entry)
+        self._topics[zlib.crc32(topic.encode()) % BUCKETS][topic] = None
+        self._expires(topic, expires_at)
+        frame = stamped(Publish(topic=topic, retain=True), stamp).encode(Version.V5)
+        self._save(topic, frame, expires_at)
+        limits = self.limits
+        while (
+            len(self.deletions) > limits.retained_deletions
+            or self.deletion_bytes > limits.retained_deletion_bytes
+        ):
+            self.forget(next(iter(self.deletions)))
+            self.counters["retained_deletions_forgotten"] += 1
+
+    def _remove(self, topic: str) -> bool:
+        number = zlib.crc32(topic.encode()) % BUCKETS
+        entry = self.values.pop(topic, None)
+        if entry is not None:
+            self.bytes -= _size(topic, entry)
+            self._digests[number] ^= _hash(topic, entry.stamp)
+        else:
+            entry = self.deletions.pop(topic, None)
+            if entry is None:
+                return False
+            self.deletion_bytes -= _size(topic, entry)
+        del self._topics[number][topic]
+        return True
+
+    def _expires(self, topic: str, expires_at: float | None) -> None:
+        if expires_at is None:
+            return
+        if not self._expiring or expires_at < self._expiring[0][0]:
+            self.scheduled(expires_at)
+        heapq.heappush(self._expiring, (expires_at, topic))
+        if len(self._expiring) > 2 * (len(self.values) + len(self.deletions)) + 100:
+            self._expiring = [
+                (entry.expires_at, topic)
+                for entries in (self.values, self.deletions)
+                for topic, entry in entries.items()
+                if entry.expires_at is not None
+            ]
+            heapq.heapify(self._expiring)
+
+    def look_for_expired(self) -> None:
+        """A value that is over leaves a deletion behind; a deletion that is over is forgotten."""
+        now = self.driver.now()
+        looked = False
+        while self._expiring and self._expiring[0][0] <= now:
+            looked = True
+            expires_at, topic = heapq.heappop(self._expiring)
+            entry = self.values.get(topic)
+            if entry is not None and entry.expires_at == expires_at:
+                self._delete(topic, entry.stamp, expires_at + self.limits.retained_deletion_expiry, over=True)
+                self.expired(topic)
+                continue
+            entry = self.deletions.get(topic)
+            if entry is not None and entry.expires_at == expires_at:
+                self.forget(topic)
+        if looked and self._expiring:
+            self.scheduled(self._expiring[0][0])
+
+    def _save(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
+        if self.store is not None:
+            wall = None if expires_at is None else expires_at - self.driver.now() + self.driver.wall()
+            self.store.put(RETAINED, (topic,), None if frame is None else (frame, wall))
+            self.store.put(CLOCK, ("retained",), (self.clock.last,))
+
+    # clocks -----------------------------------------------------------------------------------
+
+    def _disbelieve(self, stamp: Stamp) -> None:
+        self.counters["retained_refused_future"] += 1
+        if stamp.node not in self._disbelieved and len(self._disbelieved) < 1000:
+            self._disbelieved.add(stamp.node)
+            self.driver.log(
+                "warning",
+                "a retained message is stamped far in the future",
+                node=stamp.node,
+                seconds_ahead=stamp.time // 1000 - int(self.driver.wall()),
+            )
+
+    def _stamp_anew(self) -> None:
+        """The clock of this node was wrong: stamps made meanwhile would be believed nowhere."""
+        limit = self.clock.limit
+        wrong = [topic for topic, entry in self.values.items() if entry.stamp.time > limit]
+        self.driver.log(
+            "warning", "the clock was set back; retained messages are stamped anew", topics=len(wrong)
+        )
+        for topic in wrong:
+            entry = self.values[topic]
+            self._put(entry.message, Stamp(self.clock.next(), self.node_id), entry.expires_at)
+        for topic in [topic for topic, entry in self.deletions.items() if entry.stamp.time > limit]:
+            self._delete(topic, Stamp(self.clock.next(), self.node_id), self.deletions[topic].expires_at)
+
+    def _contested_forgotten(self) -> None:
+        self.counters["retained_checks_forgotten"] += 1
 
 
-def stamped(message: Publish, stamp: Stamp, repeated: bool = False) -> Publish:
-    """A copy of a message that carries its stamp over a link."""
-    # a client may have set a property of this name: only the node's own counts
-    users = [pair for pair in message.properties.get(Property.USER_PROPERTY, ()) if pair[0] != STAMP_PROPERTY]
-    users.append((STAMP_PROPERTY, stamp.text(repeated)))
-    return Publish(
-        topic=message.topic,
-        payload=message.payload,
-        qos=message.qos,
-        retain=True,
-        packet_id=message.packet_id,
-        properties={**message.properties, Property.USER_PROPERTY: users},
-    )
-
-
-def take_stamp(message: Publish) -> tuple[Stamp, bool] | None:
-    """Remove the stamp from a message; answers it and whether the message is a repetition."""
-    users = list(message.properties.get(Property.USER_PROPERTY, ()))
-    found = next((value for key, value in users if key == STAMP_PROPERTY), None)
-    if found is None:
-        return None
-    rest = [pair for pair in users if pair[0] != STAMP_PROPERTY]
-    if rest:
-        message.properties[Property.USER_PROPERTY] = rest
-    else:
-        del message.properties[Property.USER_PROPERTY]
-    stamp, repeated = Stamp.parse(found)
-    return None if stamp is None else (stamp, repeated)
+def _size(topic: str, entry: Entry) -> int:
+    return len(entry.frame) + 4 * len(topic) + OVERHEAD
 
 
 def _hash(topic: str, stamp: Stamp) -> int:

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ildm.core.frames import PUBLISH, frames_to_qos_0
-from ildm.core.transfer.retained import Retained, stamped
+from ildm.core.transfer.retained import Retained
+from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import MalformedPacket, Property, Publish, ReasonCode, validate_topic_name
 
 if TYPE_CHECKING:

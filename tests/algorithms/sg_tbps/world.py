@@ -18,7 +18,8 @@ from ildm.config import LimitsConfig
 from ildm.core.counters import Counters
 from ildm.core.plugin.arguments import check_data, check_delay, check_message
 from ildm.core.tables import Key, Row, Table
-from ildm.core.transfer.retained import Retained, stamped
+from ildm.core.transfer.retained import Retained
+from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Property, Publish, topic_matches
 from tests.algorithms.sg_tbps.line import Line, PerfectGraph
 

@@ -1,0 +1,184 @@
+"""Keeping what neighbours remember of retained messages alike, whatever was lost between them.
+
+=========== ================================= ===================================================
+message     says                              answer
+=========== ================================= ===================================================
+``synced``  digest of all values, on joining  ``buckets``, if the receiver's is another
+``digest``  the same, now and then            the same
+``buckets`` digests by hash of the topic      repetition of the topics in those that differ
+=========== ================================= ===================================================
+
+Both sides ask, so each repeats what the other may lack. A repetition goes no faster than the neighbour
+takes it, one at a time. When it changes nothing (a filter drops what is repeated, or the other side has no
+room), the next ones of the same are made ever more seldom. What a full queue has thrown away is sent again
+when the queue is empty.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from ildm.core.link.control import BUCKETS, DIGEST, send_control
+from ildm.core.link.state import LinkState
+from ildm.core.transfer import retained as memory
+
+if TYPE_CHECKING:
+    from ildm.core.counters import Counters
+    from ildm.core.driver import Driver
+    from ildm.core.link.link import NeighborLink
+    from ildm.core.transfer.retained import Retained
+    from ildm.mqtt import Publish
+
+BATCH = 100
+PACE = 0.01
+"""Seconds between two batches; ten times as long while the neighbour does not keep up."""
+PAUSE = 1.0
+"""Seconds at least between two answers to digests, and between two repetitions."""
+DIRTY = 10_000
+"""Topics noted one by one as lost in a queue; of more the digests have to tell."""
+
+
+class Exchange:
+    """How far one link is with it."""
+
+    __slots__ = (
+        "answered_at",
+        "asked",
+        "difference",
+        "dirty",
+        "ended_at",
+        "overflown",
+        "timer",
+        "topics",
+        "vain",
+    )
+
+    def __init__(self) -> None:
+        self.topics: deque[str] = deque()
+        """Still to be repeated."""
+        self.dirty: dict[str, None] = {}
+        self.overflown = False
+        self.asked: bytes | None = None
+        """The digests of the neighbour, to be answered when the repetition under way is done."""
+        self.difference: tuple[bytes, bytes] | None = None
+        """Both sides' digests at the beginning of the last repetition."""
+        self.vain = 0
+        """How often they were the same again."""
+        self.answered_at = self.ended_at = -PAUSE
+        self.timer: Any = None
+
+
+class RetainedSync:
+    """Compares with the neighbours of a node."""
+
+    def __init__(self, driver: Driver, retained: Retained, counters: Counters, interval: float) -> None:
+        self.driver = driver
+        self.retained = retained
+        self.counters = counters
+        self.interval = interval
+        self._exchanges: dict[NeighborLink, Exchange] = {}
+
+    def joined(self, link: NeighborLink) -> None:
+        """A link carries messages (again); its digest has just been told."""
+        if link not in self._exchanges:
+            self._exchanges[link] = Exchange()
+            self._tell_later(link)
+        self._go_on(link)
+
+    def left(self, link: NeighborLink) -> None:
+        exchange = self._exchanges.pop(link, None)
+        if exchange is not None and exchange.timer is not None:
+            exchange.timer.cancel()
+
+    def _tell_later(self, link: NeighborLink) -> None:
+        pause = self.interval * (0.5 + self.driver.random.random())
+        self.driver.call_later(pause, self._tell, link, self._exchanges[link])
+
+    def _tell(self, link: NeighborLink, exchange: Exchange) -> None:
+        if self._exchanges.get(link) is exchange:
+            if link.state is LinkState.ACTIVE:
+                send_control(link, DIGEST, self.retained.digest)
+            self._tell_later(link)
+
+    # from the neighbour -----------------------------------------------------------------------
+
+    def digest_came(self, link: NeighborLink, digest: bytes) -> None:
+        """The neighbour tells what it remembers."""
+        exchange = self._exchanges.get(link)
+        if exchange is None or digest == self.retained.digest:
+            return
+        now = self.driver.now()
+        if now - exchange.answered_at >= PAUSE:
+            exchange.answered_at = now
+            send_control(link, BUCKETS, self.retained.buckets())
+
+    def buckets_came(self, link: NeighborLink, buckets: bytes) -> None:
+        """The neighbour remembers something else than was told it; repeat where that may be."""
+        exchange = self._exchanges.get(link)
+        if exchange is None or len(buckets) != 8 * memory.BUCKETS:
+            self.counters["link_unknown_control"] += 1
+            return
+        exchange.asked = buckets
+        self._go_on(link)
+
+    def lost(self, link: NeighborLink, message: Publish) -> None:
+        """A message for a neighbour was thrown away for want of room."""
+        exchange = self._exchanges.get(link)
+        if exchange is None or not message.retain:
+            return
+        exchange.dirty[message.topic] = None
+        if len(exchange.dirty) > DIRTY:
+            exchange.dirty.clear()
+            exchange.overflown = True
+        self._go_on(link)
+
+    # repeating --------------------------------------------------------------------------------
+
+    def _go_on(self, link: NeighborLink, pause: float = PACE) -> None:
+        exchange = self._exchanges[link]
+        if exchange.timer is None and (
+            exchange.topics or exchange.dirty or exchange.overflown or exchange.asked is not None
+        ):
+            exchange.timer = self.driver.call_later(pause, self._step, link, exchange)
+
+    def _step(self, link: NeighborLink, exchange: Exchange) -> None:
+        exchange.timer = None
+        if link.state is not LinkState.ACTIVE:
+            return  # goes on when the link has joined again
+        pause = 10 * PACE
+        if link.lanes[0].queued_messages == 0:
+            pause = PACE
+            exchange.topics.extend(exchange.dirty)
+            exchange.dirty.clear()
+            if not exchange.topics:
+                pause = self._begin(link, exchange)
+            for _ in range(min(BATCH, len(exchange.topics))):
+                found = self.retained.repetition(exchange.topics.popleft())
+                if found is not None:
+                    message, expires_at = found
+                    link.send(message, message.qos, 0, expires_at, None)
+                    self.counters["retained_repeated"] += 1
+                    exchange.ended_at = self.driver.now()
+        self._go_on(link, pause)
+
+    def _begin(self, link: NeighborLink, exchange: Exchange) -> float:
+        """Nothing is being repeated: look for what should be. Answers how long to wait with it."""
+        if exchange.overflown:
+            exchange.overflown = False
+            send_control(link, DIGEST, self.retained.digest)  # the answer says where to look
+        if exchange.asked is None:
+            return PACE
+        wait = exchange.ended_at + PAUSE - self.driver.now()
+        if wait > 0:
+            return wait
+        buckets, exchange.asked = exchange.asked, None
+        difference = self.retained.buckets(), buckets
+        if difference == exchange.difference:
+            exchange.vain += 1
+            if exchange.vain & (exchange.vain - 1):  # the first, second, fourth, eighth, ... time
+                return PACE
+        else:
+            exchange.difference, exchange.vain = difference, 0
+        exchange.topics.extend(self.retained.topics_that_differ(buckets))
+        return PACE

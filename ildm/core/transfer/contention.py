@@ -1,0 +1,87 @@
+"""Which topics' retained messages the local broker may have got in another order than the node.
+
+A message of a local client goes to the broker on the client's own connection, one from elsewhere on a
+session of the node. What is on its way on two connections at a time the broker takes in whatever order;
+one of QoS 2 counts for it when it is released, not when it came. Such a topic is *contested*, and looked
+at in the broker when it has been quiet for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+SETTLE = 1.0
+"""Seconds after which a broker has dealt with what it was sent."""
+
+
+class Contention:
+    """Remembers who changed a topic last, as long as that matters.
+
+    Args:
+        now: monotonic time in seconds.
+        limit: topics looked after; of more the longest unchanged are forgotten.
+        overflown: told when that happens.
+    """
+
+    def __init__(self, now: Callable[[], float], limit: int, overflown: Callable[[], None]) -> None:
+        self._now = now
+        self._limit = limit
+        self._overflown = overflown
+        self._last: dict[str, tuple[Hashable, float]] = {}
+        self._open: dict[str, set[Hashable]] = {}
+        self.contested: dict[str, float] = {}
+        """Topic -> time of its last change."""
+        self.wake: Callable[[], None] = lambda: None
+        """Told of each topic that becomes contested."""
+
+    def touched(self, topic: str, way: Hashable) -> None:
+        """A retained message on a topic goes to the broker on one of the connections, or may have arrived."""
+        now = self._now()
+        last = self._last.pop(topic, None)
+        others = self._open.get(topic)
+        if (last is not None and last[0] != way and now - last[1] < SETTLE) or (others and others != {way}):
+            self.contest(topic)
+        elif topic in self.contested:
+            self.contested[topic] = now
+        self._last[topic] = way, now
+        while len(self._last) > self._limit or (
+            self._last and next(iter(self._last.values()))[1] <= now - SETTLE
+        ):
+            del self._last[next(iter(self._last))]
+
+    def opened(self, topic: str, way: Hashable) -> None:
+        """The same, and it is not known when the broker has it until :meth:`closed`."""
+        self._open.setdefault(topic, set()).add(way)
+        self.touched(topic, way)
+
+    def closed(self, topic: str, way: Hashable) -> None:
+        """What was opened has arrived, or never will."""
+        ways = self._open.get(topic)
+        if ways is not None and way in ways:
+            ways.discard(way)
+            self.touched(topic, way)
+            if not ways:
+                del self._open[topic]
+
+    def contest(self, topic: str) -> None:
+        """What the broker has on a topic is uncertain for another reason."""
+        self.contested[topic] = self._now()
+        if len(self.contested) > self._limit:
+            del self.contested[next(iter(self.contested))]
+            self._overflown()
+        self.wake()
+
+    def is_open(self, topic: str) -> bool:
+        return topic in self._open
+
+    def take_quiet(self) -> list[str]:
+        """The contested topics that have been quiet for long enough; they are no longer contested."""
+        now = self._now()
+        quiet = [
+            topic
+            for topic, changed in self.contested.items()
+            if changed <= now - SETTLE and topic not in self._open
+        ]
+        for topic in quiet:
+            del self.contested[topic]
+        return quiet

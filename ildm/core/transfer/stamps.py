@@ -1,0 +1,92 @@
+"""Stamps of retained messages: the clock they are made with, and how a message carries one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ildm.api import STAMP_PROPERTY, Stamp
+from ildm.mqtt import Property, Publish
+
+if TYPE_CHECKING:
+    from ildm.core.driver import Driver
+
+PLAUSIBLE = 1_577_836_800_000
+"""2020-01-01 in milliseconds: a wall clock that shows less has not been set yet."""
+HIGHEST = 253_402_300_799_000
+"""9999-12-31: no stamp is later, whatever any clock says."""
+
+LEEWAY = 60_000
+"""Milliseconds beyond the latest that is believed which reactions to it may take."""
+
+
+class HybridClock:
+    """Milliseconds of Unix time, but later than every stamp seen: a reaction never loses to its cause.
+
+    A stamp further in the future than ``skew`` seconds is not seen at all: one node with a wrong clock would
+    else drag along those of all others, for ever. Where the own clock has not been set yet nothing can be
+    said of others.
+    """
+
+    def __init__(self, driver: Driver, skew: float) -> None:
+        self._driver = driver
+        self._skew = int(skew * 1000)
+        self.last = 0
+        """The latest stamp made or seen."""
+
+    @property
+    def limit(self) -> int:
+        """The latest stamp that is believed."""
+        now = self._now()
+        return HIGHEST if now < PLAUSIBLE else now + self._skew
+
+    def sees(self, stamp: Stamp) -> bool:
+        """Take note of a stamp; False: it is not to be believed."""
+        if stamp.time > self.limit:
+            return False
+        self.last = max(self.last, stamp.time)
+        return True
+
+    def next(self) -> int:
+        """The time of a new stamp."""
+        self.last = max(self.last + 1, self._now())
+        return self.last
+
+    def turn_back(self) -> bool:
+        """Forget what a wrong clock of this very node has made of it; whether there was need to."""
+        if self.last <= self.limit + LEEWAY:
+            return False
+        self.last = 0
+        return True
+
+    def _now(self) -> int:
+        return min(int(self._driver.wall() * 1000), HIGHEST)
+
+
+def stamped(message: Publish, stamp: Stamp, repeated: bool = False) -> Publish:
+    """A copy of a message that carries its stamp over a link."""
+    # a client may have set a property of this name: only the node's own counts
+    users = [pair for pair in message.properties.get(Property.USER_PROPERTY, ()) if pair[0] != STAMP_PROPERTY]
+    users.append((STAMP_PROPERTY, stamp.text(repeated)))
+    return Publish(
+        topic=message.topic,
+        payload=message.payload,
+        qos=message.qos,
+        retain=True,
+        packet_id=message.packet_id,
+        properties={**message.properties, Property.USER_PROPERTY: users},
+    )
+
+
+def take_stamp(message: Publish) -> tuple[Stamp, bool] | None:
+    """Remove the stamp from a message; answers it and whether the message is a repetition."""
+    users = list(message.properties.get(Property.USER_PROPERTY, ()))
+    found = next((value for key, value in users if key == STAMP_PROPERTY), None)
+    if found is None:
+        return None
+    rest = [pair for pair in users if pair[0] != STAMP_PROPERTY]
+    if rest:
+        message.properties[Property.USER_PROPERTY] = rest
+    else:
+        del message.properties[Property.USER_PROPERTY]
+    stamp, repeated = Stamp.parse(found)
+    return None if stamp is None else (stamp, repeated)
