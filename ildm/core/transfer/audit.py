@@ -112,6 +112,9 @@ class Auditor:
     def _check(self) -> None:
         """Look at contested topics that have come to rest."""
         self._checking = False
+        if not self.injector.connected:
+            self._contested()
+            return
         quiet = self.retained.contention.take_quiet()
         if self.enabled:
             self.agenda.update(dict.fromkeys(quiet, True))

@@ -28,7 +28,7 @@ class Contention:
         self._limit = limit
         self._overflown = overflown
         self._last: dict[str, tuple[Hashable, float]] = {}
-        self._open: dict[str, set[Hashable]] = {}
+        self._open: dict[str, dict[Hashable, int]] = {}
         self.contested: dict[str, float] = {}
         """Topic -> time of its last change."""
         self.wake: Callable[[], None] = lambda: None
@@ -39,7 +39,9 @@ class Contention:
         now = self._now()
         last = self._last.pop(topic, None)
         others = self._open.get(topic)
-        if (last is not None and last[0] != way and now - last[1] < SETTLE) or (others and others != {way}):
+        if (last is not None and last[0] != way and now - last[1] < SETTLE) or (
+            others is not None and others.keys() != {way}
+        ):
             self.contest(topic)
         elif topic in self.contested:
             self.contested[topic] = now
@@ -51,15 +53,18 @@ class Contention:
 
     def opened(self, topic: str, way: Hashable) -> None:
         """The same, and it is not known when the broker has it until :meth:`closed`."""
-        self._open.setdefault(topic, set()).add(way)
+        ways = self._open.setdefault(topic, {})
+        ways[way] = ways.get(way, 0) + 1
         self.touched(topic, way)
 
     def closed(self, topic: str, way: Hashable) -> None:
         """What was opened has arrived, or never will."""
         ways = self._open.get(topic)
         if ways is not None and way in ways:
-            ways.discard(way)
             self.touched(topic, way)
+            ways[way] -= 1
+            if not ways[way]:
+                del ways[way]
             if not ways:
                 del self._open[topic]
 

@@ -11,6 +11,7 @@ from ildm.core.session import BaseSession
 from ildm.core.transfer.audit import Auditor
 from ildm.core.transfer.lane import Lane, QueueLimits, total
 from ildm.core.transfer.qos1 import acknowledged_ids
+from ildm.core.transfer.retained_order import RetainedOrder
 from ildm.core.transfer.version_probe import VersionProbe
 from ildm.mqtt import (
     ConnAck,
@@ -231,7 +232,6 @@ class InjectionSession(BaseSession):
         node.broker_reachable(None)
         node.session_established(self)
         self.lane.resume(packet.session_present)
-        self.injector.repair_retained()
         if self.lane.index == 0:
             self.injector.auditor.broker_came()
 
@@ -311,11 +311,10 @@ class Injector:
         self.version: Version | None = versions[config.broker.protocol]
         """MQTT version spoken with the broker; None until one was accepted."""
         self.last_refusal: str | None = None
-        self.missing: set[str] = set()
-        """Topics whose newest retained message did not reach the broker."""
         cooperates = node.algorithm_name is not None  # the router gets to know the algorithm later
         self.client_ids = frozenset(self.client_id(i) for i in range(count) if cooperates)
         self._probe: VersionProbe | None = None
+        self.order = RetainedOrder(node.retained, self.lanes)
         self.auditor = Auditor(self)
         for lane in self.lanes:
             lane.lost = self._lost
@@ -353,13 +352,7 @@ class Injector:
 
     def _lost(self, message: Publish) -> None:
         if message.retain:
-            self.missing.add(message.topic)
-
-    def repair_retained(self) -> None:
-        """Inject once more the retained messages which the broker has not got."""
-        missing, self.missing = self.missing, set()
-        for topic in missing:
-            self.inject_newest(topic)
+            self.node.retained.contention.contest(message.topic)
 
     def inject_newest(self, topic: str) -> bool:
         """Inject what the broker should have on a topic; False: nothing is known of it."""
@@ -413,4 +406,8 @@ class Injector:
         self, message: Publish, index: int, expires_at: float | None, receipt: Receipt | None
     ) -> None:
         """Inject one message; ``receipt`` is told when it is disposed of."""
-        self.lanes[index % len(self.lanes)].send(message, message.qos, expires_at, None, receipt)
+        lane = self.lanes[index % len(self.lanes)]
+        if message.retain:
+            lane.send_entry(self.order.entry(lane, message, expires_at, receipt))
+        else:
+            lane.send(message, message.qos, expires_at, None, receipt)

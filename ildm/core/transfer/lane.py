@@ -215,7 +215,10 @@ class Lane(Outgoing):
 
         ``receipt`` is told of the message's packet identifier when it is disposed of.
         """
-        entry = Entry(b"", 1, message, qos, expires_at, receipt)
+        self.send_entry(Entry(b"", 1, message, qos, expires_at, receipt), source)
+
+    def send_entry(self, entry: Entry, source: Holdable | None = None) -> None:
+        """Send one message."""
         ready = self.open and self.writable and not self.queue and not self._suspects.active
         if not (ready and self._transmit(entry)):
             self._enqueue(entry, source)
@@ -384,8 +387,10 @@ class Lane(Outgoing):
     def _trim(self, factor: int, lowest: bool = False) -> None:
         limits = self.limits
         for oldest, count in self.queue.trim(limits.messages * factor, limits.bytes * factor, lowest):
-            if oldest.message is not None and self.lost is not None:
-                self.lost(oldest.message)
+            if oldest.message is not None:
+                oldest.settle()
+                if self.lost is not None:
+                    self.lost(oldest.message)
             self.drop(count, f"overflow_qos{oldest.qos}")
 
     # transmission -----------------------------------------------------------------------------
@@ -441,11 +446,13 @@ class Lane(Outgoing):
         return sent
 
     def _transmit(self, entry: Entry) -> bool:
-        """Send a message now; False if the window is full. True also when it is dropped for good."""
+        """Send a message now; False if it has to wait. True also when it is dropped for good."""
         if entry.expires_at is not None and entry.expires_at <= self.driver.now():
             self.drop(1, "expired")
             entry.settle()
             return True
+        if not entry.may_go():
+            return False
         if min(entry.qos, self.max_qos) == 0:
             if self.send_with_id(entry, None):
                 self.count_sent(1)

@@ -95,8 +95,9 @@ class Outgoing:
 
     def send_with_id(self, entry: Entry, packet_id: int | None, dup: bool = False) -> int:
         """Write a message; answers the size of its frame, 0 when it was dropped for good."""
-        message = entry.message
-        assert message is not None
+        message = entry.outgoing()
+        if message is None:
+            return self.dispose(entry, "outdated")
         properties = message.properties
         if self.version is not Version.V5:
             if properties:

@@ -56,6 +56,14 @@ class Entry:
         """The frames of a run that have not been sent yet."""
         return self.frames
 
+    def may_go(self) -> bool:
+        """Whether it need not wait for another message, in whatever lane."""
+        return True
+
+    def outgoing(self) -> Publish | None:
+        """The message as it is to be sent now; None: it is outdated."""
+        return self.message
+
     def settle(self) -> None:
         """All of it has been disposed of."""
         if self.receipt is not None:

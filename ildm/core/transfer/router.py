@@ -186,7 +186,7 @@ class Router:
         ``stamp`` is that of a retained message which came some time ago.
         """
         if message.retain and not message.topic.startswith("$"):
-            message = stamped(message, self.retained.entered(message, stamp))
+            message = stamped(message, self.retained.entered(message, stamp, ("client", index)))
         if not self.routes_messages:
             self._forward(message, None, index, holder)
         elif not message.topic.startswith("$"):

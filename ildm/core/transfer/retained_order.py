@@ -1,0 +1,112 @@
+"""Retained messages on their way into the local broker: in the end it has the newest.
+
+Between the arrival of a message and its turn in an injection lane a local client may have set a newer value:
+the older one then goes to live subscribers only, without the retain flag. A broker applies a message of
+QoS 2 when it is released, so what follows on its topic waits until it is; what goes by another lane does so
+too. A local client's own message on the topic meanwhile makes it contested, see
+:mod:`ildm.core.transfer.contention`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ildm.core.transfer.queue import Entry
+
+if TYPE_CHECKING:
+    from ildm.core.transfer.inbound import Receipt
+    from ildm.core.transfer.lane import Lane
+    from ildm.core.transfer.retained import Retained
+    from ildm.mqtt import Publish
+
+
+class RetainedOrder:
+    """What the injection lanes have to know of each other."""
+
+    def __init__(self, retained: Retained, lanes: Sequence[Lane]) -> None:
+        self.retained = retained
+        self.lanes = lanes
+        self.unreleased: dict[str, list[RetainedEntry]] = {}
+        """Messages of QoS 2 by topic, from their being sent to the end of the handshake."""
+        self._last: dict[str, RetainedEntry] = {}
+        """The one of each topic that has come last, until it has reached the broker."""
+
+    def entry(
+        self, lane: Lane, message: Publish, expires_at: float | None, receipt: Receipt | None
+    ) -> RetainedEntry:
+        """What waits in a lane for a retained message that is the newest of its topic now."""
+        entry = RetainedEntry(self, lane, message, expires_at, receipt)
+        self._last[message.topic] = entry
+        self.retained.contention.opened(message.topic, lane.index)
+        return entry
+
+    def is_outdated(self, entry: RetainedEntry) -> bool:
+        """A newer one is known, and does not follow in the same lane."""
+        newest = self.retained.newest(entry.topic)
+        if newest is None or (entry.stamp is not None and entry.stamp >= newest):
+            return False
+        last = self._last.get(entry.topic)
+        return last is None or last.stamp != newest or last.lane is not entry.lane
+
+    def settled(self, entry: RetainedEntry) -> None:
+        """It has reached the broker, or never will."""
+        topic = entry.topic
+        if self._last.get(topic) is entry:
+            del self._last[topic]
+        unreleased = self.unreleased.get(topic)
+        if unreleased is not None and entry in unreleased:
+            unreleased.remove(entry)
+            if not unreleased:
+                del self.unreleased[topic]
+                for lane in self.lanes:
+                    if lane is not entry.lane and lane.queue:
+                        lane.driver.call_soon(lane.drain)
+        self.retained.contention.closed(topic, entry.lane.index)
+
+
+class RetainedEntry(Entry):
+    """A retained message in an injection lane."""
+
+    __slots__ = ("_settled", "lane", "order", "stamp", "topic")
+
+    def __init__(
+        self,
+        order: RetainedOrder,
+        lane: Lane,
+        message: Publish,
+        expires_at: float | None,
+        receipt: Receipt | None,
+    ) -> None:
+        super().__init__(b"", 1, message, message.qos, expires_at, receipt)
+        self.order = order
+        self.lane = lane
+        self.topic = message.topic
+        self.stamp = order.retained.newest(message.topic)
+        """None: it is not remembered, for instance as it was injected without a stamp."""
+        self._settled = False
+
+    def may_go(self) -> bool:
+        return all(
+            other is self or (other.lane is self.lane and self.qos == 2)
+            for other in self.order.unreleased.get(self.topic, ())
+        )
+
+    def outgoing(self) -> Publish | None:
+        message = self.message
+        assert message is not None
+        if self.order.is_outdated(self):
+            # a deletion that is outdated says nothing to anybody
+            return replace(message, retain=False) if message.payload or self.stamp else None
+        if min(self.qos, self.lane.max_qos) == 2:
+            unreleased = self.order.unreleased.setdefault(self.topic, [])
+            if self not in unreleased:
+                unreleased.append(self)
+        return message
+
+    def settle(self) -> None:
+        super().settle()
+        if not self._settled:
+            self._settled = True
+            self.order.settled(self)
