@@ -312,5 +312,4 @@ class Node:
             self.router.publish(message, turn, None)
             if restored and message.retain:
                 # the broker had it once, but may have been given another node's value meanwhile
-                self.injector.missing.add(message.topic)
-                self.injector.repair_retained()
+                self.retained.contention.contest(message.topic)
