@@ -137,7 +137,7 @@ def test_what_the_rules_deny_is_relayed_and_does_not_cross(
     ]
     assert set(b.broker.topics()) == {"open/1"}
     assert len(b.broker.topics()) == 6
-    assert set(a.node.retained.entries) == set(b.node.retained.entries) == {"open/1"}
+    assert set(a.node.retained.values) == set(b.node.retained.values) == {"open/1"}
     assert a.node.counters["publish_denied"] == 6
     a.client("other").send(Publish(topic="closed/1", payload=b"x"))
     world.run(1)

@@ -71,7 +71,7 @@ def test_a_retained_will_replaces_the_value_at_every_site(world: World) -> None:
     for site in (a, b):
         last = [p for _, p in site.broker.published if p.topic == "will/w"][-1]
         assert (last.payload, last.retain) == (b"offline", True)
-        assert site.node.retained.entries["will/w"].message.payload == b"offline"
+        assert site.node.retained.values["will/w"].message.payload == b"offline"
 
 
 def test_clients_without_an_identifier_are_not_taken_for_each_other(world: World) -> None:
