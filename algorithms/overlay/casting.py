@@ -28,6 +28,8 @@ ROUTINGS: tuple[Routing, ...] = get_args(Routing)
 _COUNTS = Struct(">HHHH")
 """Of a node in the tree of a trace: length of its id, depth, keys, children."""
 _TREE_BYTES_PER_NODE = 64
+_TRIES = 3
+"""How often a part of an unreliable cast waits for a neighbour to be known."""
 _STRAYS = 4
 """Nodes without the key they were chosen for that a copy goes through at most."""
 
@@ -124,6 +126,8 @@ class Caster:
         self._answers: dict[tuple[str, int], CastAck] = {}
         self._children: dict[int, _Child] = {}
         self._view = _View(table, context.avoid)
+        self._waiting = 0
+        """Parts of unreliable casts that wait."""
 
     @property
     def busy(self) -> bool:
@@ -281,7 +285,12 @@ class Caster:
             if work is not None:
                 work.own = own
                 work.ack = work.ack._replace(nodes=1, keys=len(own))
-        if not forwards:
+        unknown = [
+            gap
+            for gap in table.unknown(target)
+            if not any(gap.low < part.high and part.low < gap.high for _, part, _ in forwards)
+        ]
+        if not forwards and not unknown:
             return
         if message.depth >= context.config.max_depth:
             context.count("hops_exceeded")
@@ -291,6 +300,8 @@ class Caster:
         copy = message._replace(parent=context.peer, depth=message.depth + 1)
         for forward in forwards:
             self._forward(forward, routing, copy, work, attempt)
+        for gap in unknown:
+            self._try_later(copy._replace(low=gap.low, high=gap.high, at=b""), work, attempt)
 
     def _forward(
         self, forward: Forward, routing: Routing, copy: Cast, work: _Work | None, attempt: int
@@ -313,6 +324,23 @@ class Caster:
         if work is not None:
             number, child = self._new_child(_part(copy, forward), forward.to.peer, work, attempt)
             self._give_elsewhere(number, child)
+
+    def _try_later(self, part: Cast, work: _Work | None, attempt: int) -> None:
+        """Wait until an own key has heard of its place; only then it is known who comes next to it."""
+        context = self.context
+        if work is not None:
+            context.count("cast_parts_delayed")
+            self._give_elsewhere(*self._new_child(part, context.peer, work, attempt))
+        elif attempt >= _TRIES or self._waiting >= context.config.pending_casts:
+            context.count("cast_parts_lost")
+        else:
+            context.count("cast_parts_delayed")
+            self._waiting += 1
+            context.later(context.back_off(attempt), self._try_again, part, attempt + 1)
+
+    def _try_again(self, part: Cast, attempt: int) -> None:
+        self._waiting -= 1
+        self._spread(part._replace(depth=part.depth - 1), None, attempt)
 
     def _pass_on(self, message: Cast, work: _Work | None, attempt: int) -> None:
         """A node whose keys have left knows its former neighbours."""

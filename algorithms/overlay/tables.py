@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 
-from algorithms.overlay.keys import VECTOR_BITS, Ref, prefix
+from algorithms.overlay.keys import VECTOR_BITS, Range, Ref, prefix
 from algorithms.overlay.messages import NO_SEQ, Seq, SetRAck
 from ildm.api import Peer
 
@@ -181,6 +181,39 @@ class Table:
     def present(self, key: bytes, level: int) -> bool:
         node = self.nodes.get(key)
         return node is not None and node.serves(level)
+
+    def unknown(self, target: Range) -> Iterator[Range]:
+        """Parts of ``target`` next to own keys whose neighbour there is not known for the moment.
+
+        That is so where two own keys do not agree about the link between them at level 0: one has left,
+        or has yet to hear that it is in, and the keys around it are told by messages of their own; or
+        only one of them has found its place in a graph that this node joins.
+        """
+        keys = self._sorted
+        first, last = bisect_left(keys, target.low), bisect_left(keys, target.high)
+        for at in range(first, last + 1):
+            low, high = target
+            unknown = False
+            if at > 0:
+                low = max(low, keys[at - 1] + b"\0")
+                unknown = not self._agreed(keys[at - 1], right=True)
+            if at < len(keys):
+                high = min(high, keys[at])
+                unknown = unknown or not self._agreed(keys[at], right=False)
+            if unknown and low < high:
+                yield Range(low, high)
+
+    def _agreed(self, key: bytes, right: bool) -> bool:
+        """Whether the neighbour of an own key is another node's, or an own key that says the same."""
+        link = self.nodes[key].links[0]
+        ref = link.right if right else link.left
+        if ref.peer.node_id != self.node_id:
+            return True
+        other = self.nodes.get(ref.key)
+        if other is None or not other.serves(0):
+            return False
+        back = other.links[0].left if right else other.links[0].right
+        return back.key == key
 
     # change -------------------------------------------------------------------------------------
 

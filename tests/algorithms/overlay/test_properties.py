@@ -94,6 +94,11 @@ def test_with_crashes_loss_and_duplicates(seed: int, steps: list[str], resets: b
 
 @few
 @example(26632846, ["join", "join", "insert", "join", "join"], "sequential", True)
+# A neighbour tells two keys of one node of each other: one of the messages comes first.
+@example(130051999, ["crash", "crash", "leave", "crash", "crash", "insert"], "sfb", True)
+@example(3396132287, ["insert", "wait", "insert", "insert", "leave"], "mrf", True)
+# One of two keys of a node that joins has found its place.
+@example(552623216, ["join", "join", "join"], "sequential", False)
 @given(st.integers(0, 2**32), schedules, st.sampled_from(["sfb", "mrf", "sequential"]), st.booleans())
 def test_casts_reach_whatever_is_in_all_the_time(
     seed: int, steps: list[str], routing: Any, reliable: bool
