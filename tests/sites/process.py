@@ -73,11 +73,14 @@ class ProcessSite:
 
     def saved_filters(self, client_id: str) -> dict[str, int]:
         """The subscriptions of a persistent session which the state directory holds by now."""
+        statement = "SELECT filter, qos FROM subscriptions WHERE client_id = ?"
         with contextlib.closing(sqlite3.connect(self.directory / "state/state.sqlite")) as database:
-            found = database.execute(
-                "SELECT filters FROM sessions WHERE client_id = ?", (client_id,)
-            ).fetchone()
-        return {} if found is None else dict(json.loads(found[0]))
+            return dict(database.execute(statement, (client_id,)).fetchall())
+
+    def saved_rows(self, table: str) -> int:
+        """How many rows of a table the state directory holds by now."""
+        with contextlib.closing(sqlite3.connect(self.directory / "state/state.sqlite")) as database:
+            return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
     async def stop(self) -> int:
         """SIGTERM; the exit status."""
