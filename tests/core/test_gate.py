@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ildm.core.frames import HeaderScanner
 from ildm.core.local.actions import broker_wanted
 from ildm.core.local.gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
-from ildm.core.local.unanswered import Taken, Unanswered, Waiting
+from ildm.core.local.unanswered import Unanswered, Waiting
 from ildm.mqtt import Framer, PingResp, PubAck, Publish, PubRec, SubAck, UnsubAck, Version
 
 WANTED = broker_wanted(frozenset())
@@ -176,7 +176,7 @@ def test_each_message_comes_out_once_whatever_the_order_of_the_answers(
     while answers:
         size = draw.draw(st.integers(1, len(answers)))
         for taken in waiting.taken([*answers[:size], unknown]):
-            out += taken.message.payload if isinstance(taken, Waiting) else taken.frames
+            out += taken.message.payload if isinstance(taken, Waiting) else taken[1]
         answers = answers[size:]
     assert sorted(out) == sorted(sent)
     if not disorder:
@@ -188,8 +188,8 @@ def test_a_run_in_order_comes_out_as_it_was_sent() -> None:
     waiting = Unanswered()
     waiting.add_run(b"t", b"abcdef", 2, range(1, 4))
     waiting.add_run(b"u", b"xyz", 1, [9, 8, 7])
-    assert list(waiting.taken(range(1, 4))) == [Taken(b"t", b"abcdef", 2)]
-    assert list(waiting.taken([9, 8])) == [Taken(b"u", b"xy", 1)]
+    assert list(waiting.taken(range(1, 4))) == [(b"t", b"abcdef", 2)]
+    assert list(waiting.taken([9, 8])) == [(b"u", b"xy", 1)]
     assert waiting.remove(9) is None
-    assert waiting.remove(7) == Taken(b"u", b"z", 1)
+    assert waiting.remove(7) == (b"u", b"z", 1)
     assert not waiting

@@ -416,7 +416,10 @@ class ClientSession(BaseSession):
                             node.router.forward_frames(route, frames, new_size, self.publisher_index(), self)
                         else:
                             offset = pos + body
-                            ids = packet_ids(data[offset:run_end:size], data[offset + 1 : run_end : size])
+                            if count == 1:
+                                ids: Sequence[int] = ((data[offset] << 8) | data[offset + 1],)
+                            else:
+                                ids = packet_ids(data[offset:run_end:size], data[offset + 1 : run_end : size])
                             self.unanswered.add_run(topic, frames, new_size, ids)
                             broker.watching = True
                     pos = run_end
@@ -667,12 +670,13 @@ class ClientSession(BaseSession):
 
     def _transfer(self, taken: Taken | Waiting) -> None:
         router, index = self.node.router, self.publisher_index()
-        if isinstance(taken, Taken):
-            route = router.local.get(taken.topic)
+        if not isinstance(taken, Waiting):
+            topic, frames, size = taken
+            route = router.local.get(topic)
             if route is None:
-                route = router.find(taken.topic, None)
+                route = router.find(topic, None)
             if route:
-                router.forward_frames(route, taken.frames, taken.size, index, self)
+                router.forward_frames(route, frames, size, index, self)
             return
         message = taken.message
         if message.qos == 2 and self.record is not None and message.packet_id is not None:
@@ -689,7 +693,7 @@ class ClientSession(BaseSession):
         )
 
     def _fewer_unanswered(self) -> None:
-        if self.paused and not self._too_much_unanswered(2):
+        if self._pauses and not self._too_much_unanswered(2):
             self.resume("unanswered")
 
     # acknowledgements that wait -----------------------------------------------------------------

@@ -182,6 +182,10 @@ class Gate:
         return bool(self._reasons)
 
     @property
+    def reasons(self) -> frozenset[object]:
+        return frozenset(self._reasons)
+
+    @property
     def idle(self) -> bool:
         """Nothing waits and nothing has to."""
         return not (self._reasons or self._answers)

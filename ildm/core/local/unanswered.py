@@ -37,7 +37,7 @@ class WaitingRun:
     def part(self, first: int, end: int) -> Taken:
         whole = first == 0 and end == len(self.ids)
         frames = self.frames if whole else self.frames[first * self.size : end * self.size]
-        return Taken(self.topic, frames, self.size)
+        return self.topic, frames, self.size
 
     def is_open(self, place: int) -> bool:
         return place >= self.done and not (self.holes and place in self.holes)
@@ -61,12 +61,9 @@ class Waiting(NamedTuple):
     bytes: int
 
 
-class Taken(NamedTuple):
-    """Messages of a run which the broker has taken."""
-
-    topic: bytes
-    frames: bytes
-    size: int
+Taken = tuple[bytes, bytes, int]
+"""Messages of a run which the broker has taken: topic, frames, bytes of each. A plain tuple, as one is made
+for every message of a client that waits for each acknowledgement."""
 
 
 class Unanswered:
@@ -112,6 +109,13 @@ class Unanswered:
             run = self._runs[0] if self._runs else None
             if run is not None and run.ids[run.done] == ids[pos]:
                 first = run.done
+                if len(run.ids) == 1:
+                    run.done = 1
+                    self.messages -= 1
+                    self._drop_done()
+                    yield run.topic, run.frames, run.size
+                    pos += 1
+                    continue
                 count = min(len(run.ids) - first, len(ids) - pos)
                 if run.holes or not _same(run.ids[first : first + count], ids[pos : pos + count]):
                     count = 1
