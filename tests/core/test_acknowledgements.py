@@ -319,6 +319,51 @@ def test_a_held_client_that_does_not_stop_is_ended_before_its_excess_is_relayed(
     assert a.node.counters["clients_over_inflight"] == 1
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_full_link_withholds_acknowledgements_until_it_has_room(world: World, version: Version) -> None:
+    """With overflow ``block`` clients are slowed down, nothing is lost, and nobody else is disturbed."""
+    settings = {"link": {"overflow": "block", "queue_messages": 20, "inflight": 100, "expiry": 1000}}
+    a, b = row(world, "ab", "pf", **settings)
+    for session in a.node.links.links["b"].open_sessions:
+        session.transport.cut = True  # type: ignore[union-attr]
+    client = a.client("c", version=version)
+    sent = 0
+    while len(client.got(PubAck)) == sent:
+        sent += 1
+        client.send(message("t", 1, sent))
+        world.run(0.01)
+        assert sent < 500
+    (session,) = (s for s in a.node.sessions if s.client_id == "c")
+    acknowledged = len(client.got(PubAck))
+    client.send(PingReq())
+    client.send(message("local", 0))
+    world.run(1)
+    assert client.got(PingResp)
+    assert not session.paused
+    assert len(client.got(PubAck)) == acknowledged
+    world.run(60)
+    assert a.links() == {"b": "active"}
+    assert len(client.got(PubAck)) == sent
+    assert [p for t, p in injected(b) if t == "t"] == [b"%d" % n for n in range(1, sent + 1)]
+
+
+def test_who_leaves_while_held_is_forgotten_by_the_full_queue(world: World) -> None:
+    a, _ = row(world, "ab", "pf", link={"overflow": "block", "queue_messages": 1, "inflight": 10})
+    for session in a.node.links.links["b"].open_sessions:
+        session.transport.cut = True  # type: ignore[union-attr]
+    (lane,) = a.node.links.links["b"].lanes
+    for number in range(12):
+        client = a.client(f"c{number}")
+        client.send(message("t", 1, 1))
+        client.send(message("t", 1, 2))
+        world.run(0.01)
+    assert lane._held
+    for session in list(a.node.sessions):
+        session.abort()
+    world.run(0.1)
+    assert lane._held == set()
+
+
 # SUBACK ---------------------------------------------------------------------------------------------
 
 

@@ -14,6 +14,7 @@ from ildm.core.local.partial import SMALL, Partial
 from ildm.core.local.requests import Requests
 from ildm.core.local.unanswered import Taken, Unanswered, Waiting
 from ildm.core.session import BaseSession
+from ildm.core.transfer.lane import Lane
 from ildm.mqtt import (
     ConnAck,
     Connect,
@@ -193,6 +194,10 @@ class ClientSession(BaseSession):
             # whether the broker has them is unknown; a client that wants them sent will send them again
             self.node.counters["unanswered_by_broker"] += self.unanswered.messages
             self.unanswered = None
+        if self._holds and self.paired is not None:
+            for lane in self.paired.gate.reasons:
+                if isinstance(lane, Lane):  # or it keeps all who have come and gone
+                    lane.no_longer_held(self)
         self.node.client_gone(self, exc)
         self.state = State.ENDED
 
