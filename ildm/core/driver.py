@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from ildm.core.tables import Key, Row, Table
 
 
+NO_DESCRIPTOR = "no file descriptor left for a connection"
+"""The reason for which a dial fails that the far end has nothing to do with."""
+
+
 class Transport(Protocol):
     """The part of ``asyncio.Transport`` which the core uses."""
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Algorithm, PluginError, Source
 from ildm.core.counters import Counters
+from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.link.manager import LinkManager
 from ildm.core.local.actions import broker_wanted, client_actions
+from ildm.core.local.admission import Admission
 from ildm.core.local.client_session import ClientSession, State
 from ildm.core.local.clients import ClientRecord, ClientRegistry
 from ildm.core.local.gate import Told
@@ -53,6 +55,7 @@ class Node:
         self.broker_password = broker_password
         self.counters = Counters()
         self.packet_limits = config.limits.packet
+        self.admission = Admission(driver, config.limits, self.counters)
         self.partials = Partials(config.limits.partial_bytes, self.counters)
         self.state = NodeState()
         self.started_at = driver.wall()
@@ -176,10 +179,13 @@ class Node:
     # clients ----------------------------------------------------------------------------------
 
     def client_accepted(self, session: ClientSession) -> bool:
-        """A client has connected by TCP; whether it may stay."""
-        if not self.accepting or len(self.sessions) >= self.config.limits.clients:
+        """A client has connected by TCP; whether it may stay, at least until it is told why not."""
+        if not self.accepting:
             self.counters["connections_refused"] += 1
             return False
+        limit = self.admission.refuses(len(self.sessions))
+        if limit is not None:
+            return self.admission.refused(session, limit)
         self.sessions.add(session)
         self.session_established(session)
         return True
@@ -193,6 +199,7 @@ class Node:
 
     def client_gone(self, session: ClientSession, exc: Exception | None) -> None:
         """A client's TCP connection has ended."""
+        self.admission.being_told.discard(session)
         if session not in self.sessions:
             return
         self.sessions.discard(session)
@@ -247,6 +254,9 @@ class Node:
     def broker_reachable(self, reason: str | None) -> None:
         """The broker was reached (None) or not; logged when that changes."""
         reason = self.loop_guard.reason or reason
+        if reason == NO_DESCRIPTOR:
+            self.admission.out_of_descriptors()
+            return
         if reason == self.broker_down_reason:
             return
         came_back = reason is None

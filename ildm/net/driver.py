@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import secrets
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, cast
 
+from ildm.core.driver import NO_DESCRIPTOR
 from ildm.log import get_logger
 
 if TYPE_CHECKING:
@@ -62,6 +64,8 @@ class AsyncioDriver:
 
 def _reason(error: OSError) -> str:
     """What went wrong, in the system's words; asyncio's own text repeats the address."""
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return NO_DESCRIPTOR
     if error.errno and not isinstance(error, socket.gaierror):
         return os.strerror(error.errno)
     return error.strerror or str(error)

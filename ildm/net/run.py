@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 from ildm.admin.server import AdminServer
 from ildm.config import Address, Config, ConfigError, parse_address, read_secret
 from ildm.core.link.session import LinkSession
+from ildm.core.local.admission import TOLD_AT_ONCE
 from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
 from ildm.core.plugin.loading import load_plugins
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from ildm.core.plugin.loading import PluginSpecs
 
 BACKLOG = 1024
+OWN_DESCRIPTORS = 64
+"""What the process needs besides connections: sockets to listen on, the state, the log, the administrator."""
 
 
 class RunError(IldmError):
@@ -79,6 +82,8 @@ class NodeServer:
                 broker_password=broker_password,
                 link_secret=link_secret,
             )
+            files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            self.node.admission.descriptors_for = descriptors_for_clients(config, files)
             self.admin = AdminServer(LiveView(self.node, self.store, self.request_stop), config.admin_socket)
             await self.admin.start()
             await self._listen(config.listen, "listen", lambda: ClientSession(self.node))
@@ -191,7 +196,7 @@ def run_node(config: Config, *, started: Callable[[], None] | None = None) -> in
         RunError: an address cannot be listened on.
     """
     configure_logging(config.log.level, config.log.format)
-    files = _raise_file_limit()
+    _raise_file_limit()
     plugins = load_plugins(config)
     findings = examine(config, thorough=False)
     if fatal := [f"{found.key}: {found.text}" for found in findings if found.fatal]:
@@ -217,11 +222,15 @@ def run_node(config: Config, *, started: Callable[[], None] | None = None) -> in
         for number in _ending_signals():
             asyncio.get_running_loop().add_signal_handler(number, end, number)
         await server.start()
-        if 2 * config.limits.clients > files:  # a relayed client takes two
-            get_logger("ildm").warning(
+        possible = server.node.admission.descriptors_for
+        if possible is not None and possible < config.limits.clients:
+            log = get_logger("ildm")
+            # who has not asked for so many need not be warned
+            tell = log.warning if "clients" in config.limits.model_fields_set else log.info
+            tell(
                 "the limit of open files is below what limits.clients may need",
-                open_files=files,
-                clients_possible=max(0, files // 2 - 50),
+                open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+                clients_possible=possible,
             )
         if started is not None:
             started()
@@ -247,12 +256,27 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return cast("Callable[[], asyncio.AbstractEventLoop]", uvloop.new_event_loop)
 
 
-def _raise_file_limit() -> int:
-    """Use as many file descriptors as this process may have; answers how many."""
+def _raise_file_limit() -> None:
+    """Use as many file descriptors as this process may have."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
+
+
+def descriptors_for_clients(config: Config, files: int) -> int | None:
+    """How many clients a process with so many file descriptors can relay: each takes two.
+
+    Some are kept for sessions with neighbours and with the broker, the administrator and the state, but
+    never more than half of all. None: as many as there are.
+    """
+    if files == resource.RLIM_INFINITY:
+        return None
+    own = OWN_DESCRIPTORS + TOLD_AT_ONCE + 2 * config.link.sessions
+    if config.algorithm is not None:
+        own += (
+            2 * config.link.max_neighbors * config.link.sessions
+        )  # in both directions until one is given up
+    return (files - min(own, files // 2)) // 2
 
 
 __all__ = ["ConfigError", "NodeServer", "RunError", "run_node"]

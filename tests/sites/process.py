@@ -36,15 +36,14 @@ class ProcessSite:
         self._file.write_text(yaml.safe_dump(document))
         self.address = _pair(document["listen"])
         self.link_address = _pair(document["link"]["listen"])
+        self.command = [sys.executable, "-m", "ildm", "run", "--config", str(self._file)]
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Start the process; returns when the broker and all sockets are ready."""
         log = (self.directory / "log").open("ab")
         try:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "ildm", "run", "--config", str(self._file), stderr=log, cwd=PROJECT
-            )
+            self.process = await asyncio.create_subprocess_exec(*self.command, stderr=log, cwd=PROJECT)
         finally:
             log.close()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ildm.mqtt import Connect, Disconnect, PubAck, Publish, Version
+from ildm.mqtt import ConnAck, Connect, Disconnect, PubAck, Publish, Version
 from tests.sites.client import Client, within
 from tests.sites.conftest import Sites
 from tests.sites.process import ProcessSite
@@ -80,3 +80,50 @@ async def test_a_client_lives_on_while_it_takes_longer_for_a_packet_than_its_kee
         await asyncio.sleep(0.4)  # four seconds in all, and no PINGREQ between
     assert (await client.packet(PubAck)).packet_id == 1
     assert (await subscriber.receive()).payload == payload
+
+
+FILES = 256
+"""File descriptors of the process, so that few clients are enough to use them up."""
+
+
+async def test_a_node_keeps_file_descriptors_for_itself(
+    fleet: Fleet, tmp_path: Path, topic_root: str
+) -> None:
+    """More clients than there are descriptors for: refused with a reason; all else goes on."""
+    prefix = f"n{uuid.uuid4().hex[:8]}"
+    near = ProcessSite(fleet.shared("mosquitto"), tmp_path / "near", "sf", f"{prefix}-near")
+    limited = f"import resource, runpy; resource.setrlimit(resource.RLIMIT_NOFILE, ({FILES}, {FILES}));"
+    near.command = [near.command[0], "-c", limited + "runpy.run_module('ildm')", *near.command[3:]]
+    far = ProcessSite(
+        fleet.shared("mosquitto", 1),
+        tmp_path / "far",
+        "sf",
+        f"{prefix}-far",
+        link={"neighbors": [f"{near.link_address[0]}:{near.link_address[1]}"]},
+    )
+    await near.start()
+    try:
+        subscriber = await near.connect()
+        await subscriber.subscribe((topic_root, 1))
+        versions = (Version.V311, Version.V5)
+        clients, codes = [], []
+        for i in range(FILES):
+            client = await Client.open(near.address, versions[i % 2])
+            client.send(Connect(client_id=uuid.uuid4().hex[:20], version=client.version))
+            codes.append((await client.packet(ConnAck)).reason_code)
+            clients.append(client)
+        accepted = codes.count(0)
+        assert 0 < accepted < FILES // 2
+        assert set(codes[accepted:]) == {3, 0x97}
+        counters = (await near.status())["counters"]
+        assert counters["connections_refused_descriptors"] == FILES - accepted
+        assert "out_of_descriptors" not in counters
+        assert "no room for more clients" in near.log()
+        await far.start()  # a neighbour can still join
+        publisher = await far.connect()
+        await publisher.publish(topic_root, b"still there", 1)
+        assert (await subscriber.receive()).payload == b"still there"
+    finally:
+        await near.stop()
+        if far.process is not None:
+            await far.stop()

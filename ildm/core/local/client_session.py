@@ -229,13 +229,18 @@ class ClientSession(BaseSession):
         if packet.version is not Version.V31:
             check_first_byte(frame[0], packet.version)
         self._cancel_connect_timer()
+        if self in self.node.admission.being_told:
+            self.version = packet.version
+            self._refuse(ReasonCode.QUOTA_EXCEEDED, ConnectReturnCode.SERVER_UNAVAILABLE)
+            return
         self.connect = packet
         self.client_id = packet.client_id
         self.version = packet.version
         guard = self.node.loop_guard
         if packet.client_id in self.node.injector.client_ids:
             guard.suspect()  # somebody has taken the node's identifier, or it is the node itself that calls
-            self._refuse_id()
+            # the id is that of the node's own session, which it would take over
+            self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, ConnectReturnCode.IDENTIFIER_REJECTED)
             return
         if guard.is_own(packet.client_id) or guard.reason is not None:
             self.broker_unavailable()
@@ -247,11 +252,10 @@ class ClientSession(BaseSession):
         self._hold()
         self.driver.dial(self.node.broker_address, self.paired, self.node.config.broker.connect_timeout)
 
-    def _refuse_id(self) -> None:
-        """The id is that of the node's own session, which it would take over (3.1.1: 3.2.2.3; 5: 3.2.2.2)."""
-        v5 = self.version is Version.V5
-        reason = ReasonCode.CLIENT_IDENTIFIER_NOT_VALID if v5 else ConnectReturnCode.IDENTIFIER_REJECTED
-        self.write(ConnAck(session_present=False, reason_code=int(reason)).encode(self.version))
+    def _refuse(self, reason: ReasonCode, code: ConnectReturnCode) -> None:
+        """Answer a CONNECT in the client's version (5: 3.2.2.2; 3.1.1: 3.2.2.3), and close."""
+        answer = int(reason if self.version is Version.V5 else code)
+        self.write(ConnAck(session_present=False, reason_code=answer).encode(self.version))
         self.state = State.ENDED
         self.close()
 
@@ -301,15 +305,9 @@ class ClientSession(BaseSession):
             self.paired.abort()
 
     def broker_unavailable(self) -> None:
-        """The broker cannot be reached: say so in the client's version (3.1.1: 3.2.2.3; 5: 3.2.2.2)."""
+        """The broker cannot be reached, or does not answer."""
         self.node.counters["broker_unavailable"] += 1
-        if self.version is Version.V5:
-            reason = int(ReasonCode.SERVER_UNAVAILABLE)
-        else:
-            reason = int(ConnectReturnCode.SERVER_UNAVAILABLE)
-        self.write(ConnAck(session_present=False, reason_code=reason).encode(self.version))
-        self.state = State.ENDED
-        self.close()
+        self._refuse(ReasonCode.SERVER_UNAVAILABLE, ConnectReturnCode.SERVER_UNAVAILABLE)
 
     def accepted(self, connack: ConnAck) -> None:
         """The broker's CONNACK, already relayed, accepts the client."""
