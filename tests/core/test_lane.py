@@ -29,8 +29,14 @@ class Source:
     def __init__(self) -> None:
         self.holds: set[object] = set()
 
+    credit = (0, 0)
+    ended = False
+
     def hold(self, reason: object) -> None:
         self.holds.add(reason)
+
+    def overran(self) -> None:
+        self.ended = True
 
     def release(self, reason: object) -> None:
         self.holds.discard(reason)
@@ -128,11 +134,20 @@ def test_block_holds_the_sources_until_half_is_sent(world: World) -> None:
 
 
 def test_block_is_bounded_too(world: World) -> None:
+    """A source that does not wait loses what it has sent last, and is ended; not what came before."""
     lane, counters = make(world, messages=10, overflow="block")
+    patient, greedy = Source(), Source()
+    for i in range(12):
+        lane.send(message(str(i), 1), 1, None, patient)
     for i in range(100):
-        lane.send(message(str(i), 1), 1, None, Source())
+        lane.send(message(f"greedy/{i}", 1), 1, None, greedy)
+    assert (patient.ended, greedy.ended) == (False, True)
     assert lane.queued_messages == 20
-    assert counters["link_dropped_overflow_qos1"] == 80
+    assert counters["link_dropped_overflow_qos1"] == 92
+    sink = opened(lane)
+    world.run(0)
+    expected = [str(i) for i in range(12)] + [f"greedy/{i}" for i in range(8)]
+    assert [p.topic for p in sink.packets()] == expected
 
 
 def test_block_holds_nobody_for_qos_0(world: World) -> None:

@@ -325,3 +325,17 @@ def test_counters_of_a_lane_that_is_cleared(world: World) -> None:
     lane.clear("removed")
     assert counters == Counters({"link_dropped_removed_qos1": 8})
     assert (lane.inflight, lane.queued_messages, lane.queued_bytes) == (0, 0, 0)
+
+
+def test_a_run_too_long_for_a_source_that_should_wait_is_cut_at_its_end(world: World) -> None:
+    lane, counters = make(world, messages=10, overflow="block")
+    source = Source()
+    send(lane, 0, 12, source)
+    send(lane, 12, 100, source)
+    assert source.ended
+    assert (lane.queued_messages, lane.queued_bytes) == (20, 20 * 12)
+    assert counters == {"link_dropped_overflow_qos1": 92}
+    sink = opened(lane)
+    world.run(0)
+    assert numbers(sink.packets()) == list(range(20))
+    assert lane.queued_bytes == 0

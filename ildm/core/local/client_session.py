@@ -701,6 +701,10 @@ class ClientSession(BaseSession):
 
     # acknowledgements that wait -----------------------------------------------------------------
 
+    @property
+    def credit(self) -> tuple[int, int]:
+        return 0, 0  # brokers grant as much as they like
+
     def hold(self, reason: object) -> None:
         """Let the client wait for its PUBACK and PUBREC until every reason given is withdrawn.
 
@@ -728,6 +732,20 @@ class ClientSession(BaseSession):
                 clause="MQTT-3.3.4-9",
                 reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
+
+    def overran(self) -> None:
+        """It has sent more at once than there is room for; what was dropped of it is not acknowledged."""
+        self.driver.call_soon(self._end_overrun)  # not amidst its messages
+
+    def _end_overrun(self) -> None:
+        if self.state is not State.ENDED:
+            self.node.counters["clients_over_inflight"] += 1
+            error = ProtocolViolation(
+                "more messages at once than there is room for while acknowledgements are withheld",
+                clause="MQTT-3.3.4-9",
+                reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
+            self.fail(error)
 
     def too_much_withheld(self) -> None:
         """The broker has acknowledged more messages than there are packet identifiers."""

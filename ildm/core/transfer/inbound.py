@@ -27,8 +27,14 @@ from ildm.mqtt import ProtocolViolation, PubAck, PubComp, PubRec, ReasonCode, Ve
 class Holdable(Protocol):
     """A source of messages that can be made to wait while a queue they went to is full."""
 
+    @property
+    def credit(self) -> tuple[int, int]:
+        """Messages and bytes that are sure to be all that comes once it is held; 0 where nothing is sure."""
+
     def hold(self, reason: object) -> None: ...
     def release(self, reason: object) -> None: ...
+    def overran(self) -> None:
+        """It has not waited: what it sent last was dropped, and must not be acknowledged."""
 
 
 class Receipt:
@@ -50,6 +56,10 @@ class Receipt:
         if self.inbound is not None:
             self.inbound.settle_run(frames, size)
 
+    @property
+    def credit(self) -> tuple[int, int]:
+        return (0, 0) if self.inbound is None else (self.inbound.limit, self.inbound.byte_limit)
+
     def hold(self, reason: object) -> None:
         if self.inbound is not None:
             self.inbound.hold(reason)
@@ -57,6 +67,9 @@ class Receipt:
     def release(self, reason: object) -> None:
         if self.inbound is not None:
             self.inbound.release(reason)
+
+    def overran(self) -> None:
+        """Its credit is part of the bound: it cannot."""
 
 
 class Inbound:

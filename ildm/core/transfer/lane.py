@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver, Transport
 
 HARD_LIMIT = 2
-"""With overflow ``block`` a queue may grow to this many times its bound (sources stop with a delay)."""
+"""With overflow ``block`` a queue may grow to this many times its bound, and by the credit of the neighbours
+it makes wait: sources stop with a delay. One that does not is ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,24 +370,40 @@ class Lane(Outgoing):
         self._held.discard(source)
 
     def _enqueue(self, entry: Entry, source: Holdable | None) -> None:
-        queue, limits = self.queue, self.limits
+        queue = self.queue
         if entry.receipt is not None:
             entry.receipt.when_void = queue.disown
         queue.append(entry)
         if not self._over(1):
             return
-        factor = 1
-        if limits.overflow == "block":
-            factor = HARD_LIMIT
-            self._trim(1, lowest=True)
-            if entry.qos and source is not None and self._over(1):
-                self._held.add(source)
-                source.hold(self)
-        self._trim(factor)
+        if self.limits.overflow == "drop":
+            self._trim(self.limits.messages, self.limits.bytes)
+            return
+        self._trim(self.limits.messages, self.limits.bytes, lowest=True)
+        if entry.qos and source is not None and self._over(1):
+            self._held.add(source)
+            source.hold(self)
+        if self._over(HARD_LIMIT):
+            self._overrun(entry, source)
 
-    def _trim(self, factor: int, lowest: bool = False) -> None:
-        limits = self.limits
-        for oldest, count in self.queue.trim(limits.messages * factor, limits.bytes * factor, lowest):
+    def _overrun(self, entry: Entry, source: Holdable | None) -> None:
+        """More has come than sources send that wait when they are made to."""
+        messages, size = HARD_LIMIT * self.limits.messages, HARD_LIMIT * self.limits.bytes
+        for held in self._held:  # what they may have sent by now
+            more_messages, more_bytes = held.credit
+            messages += more_messages
+            size += more_bytes
+        if source is None or not entry.qos:
+            self._trim(messages, size)
+        elif count := self.queue.cut(messages, size):
+            # the newest is not acknowledged yet, and will not be
+            self.drop(count, f"overflow_qos{entry.qos}")
+            if entry.message is not None:
+                entry.settle()
+            source.overran()
+
+    def _trim(self, messages: int, size: int, lowest: bool = False) -> None:
+        for oldest, count in self.queue.trim(messages, size, lowest):
             if oldest.message is not None:
                 oldest.settle()
                 if self.lost is not None:

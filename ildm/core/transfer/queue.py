@@ -98,6 +98,14 @@ class RunEntry(Entry):
         self.count -= count
         return size
 
+    def cut(self, count: int) -> int:
+        """Forget the last ``count`` messages, but not all; answers their size."""
+        size = count * self.frame_size
+        self.frames = self.frames[: len(self.frames) - size]
+        self.size -= size
+        self.count -= count
+        return size
+
     @property
     def waiting_frames(self) -> bytes:
         return self.first(self.count)
@@ -147,6 +155,9 @@ class Queue(Protocol):
         Answers from which entry how many messages went. The last one stays, however large: it would
         otherwise be lost for want of room in an empty queue.
         """
+
+    def cut(self, messages: int, size: int) -> int:
+        """Remove of the entry appended last what is more than these bounds; answers how many messages."""
 
     def take_all(self) -> list[Entry]:
         """Empty the queue; answers the entries in order."""
@@ -233,6 +244,24 @@ class Backlog:
                 self._remove(line, count)
                 yield entry, count
 
+    def cut(self, messages: int, size: int) -> int:
+        line = max((line for line in self._lines if line), key=_turn_of_last)
+        entry = line[-1]
+        over = self.messages - self.owed_messages - messages
+        bytes_over = self.bytes - self.owed_bytes - size
+        if over <= 0 and bytes_over <= 0:
+            return 0
+        count = entry.count
+        if isinstance(entry, RunEntry):
+            count = min(max(over, -(-bytes_over // entry.frame_size)), count)
+        if count == entry.count:
+            line.pop()
+            self._count(entry, -count, -entry.size)
+        else:
+            assert isinstance(entry, RunEntry)
+            self._count(entry, -count, -entry.cut(count))
+        return count
+
     def take_all(self) -> list[Entry]:
         entries = sorted((entry for line in self._lines for entry in line), key=_turn)
         for line in self._lines:
@@ -250,6 +279,10 @@ class Backlog:
 
 def _turn(entry: Entry) -> int:
     return entry.turn
+
+
+def _turn_of_last(line: deque[Entry]) -> int:
+    return line[-1].turn
 
 
 def _turn_of_first(line: deque[Entry]) -> int:

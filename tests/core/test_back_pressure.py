@@ -1,0 +1,186 @@
+"""``overflow: block``: publishers wait, nothing is lost, and nobody waits for ever.
+
+A neighbour is made to wait by its acknowledgements, never by its socket: what it acknowledges of the messages
+in the other direction is read whatever it is held for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ildm.config import Address
+from ildm.mqtt import Connect, PubAck, PubComp, Publish, PubRec, PubRel
+from tests.support.mini_broker import MiniClient
+from tests.support.site import Site, row
+from tests.support.world import World
+
+BLOCK: dict[str, Any] = {
+    "overflow": "block",
+    "queue_messages": 50,
+    "inflight": 40,
+}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+class Load(MiniClient):
+    """Publishes so many messages, with no more than ``window`` of them under way, as fast as it may."""
+
+    def __init__(self, site: Site, qos: int, count: int, window: int = 20, name: str = "load") -> None:
+        super().__init__()
+        self.site = site
+        self.name = name
+        self.qos = qos
+        self.left = count
+        self.acknowledged = 0
+        self.under_way = 0
+        self.window = window
+        self.number = 0
+        self.topics: list[str] = []
+        self.send_connect()
+
+    def send_connect(self) -> None:
+        self.site.world.connect(Address(self.site.name, 1), self)
+        self.send(Connect(client_id=self.name))
+        self.site.world.run(0.1)
+        self._more()
+
+    def _more(self) -> None:
+        while self.left and self.under_way < self.window and not self.closed:
+            self.left -= 1
+            self.under_way += 1
+            self.number += 1
+            topic = f"{self.name}/{self.site.name}/{self.number}"
+            self.topics.append(topic)
+            packet_id = self.number % 60_000 + 1
+            self.send(Publish(topic=topic, payload=b"x" * 50, qos=self.qos, packet_id=packet_id))
+
+    def data_received(self, data: bytes) -> None:
+        seen = len(self.packets)
+        super().data_received(data)
+        for packet in self.packets[seen:]:
+            if isinstance(packet, PubRec):
+                self.send(PubRel(packet_id=packet.packet_id))
+            elif isinstance(packet, PubAck | PubComp):
+                self.acknowledged += 1
+                self.under_way -= 1
+        self._more()
+
+
+def star(world: World, names: str, algorithm: str, **settings: Any) -> list[Site]:
+    sites = [Site(world, name, algorithm, **settings) for name in names]
+    for leaf in sites[1:]:
+        leaf.node.links.add(Address(sites[0].name, 2), False)
+    world.run(3)
+    return sites
+
+
+def ring(world: World, names: str, algorithm: str, **settings: Any) -> list[Site]:
+    sites = row(world, names, algorithm, **settings)
+    sites[-1].node.links.add(Address(sites[0].name, 2), False)
+    world.run(5)
+    return sites
+
+
+SHAPES = {"row": row, "star": star, "ring": ring}
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("names", ["abc", "abcde"])
+@pytest.mark.parametrize("shape", list(SHAPES))
+@pytest.mark.parametrize("slow", [True, False])
+def test_load_in_all_directions_ends_and_loses_nothing(
+    world: World, shape: str, names: str, qos: int, slow: bool
+) -> None:
+    """Every site publishes as fast as it may; with one slow broker every queue on the way fills."""
+    sites = SHAPES[shape](world, names, "pf", link=BLOCK)
+    if slow:
+        sites[-1].broker.answer_delay = 0.05
+    loads = [Load(site, qos, 300) for site in sites]
+    assert world.run_until(lambda: all(load.acknowledged == 300 for load in loads), 600)
+    world.run(120)
+    assert not any(load.closed for load in loads)
+    everything = {topic for load in loads for topic in load.topics}
+    for site, load in zip(sites, loads, strict=True):
+        arrived = site.broker.topics()
+        assert set(arrived) == everything - set(load.topics)
+        assert len(arrived) == len(set(arrived))
+        for other in loads:  # of each publisher in its order
+            if other is not load:
+                assert [topic for topic in arrived if topic in set(other.topics)] == other.topics
+        assert not {name: n for name, n in site.node.counters.items() if "_dropped" in name}
+        for link in site.node.links.links.values():
+            assert link.idle
+            assert all(not lane._held for lane in link.lanes)
+
+
+def test_local_clients_are_served_while_one_is_made_to_wait(world: World) -> None:
+    """A held publisher waits for its acknowledgements; its pings, and all other clients, do not."""
+    a, b = row(world, "ab", "pf", link=BLOCK)
+    b.broker_down()
+    world.run(1)
+    load = Load(a, 1, 200)
+    world.run(5)
+    assert 80 < load.acknowledged < 140  # what fills the window and the queue
+    heard = a.subscriber("local")
+    a.client("other").send(Publish(topic="local", payload=b"x"))
+    world.run(1)
+    assert heard.messages == [("local", b"x")]
+    b.broker_up()
+    assert world.run_until(lambda: load.acknowledged == 200, 60)
+    world.run(10)
+    assert b.broker.topics().count("local") <= 1
+    assert [topic for topic in b.broker.topics() if topic != "local"] == load.topics
+
+
+def test_qos_0_does_not_wait_and_does_not_push_out_what_does(world: World) -> None:
+    a, b = row(world, "ab", "pf", link=BLOCK)
+    b.broker_down()
+    world.run(1)
+    load = Load(a, 1, 200)
+    world.run(5)
+    telemetry = a.client("t")
+    for i in range(500):
+        telemetry.send(Publish(topic="t", payload=b"%d" % i))
+    world.run(1)
+    assert a.node.counters["link_dropped_overflow_qos0"] > 0
+    b.broker_up()
+    assert world.run_until(lambda: load.acknowledged == 200, 60)
+    world.run(10)
+    assert [topic for topic in b.broker.topics() if topic != "t"] == load.topics
+    assert "link_dropped_overflow_qos1" not in a.node.counters
+
+
+def test_one_read_of_thousands_is_bounded_by_the_receive_maximum(world: World) -> None:
+    """A client that sends without waiting for answers is ended; those that wait lose nothing for it."""
+    a, b = row(world, "ab", "pf", link=BLOCK)
+    b.broker_down()
+    world.run(1)
+    patient = Load(a, 1, 200, window=5)
+    world.run(5)
+    greedy = Load(a, 1, 5000, window=5000, name="greedy")
+    world.run(5)
+    assert greedy.closed
+    b.broker_up()
+    assert world.run_until(lambda: patient.acknowledged == 200, 60)
+    world.run(10)
+    assert [topic for topic in b.broker.topics() if topic in set(patient.topics)] == patient.topics
+    assert a.node.counters["clients_over_inflight"] == 1
+
+
+def test_a_held_client_that_goes_is_forgotten(world: World) -> None:
+    a, b = row(world, "ab", "pf", link=BLOCK)
+    b.broker_down()
+    world.run(1)
+    load = Load(a, 1, 200)
+    world.run(5)
+    lane = a.node.links.links["b"].lanes[0]
+    assert len(lane._held) == 1
+    load.transport.close()
+    world.run(1)
+    assert lane._held == set()
