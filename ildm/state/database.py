@@ -39,9 +39,11 @@ class DamagedRow(NamedTuple):
 class Database:
     """One connection, to be used by one thread at a time. Every method may raise ``sqlite3.Error``."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, unchanged: bool = False) -> None:
+        """``unchanged`` opens a file that nobody writes for reading alone: it needs no space on the disk."""
         self.path = path
-        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        name = f"{path.absolute().as_uri()}?mode=ro&immutable=1" if unchanged else str(path)
+        self._connection = sqlite3.connect(name, isolation_level=None, check_same_thread=False, uri=unchanged)
         # text is decoded row by row, so that one with damaged bytes does not hide the others
         self._connection.text_factory = bytes
 
@@ -87,8 +89,9 @@ class Database:
                 rows.append(decode(found))
             except ValueError as error:
                 damaged.append((number, tuple(found), str(error)))
-        for number, found, reason in damaged:
-            self._move_aside(table, number, reason, found)
+        with suppress(sqlite3.Error):  # told the same all the same, and found again by the next start
+            for number, found, reason in damaged:
+                self._move_aside(table, number, reason, found)
         width = len(table.key)
         return rows, [DamagedRow(table, repr(found[:width]), reason) for _, found, reason in damaged]
 

@@ -16,6 +16,7 @@ from ildm.text import reason
 Log = Callable[..., None]
 """``log(level, event, **fields)``, as :meth:`ildm.core.driver.Driver.log`."""
 
+_NO_SPACE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -24,27 +25,51 @@ def open_database(path: Path, log: Log) -> Database:
 
     A file that is damaged is kept beside as ``NAME.damaged-TIME``, and what can still be read of it, the
     node's identity first, goes into a new one: a node that lacks a part of its memory serves its clients,
-    one that refuses to start does not.
+    one that refuses to start does not. For the same reason a full disk does not keep it from starting: then
+    the file is opened for reading alone, or, where there is none yet, an empty one in memory.
 
     Raises:
         ConfigError: it cannot be opened or made, or is of a later version.
     """
     try:
         try:
-            return _opened(path, log)
+            return open_for_writing(path, log)
         except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
+            if _is(error, _DAMAGED):
+                return _rescued(path, log, str(error))
+            if not _is(error, _NO_SPACE):
                 raise
-            return _rescued(path, log, str(error))
+            log("error", "the state file cannot be written; the node starts all the same", reason=str(error))
+            return _as_it_is(path)
     except (sqlite3.Error, OSError) as error:
         raise ConfigError(f"state_dir: {path} cannot be used: {reason(error)}") from error
 
 
-def _is_damage(error: sqlite3.DatabaseError) -> bool:
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+def _is(error: sqlite3.Error, codes: tuple[int, ...]) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in codes
 
 
-def _opened(path: Path, log: Log) -> Database:
+def _as_it_is(path: Path) -> Database:
+    """To be read at the start of a node that cannot write."""
+    rest = path.with_name(f"{path.name}-wal")
+    whole = not (rest.exists() and rest.stat().st_size)  # else the file lacks what stands there
+    if path.exists() and path.stat().st_size and whole:
+        database = Database(path, unchanged=True)
+        if database.meta("version") == VERSION:
+            return database
+        database.close()
+    database = Database(Path(":memory:"))
+    database.prepare()
+    return database
+
+
+def open_for_writing(path: Path, log: Log) -> Database:
+    """Open the file, made if missing and brought to the present version.
+
+    Raises:
+        ConfigError: it is of a later version.
+        sqlite3.Error, OSError: it cannot be opened, made, or written.
+    """
     database = Database(path)
     try:
         path.chmod(0o600)
@@ -114,7 +139,7 @@ def _rescued(path: Path, log: Log, reason: str) -> Database:
         rescued = {table: damaged.salvage(table) for table in TABLES}
     finally:
         damaged.close()
-    database = _opened(path, log)
+    database = open_for_writing(path, log)
     rescued[META].pop(("version",), None)
     database.write(rescued)
     log(

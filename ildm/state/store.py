@@ -13,9 +13,9 @@ from typing import Any
 
 from ildm.config import ConfigError
 from ildm.core.counters import Counters
-from ildm.core.tables import Key, Row, Table
+from ildm.core.tables import META, Key, Row, Table
 from ildm.state.database import Database
-from ildm.state.opening import Log, open_database
+from ildm.state.opening import Log, open_database, open_for_writing
 from ildm.state.writer import Writer
 from ildm.text import reason
 
@@ -89,15 +89,13 @@ class StateStore:
         return self._database.meta(key)
 
     def set_meta(self, key: str, value: str) -> None:
-        """Written at once: for the start of the node, before it serves anybody.
-
-        Raises:
-            ConfigError: it cannot be written.
-        """
+        """Written at once, if that can be: for the start of the node, before it serves anybody."""
         try:
             self._database.set_meta(key, value)
         except sqlite3.Error as error:
-            raise ConfigError(f"{self.path} cannot be written: {error}") from error
+            self._failed(error)
+        if self._database.path != self.path or self.failure is not None:
+            self.put(META, (key,), (value,))
 
     # rows -------------------------------------------------------------------------------------
 
@@ -182,8 +180,7 @@ class StateStore:
     def _write(self, batch: _Batch) -> list[tuple[Table, Key, str]]:
         """In the writer's thread, which has a connection of its own."""
         if self._target is None:
-            self._target = Database(self.path)
-            self._target.tune()
+            self._target = open_for_writing(self.path, self._log)
         return self._target.write(batch)
 
     def _done(self, future: Future[Any]) -> None:

@@ -14,11 +14,11 @@ from ildm.admin.commands import split_name
 from ildm.config import Address, Config
 from ildm.core.link.link import NeighborLink
 from ildm.core.node import Node
-from ildm.mqtt import PingReq, PingResp
 from ildm.net.run import NodeServer
 from tests.sites.client import PATIENCE, Client, until
 from tests.sites.overlay import SG_TBPS, list_fault, overlay_fault, rows_of, status_fault
 from tests.support.brokers import Broker
+from tests.support.brokers.client import UNKNOWN_FILTER
 from tests.support.ports import LOOPBACK, free_port
 
 LINK = {"settle": 0.02, "keep_alive": 1, "reconnect_min": 0.02, "reconnect_max": 0.1}
@@ -112,11 +112,7 @@ class Site:
         """A local client; see `Client.connect`."""
         client = await Client.connect(self.address, client_id, **options)
         if self.broker.name == "moquette" and client.connack.reason_code == 0:
-            # It sends CONNACK a moment before it takes the client for connected, and hangs up on those whose
-            # next packet is quicker (10 of 600, also without a node). PINGREQ alone does no harm.
-            for _ in range(3):
-                client.send(PingReq())
-                await client.packet(PingResp)
+            await client.unsubscribe(UNKNOWN_FILTER)
         return client
 
     def link(self, neighbor: Site) -> NeighborLink:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import stat
@@ -444,17 +445,50 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(mounted)], check=True)
 
 
+def fill(disk: Path) -> Path:
+    """A file that takes all the space."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+    return filler
+
+
+@pytest.mark.parametrize("before", [True, False])
+async def test_a_node_starts_on_a_full_disk(
+    before: bool, small_disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what it has saved before, if anything; what it saves from then on is written when it can be."""
+    monkeypatch.setattr("ildm.state.store.RETRY_DELAY", 0.02)
+    opened = Opened(small_disk / "state")
+    if before:
+        store = opened()
+        store.put(SUBSCRIPTIONS, ("c", "before"), (1,))
+        store.close()
+    else:
+        opened.directory.mkdir()
+        (opened.directory / "lock").touch()
+    filler = fill(small_disk)
+    store = opened()
+    assert opened.events() == ["the state file cannot be written; the node starts all the same"]
+    assert [key for key, _ in store.load(SUBSCRIPTIONS)] == [("c", "before")] * before
+    store.set_meta("node_id", "me")
+    store.put(SUBSCRIPTIONS, ("c", "since"), (1,))
+    assert not await written(store)
+    filler.unlink()
+    await until(lambda: store.failure is None)
+    store.close()
+    store = opened()
+    assert [key[1] for key, _ in store.load(SUBSCRIPTIONS)] == ["before"] * before + ["since"]
+    assert store.meta("node_id") == "me"
+    store.close()
+
+
 async def test_a_real_disk_that_is_full(small_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ildm.state.store.RETRY_DELAY", 0.02)
     opened = Opened(small_disk / "state")
     store = opened()
-    filler = small_disk / "filler"
-    with filler.open("wb", buffering=0) as file:
-        try:
-            while file.write(b"x" * 4096):
-                pass
-        except OSError:
-            pass
+    filler = fill(small_disk)
     for i in range(1000):
         store.put(SUBSCRIPTIONS, ("c", f"{i:05}" + "x" * 100), (1,))
     assert not await written(store)
