@@ -219,10 +219,10 @@ class LimitsConfig(Section):
     """Bytes waiting towards one peer before reading from the paired session pauses."""
     partial_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 128 << 20
     """Large packets of all clients that are not complete yet and needed whole, such as those that cross."""
-    properties: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    properties: Annotated[int, Field(ge=1, le=2000)] = 1000
     """User properties of a packet; a message with more is relayed but does not cross."""
     properties_bytes: Annotated[int, Field(ge=1024, le=1 << 20)] = 64 << 10
-    filters_per_packet: Annotated[int, Field(ge=1, le=10_000)] = 2000
+    filters_per_packet: Annotated[int, Field(ge=1, le=2000)] = 2000
     """Topic filters of a SUBSCRIBE or UNSUBSCRIBE; with more the client is closed."""
     topic_levels: Annotated[int, Field(ge=1, le=65_536)] = 128
     """Levels of a filter that other sites are told of, or that is taken from them."""

@@ -16,6 +16,6 @@ class PacketLimits(NamedTuple):
     """Topic filters of a SUBSCRIBE or UNSUBSCRIBE, reason codes of the answer."""
 
 
-LARGEST = PacketLimits(properties=10_016, properties_bytes=(1 << 20) + 65_536, filters=10_000)
+LARGEST = PacketLimits(properties=2016, properties_bytes=(1 << 20) + 65_536, filters=2000)
 """What any node reads: above all that a node can be configured to take from clients and to pass on, with
-room for what it adds itself. Some milliseconds of work."""
+room for what it adds itself. Some ten milliseconds of work."""

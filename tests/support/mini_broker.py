@@ -10,6 +10,7 @@ from ildm.mqtt import (
     Connect,
     Disconnect,
     Framer,
+    MqttError,
     PingReq,
     PingResp,
     Property,
@@ -26,6 +27,10 @@ from ildm.mqtt import (
     decode,
     topic_matches,
 )
+
+
+def wants(filters: list[str], topic: str) -> bool:
+    return topic in filters or any(topic_matches(f, topic) for f in filters if "+" in f or "#" in f)
 
 
 class MiniBroker:
@@ -121,6 +126,12 @@ class MiniConnection:
             transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
+        try:
+            self._received(data)
+        except MqttError:
+            self.transport.abort()
+
+    def _received(self, data: bytes) -> None:
         for frame in self.framer.feed(data):
             packet = decode(frame, self.version)
             self.received.append(packet)
@@ -157,15 +168,18 @@ class MiniConnection:
             case Connect():
                 self._connect(packet)
             case Subscribe():
-                granted = [s for s in packet.subscriptions if not self.broker.denies(s.topic_filter)]
-                self.filters.extend(s.topic_filter for s in granted)
-                codes = [s.qos if s in granted else 0x80 for s in packet.subscriptions]
+                denied = [self.broker.denies(s.topic_filter) for s in packet.subscriptions]
+                asked = list(zip(packet.subscriptions, denied, strict=True))
+                granted = [s.topic_filter for s, no in asked if not no]
+                self.filters.extend(granted)
+                codes = [0x80 if no else s.qos for s, no in asked]
                 self.send(SubAck(packet_id=packet.packet_id, reason_codes=codes))
                 for message in list(self.broker.retained.values()):
-                    if any(topic_matches(s.topic_filter, message.topic) for s in granted):
+                    if wants(granted, message.topic):
                         self._deliver(message, retain=True)
             case Unsubscribe():
-                self.filters[:] = [f for f in self.filters if f not in packet.topic_filters]
+                gone = set(packet.topic_filters)
+                self.filters[:] = [f for f in self.filters if f not in gone]
                 codes = [0] * len(packet.topic_filters) if self.version is Version.V5 else []
                 self.send(UnsubAck(packet_id=packet.packet_id, reason_codes=codes))
             case Publish():
@@ -190,7 +204,8 @@ class MiniConnection:
             return
         refuse = broker.refuse_with
         if refuse:
-            self.send(ConnAck(session_present=False, reason_code=refuse))
+            five = packet.version is Version.V5  # also with a code that is not of its version
+            self.transport.write(bytes([0x20, 3, 0, refuse, 0] if five else [0x20, 2, 0, refuse]))
             self.transport.close()
             return
         for connection in list(broker.connections):
@@ -226,7 +241,7 @@ class MiniConnection:
             if packet.payload:
                 broker.retained[packet.topic] = packet
         for connection in broker.connections:
-            if any(topic_matches(f, packet.topic) for f in connection.filters):
+            if wants(connection.filters, packet.topic):
                 connection._deliver(packet)
 
     def _deliver(self, packet: Publish, retain: bool = False) -> None:

@@ -64,6 +64,8 @@ class World:
         self.events = 0
         """Events up to now, and bytes read: the work that was done, whatever the machine."""
         self.read = 0
+        self.around_event: Callable[[Callable[[], None]], None] | None = None
+        """Called with each event instead of it, as by who counts the work it does."""
         self.pipes: set[Pipe] = set()
         self._events: list[tuple[float, int, VirtualTimer, Callable[..., None], tuple[object, ...]]] = []
         self._order = itertools.count()
@@ -101,7 +103,10 @@ class World:
         self.time = max(self.time, when)
         if timer.due:
             self.events += 1
-            callback(*args)
+            if self.around_event is None:
+                callback(*args)
+            else:
+                self.around_event(lambda: callback(*args))
 
     def listen(self, address: Address, factory: Callable[[], Any], owner: WorldDriver | None = None) -> None:
         self.listeners[address] = factory
@@ -154,6 +159,8 @@ class Pipe:
         self.read_rate: float | None = None
         """Bytes a second this end reads at most."""
         self.written = bytearray()
+        self.sent = 0
+        """Bytes written, recorded or not."""
         self.buffered = 0
         """Bytes in the write buffer."""
         self._buffer: deque[bytes] = deque()
@@ -216,6 +223,7 @@ class Pipe:
             self._fail(ConnectionResetError("Connection reset by peer"))
             return
         data = bytes(data)
+        self.sent += len(data)
         if self.world.recording:
             self.written += data
         room = self.world.socket - self._under_way

@@ -1,0 +1,53 @@
+"""What a node really keeps: the memory of every object that is reached from it, not what it counts."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from types import FunctionType, ModuleType
+from typing import Any
+
+from pydantic import BaseModel
+
+from ildm.core.node import Node
+from ildm.mqtt import Version
+from tests.support.world import MemoryStore, Pipe, World, WorldDriver
+
+_ELSEWHERE = (type, ModuleType, BaseModel, World, WorldDriver, Pipe, MemoryStore, Version)
+"""Where a walk does not go on: the program itself, the configuration, the world around, the disk."""
+
+
+def kept(node: Node) -> int:
+    """Bytes of all that a node of a world keeps, its write buffers included.
+
+    Python's own overhead counts: a message of a few bytes takes some hundred.
+    """
+    driver = node.driver
+    assert isinstance(driver, WorldDriver)
+    world = driver.world
+    pipes = [pipe for pipe in world.pipes if pipe.owner is driver]
+    roots: list[Any] = [node, *(pipe.endpoint for pipe in pipes)]
+    for _, _, timer, callback, args in world._events:
+        if timer.owner is driver and timer.due:
+            roots += [callback, args]
+    return size_of(roots) + sum(pipe.buffered for pipe in pipes)
+
+
+def size_of(roots: list[Any]) -> int:
+    """Bytes of all objects reached from some, each counted once."""
+    seen: set[int] = set()
+    total = 0
+    border = roots
+    while border:
+        found: list[Any] = []
+        for item in border:
+            if id(item) in seen or isinstance(item, _ELSEWHERE):
+                continue
+            seen.add(id(item))
+            total += sys.getsizeof(item)
+            if isinstance(item, FunctionType):
+                found += [item.__closure__, item.__defaults__]  # not the globals of its module
+            else:
+                found += gc.get_referents(item)
+        border = found
+    return total
