@@ -28,6 +28,7 @@ from ildm.mqtt import ConnAck, Connect, MqttError, OverLimit, Publish, Version
 if TYPE_CHECKING:
     from ildm.config import Address, Config
     from ildm.core.driver import Driver, Store
+    from ildm.core.local.publisher import Publisher
     from ildm.core.plugin.loading import PluginSpec, PluginSpecs
     from ildm.core.session import BaseSession
 
@@ -234,7 +235,7 @@ class Node:
         )
         self.dispatch.call("on_recv_failure", session, error)
 
-    def publish_unusable(self, session: ClientSession, error: MqttError, messages: int) -> None:
+    def publish_unusable(self, session: Publisher, error: MqttError, messages: int) -> None:
         """Messages of a client were relayed that cannot cross; what becomes of them is for the broker."""
         self.counters["transfer_dropped_unusable"] += messages
         if session.told_unusable:

@@ -1,0 +1,287 @@
+"""A local client as a publisher: what of its messages crosses, and when it gets its acknowledgements."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ildm.api import Source
+from ildm.core.local.requests import Requests
+from ildm.core.local.unanswered import Taken, Unanswered, Waiting
+from ildm.core.session import BaseSession
+from ildm.mqtt import (
+    MqttError,
+    PacketType,
+    Property,
+    ProtocolViolation,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    ReasonCode,
+    Version,
+    decode,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ildm.core.local.aliases import TopicAliases
+    from ildm.core.local.broker_session import BrokerSession
+    from ildm.core.local.clients import ClientRecord
+    from ildm.core.local.rules import ClientRules
+    from ildm.core.node import Node
+
+
+class Publisher(BaseSession):
+    """The part of a client's session that follows its messages to the broker's answer.
+
+    Until it is accepted by the broker a client publishes nothing.
+    """
+
+    __slots__ = (
+        "_aliases",
+        "_holds",
+        "dropped_qos2",
+        "lane_index",
+        "node",
+        "paired",
+        "pending",
+        "record",
+        "rules",
+        "told_unusable",
+        "unanswered",
+    )
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node.driver)
+        self.node = node
+        self.paired: BrokerSession | None = None
+        self.record: ClientRecord | None = None
+        self.lane_index = -1
+        self.told_unusable = False
+        """The log has said that a message of this client cannot cross."""
+        self.pending = Requests(node.config.limits.subscription_bytes)
+        self.rules: ClientRules | None = None
+        """What may cross; None: everything."""
+        self.unanswered: Unanswered | None = None
+        """What is transferred once the broker has taken it; None: everything is at once."""
+        self._holds = False
+        self._aliases: TopicAliases | None = None
+        self.dropped_qos2: set[int] | None = None
+        """QoS 2 messages a filter has dropped and the client has not released."""
+
+    def fail(self, error: MqttError) -> None:
+        """The client has broken the protocol."""
+        raise NotImplementedError
+
+    def publisher_index(self) -> int:
+        """The publisher's turn in the round-robin over sessions (thesis 5.4.1), kept for its order."""
+        if self.lane_index < 0:
+            self.lane_index = self.node.router.next_publisher()
+        return self.lane_index
+
+    def _publish(self, frame: bytes) -> bool:
+        """Transfer a PUBLISH that is not part of a run: of QoS 1 or 2, retained, or with properties.
+
+        Whether it could be; what cannot be read is for the broker to judge, as it would be without the node.
+        """
+        try:
+            packet = self._read_publish(frame)
+        except MqttError as error:
+            if self._aliases is not None:
+                self._aliases.forget()
+            self.node.publish_unusable(self, error, 1)
+            return False
+        if self.rules is not None and not self._may_cross(packet.topic.encode(), 1):
+            return True
+        if packet.qos == 2 and self.record is not None and packet.packet_id is not None:
+            if packet.dup and packet.packet_id in self.record.qos2:
+                return True  # sent again; it was transferred already
+            if self.unanswered is None:
+                self.node.clients.transferred(self.record, packet.packet_id)
+            else:
+                self.node.clients.released(self.record, packet.packet_id)
+        if packet.qos == 0 or self.unanswered is None:
+            self.node.router.publish(packet, self.publisher_index(), self)
+        elif not packet.topic.startswith("$"):
+            stamp = self.node.retained.next_stamp() if packet.retain else None
+            self.unanswered.add(packet, stamp, len(frame))
+            self._watch()
+        return True
+
+    def _read_publish(self, frame: bytes) -> Publish:
+        packet = decode(frame, self.version, self.node.packet_limits)
+        assert isinstance(packet, Publish)
+        alias = packet.properties.pop(Property.TOPIC_ALIAS, None)
+        if alias is not None:
+            assert self._aliases is not None  # MQTT 5, and accepted
+            packet.topic = self._aliases.resolve(int(alias), packet.topic)
+        if Property.SUBSCRIPTION_IDENTIFIER in packet.properties:
+            raise ProtocolViolation(
+                "PUBLISH from a client has a subscription identifier", clause="MQTT-3.3.4-6"
+            )
+        return packet
+
+    def _pubrel(self, frame: bytes) -> bytes | None:
+        packet_id = (frame[2] << 8) | frame[3] if len(frame) >= 4 else 0
+        if self.record is not None:
+            self.node.clients.released(self.record, packet_id)
+        if self.dropped_qos2 and packet_id in self.dropped_qos2:
+            self.dropped_qos2.remove(packet_id)
+            self.write(PubComp(packet_id=packet_id).encode(self.version))
+            return None
+        self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBREL, frame)
+        return frame
+
+    # rules ----------------------------------------------------------------------------------------
+
+    def may_send(self, topic: str) -> bool:
+        """Whether the node's rules let the client's messages on a topic cross."""
+        return self.rules is None or self.rules.allow(topic)
+
+    def _may_cross(self, topic: bytes, count: int) -> bool:
+        assert self.rules is not None
+        allowed = self.rules.allow_bytes(topic)
+        if not allowed:
+            self.node.counters["publish_denied"] += count
+        return allowed
+
+    # what the broker has answered ---------------------------------------------------------------
+
+    @property
+    def expects_answers(self) -> bool:
+        """Whether an acknowledgement of the broker's means something to the node."""
+        return bool(self.pending or self.unanswered)
+
+    def _watch(self) -> None:
+        if self.paired is not None:
+            self.paired.watching = True
+
+    def answered(self, ids: Sequence[int]) -> None:
+        """The broker has taken messages of QoS 1."""
+        if self.unanswered is not None:
+            for taken in self.unanswered.taken(ids):
+                self._transfer(taken)
+            self._fewer_unanswered()
+
+    def answered_one(self, answer: PubAck | PubRec) -> None:
+        """The broker has taken or refused one message."""
+        if self.unanswered is None:
+            return
+        if isinstance(answer, PubRec):
+            taken: Taken | Waiting | None = self.unanswered.single(answer.packet_id)
+        else:
+            taken = self.unanswered.remove(answer.packet_id)
+        if taken is not None:
+            if answer.reason_code >= 0x80:
+                self.node.counters["refused_by_broker"] += 1
+            else:
+                self._transfer(taken)
+            self._fewer_unanswered()
+
+    def _transfer(self, taken: Taken | Waiting) -> None:
+        router, index = self.node.router, self.publisher_index()
+        if not isinstance(taken, Waiting):
+            topic, frames, size = taken
+            route = router.local.get(topic)
+            if route is None:
+                route = router.find(topic, None)
+            if route:
+                router.forward_frames(route, frames, size, index, self)
+            return
+        message = taken.message
+        if message.qos == 2 and self.record is not None and message.packet_id is not None:
+            if message.packet_id in self.record.qos2:
+                return  # on an earlier connection, which has been answered meanwhile
+            self.node.clients.transferred(self.record, message.packet_id)
+        router.publish(message, index, self, stamp=taken.stamp)
+
+    def _too_much_unanswered(self, share: int) -> bool:
+        limits = self.node.config.limits
+        return self.unanswered is not None and (
+            self.unanswered.messages * share > limits.unanswered_messages
+            or self.unanswered.bytes * share > limits.unanswered_bytes
+        )
+
+    def _fewer_unanswered(self) -> None:
+        if self._pauses and not self._too_much_unanswered(2):
+            self.resume("unanswered")
+
+    # acknowledgements that wait -----------------------------------------------------------------
+
+    @property
+    def credit(self) -> tuple[int, int]:
+        return 0, 0  # brokers grant as much as they like
+
+    def hold(self, reason: object) -> None:
+        """Let the client wait for its PUBACK and PUBREC until every reason given is withdrawn.
+
+        Reading from it goes on. One that does not stop by itself, but sends more than ``link.inflight``
+        messages of QoS 1 and 2 meanwhile, is ended.
+        """
+        if self.paired is not None and self.paired.is_open:
+            self.paired.gate.hold(reason)
+            self.paired.watching = self._holds = True
+
+    def release(self, reason: object) -> None:
+        if self._holds and self.paired is not None:
+            self.paired.gate.release(reason)
+            self._holds = self.paired.gate.closed
+
+    def _sent_while_held(self, count: int) -> None:
+        assert self.paired is not None
+        gate = self.paired.gate
+        gate.since_closed += count
+        limit = self.node.config.link.inflight
+        if gate.since_closed > limit:
+            self.node.counters["clients_over_inflight"] += 1
+            raise ProtocolViolation(
+                f"more than {limit} messages sent while acknowledgements are withheld",
+                clause="MQTT-3.3.4-9",
+                reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
+
+    def overran(self) -> None:
+        """It has sent more at once than there is room for; what was dropped of it is not acknowledged."""
+        self.driver.call_soon(self._end_overrun)  # not amidst its messages
+
+    def _end_overrun(self) -> None:
+        if self.is_open:
+            self.node.counters["clients_over_inflight"] += 1
+            error = ProtocolViolation(
+                "more messages at once than there is room for while acknowledgements are withheld",
+                clause="MQTT-3.3.4-9",
+                reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+            )
+            self.fail(error)
+
+    def too_much_withheld(self) -> None:
+        """The broker has acknowledged more messages than there are packet identifiers."""
+        error = ProtocolViolation("packet identifiers used while in use", clause="MQTT-2.2.1-3")
+        self.driver.call_soon(self.fail, error)
+
+    def _spelled_out(self, frame: bytes) -> bytes:
+        # a filter may drop the message that sets an alias: the broker gets none
+        if self._aliases is not None:
+            return self._aliases.spelled_out(frame, self.node.packet_limits)
+        # a malformed message is the client's fault, not that of the filter
+        decode(frame, self.version, self.node.packet_limits)
+        return frame
+
+    def _drop(self, frame: bytes) -> None:
+        """Answer a message that a filter has dropped as the broker would have."""
+        self.node.counters["filtered"] += 1
+        packet = decode(frame, self.version)
+        assert isinstance(packet, Publish)
+        if packet.packet_id is None:
+            return
+        v5 = self.version is Version.V5
+        reason = int(ReasonCode.PAYLOAD_FORMAT_INVALID) if v5 else 0
+        if packet.qos == 1:
+            self.write(PubAck(packet_id=packet.packet_id, reason_code=reason).encode(self.version))
+        else:
+            self.write(PubRec(packet_id=packet.packet_id, reason_code=reason).encode(self.version))
+            if not v5:  # in MQTT 5 the reason ends the handshake
+                if self.dropped_qos2 is None:
+                    self.dropped_qos2 = set()
+                self.dropped_qos2.add(packet.packet_id)
