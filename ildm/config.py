@@ -142,6 +142,8 @@ class LinkConfig(Section):
     inflight_bytes: Bytes = 8 << 20
     """Bytes of the same; one message may always be under way, however large."""
     packet_size: Bytes = 16 << 20
+    control_bytes: Bytes = 4 << 20
+    """Answers and news that may wait towards a neighbour that does not read; then the session ends."""
     keep_alive: Annotated[int, Field(ge=1, le=3600)] = 10
     connect_timeout: Seconds = 5.0
     reconnect_min: Seconds = 0.5

@@ -49,7 +49,7 @@ class AsyncioDriver:
             endpoint.dial_failed(f"no answer from {address} within {limit:g} s")
         except OSError as error:
             endpoint.dial_failed(_reason(error))
-        except UnicodeError as error:  # a host name which IDNA cannot encode, as with two dots in a row
+        except (ValueError, OverflowError) as error:  # two dots in a row, U+0000, a port of six digits
             endpoint.dial_failed(f"{address.host} is no host name: {error}")
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ from ildm.core.link.handshake import (
     Phase,
     Terms,
 )
-from ildm.core.link.hello import NONCE, Hello, Refusal
+from ildm.core.link.hello import NONCE, Hello, Refusal, link_key
 from ildm.mqtt import Framer, MqttError, ReasonCode, Version, decode
 
 SECRET = "a secret of some length"
@@ -24,7 +24,13 @@ NO = Refusal("algorithm", "another algorithm", ReasonCode.IMPLEMENTATION_SPECIFI
 
 
 def terms(node: str, secret: str | None) -> Terms:
-    return Terms(node, secret, keep_alive=10, inflight=100 + len(node), packet_size=5000)
+    return Terms(
+        node,
+        None if secret is None else link_key(secret),
+        keep_alive=10,
+        inflight=100 + len(node),
+        packet_size=5000,
+    )
 
 
 def hello(node: str, **changed: object) -> Hello:

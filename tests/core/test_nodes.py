@@ -464,7 +464,9 @@ def test_two_nodes_with_one_id_do_not_drive_each_other_out(world: World) -> None
     world.run(120)
     assert a.node.links.links["b"] is link
     assert (a.links(), b.links(), twin.links()) == ({"b": "active"}, {"a": "active"}, {})
-    assert next(iter(twin.node.links.neighbors.values())).state == "duplicate"
+    (neighbor,) = twin.node.links.neighbors.values()
+    assert neighbor.state == "refused"
+    assert "another node that has the id 'b'" in str(neighbor.reason)
 
 
 def test_a_removed_neighbour_stays_away_until_it_is_added_again(world: World) -> None:

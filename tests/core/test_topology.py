@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ildm.core.link.topology import Advertisement, Topology, TopologyError
+from ildm.core.link.topology import MAX_NUMBER, Advertisement, Topology, TopologyError
 
 NAMES = [f"n{i}" for i in range(8)]
 EDGES = st.lists(
@@ -70,7 +70,9 @@ def test_a_link_counts_only_when_both_ends_advertise_it_with_one_age() -> None:
 def test_old_advertisements_are_ignored_and_a_restart_is_newer() -> None:
     one = Topology("a", 1, 10)
     assert one.receive(Advertisement("b", 5, 3, {})) is not None
-    assert one.receive(Advertisement("b", 5, 3, {"x": 1})) is None
+    assert one.receive(Advertisement("b", 5, 3, {})) is None
+    assert one.receive(Advertisement("b", 5, 3, {"x": 1})) is not None  # of two that no one node makes, one
+    assert one.receive(Advertisement("b", 5, 3, {})) is None
     assert one.receive(Advertisement("b", 5, 2, {"x": 1})) is None
     assert one.receive(Advertisement("b", 6, 0, {"x": 1})) is not None
 
@@ -101,6 +103,12 @@ def test_the_number_of_nodes_is_bounded() -> None:
         b'["a",1,1,{"b":"x"}]',
         b"\xff",
         b'["a",1,1]',
+        b'["a",1,1,{"":1}]',
+        b'["' + b"a" * 65 + b'",1,1,{}]',
+        b'["a",-1,1,{}]',
+        b'["a",1,9007199254740992,{}]',
+        b'["a",1,1,{"b":9007199254740992}]',
+        b'["a",1,1,{"b":1}' + b" " * (1 << 20) + b"]",
         b"[" * 100_000,
         b'{"a":' * 100_000,
     ],
@@ -113,3 +121,15 @@ def test_malformed_advertisements_are_named(data: bytes) -> None:
 def test_encoding_round_trip() -> None:
     one = Advertisement("a", 17, 4, {"b": 1, "c": 9})
     assert Advertisement.decode(one.encode()) == one
+
+
+def test_numbers_at_their_bound_are_gone_beyond_and_never_said() -> None:
+    one = Topology("a", 1, 10)
+    answer = one.receive(Advertisement("a", 9, MAX_NUMBER - 1, {}))
+    assert answer == Advertisement("a", 10, 0, {})
+    assert one.receive(Advertisement("a", MAX_NUMBER - 1, 1, {})) is None
+    changed = one.set_links({"b": 1})
+    assert changed is not None
+    assert Advertisement.decode(changed.encode()) == changed
+    one.receive(Advertisement("b", 1, 1, {"a": MAX_NUMBER - 1}))
+    assert one.next_age() < MAX_NUMBER

@@ -4,7 +4,8 @@ The dialer's CONNECT carries its *hello* and a nonce (enhanced authentication, M
 With a link secret the acceptor answers AUTH with its own nonce, the dialer AUTH with its proof, and the
 acceptor CONNACK with its own: HMAC-SHA-256 over both nonces, both identifiers and the role, so neither a
 recorded proof nor one's own is worth anything. The secret itself never travels, and whoever merely
-connects to a node learns nothing to try guesses on.
+connects to a node learns nothing to try guesses on. Who makes a node connect to it does get a proof; that a
+guess on it costs much work, and that secrets are long, is what then protects the link.
 
 Both halves are machines without a socket: packets go in, bytes to send and at last an outcome come out.
 
@@ -27,7 +28,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NamedTuple
 
-from ildm.core.link.hello import METHOD, NONCE, Hello, Refusal, proof, proof_holds
+from ildm.core.link.hello import METHOD, NONCE, Hello, Refusal, other_protocol, proof, proof_holds
 from ildm.mqtt import (
     Auth,
     ConnAck,
@@ -57,7 +58,8 @@ class Terms:
     """What this node brings to every handshake."""
 
     node_id: str
-    secret: str | None
+    key: bytes | None
+    """Made of the link secret; None where there is none."""
     keep_alive: int
     """Seconds."""
     inflight: int
@@ -135,10 +137,10 @@ class DialerHandshake(Handshake):
     def start(self) -> bytes:
         """The connection is made."""
         terms = self.terms
-        self.phase = Phase.AWAITING_AUTH if terms.secret is not None else Phase.AWAITING_CONNACK
+        self.phase = Phase.AWAITING_AUTH if terms.key is not None else Phase.AWAITING_CONNACK
         properties = terms.properties()
         properties[Property.USER_PROPERTY] = self.hello.properties()
-        if terms.secret is not None:
+        if terms.key is not None:
             properties[Property.AUTHENTICATION_METHOD] = METHOD
             properties[Property.AUTHENTICATION_DATA] = self._nonces
         connect = Connect(
@@ -159,8 +161,8 @@ class DialerHandshake(Handshake):
         return b""
 
     def _challenged(self, packet: Auth) -> bytes:
-        secret = self.terms.secret
-        assert secret is not None
+        key = self.terms.key
+        assert key is not None
         given = packet.properties.get(Property.AUTHENTICATION_DATA)
         said = dict(packet.properties.get(Property.USER_PROPERTY, ()))
         if not isinstance(given, bytes) or len(given) != NONCE:
@@ -168,11 +170,15 @@ class DialerHandshake(Handshake):
         self._nonces += given
         self.far = said.get("node", "")
         self.phase = Phase.AWAITING_CONNACK
-        return _auth(proof(secret, "dialer", self._nonces, self.terms.node_id, self.far))
+        return _auth(proof(key, "dialer", self._nonces, self.terms.node_id, self.far))
 
     def _answered(self, packet: ConnAck) -> None:
         if packet.reason_code != 0:
             self._refuse(Refusal.parse(packet))
+            return
+        refusal = other_protocol(packet.properties, self.terms.node_id)
+        if refusal is not None:
+            self._refuse(refusal)
             return
         hello = Hello.parse(packet.properties)
         if not self._proves_secret(packet, hello):
@@ -187,11 +193,11 @@ class DialerHandshake(Handshake):
         self._establish(hello, packet.properties)
 
     def _proves_secret(self, packet: ConnAck, hello: Hello) -> bool:
-        secret = self.terms.secret
-        if secret is None:
+        key = self.terms.key
+        if key is None:
             return True
         given = packet.properties.get(Property.AUTHENTICATION_DATA)
-        expected = proof(secret, "acceptor", self._nonces, self.terms.node_id, hello.node)
+        expected = proof(key, "acceptor", self._nonces, self.terms.node_id, hello.node)
         return (
             self.phase is Phase.AWAITING_CONNACK
             and hello.node == self.far
@@ -226,10 +232,13 @@ class AcceptorHandshake(Handshake):
         return self._proven(packet)
 
     def _introduced(self, packet: Connect) -> bytes:
+        refusal = other_protocol(packet.properties, self.terms.node_id)
+        if refusal is not None:
+            return self._turn_away(refusal)
         hello = self.hello = Hello.parse(packet.properties)
         self.far = hello.node
         self._allowed = packet.properties
-        if self.terms.secret is None:
+        if self.terms.key is None:
             return self._decide(hello)
         nonce = packet.properties.get(Property.AUTHENTICATION_DATA)
         if packet.properties.get(Property.AUTHENTICATION_METHOD) != METHOD or not isinstance(nonce, bytes):
@@ -242,11 +251,11 @@ class AcceptorHandshake(Handshake):
         return _auth(self._own, [("node", self.terms.node_id)])
 
     def _proven(self, packet: Auth) -> bytes:
-        secret, hello = self.terms.secret, self.hello
-        assert secret is not None
+        key, hello = self.terms.key, self.hello
+        assert key is not None
         assert hello is not None
         given = packet.properties.get(Property.AUTHENTICATION_DATA)
-        expected = proof(secret, "dialer", self._nonces, hello.node, self.terms.node_id)
+        expected = proof(key, "dialer", self._nonces, hello.node, self.terms.node_id)
         if not isinstance(given, bytes) or not proof_holds(given, expected):
             return self._turn_away(Refusal("secret", "wrong link secret", ReasonCode.NOT_AUTHORIZED))
         return self._decide(hello)
@@ -257,11 +266,11 @@ class AcceptorHandshake(Handshake):
             return self._turn_away(answer)
         properties = self.terms.properties()
         properties[Property.USER_PROPERTY] = answer.properties()
-        secret = self.terms.secret
-        if secret is not None:
+        key = self.terms.key
+        if key is not None:
             properties[Property.AUTHENTICATION_METHOD] = METHOD
             properties[Property.AUTHENTICATION_DATA] = proof(
-                secret, "acceptor", self._nonces, hello.node, self.terms.node_id
+                key, "acceptor", self._nonces, hello.node, self.terms.node_id
             )
         self._establish(replace(hello, age=answer.age), self._allowed)
         return ConnAck(session_present=False, reason_code=0, properties=properties).encode(Version.V5)

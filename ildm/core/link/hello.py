@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from ildm.mqtt import (
@@ -17,7 +18,10 @@ from ildm.mqtt import (
 )
 
 METHOD = "ILDM-HMAC-SHA256"
-PROTOCOL = "1"
+PROTOCOL = "2"
+"""Version of what nodes say to each other; both ends of a link need the same."""
+STRETCH = 100_000
+"""Rounds of PBKDF2: what a guess of the secret costs somebody who has collected a proof."""
 NONCE = 16
 MAX_ADDRESS = 300
 """Characters: a host name of 253 and a port, and something to spare."""
@@ -69,14 +73,8 @@ class Hello:
 
     @classmethod
     def parse(cls, properties: Properties) -> Hello:
-        """Raises: ProtocolViolation when it is not a node's hello."""
-        said = dict(properties.get(Property.USER_PROPERTY, ()))
-        if said.get("ildm") != PROTOCOL:
-            raise ProtocolViolation(
-                f"not a node of protocol {PROTOCOL}",
-                clause="MQTT-4.13",
-                reason=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
-            )
+        """Raises: ProtocolViolation when it is not the hello of a node of this protocol."""
+        said = _said(properties)
         try:
             hello = cls(
                 node=said["node"],
@@ -132,10 +130,37 @@ class Refusal(NamedTuple):
         )
 
 
-def proof(secret: str, role: str, nonces: bytes, dialer: str, acceptor: str) -> bytes:
-    """What only somebody with the secret can say about this very connection."""
+def _said(properties: Properties) -> dict[str, str]:
+    said = dict(properties.get(Property.USER_PROPERTY, ()))
+    if "ildm" not in said:
+        raise ProtocolViolation("not a node of ILDM", clause="MQTT-4.13")
+    return said
+
+
+def other_protocol(properties: Properties, node_id: str) -> Refusal | None:
+    """Why the sender of a hello and this node do not understand each other, if so.
+
+    Raises:
+        ProtocolViolation: it is no node at all.
+    """
+    said = _said(properties)
+    if said["ildm"] == PROTOCOL:
+        return None
+    far, version = said.get("node", "?")[:64], said["ildm"][:16]
+    text = f"{node_id} speaks version {PROTOCOL} of the link protocol, {far} speaks version {version}"
+    return Refusal("version", text, ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
+
+
+@lru_cache(maxsize=16)
+def link_key(secret: str) -> bytes:
+    """The key that proofs are made with. Takes some ten milliseconds, once."""
+    return hashlib.pbkdf2_hmac("sha256", secret.encode(), b"ILDM link", STRETCH)
+
+
+def proof(key: bytes, role: str, nonces: bytes, dialer: str, acceptor: str) -> bytes:
+    """What only somebody with the key can say about this very connection."""
     text = b"\0".join([role.encode(), dialer.encode(), acceptor.encode()])
-    return hmac.new(secret.encode(), nonces + text, hashlib.sha256).digest()
+    return hmac.new(key, nonces + text, hashlib.sha256).digest()
 
 
 def proof_holds(given: bytes, expected: bytes) -> bool:

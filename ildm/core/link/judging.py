@@ -30,6 +30,12 @@ def mismatch(parts: Parts, hello: Hello) -> Refusal | None:
     return None
 
 
+def copied(node_id: str, by: str) -> Refusal:
+    """There are two nodes with one id; said to the one that is not linked."""
+    text = f"{by} has a link with another node that has the id {node_id!r}: one of the two needs another id"
+    return Refusal("copied-id", text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+
+
 def wrong_answer(hello: Hello, expected: str | None) -> Refusal | None:
     """Whether another node than the one expected has accepted a dial."""
     return None if expected in (None, hello.node) else _wrong_node(hello.node, expected or "")

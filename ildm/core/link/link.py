@@ -64,6 +64,10 @@ class NeighborLink(Stateful):
         """When it has last begun, and when it has last ceased, to carry messages (monotonic time)."""
         self.reason: str | None = None
         self.token = ""
+        self.disputes = 0
+        """How often others have spoken in the neighbour's name and it has objected."""
+        self.rival: tuple[int, float] | None = None
+        """Who has last come in the neighbour's name, in another life than the neighbour's, and when."""
         self.control: LinkSession | None = None
         self.open_sessions: list[LinkSession] = []
         self.ready_sent = 0
@@ -122,6 +126,7 @@ class NeighborLink(Stateful):
         self.peer = Peer(hello.node, hello.address)
         self.since, self.reason = self.driver.wall(), None
         self.ready_heard = 0
+        self.rival = None
         self.announcer.connected()
         self.heard.packets = 0
         self.answering = False

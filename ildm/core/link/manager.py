@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from ildm.core.link import judging
 from ildm.core.link.cooperation import Cooperation
 from ildm.core.link.dialer import Dialer, Neighbor, address_of
 from ildm.core.link.handshake import Terms
-from ildm.core.link.hello import Hello, Refusal
+from ildm.core.link.hello import Hello, Refusal, link_key
 from ildm.core.link.link import NeighborLink
 from ildm.core.link.membership import Membership, OpenMembership, TreeMembership
 from ildm.core.link.memory import Memory
@@ -51,7 +52,8 @@ class LinkManager:
             injector=node.injector,
             memory=None if node.topology == "any" else Memory(store, node.algorithm_name or ""),
         )
-        self.terms = Terms(node.node_id, secret, config.keep_alive, config.inflight, config.packet_size)
+        key = None if secret is None else link_key(secret)
+        self.terms = Terms(node.node_id, key, config.keep_alive, config.inflight, config.packet_size)
         self.write_buffer = node.config.limits.write_buffer
         self.links: dict[str, NeighborLink] = {}
         self.dialer = Dialer(parts, lambda neighbor, index: LinkSession(self, neighbor, index))
@@ -69,7 +71,8 @@ class LinkManager:
         self.cooperation.membership = self.membership
         self.advertised = self.membership.address
         """Where other nodes reach this one."""
-        self._inbound: set[LinkSession] = set()
+        self._inbound: dict[LinkSession, str] = {}
+        """Connections from outside which are in the handshake, the oldest first, with their hosts."""
         self._tick_timer: Any = None
         self._stopped = False
 
@@ -174,18 +177,19 @@ class LinkManager:
         Raises:
             IldmError: there is no such neighbour.
         """
-        neighbor = next((n for n in self.neighbors.values() if target in (str(n.address), n.node_id)), None)
+        named = [n for n in self.neighbors.values() if target in (str(n.address), n.node_id)]
+        neighbor = named[0] if named else None
         link = self.links.get(target)
-        if link is None and neighbor is not None and neighbor.node_id is not None:
-            link = self.links.get(neighbor.node_id)
+        if link is None and neighbor is not None and not self._leads_elsewhere(neighbor):
+            link = self.links.get(neighbor.node_id or "")
         if neighbor is None and link is None:
             link = next((known for known in self.links.values() if known.address == target), None)
             if link is None:
                 raise IldmError(f"{target} is not a neighbour")
         address = neighbor.address if neighbor is not None else None
         self.node.change_begins("remove", address or Address(link.address or "" if link else "", 0))
-        if neighbor is not None:
-            self.dialer.remove(neighbor)
+        for known in named:
+            self.dialer.remove(known)
         if link is not None:
             sessions = list(link.open_sessions)
             self._discard(link, "removed")
@@ -196,6 +200,12 @@ class LinkManager:
         self.node.change_done("remove")
         self.node.change_done("add")
         return address, link.node_id if link is not None else None
+
+    def _leads_elsewhere(self, neighbor: Neighbor) -> bool:
+        """An address is only another one of a node that is linked by one of its other addresses."""
+        link = self.links.get(neighbor.node_id or "")
+        others = {str(address) for address in self.neighbors if address != neighbor.address}
+        return link is not None and link.dialed and link.address in others
 
     # what sessions ask ------------------------------------------------------------------------
 
@@ -222,12 +232,23 @@ class LinkManager:
 
     def session_accepted(self, session: LinkSession) -> bool:
         """Whether one more connection from outside is within bounds."""
-        bound = self.membership.most_links + self.config.max_neighbors * 3
-        if self._stopped or len(self._inbound) >= bound:
-            self.parts.counters["link_connections_refused"] += 1
+        if self._stopped:
             return False
-        self._inbound.add(session)
+        if len(self._inbound) >= self.membership.most_links + self.config.max_neighbors * 3:
+            self.parts.counters["link_connections_refused"] += 1
+            self._most_crowded().abort()
+        self._inbound[session] = address_of(session.peer).host
         return True
+
+    def _most_crowded(self) -> LinkSession:
+        """Of those that have proven nothing yet the oldest, from the address most of them come from.
+
+        So nobody who merely connects, however often, keeps a neighbour from it.
+        """
+        ((host, _),) = Counter(self._inbound.values()).most_common(1)
+        oldest = next(session for session, found in self._inbound.items() if found == host)
+        del self._inbound[oldest]
+        return oldest
 
     def judge(self, hello: Hello) -> Hello | Refusal:
         """The acceptor's decision about a neighbour that has proven who it is."""
@@ -250,8 +271,9 @@ class LinkManager:
             heard = self.driver.now() - link.control.last_heard
             if not hello.on_demand:
                 link.on_demand = False  # from now on a configuration asks for it
+            rival = self._rival(link, hello)
             if link.dialed or heard <= 1.2 * self.config.keep_alive:
-                return judging.DUPLICATE._replace(node=self.parts.node_id)
+                return rival or judging.DUPLICATE._replace(node=self.parts.node_id)
         if link is None:
             refusal = self.membership.refusal(hello)
             if refusal is not None:
@@ -261,7 +283,29 @@ class LinkManager:
 
     def judge_answer(self, hello: Hello, expected: str | None) -> Refusal | None:
         """The dialer's decision about a neighbour that has accepted it."""
-        return judging.wrong_answer(hello, expected) or judging.mismatch(self.parts, hello)
+        refusal = judging.wrong_answer(hello, expected) or judging.mismatch(self.parts, hello)
+        link = self.links.get(hello.node)
+        if refusal is None and hello.index == 0 and link is not None and link.control is not None:
+            refusal = self._rival(link, hello)
+        return refusal
+
+    def _rival(self, link: NeighborLink, hello: Hello) -> Refusal | None:
+        """Whether a node that says it is this link's neighbour is another one, or may be.
+
+        One that has begun another life has either restarted, and the link is dead without anybody having
+        noticed; or its id was copied, and the link answers.
+        """
+        assert link.control is not None
+        if hello.boot == link.boot:
+            return None
+        tried, link.rival = link.rival, (hello.boot, self.driver.now())
+        link.control.ping()
+        if tried is None or tried[0] != hello.boot:
+            return judging.DUPLICATE._replace(node=self.parts.node_id)  # it will try again
+        if link.control.last_heard <= tried[1]:
+            return None
+        self.parts.counters["node_ids_copied"] += 1
+        return judging.copied(hello.node, self.parts.node_id)
 
     def _replace_session(self, link: NeighborLink, index: int) -> None:
         """End the session which another one with the same index is about to follow."""
@@ -294,7 +338,7 @@ class LinkManager:
             self.parts.counters["link_sessions_lost"] += 1
 
     def session_established(self, session: LinkSession, hello: Hello) -> None:
-        self._inbound.discard(session)  # those of a link have bounds of their own
+        self._inbound.pop(session, None)  # those of a link have bounds of their own
         self.node.session_established(session)
         link = self.links.get(hello.node)
         if session.index > 0:
@@ -397,7 +441,7 @@ class LinkManager:
         return wins
 
     def session_lost(self, session: LinkSession, reason: str) -> None:
-        self._inbound.discard(session)
+        self._inbound.pop(session, None)
         link, neighbor = session.link, session.neighbor
         kind = session.refusal.kind if session.refusal is not None else ""
         if link is not None and link.control is session:
@@ -452,6 +496,7 @@ class LinkManager:
             if link.announcer.tick() > 2 * PATIENCE and link.control is not None:
                 link.control.give_up("timeout", "no acknowledgement of an inter-subscription")
             for session in list(link.open_sessions):
+                session.check_unread()
                 # who does not read cannot hear: a session paused here is not judged
                 if session.last_heard < dead_since and not session.paused:
                     session.give_up("timeout", "no sign of life")

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 CLAIM_PAUSE = 1.0
 CLAIMS_OF_A_RESTART = 5
 """More claims to this node's id than a restart explains: another node has it, too."""
+BELIEVED_AFTER = 2 * CLAIM_PAUSE
+"""Seconds within which a living neighbour answers what others say in its name."""
 UNREST = 20
 """A link joins after this many settling times even if the topology never comes to rest."""
 
@@ -220,6 +222,8 @@ class TreeMembership(Membership):
         self._settling: dict[NeighborLink, tuple[Any, float]] = {}
         self._considering = False
         self._claim_timer: Any = None
+        self._held: dict[str, tuple[Advertisement, Any]] = {}
+        """News of neighbours that others have told, until they say themselves what is so."""
 
     def age(self) -> int:
         return self.topology.next_age()
@@ -276,7 +280,18 @@ class TreeMembership(Membership):
     def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> bool:
         if topic != ADVERTISEMENT:
             return False
-        news = self.topology.receive(Advertisement.decode(payload))
+        advertisement = Advertisement.decode(payload)
+        about = self.links.get(advertisement.node)
+        if about is not None and about is not link and about.connected:
+            self._hearsay(about, advertisement)
+        else:
+            if about is link:
+                self._settled_by(link, advertisement)
+            self._news(link, advertisement)
+        return True
+
+    def _news(self, link: NeighborLink | None, advertisement: Advertisement) -> None:
+        news = self.topology.receive(advertisement)
         if news is not None and news.node == self.parts.node_id:
             self._claim_own()
         elif news is not None:
@@ -284,7 +299,42 @@ class TreeMembership(Membership):
             if not self._considering:  # once for all news that have come together
                 self._considering = True
                 self.driver.call_soon(self._consider)
-        return True
+
+    def _hearsay(self, about: NeighborLink, advertisement: Advertisement) -> None:
+        """Somebody tells news of a neighbour with which there is a link.
+
+        It is asked, and believed if it says nothing: then it has begun another life, and the link is dead
+        without anybody having noticed. So nobody can speak in the name of a node against what that says.
+        """
+        if not self.topology.is_news(advertisement):
+            return
+        self.parts.counters["advertisements_second_hand"] += 1
+        send_control(about, ADVERTISEMENT, advertisement.encode())
+        held = self._held.pop(about.node_id, None)
+        if held is not None:
+            held[1].cancel()
+        timer = self.driver.call_later(BELIEVED_AFTER, self._believed, about.node_id)
+        self._held[about.node_id] = advertisement, timer
+
+    def _believed(self, node_id: str) -> None:
+        advertisement, _ = self._held.pop(node_id)
+        if not self.stopped:
+            self._news(None, advertisement)
+
+    def _settled_by(self, link: NeighborLink, advertisement: Advertisement) -> None:
+        """A neighbour speaks for itself: what others have said in its name until then was not its word."""
+        held = self._held.get(link.node_id)
+        if held is None or held[0].order > advertisement.order:
+            return
+        held[1].cancel()
+        del self._held[link.node_id]
+        if held[0] == advertisement:
+            return  # it was only slower on this way
+        link.disputes += 1
+        self.parts.counters["advertisements_disputed"] += 1
+        if link.disputes == CLAIMS_OF_A_RESTART + 1:
+            self.parts.counters["node_ids_copied"] += 1
+            self.driver.log("error", "two nodes seem to have the same id", node_id=link.node_id)
 
     def _flood(self, advertisement: Advertisement, source: NeighborLink | None) -> None:
         data = advertisement.encode()

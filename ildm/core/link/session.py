@@ -174,6 +174,14 @@ class LinkSession(BaseSession):
         if self.lane is not None:
             self.lane.set_writable(True)
 
+    def check_unread(self) -> None:
+        """End the session when the neighbour lets answers to it pile up without reading them."""
+        lane, config = self.lane, self.parts.config
+        # the window that is repeated on a new connection waits for nobody
+        if lane is not None and lane.unread > config.control_bytes + config.inflight_bytes:
+            self.parts.counters["link_sessions_unread"] += 1
+            self.give_up("timeout", "it does not read")
+
     def disconnect(self, reason: ReasonCode, text: str) -> None:
         """End the session and tell the neighbour why."""
         if self.transport is not None and self.phase is Phase.ESTABLISHED:
@@ -207,6 +215,8 @@ class LinkSession(BaseSession):
         self.last_heard = self.driver.now()
         try:
             self._receive(data)
+            if not self.writable:
+                self.check_unread()
         except (MqttError, TopologyError) as error:
             self.manager.session_failed(self, error)
             reason = error.reason if isinstance(error, MqttError) else ReasonCode.PROTOCOL_ERROR

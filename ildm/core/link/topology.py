@@ -19,6 +19,12 @@ class TopologyError(IldmError):
     """An advertisement that cannot be understood."""
 
 
+LARGEST_ADVERTISEMENT = 1 << 20
+"""Bytes of one that are looked at; a few milliseconds of work."""
+MAX_NODE_ID = 64
+MAX_NUMBER = 1 << 53
+
+
 class Advertisement(NamedTuple):
     """Links of one node: neighbour -> age of the link. Higher ``(boot, sequence)`` is newer."""
 
@@ -27,6 +33,11 @@ class Advertisement(NamedTuple):
     sequence: int
     links: Mapping[str, int]
 
+    @property
+    def order(self) -> tuple[int, int, list[tuple[str, int]]]:
+        """What is newer comes later; also of two under one number, which no single node makes."""
+        return self.boot, self.sequence, sorted(self.links.items())
+
     def encode(self) -> bytes:
         return json.dumps([self.node, self.boot, self.sequence, dict(self.links)]).encode()
 
@@ -34,18 +45,34 @@ class Advertisement(NamedTuple):
     def decode(cls, data: bytes) -> Advertisement:
         """Raises: TopologyError."""
         try:
+            if len(data) > LARGEST_ADVERTISEMENT:
+                raise ValueError(f"{len(data)} bytes")
             node, boot, sequence, links = json.loads(data)
             if not (
-                isinstance(node, str)
-                and isinstance(boot, int)
-                and isinstance(sequence, int)
+                _is_node(node)
+                and _is_number(boot)
+                and _is_number(sequence)
                 and isinstance(links, dict)
-                and all(isinstance(age, int) for age in links.values())
+                and all(map(_is_node, links))
+                and all(map(_is_number, links.values()))
             ):
                 raise TypeError("wrong types")
         except (ValueError, TypeError, RecursionError) as error:
             raise TopologyError(f"malformed topology advertisement: {error}") from None
         return cls(node, boot, sequence, links)
+
+
+def _is_node(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_NODE_ID
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and 0 <= value < MAX_NUMBER
+
+
+def _after(boot: int, sequence: int) -> tuple[int, int]:
+    """The next number of an advertisement."""
+    return (boot, sequence + 1) if sequence < MAX_NUMBER - 1 else (boot + 1, 0)
 
 
 class Topology:
@@ -74,10 +101,21 @@ class Topology:
         own = self.own
         if dict(own.links) == dict(links):
             return None
-        changed = Advertisement(self.node, self.boot, own.sequence + 1, dict(links))
+        self.boot, sequence = _after(self.boot, own.sequence)
+        changed = Advertisement(self.node, self.boot, sequence, dict(links))
         self._known[self.node] = changed
         self._prune()
         return changed
+
+    def is_news(self, advertisement: Advertisement) -> bool:
+        """Whether an advertisement is newer than what is known of its node."""
+        known = self._known.get(advertisement.node)
+        if known is None or advertisement.node != self.node:
+            return known is None or known.order < advertisement.order
+        # of its own kind is also what another node with this id says under the same number
+        return known[1:3] < advertisement[1:3] or (
+            known[1:3] == advertisement[1:3] and known.links != advertisement.links
+        )
 
     def receive(self, advertisement: Advertisement) -> Advertisement | None:
         """Take in an advertisement; what to flood on, or None if it was known.
@@ -85,12 +123,13 @@ class Topology:
         An older life's advertisement of this very node is answered with a newer one.
         """
         known = self._known.get(advertisement.node)
-        if known is not None and known[1:3] >= advertisement[1:3]:
+        if not self.is_news(advertisement):
             return None
         if advertisement.node == self.node:
-            own = self.own
-            newer = Advertisement(self.node, advertisement.boot, advertisement.sequence + 1, own.links)
-            self.boot = newer.boot
+            if advertisement.boot >= MAX_NUMBER - 2:
+                return None  # no life of this node, and not to be outbid
+            self.boot, sequence = _after(advertisement.boot, advertisement.sequence)
+            newer = Advertisement(self.node, self.boot, sequence, self.own.links)
             self._known[self.node] = newer
             return newer
         if known is None and len(self._known) >= self.max_nodes:
@@ -102,7 +141,8 @@ class Topology:
 
     def next_age(self) -> int:
         """The age of a link made now: younger than every link known."""
-        return 1 + max((age for known in self._known.values() for age in known.links.values()), default=0)
+        ages = (age for known in self._known.values() for age in known.links.values())
+        return min(MAX_NUMBER - 1, 1 + max(ages, default=0))
 
     def tree(self) -> set[str]:
         """Neighbours of this node in the minimum spanning forest."""

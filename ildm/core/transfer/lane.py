@@ -98,6 +98,7 @@ class Lane(Outgoing):
         self.max_qos = max_qos
         self.retain_available = retain_available
         self.writable = True
+        self.unread = 0
         self.open = False  # a connection that follows another at once has to resend as well
         self._out = []
         self._window.free_reserved()
@@ -180,6 +181,7 @@ class Lane(Outgoing):
 
     def set_writable(self, writable: bool) -> None:
         self.writable = writable
+        self.unread = 0
         if writable:
             self.drain()
 

@@ -31,6 +31,7 @@ class Outgoing:
         "sent",
         "sent_counter",
         "transport",
+        "unread",
         "version",
         "writable",
     )
@@ -42,6 +43,8 @@ class Outgoing:
         self.version = Version.V5
         self.transport: Transport | None = None
         self.writable = True
+        self.unread = 0
+        """Bytes written although the far end reads no more: packets that do not wait."""
         self.max_packet_size = 1 << 28
         self.max_qos = 2
         self.retain_available = True
@@ -56,6 +59,8 @@ class Outgoing:
         """Write a packet that is no PUBLISH, in order with the rest; lost when there is no connection."""
         if self.transport is None:
             return
+        if not self.writable:
+            self.unread += len(data)
         self._out.append(data)
         if not self._flushing:
             self._flushing = True
