@@ -140,7 +140,7 @@ class NodeServer:
         for server in self._servers:
             server.close()
         await self.driver.close()
-        await asyncio.to_thread(self.store.close)  # it waits for the disk
+        await asyncio.to_thread(self.store.end())  # it waits for the disk
         if hasattr(self, "admin"):
             await self.admin.stop()  # last: who waits for the socket to go may start a node at once
 

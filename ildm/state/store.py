@@ -33,7 +33,7 @@ _ABSENT: Any = object()
 
 
 class StateStore:
-    """Implements :class:`ildm.core.driver.Store`. All methods belong to the event loop's thread.
+    """Implements :class:`ildm.core.driver.Store`. Its methods belong to the event loop's thread.
 
     Changes wait in memory, one for each row, until a thread of its own writes them; while the disk is full
     they go on waiting, up to ``limit`` bytes, and are tried again. Rows beyond the bound are not saved:
@@ -73,7 +73,7 @@ class StateStore:
         self._writing: tuple[_Batch, int, list[Callable[[bool], None]], Future[Any]] | None = None
         self._scheduled = False
         self._full = False
-        self._closed = False
+        self._ended = False
         self._lock = _locked(directory)
         try:
             self._database = open_database(self.path, log)
@@ -123,6 +123,9 @@ class StateStore:
 
     def put(self, table: Table, key: Key, row: Row | None) -> None:
         """Save or, with None, remove a row: soon, in its last state by then."""
+        if self._ended:
+            self.counters["state_rows_dropped"] += 1
+            return
         waiting = self._waiting.get(table)
         if waiting is None:
             waiting = self._waiting[table] = {}
@@ -143,7 +146,9 @@ class StateStore:
 
         What could not be written goes on waiting. Many that ask share one transaction.
         """
-        if self._bytes:
+        if self._ended:
+            callback(False)
+        elif self._bytes:
             self._told.append(callback)
             if len(self._told) == 1:
                 self._schedule(0.0)
@@ -169,7 +174,11 @@ class StateStore:
 
     def _flush(self) -> None:
         self._scheduled = False
-        if self._closed or self._writing is not None or not self._bytes:
+        if not self._ended:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        if self._writing is not None or not self._bytes:
             return  # what waits while something is written follows when that is done
         batch = self._waiting
         future = self._writer.submit(lambda: self._write(batch))
@@ -186,9 +195,9 @@ class StateStore:
     def _done(self, future: Future[Any]) -> None:
         """In the writer's thread: the rest is done in that of the event loop."""
         try:
-            self._call_threadsafe(lambda: self._settle(future))
+            self._call_threadsafe(lambda: None if self._ended else self._settle(future))
         except RuntimeError:
-            return  # the loop has ended; closing has asked the future itself
+            return  # the loop has ended; closing asks the future itself
 
     def _settle(self, future: Future[Any]) -> None:
         """A batch was written, or not."""
@@ -207,12 +216,12 @@ class StateStore:
                 self.failure = None
                 self._log("info", "state saved again")
             self._full = False
-            if self._bytes and not self._closed:
+            if self._bytes and not self._ended:
                 self._schedule(0.0 if self._told else FLUSH_DELAY)
         else:
             self._merge(batch, size)
             self._failed(error)
-            if not self._closed:
+            if not self._ended:
                 self._schedule(0.0 if self._told else RETRY_DELAY)
         for callback in told:
             callback(error is None)
@@ -257,14 +266,27 @@ class StateStore:
     def close(self) -> None:
         """Write what waits and let another node use the directory; a second call does nothing.
 
-        Waits for the disk for at most twice :data:`CLOSE_TIMEOUT`; what is not written then is said.
+        Waits for the disk for at most three times :data:`CLOSE_TIMEOUT`; what is not written then is said.
         """
-        if self._closed:
-            return
+        self.end()()
+
+    def end(self) -> Callable[[], None]:
+        """Take nothing more; answers the rest of :meth:`close`, which any thread may do."""
+        if self._ended:
+            return lambda: None
+        self._ended = True
+        told, self._told = self._told, []
+        if self._writing is not None:
+            told = self._writing[2] + told
+            self._writing[2].clear()
+        for callback in told:
+            callback(False)
+        return self._finish
+
+    def _finish(self) -> None:
         if self._writing is not None:
             self._wait()
-        self._flush()
-        self._closed = True
+        self._hand_over()
         if self._writing is not None:
             self._wait()
         lost = self.waiting_rows

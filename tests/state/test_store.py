@@ -499,3 +499,17 @@ async def test_a_real_disk_that_is_full(small_disk: Path, monkeypatch: pytest.Mo
     again = opened()
     assert len(again.load(SUBSCRIPTIONS)) == 1000
     again.close()
+
+
+async def test_after_the_end_nothing_more_is_taken_and_who_waits_is_told(opened: Opened) -> None:
+    store = opened()
+    told: list[bool] = []
+    store.put(SESSIONS, ("before",), (None, 60))
+    store.when_written(told.append)
+    finish = store.end()
+    store.put(SESSIONS, ("after",), (None, 60))
+    store.when_written(told.append)
+    assert told == [False, False]
+    assert store.counters["state_rows_dropped"] == 1
+    await asyncio.to_thread(finish)
+    assert opened().load(SESSIONS) == [(("before",), (None, 60))]
