@@ -6,9 +6,11 @@ that names a secret is masked. The libraries' records (:mod:`logging`) take the 
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal, cast
 
 import structlog
@@ -53,6 +55,11 @@ def set_log_level(level: str) -> None:
     logging.getLogger().setLevel(max(_threshold, LEVELS["warning"]))
 
 
+def is_logged(level: str) -> bool:
+    """Whether lines of a level are written; asked before one is put together."""
+    return LEVELS[level] >= _threshold
+
+
 def get_logger(name: str) -> FilteringBoundLogger:
     """A logger whose events carry ``logger=name``: ``get_logger("ildm").info("started", port=1883)``."""
     # not structlog.get_logger: its set-up belongs to the program that has a node in it
@@ -66,8 +73,13 @@ def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     return {key: _masked(key, value) for key, value in event.items()}
 
 
+@lru_cache(maxsize=1024)
+def _names_secret(key: str) -> bool:
+    return any(word in key.lower() for word in SECRET_KEYS)
+
+
 def _masked(key: object, value: Any) -> Any:
-    if isinstance(key, str) and any(word in key.lower() for word in SECRET_KEYS):
+    if isinstance(key, str) and _names_secret(key):
         # that there is none is no secret, and says much when one looks for a fault
         return value if value is None or isinstance(value, bool) else MASK
     if isinstance(value, Mapping):
@@ -148,6 +160,13 @@ def _console_processors() -> list[Processor]:
     ]
 
 
+_encode = json.JSONEncoder(ensure_ascii=True, default=str).encode
+
+
+def _encoded(event: EventDict, **_: object) -> str:
+    return _encode(event)
+
+
 def _json_processors() -> list[Processor]:
     return [
         _below_threshold,
@@ -155,7 +174,7 @@ def _json_processors() -> list[Processor]:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
         _in_order,
-        structlog.processors.JSONRenderer(ensure_ascii=True, default=str),
+        structlog.processors.JSONRenderer(serializer=_encoded),
     ]
 
 

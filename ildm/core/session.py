@@ -124,7 +124,10 @@ class BaseSession:
         transport = self.transport
         if self.status is SessionStatus.ESTABLISHED and transport is not None:
             self.status = SessionStatus.TERMINATING
+            waiting = transport.get_write_buffer_size()
             transport.close()
+            if not waiting:
+                return  # the connection is as good as ended
             if self._cut_off is not None:
                 self._cut_off.cancel()
             # of this very connection: the session may have another one by then

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any, TypeAlias
 
@@ -74,6 +75,18 @@ _CLASSES: dict[
 }
 
 
+def _by_first_byte(version: Version) -> list[Any]:
+    classes: list[Any] = [None] * 256
+    for first in range(256):
+        with suppress(MalformedPacket):
+            classes[first] = _CLASSES[check_first_byte(first, version)]
+    return classes
+
+
+_BY_FIRST_BYTE = {version: _by_first_byte(version) for version in Version}
+"""The class of a packet by its first byte; None for one that is not legal."""
+
+
 def decode(frame: bytes, version: Version, limits: PacketLimits = LARGEST) -> Packet:
     """Read one whole packet, whoever sent it, and check it against the standard.
 
@@ -89,7 +102,7 @@ def decode(frame: bytes, version: Version, limits: PacketLimits = LARGEST) -> Pa
         raise truncated("the fixed header")
     first = frame[0]
     # The flags of CONNECT and the existence of its type do not depend on the version.
-    cls = Publish if first == PLAIN_PUBLISH else _CLASSES[check_first_byte(first, version)]
+    cls = _BY_FIRST_BYTE[version][first] or _CLASSES[check_first_byte(first, version)]
     length = decode_varint(frame, 1)
     if length is None:
         raise truncated("the fixed header")

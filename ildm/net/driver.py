@@ -13,7 +13,7 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, cast
 
 from ildm.core.driver import NO_DESCRIPTOR
-from ildm.log import get_logger
+from ildm.log import get_logger, is_logged
 
 if TYPE_CHECKING:
     from ildm.config import Address
@@ -40,17 +40,31 @@ class AsyncioDriver:
         task.add_done_callback(self._dials.discard)
 
     async def _dial(self, address: Address, endpoint: Endpoint, limit: float) -> None:
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        expired = False
+
+        def give_up() -> None:
+            nonlocal expired
+            expired = True
+            task.cancel()
+
+        # asyncio.timeout() costs as much as the rest of a dial
+        timer = self._loop.call_later(limit, give_up)
+        # the core's sessions have the methods of asyncio.Protocol without being its subclass
+        factory = cast("Callable[[], asyncio.Protocol]", lambda: endpoint)
         try:
-            async with asyncio.timeout(limit):
-                # the core's sessions have the methods of asyncio.Protocol without being its subclass
-                factory = cast("Callable[[], asyncio.Protocol]", lambda: endpoint)
-                await self._loop.create_connection(factory, address.host, address.port)
-        except TimeoutError:
+            await self._loop.create_connection(factory, address.host, address.port)
+        except asyncio.CancelledError:
+            if not expired:
+                raise
             endpoint.dial_failed(f"no answer from {address} within {limit:g} s")
         except OSError as error:
             endpoint.dial_failed(_reason(error))
         except (ValueError, OverflowError) as error:  # two dots in a row, U+0000, a port of six digits
             endpoint.dial_failed(f"{address.host} is no host name: {error}")
+        finally:
+            timer.cancel()
 
     async def close(self) -> None:
         """Give up the dials under way."""
@@ -59,7 +73,8 @@ class AsyncioDriver:
         await asyncio.gather(*self._dials, return_exceptions=True)
 
     def log(self, level: str, event: str, **fields: Any) -> None:
-        getattr(self._logger, level)(event, **fields)
+        if is_logged(level):
+            getattr(self._logger, level)(event, **fields)
 
 
 def _reason(error: OSError) -> str:

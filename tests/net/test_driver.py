@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
 
 from ildm.config import Address
+from ildm.core.driver import NO_DESCRIPTOR
 from ildm.net.driver import AsyncioDriver
 from tests.support.ports import free_port
 
@@ -59,3 +61,41 @@ async def test_a_dial_that_succeeds_reports_nothing_else() -> None:
     async with server:
         port = server.sockets[0].getsockname()[1]
         assert await dialed(Address("127.0.0.1", port)) == "connected"
+
+
+async def test_a_dial_without_an_answer_is_given_up_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+
+    async def never(*args: object, **options: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(loop, "create_connection", never)
+    driver = AsyncioDriver(loop)
+    endpoint = Dialed()
+    driver.dial(Address("127.0.0.1", 1885), endpoint, 0.01)  # type: ignore[arg-type]
+    assert await endpoint.outcome == "no answer from 127.0.0.1:1885 within 0.01 s"
+
+
+async def test_a_dial_under_way_ends_with_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    begun = asyncio.Event()
+
+    async def never(*args: object, **options: object) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(loop, "create_connection", never)
+    driver = AsyncioDriver(loop)
+    endpoint = Dialed()
+    driver.dial(Address("127.0.0.1", 1885), endpoint, 1000)  # type: ignore[arg-type]
+    await begun.wait()
+    await driver.close()
+    assert not endpoint.outcome.done()
+
+
+async def test_a_dial_without_a_file_descriptor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*args: object, **options: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
+    assert await dialed(Address("127.0.0.1", 1885)) == NO_DESCRIPTOR

@@ -521,6 +521,9 @@ class ClientSession(Publisher):
         return ProtocolViolation(f"{type.name} from a client", clause=clause)
 
     def _disconnect(self, frame: bytes) -> None:
+        if len(frame) == 2:
+            self.disconnected = True
+            return
         packet = decode(frame, self.version, self.node.packet_limits)
         assert isinstance(packet, Disconnect)
         if self.version is Version.V5 and self.record is not None:
