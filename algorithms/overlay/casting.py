@@ -51,7 +51,8 @@ class CastResult(NamedTuple):
     """What came of a reliable cast or a trace."""
 
     complete: bool
-    """Every part of the range has been acknowledged."""
+    """Every part of the range has been acknowledged by nodes that knew their neighbours; README.md tells
+    of the keys that may be passed over."""
     nodes: int
     """Nodes with keys in the range; one that was reached twice counts twice."""
     keys: int

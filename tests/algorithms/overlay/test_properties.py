@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from random import Random
 from typing import Any
 
@@ -13,8 +14,12 @@ from algorithms.overlay.graph import CastResult
 from algorithms.overlay.keys import EVERYTHING
 from tests.algorithms.overlay.scheduler import Network, Node, union
 
+MORE = int(os.environ.get("ILDM_EXAMPLES", "1"))
+"""How many times as many examples are tried."""
 few = settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=12 * MORE,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 STEPS = ["join", "join", "leave", "crash", "insert", "insert", "remove", "wait", "wait"]
 
@@ -22,7 +27,9 @@ STEPS = ["join", "join", "leave", "crash", "insert", "insert", "remove", "wait",
 class Schedule:
     """Carries out the steps of one example; ``pick`` is the chance behind them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, several: float = 0.3) -> None:
+        self.several = several
+        """Share of nodes that join with more than one key."""
         self.network = Network(seed)
         self.pick = Random(seed)
         self.made = 0
@@ -38,7 +45,7 @@ class Schedule:
         self.made += 1
         if others:
             node.graph.join(self.pick.choice(others).peer)
-        if self.pick.random() < 0.3:
+        if self.pick.random() < self.several:
             node.insert(self.pick.randrange(10_000))
 
     def step(self, name: str) -> None:
@@ -130,6 +137,71 @@ def test_casts_reach_whatever_is_in_all_the_time(
         got = [k for n in members for a in n.arrivals if a.payload == payload for k in a.keys]
         assert len(got) == len(set(got))
         assert throughout <= set(got)
+
+
+def agreed(network: Network) -> set[bytes]:
+    """Keys that have their place: both neighbours say so, too."""
+    owners = {key: node.graph for node in network.nodes.values() for key in node.graph.keys()}  # noqa: SIM118
+    sides: dict[bytes | None, tuple[bytes | None, ...]] = {
+        key: tuple(ref and ref.key for ref in graph.neighbors(key)[0]) for key, graph in owners.items()
+    }
+    nobody = (None, None)
+    return {
+        key
+        for key, (left, right) in sides.items()
+        if (left or right)
+        and (left is None or sides.get(left, nobody)[1] == key)
+        and (right is None or sides.get(right, nobody)[0] == key)
+    }
+
+
+@few
+@given(
+    st.integers(0, 2**32),
+    st.lists(
+        st.sampled_from(["join", "leave", "insert", "insert", "remove", "wait"]), min_size=2, max_size=8
+    ),
+    st.sampled_from(["sfb", "mrf", "sequential"]),
+    st.sampled_from([0.0, 0.0, 0.05]),
+)
+def test_nothing_is_reported_complete_that_is_not(
+    seed: int, steps: list[str], routing: Any, faults: float
+) -> None:
+    """While the graph never comes to rest: whatever has its place before a cast and still after it is
+    reached. Nodes join with one key, and enter more when that has its place: with several they are a
+    graph of their own, which becomes one with the other key by key."""
+    schedule = Schedule(seed, several=0.0)
+    network = schedule.network
+    for _ in range(6):
+        schedule.join()
+        network.run(1)
+    network.settle()
+    network.loss = network.duplicate = faults
+    for number, name in enumerate(steps):
+        origin = schedule.pick.choice(schedule.live)
+        before = agreed(network)
+        if before.isdisjoint(origin.graph.keys()):
+            network.run(0.5)
+            continue  # it is not in the graph itself
+        done: list[CastResult] = []
+        members = schedule.live
+        origin.graph.cast(EVERYTHING, b"%d" % number, routing=routing, reliable=True, done=done.append)
+        placed = [node for node in schedule.live if node.wanted <= before]
+        if name == "insert" and placed:
+            schedule.pick.choice(placed).insert(schedule.pick.randrange(10_000))
+            network.run(schedule.pick.choice([0.0, 0.02, 0.3]))
+        else:
+            schedule.step("wait" if name == "insert" else name)
+        if not network.run_until(network.time + 60, lambda done=done: bool(done)):
+            assert not origin.alive  # it has left, and nobody asks any more
+            continue
+        if network.wrongly_suspected:
+            return
+        if done[0].complete:
+            throughout = before & set(union(schedule.live))
+            got = {k for n in members for a in n.arrivals if a.payload == b"%d" % number for k in a.keys}
+            assert throughout <= got
+        network.run(schedule.pick.choice([0.0, 0.5]))
 
 
 @few
