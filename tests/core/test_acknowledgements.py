@@ -189,6 +189,25 @@ def test_a_client_that_is_gone_before_the_answer(world: World) -> None:
     assert all(one.client_id.startswith("ildm-") for one in a.broker.connections)
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_the_broker_refuses_by_hanging_up_does_not_cross(
+    world: World, version: Version, qos: int
+) -> None:
+    """The only way that many brokers of MQTT 3.1.1 have."""
+    a, b = row(world, "ab", "pf")
+    answers = Answers(a)
+    answers.keep = True
+    client = a.client("c", version=version)
+    client.send(message("secret", qos))
+    world.run(0.1)
+    next(one for one in a.broker.connections if one.client_id == "c").transport.abort()
+    world.run(3)
+    assert client.closed
+    assert injected(b) == []
+    assert a.node.counters["unanswered_by_broker"] == 1
+
+
 def test_a_client_that_publishes_and_leaves_at_once(world: World) -> None:
     """PUBLISH and DISCONNECT without waiting for the acknowledgement: a single broker delivers it, too."""
     a, b = row(world, "ab", "pf")
