@@ -90,6 +90,7 @@ class Node:
             PublishRules(config.publish),
             plugins.algorithm is not None,
         )
+        self.clients.session_ended = self.retained.releases.gone
         self.links = LinkManager(self, config.link, link_secret, store)
         self.accepting = True
         self.drain_deadline = 0.0

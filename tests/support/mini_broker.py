@@ -79,6 +79,11 @@ class MiniBroker:
             self.sessions.clear()
             self.retained.clear()
 
+    def expire(self, message: Publish) -> None:
+        """The message expiry interval of a retained message is over (MQTT-3.3.2-5)."""
+        if self.retained.get(message.topic) is message:
+            del self.retained[message.topic]
+
     @property
     def reads(self) -> bool:
         """False: it takes connections and reads nothing."""
@@ -240,6 +245,10 @@ class MiniConnection:
             broker.retained.pop(packet.topic, None)
             if packet.payload:
                 broker.retained[packet.topic] = packet
+                expiry = packet.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+                if expiry is not None:
+                    world = self.transport.world
+                    world.call_at(world.time + expiry, broker.expire, packet)
         for connection in broker.connections:
             if wants(connection.filters, packet.topic):
                 connection._deliver(packet)

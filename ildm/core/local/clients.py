@@ -125,6 +125,8 @@ class ClientRegistry:
         self._rules = rules
         self._cooperating = cooperating
         self.wills = Wills(driver, store, limits, counters, publish_will)
+        self.session_ended: Callable[[str], None] = lambda key: None
+        """Told of each session (:attr:`ClientRecord.key`) which the broker has forgotten."""
         self._away = 0
         self._started = int(driver.wall() * 1000)
         self._unsaved: set[ClientRecord] = set()  # whose unreleased messages have changed
@@ -203,6 +205,7 @@ class ClientRegistry:
         forgotten = connect.clean_start or (v5 and not connack.session_present)
         if forgotten:
             record.qos2.clear()
+            self.session_ended(record.key)
             self._unreleased_changed(record)
             self._drop_filters(record)
         if v5:
@@ -342,6 +345,7 @@ class ClientRegistry:
 
     def _forget(self, record: ClientRecord) -> None:
         self.records.pop(record.key, None)
+        self.session_ended(record.key)
         self.wills.ended(record.key)
         self._drop_filters(record)
         record.expiry = 0

@@ -103,6 +103,7 @@ class Publisher(BaseSession):
                 self.node.clients.released(self.record, packet.packet_id)
         if packet.qos == 0 or self.unanswered is None:
             self.node.router.publish(packet, self.publisher_index(), self)
+            self._note_unreleased(packet)
         elif not packet.topic.startswith("$"):
             stamp = self.node.retained.next_stamp() if packet.retain else None
             self.unanswered.add(packet, stamp, len(frame))
@@ -122,10 +123,16 @@ class Publisher(BaseSession):
             )
         return packet
 
+    def _note_unreleased(self, message: Publish) -> None:
+        """The broker applies a retained message of QoS 2 when the client releases it."""
+        if message.qos == 2 and message.retain and self.record is not None and message.packet_id is not None:
+            self.node.retained.releases.sent(self.record.key, message.packet_id, message.topic)
+
     def _pubrel(self, frame: bytes) -> bytes | None:
         packet_id = (frame[2] << 8) | frame[3] if len(frame) >= 4 else 0
         if self.record is not None:
             self.node.clients.released(self.record, packet_id)
+            self.node.retained.releases.released(self.record.key, packet_id)
         if self.dropped_qos2 and packet_id in self.dropped_qos2:
             self.dropped_qos2.remove(packet_id)
             self.write(PubComp(packet_id=packet_id).encode(self.version))
@@ -195,6 +202,7 @@ class Publisher(BaseSession):
                 return  # on an earlier connection, which has been answered meanwhile
             self.node.clients.transferred(self.record, message.packet_id)
         router.publish(message, index, self, stamp=taken.stamp)
+        self._note_unreleased(message)
 
     def _too_much_unanswered(self, share: int) -> bool:
         limits = self.node.config.limits

@@ -9,9 +9,15 @@ at in the broker when it has been quiet for a while.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ildm.api import Stamp
 
 SETTLE = 1.0
 """Seconds after which a broker has dealt with what it was sent."""
+RELEASES = 10_000
+"""Unreleased messages of clients that are followed; topics of further ones are looked at once, soon."""
 
 
 class Contention:
@@ -90,3 +96,46 @@ class Contention:
         for topic in quiet:
             del self.contested[topic]
         return quiet
+
+
+class Releases:
+    """Retained messages of QoS 2 of local clients, which the broker applies when the client releases them.
+
+    Args:
+        newest: the stamp of the newest on a topic.
+        contest: told of a topic that may have been overwritten, or not been set.
+    """
+
+    def __init__(self, newest: Callable[[str], Stamp | None], contest: Callable[[str], None]) -> None:
+        self._newest = newest
+        self._contest = contest
+        self._count = 0
+        self._clients: dict[str, dict[int, tuple[str, Stamp | None]]] = {}
+
+    def sent(self, client: str, packet_id: int, topic: str) -> None:
+        """The message has been remembered as the newest; its client has not released it yet."""
+        if self._count >= RELEASES:
+            self._contest(topic)
+            return
+        unreleased = self._clients.setdefault(client, {})
+        self._count += packet_id not in unreleased
+        unreleased[packet_id] = topic, self._newest(topic)
+
+    def released(self, client: str, packet_id: int) -> None:
+        unreleased = self._clients.get(client)
+        found = None if unreleased is None else unreleased.pop(packet_id, None)
+        if unreleased is None or found is None:
+            return
+        self._count -= 1
+        if not unreleased:
+            del self._clients[client]
+        topic, stamp = found
+        if self._newest(topic) != stamp:
+            self._contest(topic)
+
+    def gone(self, client: str) -> None:
+        """The client's session has ended: the broker has forgotten what was not released."""
+        unreleased = self._clients.pop(client, {})
+        self._count -= len(unreleased)
+        for topic, _ in unreleased.values():
+            self._contest(topic)

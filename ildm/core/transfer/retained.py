@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.api import Stamp
 from ildm.core.tables import CLOCK, RETAINED
-from ildm.core.transfer.contention import Contention
+from ildm.core.transfer.contention import Contention, Releases
 from ildm.core.transfer.stamps import LEEWAY, HybridClock, stamped, take_stamp
 from ildm.mqtt import EncodeError, MqttError, Property, Publish, Version, decode, topic_matches
 
@@ -93,6 +93,7 @@ class Retained:
         self.store = store
         self.clock = HybridClock(driver, limits.clock_skew)
         self.contention = Contention(driver.now, CONTESTED, self._contested_forgotten)
+        self.releases = Releases(self.newest, self.contention.contest)
         self.values: dict[str, Entry] = {}
         self.deletions: dict[str, Entry] = {}
         self.bytes = 0
