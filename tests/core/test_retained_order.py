@@ -66,6 +66,7 @@ def test_what_waited_for_the_broker_does_not_overwrite_what_a_client_has_set_mea
         newer or None
     ] * 2
     assert ("t", b"older-at-a") in subscriber.messages
+    assert [p.retain for _, p in b.broker.published if p.payload == b"older-at-a"] == [False]
 
 
 def test_an_injection_that_a_slow_connection_delays_does_not_win(world: World) -> None:
@@ -103,6 +104,7 @@ def test_what_follows_a_message_of_qos_2_waits_for_its_release(
     world: World, algorithm: str, qos: int, sessions: int, second: bytes
 ) -> None:
     """A broker applies QoS 2 at PUBREL: what came after the PUBLISH and before it was overwritten."""
+    world.latencies[Address("b", 3)] = 0.02
     a, b = row(world, "ab", algorithm, link={"sessions": sessions})
     subscriber = b.subscriber("t")
     world.run(5)
@@ -110,10 +112,11 @@ def test_what_follows_a_message_of_qos_2_waits_for_its_release(
     client.send(retained("t", b"v1", 2))
     world.run(0.01)
     client.send(PubRel(packet_id=1))
-    world.run(0.0021)
+    world.run(0.005)
+    assert b.node.injector.order.unreleased, "as the test means it to be"
     other = client if sessions == 1 else a.client("q")
     other.send(retained("t", second, qos))
-    world.run(0.2)  # before anything can have been looked at
+    world.run(0.5)  # before anything can have been looked at
     assert value(b, "t") == (second or None) == (b.broker.retained["t"].payload if second else None)
     assert "t" in b.broker.retained or not second
     assert [payload for _, payload in subscriber.messages] == [b"v1", second]
