@@ -93,6 +93,18 @@ def test_what_was_forgotten_for_want_of_room_is_not_taken_for_news_when_it_is_re
     assert list(memory.retained.values) == ["b", "c"]
 
 
+def test_a_start_writes_nothing_of_what_it_reads() -> None:
+    memory = Memory()
+    memory.set("t")
+    memory.set("gone", b"")
+    written: list[Any] = []
+    memory.store.put = lambda *row: written.append(row)  # type: ignore[method-assign]
+    assert set(memory.again().values) == {"t"}
+    assert written == []
+    memory.set("u")
+    assert written
+
+
 # deletions --------------------------------------------------------------------------------------
 
 

@@ -165,12 +165,13 @@ class Auditor:
         batch: dict[str, bool] = {}
         size = 0
         deletions: bool | None = None
-        for topic, contested in list(self.agenda.items()):
+        done: list[str] = []
+        for topic, contested in self.agenda.items():
             if self.retained.newest(topic) is None:
-                del self.agenda[topic]  # forgotten meanwhile
+                done.append(topic)  # forgotten meanwhile
                 continue
             if self.retained.contention.is_open(topic):
-                del self.agenda[topic]  # the broker is about to get it
+                done.append(topic)  # the broker is about to get it
                 self.retained.contention.contest(topic)
                 continue
             deleted = topic in self.retained.deletions
@@ -182,7 +183,7 @@ class Auditor:
             if batch and (size > BATCH_BYTES or len(batch) >= (DELETIONS if deletions else VALUES)):
                 break
             batch[topic] = contested
-        for topic in batch:
+        for topic in [*done, *batch]:
             del self.agenda[topic]
         return batch
 

@@ -312,7 +312,8 @@ class Injector:
         """MQTT version spoken with the broker; None until one was accepted."""
         self.last_refusal: str | None = None
         cooperates = node.algorithm_name is not None  # the router gets to know the algorithm later
-        self.client_ids = frozenset(self.client_id(i) for i in range(count) if cooperates)
+        own = [*(self.client_id(i) for i in range(count)), f"ildm-{node.node_id}-audit"]
+        self.client_ids = frozenset(own if cooperates else ())
         self._probe: VersionProbe | None = None
         self.order = RetainedOrder(node.retained, self.lanes)
         self.auditor = Auditor(self)

@@ -109,6 +109,7 @@ class Retained:
         self._expiring: list[tuple[float, str]] = []
         self._floor = Stamp(0, "")
         self._disbelieved: set[str] = set()
+        self._saving = True
 
     def restore(self) -> None:
         """Take up what an earlier run has saved."""
@@ -141,7 +142,9 @@ class Retained:
         for message, stamp, saved_expiry in found:
             expires_at = None if saved_expiry is None else now + saved_expiry - wall
             wrong = stamp.time > limit + LEEWAY  # made with a wrong clock, and believed nowhere
+            self._saving = wrong
             self._put(message, Stamp(self.clock.next(), self.node_id) if wrong else stamp, expires_at)
+        self._saving = True
         self.look_for_expired()
 
     # digests ----------------------------------------------------------------------------------
@@ -416,7 +419,7 @@ class Retained:
             self.scheduled(self._expiring[0][0])
 
     def _save(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
-        if self.store is not None:
+        if self.store is not None and self._saving:
             wall = None if expires_at is None else expires_at - self.driver.now() + self.driver.wall()
             self.store.put(RETAINED, (topic,), None if frame is None else (frame, wall))
             self.store.put(CLOCK, ("retained",), (self.clock.last,))
