@@ -11,6 +11,7 @@ from ildm.config import Address
 from ildm.mqtt import (
     Connect,
     Disconnect,
+    MqttError,
     Property,
     Publish,
     Unsubscribe,
@@ -46,9 +47,21 @@ def opened(arena: Arena, site: Site) -> Raw:
     return client
 
 
+class Hostile(MiniClient):
+    """Ends the connection when it does not understand a thing: its broker may be hostile, too."""
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            super().data_received(data)
+        except MqttError:
+            self.transport.abort()
+
+
 def connected(arena: Arena, site: Site, version: Version = Version.V311, **fields: Any) -> MiniClient:
-    client = site.client(f"evil{next(_numbers)}", version=version, **fields)
-    arena.hostile.append(client.transport)
+    client = Hostile(version)
+    arena.hostile.append(site.world.connect(Address(site.name, 1), client))
+    client.send(Connect(client_id=f"evil{next(_numbers)}", version=version, **fields))
+    site.world.run(0.1)
     return client
 
 

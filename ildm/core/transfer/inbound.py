@@ -5,6 +5,10 @@ PUBACK; QoS 2: the whole handshake), or it is dropped for good and counted. Unti
 What may be owed is the credit of the neighbour, in messages (the receive maximum, MQTT 5, 3.1.2.11.3) and in
 bytes. So a node that dies has acknowledged nothing its broker does not have.
 
+One half of the credit is for that. Beyond it, and unless ``overflow`` is ``block``, the oldest messages are
+answered before the broker has them and belong to this node's queue: a broker that is away, or slow, would
+else hold up all that only crosses its site.
+
 ====================  ==================  ===========================================
 state of an id        PUBLISH with DUP    leaves it by
 ====================  ==================  ===========================================
@@ -59,6 +63,24 @@ class Receipt:
     @property
     def credit(self) -> tuple[int, int]:
         return (0, 0) if self.inbound is None else (self.inbound.limit, self.inbound.byte_limit)
+
+    @property
+    def pressed(self) -> bool:
+        """More than half the credit is owed: what follows would soon be held up."""
+        inbound = self.inbound
+        return inbound is not None and (
+            2 * inbound.owed > inbound.limit
+            or (2 * inbound.owed_bytes > inbound.byte_limit and inbound.owed > 1)
+        )
+
+    @property
+    def eased(self) -> bool:
+        """A quarter of the credit is owed, or less."""
+        inbound = self.inbound
+        return inbound is None or (
+            4 * inbound.owed <= inbound.limit
+            and (4 * inbound.owed_bytes <= inbound.byte_limit or inbound.owed <= 1)
+        )
 
     def hold(self, reason: object) -> None:
         if self.inbound is not None:

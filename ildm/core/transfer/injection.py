@@ -401,7 +401,10 @@ class Injector:
 
         ``receipt`` is told when they are disposed of.
         """
-        self.lanes[index % len(self.lanes)].send_frames(frames, size, None, receipt)
+        lane = self.lanes[index % len(self.lanes)]
+        lane.send_frames(frames, size, None, receipt)
+        if receipt is not None and receipt.pressed:
+            self._ease(lane, receipt)
 
     def publish(
         self, message: Publish, index: int, expires_at: float | None, receipt: Receipt | None
@@ -412,3 +415,10 @@ class Injector:
             lane.send_entry(self.order.entry(lane, message, expires_at, receipt))
         else:
             lane.send(message, message.qos, expires_at, None, receipt)
+        if receipt is not None and receipt.pressed:
+            self._ease(lane, receipt)
+
+    def _ease(self, lane: Lane, receipt: Receipt) -> None:
+        """Give credit back to a neighbour; the broker has not kept pace with it."""
+        if lane.limits.overflow == "drop":
+            lane.own(lambda: receipt.eased)

@@ -8,7 +8,7 @@ answered yet: they are within the credit it was given. What stays keeps the orde
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 from ildm.core.transfer.inbound import Receipt
@@ -69,6 +69,12 @@ class Entry:
         if self.receipt is not None:
             self.receipt.settle(self.packet_id)
 
+    def own(self) -> None:
+        """Answer its sender now: from here on it is this node's alone."""
+        receipt, self.receipt = self.receipt, None
+        if receipt is not None:
+            receipt.settle(self.packet_id)
+
 
 class RunEntry(Entry):
     """A run of QoS 1 that waits; it may leave in parts, as the window opens.
@@ -113,6 +119,11 @@ class RunEntry(Entry):
     def settle(self) -> None:
         if self.receipt is not None:
             self.receipt.settle_run(self.first(self.count), self.frame_size)
+
+    def own(self) -> None:
+        receipt, self.receipt = self.receipt, None
+        if receipt is not None:
+            receipt.settle_run(self.first(self.count), self.frame_size)
 
 
 def kept_size(message: Publish) -> int:
@@ -164,6 +175,9 @@ class Queue(Protocol):
 
     def disown(self, receipt: Receipt) -> None:
         """Nobody waits for an answer to these messages any longer."""
+
+    def own(self, enough: Callable[[], bool]) -> int:
+        """Answer the senders of the oldest messages owed until it is enough; answers how many messages."""
 
 
 class Backlog:
@@ -275,6 +289,20 @@ class Backlog:
             if entry.receipt is receipt:
                 entry.receipt = None
         self.put_back(entries)
+
+    def own(self, enough: Callable[[], bool]) -> int:
+        owed, line, count = self._lines[2], self._lines[1], 0
+        while owed and not enough():
+            entry = owed.popleft()
+            self._count(entry, -entry.count, -entry.size)
+            entry.own()
+            place = len(line)
+            while place and line[place - 1].turn > entry.turn:
+                place -= 1
+            line.insert(place, entry)
+            self._count(entry, entry.count, entry.size)
+            count += entry.count
+        return count
 
 
 def _turn(entry: Entry) -> int:

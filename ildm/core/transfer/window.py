@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -187,6 +187,24 @@ class Window:
             (item.receipt if isinstance(item, InflightRun) else item.entry.receipt) is not None
             for item in self._items.values()
         )
+
+    def own(self, enough: Callable[[], bool]) -> int:
+        """Answer the senders of the oldest messages owed until it is enough; answers how many messages."""
+        count = 0
+        for packet_id, item in list(self._items.items()):
+            if enough():
+                break
+            if isinstance(item, Inflight):
+                if item.entry.receipt is not None:
+                    item.entry.own()
+                    count += 1
+            elif item.receipt is not None:
+                ids = [i for i in range(packet_id, item.ids.stop) if self._items.get(i) is item]
+                for first_id, number in consecutive(ids):
+                    item.settle(first_id, number)
+                item.receipt = None
+                count += len(ids)
+        return count
 
     def take(self, packet_id: int) -> None:
         """Remove a message that has been, or will be, disposed of otherwise."""
