@@ -124,6 +124,16 @@ def test_who_comes_back_after_a_restart_cancels_its_delayed_will(
     assert a.store.rows(WILLS) == {}
 
 
+def test_a_will_that_becomes_due_when_the_node_has_stopped_is_left_to_the_next_run(world: World) -> None:
+    a, b = row(world, "ab", "pf")
+    client = a.client(connect=connect())
+    a.node.clients.stop()
+    client.transport.abort()
+    world.run(1)
+    assert set(a.store.rows(WILLS)) == {("w",)}
+    assert wills(b) == []
+
+
 def test_a_will_over_the_bound_is_served_but_not_saved(world: World) -> None:
     a, b = row(world, "ab", "pf", limits={"will_bytes": 1024})
     big = connect("big")

@@ -413,7 +413,7 @@ class ClientSession(Publisher):
                 broker.write(data if pos == end_of_data and start == 0 else data[start:pos])
         if pos < end_of_data:
             partial.hold(data[pos:], missing)
-        if self.unanswered is not None and self._too_much_unanswered(1):
+        if self.unanswered is not None and self.unanswered.messages and self._too_much_unanswered(1):
             self.pause("unanswered")
         node.dispatch.deliver()
 

@@ -19,6 +19,10 @@ OVERHEAD = 500
 """Bytes which a message on its own is taken to need besides its frame."""
 
 
+_NONE: deque[WaitingRun] = deque()
+"""Of all who have never sent a run; never changed. One each would be 600 bytes for every client."""
+
+
 class WaitingRun:
     """A run of QoS 1 as it will be transferred; ``ids`` are the client's packet identifiers."""
 
@@ -77,7 +81,7 @@ class Unanswered:
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
-        self._runs: deque[WaitingRun] = deque()
+        self._runs = _NONE
         self._single: dict[int, Waiting] = {}
         self._places: dict[int, tuple[WaitingRun, int]] | None = None
         """Where in the runs an identifier is; made only when the broker answers what is not the oldest."""
@@ -88,6 +92,8 @@ class Unanswered:
     def add_run(self, topic: bytes, frames: bytes, size: int, ids: Sequence[int]) -> None:
         """A run of QoS 1 without properties is relayed."""
         run = WaitingRun(topic, frames, size, ids)
+        if self._runs is _NONE:
+            self._runs = deque()
         self._runs.append(run)
         self.messages += len(ids)
         self.bytes += len(frames) + OVERHEAD

@@ -56,6 +56,7 @@ class Wills:
         self._pending: dict[str, Pending] = {}
         self._saved: dict[str, int] = {}  # bytes of each
         self.bytes = 0
+        self._stopped = False
 
     def restore(self) -> None:
         """Take up the wills which an earlier run has left."""
@@ -104,6 +105,8 @@ class Wills:
 
         ``delay_allowed``: it was the client's latest; then the will saved is its own.
         """
+        if self._stopped:
+            return  # it is for the next run, if it is saved
         delay = _delay(connect, expiry) if delay_allowed else 0
         pending = Pending(will_message(connect), turn, delayed=delay > 0, restored=False)
         if not delay:
@@ -119,6 +122,8 @@ class Wills:
 
     def ended(self, key: str) -> None:
         """A session has ended: a will that waits is due (MQTT-3.1.3-9)."""
+        if self._stopped:
+            return
         pending = self._cancel(key)
         if pending is not None:
             self._send(pending)
@@ -133,6 +138,7 @@ class Wills:
 
     def stop(self) -> None:
         """The node ends: what waits is for the next run."""
+        self._stopped = True
         for pending in self._pending.values():
             if pending.timer is not None:
                 pending.timer.cancel()
