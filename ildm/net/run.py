@@ -121,8 +121,7 @@ class NodeServer:
     async def stop(self) -> None:
         """Drain, stop and give everything back."""
         get_logger("ildm").info("node stopping", clients=len(self.node.sessions))
-        for server in self._servers:
-            server.close()
+        self._servers[0].close()  # that of clients: neighbours may come for what waits for them
         drained = asyncio.Event()
         self.draining = True
         self.node.drain(drained.set)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
-from ildm.mqtt import Publish
+from ildm.mqtt import MalformedPacket, Property, Publish, Version
 from tests.core.test_custody import publish
 from tests.support.site import Site, row
 from tests.support.world import World, WorldDriver
@@ -160,3 +160,26 @@ def test_a_client_shows_that_the_broker_is_back(world: World) -> None:
     b.client("c")
     world.run(0.1)
     assert b.broker.topics() == ["t"]
+
+
+def test_a_message_that_a_neighbour_cannot_bear_does_not_end_the_link_for_ever(world: World) -> None:
+    """It says that a packet was malformed: what was under way goes one by one, and this one is found."""
+    a, b = row(world, "ab", "pf")
+    topics = [f"t/{i}" for i in range(20)]
+    arrived = b.node.router.arrived
+
+    def judge(message: Publish, *args: Any) -> None:
+        if poison(message):
+            raise MalformedPacket("not here", clause="MQTT-4.13")
+        arrived(message, *args)
+
+    b.node.router.arrived = judge  # type: ignore[method-assign]
+    users = {Property.USER_PROPERTY: [("a", "b")]}
+    publisher = a.client("p", version=Version.V5)
+    for i, topic in enumerate([*topics[:10], "poison", *topics[10:]]):
+        publisher.send(Publish(topic=topic, payload=b"x", qos=1, packet_id=i + 1, properties=users))
+    world.run(120)
+    assert list(dict.fromkeys(b.broker.topics())) == topics
+    assert a.node.counters["link_dropped_poison"] == 1
+    assert a.node.links.links["b"].idle
+    assert a.links() == {"b": "active"}

@@ -48,6 +48,17 @@ if TYPE_CHECKING:
 
 HELLO_LIMIT = 16384
 """Bytes of a packet in the handshake, from somebody who has not proven anything yet."""
+BLAMES = frozenset(
+    (
+        ReasonCode.MALFORMED_PACKET,
+        ReasonCode.PROTOCOL_ERROR,
+        ReasonCode.TOPIC_NAME_INVALID,
+        ReasonCode.PACKET_TOO_LARGE,
+        ReasonCode.QUOTA_EXCEEDED,
+        ReasonCode.PAYLOAD_FORMAT_INVALID,
+    )
+)
+"""Reasons of DISCONNECT that may lie in a message."""
 INTEREST = b"\x82\xa2"
 """First bytes of SUBSCRIBE and UNSUBSCRIBE."""
 
@@ -353,7 +364,12 @@ class LinkSession(BaseSession):
                     if not inbound.take(packet.packet_id, packet.qos, packet.dup, len(frame)):
                         return
                     receipt = inbound.receipt
-                self.cooperation.message_arrived(self, link, packet, frame, receipt)
+                try:
+                    self.cooperation.message_arrived(self, link, packet, frame, receipt)
+                except MqttError:
+                    if receipt is not None and packet.packet_id is not None:
+                        inbound.give_back(packet.packet_id)
+                    raise
             case PubAck():
                 lane.on_puback(packet.packet_id, packet.reason_code)
             case PubRec():
@@ -375,6 +391,8 @@ class LinkSession(BaseSession):
                 removed = packet.reason_code == ReasonCode.ADMINISTRATIVE_ACTION
                 kind = "removed" if removed else "disconnected"
                 self.refusal = Refusal(kind, str(text), ReasonCode.UNSPECIFIED_ERROR)
+                if packet.reason_code in BLAMES:
+                    lane.blame()
                 self.close()
             case _:
                 raise ProtocolViolation(f"{type(packet).__name__} on a link", clause="MQTT-4.13")

@@ -192,6 +192,12 @@ class Inbound:
                 reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
             )
 
+    def give_back(self, packet_id: int) -> None:
+        """A message was not taken after all, and is not answered."""
+        self.owed_bytes -= self._sizes.pop(packet_id, 0)
+        self._owed.discard(packet_id)
+        self._owed_qos2.discard(packet_id)
+
     def settle(self, packet_id: int) -> None:
         """A message has been disposed of: answer it."""
         self.owed_bytes -= self._sizes.pop(packet_id, 0)

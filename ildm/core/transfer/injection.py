@@ -248,7 +248,9 @@ class InjectionSession(BaseSession):
         accepted = self.lane.transport is not None
         super().connection_lost(exc)
         self._cancel_timer()
-        self.lane.detach(hung_up=accepted and not (expected or self._guiltless))
+        self.lane.detach()
+        if accepted and not (expected or self._guiltless):
+            self.lane.blame()
         if self.driver.now() - self._connected_at >= self._backoff.maximum:
             self._backoff.reset()
         if accepted:

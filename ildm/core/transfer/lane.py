@@ -151,15 +151,17 @@ class Lane(Outgoing):
         self.flush()
         self.open = False
 
-    def detach(self, hung_up: bool = False) -> None:
-        """The connection is gone; ``hung_up``: perhaps because the far end did not like a message."""
+    def detach(self) -> None:
+        """The connection is gone."""
         self.open = False
         self.transport = None
         self._out = []
-        if hung_up:
-            guilty = self._suspects.hung_up(self._window.ids)
-            if guilty:
-                self._poison(guilty)
+
+    def blame(self) -> None:
+        """The far end ends the connection, perhaps because it did not like a message."""
+        guilty = self._suspects.hung_up(self._window.ids)
+        if guilty:
+            self._poison(guilty)
 
     def _poison(self, packet_id: int) -> None:
         """The far end has hung up twice on this message alone: it is in the way of all that follow."""
