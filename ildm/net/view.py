@@ -51,7 +51,6 @@ class LiveView:
                 "protocol": VERSIONS.get(version) if version is not None else None,
                 "connected": node.broker_down_reason is None,
                 "reason": node.broker_down_reason or node.injector.last_refusal,
-                "queued_messages": node.injector.queued_messages,
             },
             "clients": len(node.sessions),
             "persistent_sessions": sum(record.expiry > 0 for record in node.clients.records.values()),

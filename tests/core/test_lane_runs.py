@@ -339,3 +339,27 @@ def test_a_run_too_long_for_a_source_that_should_wait_is_cut_at_its_end(world: W
     world.run(0)
     assert numbers(sink.packets()) == list(range(20))
     assert lane.queued_bytes == 0
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    st.lists(st.tuples(st.integers(1, 200), st.integers(1, 60)), max_size=12),
+)
+def test_stretches_acknowledged_at_once_are_done_as_one_by_one(
+    runs: list[int], stretches: list[tuple[int, int]]
+) -> None:
+    """Whatever consecutive identifiers are acknowledged, in whatever order, some twice."""
+    world = World()
+    lanes = [make(world)[0] for _ in range(2)]
+    for lane in lanes:
+        opened(lane)
+        count = 0
+        for number in runs:
+            send(lane, count, number)
+            count += number
+    for first, number in stretches:
+        lanes[0].acknowledged(range(first, first + number))
+        lanes[1].acknowledged([*range(first, first + number)])
+        assert lanes[0]._window.ids == lanes[1]._window.ids
+        assert lanes[0]._window.bytes == lanes[1]._window.bytes == 12 * lanes[0].inflight

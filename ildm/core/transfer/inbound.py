@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from ildm.core.frames import id_offset, packet_ids
 from ildm.core.transfer.qos1 import acknowledgements
 from ildm.mqtt import ProtocolViolation, PubAck, PubComp, PubRec, ReasonCode, Version
 
@@ -171,7 +172,8 @@ class Inbound:
 
     def take_run(self, frames: bytes, size: int) -> None:
         """Take a run of QoS 1 without DUP, which therefore is new. Raises: as :meth:`take`."""
-        ids, _ = acknowledgements(frames, size)
+        offset = id_offset(frames)
+        ids = packet_ids(frames[offset::size], frames[offset + 1 :: size])
         distinct = isinstance(ids, range) or len(set(ids)) == len(ids)
         if not distinct or not self._owed.isdisjoint(ids):
             raise _in_use()

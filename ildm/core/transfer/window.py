@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -38,19 +39,23 @@ class InflightRun:
         receipt: told of what is done; the identifiers in the frames are its own.
     """
 
-    __slots__ = ("first_id", "frames", "left", "receipt", "size")
+    __slots__ = ("first_id", "frames", "left", "next_id", "receipt", "size")
     released = False
 
     def __init__(self, frames: bytes, size: int, first_id: int, receipt: Receipt | None = None) -> None:
         self.frames = frames
         self.size = size
-        self.first_id = first_id
+        self.first_id = self.next_id = first_id
         self.receipt = receipt
         self.left = len(frames) // size
 
     @property
     def ids(self) -> range:
         return range(self.first_id, self.first_id + len(self.frames) // self.size)
+
+    def begins_with(self, packet_id: int) -> bool:
+        """What is left of it is this message and all that follow it, without a gap."""
+        return packet_id == self.next_id == self.ids.stop - self.left
 
     @property
     def scattered(self) -> bool:
@@ -117,6 +122,8 @@ class Window:
     def acknowledged(self, packet_ids: Iterable[int]) -> None:
         """Messages are done, but for those of QoS 2 whose handshake has gone on; unknown ones are ignored."""
         items = self._items
+        if isinstance(packet_ids, range):
+            packet_ids = self._acknowledged_in_order(packet_ids)
         run: InflightRun | None = None
         first = last = 0  # of the stretch of the run
         for packet_id in packet_ids:
@@ -136,6 +143,21 @@ class Window:
                 item.entry.settle()
         if run is not None:
             self._done(run, first, last)
+
+    def _acknowledged_in_order(self, packet_ids: range) -> range:
+        """Take what consecutive identifiers acknowledge of runs, all at once; answers the rest."""
+        items = self._items
+        first, end = packet_ids.start, packet_ids.stop
+        while first < end:
+            run = items.get(first)
+            if not isinstance(run, InflightRun) or not run.begins_with(first):
+                break
+            stop = min(end, first + run.left)
+            deque(map(items.__delitem__, range(first, stop)), 0)
+            run.next_id = stop
+            self._done(run, first, stop - 1)
+            first = stop
+        return range(first, end)
 
     def _done(self, run: InflightRun, first: int, last: int) -> None:
         """A stretch of a run is no longer among the items."""
