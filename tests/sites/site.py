@@ -244,13 +244,20 @@ def agreed(sites: Iterable[Site]) -> bool:
 
 
 async def settled(*sites: Site) -> None:
-    """Wait until the sites know of each other's interest, and all that was transferred is acknowledged."""
+    """Wait until the sites know of each other's interest, and all transferred between them is acknowledged.
+
+    Towards other sites something may be under way: one without its broker acknowledges nothing.
+    """
     if any(site.has_overlay for site in sites):
         await rested()
         return
 
+    names = {site.name for site in sites}
+
     def at_rest() -> bool:
-        idle = all(site.node.links.idle and site.node.injector.idle for site in sites if site.running)
+        running = [site for site in sites if site.running]
+        links = [link for site in running for link in site.node.links.links.values() if link.node_id in names]
+        idle = all(link.idle for link in links) and all(site.node.injector.idle for site in running)
         return idle and agreed(sites)
 
     await until(at_rest, "all sites at rest")
