@@ -220,10 +220,10 @@ async def test_a_far_site_that_is_down(
             await publisher.publish_all(topic_root, [b"%05d" % n * 200 for n in range(start, start + 100)], 1)
         assert len(await near.receive_all(sent)) == sent
     else:
-        # the publisher is held when the queue is full; others at its site are not
+        # the publisher waits for its acknowledgements when the queue is full; others at its site do not
         payloads = [b"%05d" % n * 200 for n in range(3000)]
         under_way = asyncio.create_task(publisher.publish_all(topic_root, payloads, 1))
-        await until(lambda: any(session.paused for session in here.node.sessions))
+        await until(lambda: any(session._holds for session in here.node.sessions))
         assert not under_way.done()
         other = await here.connect()
         await other.subscribe((f"{topic_root}local", 1))
