@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ildm.api import Algorithm, Link, NodeApi, PluginConfig, Route
+from pydantic import Field
+
+from ildm.api import Algorithm, Link, NodeApi, PluginConfig, Route, Timer
 from ildm.mqtt import CoveringSet, Delta, FilterTable
+
+MANY = 100
+"""A filter that covers at least so many announced ones is not withdrawn at once."""
+LONGEST = 16
+"""So many times ``linger`` one waits at most that comes and goes again and again."""
+REMEMBERED = 1000
+MOST_NODES = 4096
+"""Of the trie that are looked at for one topic, some milliseconds; more, and it goes to everybody."""
 
 
 class SubscriptionFlooding(Algorithm):
@@ -13,10 +23,23 @@ class SubscriptionFlooding(Algorithm):
 
     Of that interest only the filters which no other filter covers are inter-subscribed to, each with
     the highest QoS of those it covers. A source is a link, or None for the local clients.
+
+    A filter such as ``#`` that covers many stays announced for a while when nobody wants it any more, and
+    longer each time it comes back soon: one client that subscribes to it and leaves, over and over, would
+    else make every node exchange all filters each time. Meanwhile a neighbour sends what nobody wants.
     """
 
-    def __init__(self, api: NodeApi, config: PluginConfig) -> None:
+    class Config(PluginConfig):
+        """Options: the keys beside ``name`` in the configuration file."""
+
+        linger: float = Field(default=10.0, ge=0, le=3600)
+        """Seconds for which a filter that covers many others stays announced."""
+
+    def __init__(self, api: NodeApi, config: Config) -> None:
         super().__init__(api, config)
+        self.linger = config.linger
+        self._lingering: dict[tuple[Link | None, str], Timer] = {}
+        self._pauses: dict[str, tuple[float, float]] = {}  # filter withdrawn -> after which pause, and when
         self.towards: dict[Link, CoveringSet[Link | None]] = {}
         self.wanted: FilterTable[Link] = FilterTable()
         """What each neighbour has inter-subscribed to against this node."""
@@ -29,9 +52,47 @@ class SubscriptionFlooding(Algorithm):
                     self.wanted.remove(topic_filter, source)
                 else:
                     self.wanted.add(topic_filter, source, qos)
+        changes = {f: qos for f, qos in changes.items() if not self._lingers(source, f, qos)}
         for link, interest in self.towards.items():
             if link is not source:
                 _tell(link, interest.update(source, changes))
+
+    def _lingers(self, source: Link | None, topic_filter: str, qos: int | None) -> bool:
+        """Whether a source's filter stays announced for the time being although it is wanted no more."""
+        key = source, topic_filter
+        timer = self._lingering.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+        if qos is not None or not self.linger:
+            return False
+        covered = (i.covered_by(topic_filter) for link, i in self.towards.items() if link is not source)
+        if timer is None and max(covered, default=0) < MANY:
+            return False
+        pause, over = self._pauses.get(topic_filter, (0.0, 0.0))
+        soon = pause and self.api.now() < over + 2 * LONGEST * self.linger
+        pause = min(2 * pause, LONGEST * self.linger) if soon else self.linger
+        self.api.count("filters_kept_announced")
+        self._lingering[key] = self.api.call_later(pause, self._withdraw, source, topic_filter, pause)
+        return True
+
+    def _withdraw(self, source: Link | None, topic_filter: str, pause: float) -> None:
+        del self._lingering[source, topic_filter]
+        self._pauses.pop(topic_filter, None)
+        if len(self._pauses) >= REMEMBERED:
+            del self._pauses[next(iter(self._pauses))]
+        self._pauses[topic_filter] = pause, self.api.now()
+        for link in list(self.towards):
+            if link is not source:  # one at a time, as each may take long
+                self.api.call_later(0, self._withdraw_from, link, source, topic_filter)
+
+    def _withdraw_from(self, link: Link, source: Link | None, topic_filter: str) -> None:
+        interest = self.towards.get(link)
+        if interest is not None and not self._wants(source, topic_filter):
+            _tell(link, interest.update(source, {topic_filter: None}))
+
+    def _wants(self, source: Link | None, topic_filter: str) -> bool:
+        wanted = self.api.local_interest if source is None else source.interest
+        return topic_filter in wanted or (source, topic_filter) in self._lingering
 
     def on_link_up(self, link: Link) -> None:
         """Synchronise: the new neighbour is told everything wanted on this side (thesis Fig. 5.7)."""
@@ -45,6 +106,8 @@ class SubscriptionFlooding(Algorithm):
         """The others need no longer send what only this neighbour wanted."""
         del self.towards[link]
         self.wanted.remove_key(link)
+        for key in [key for key in self._lingering if key[0] is link]:
+            self._lingering.pop(key).cancel()
         for other, interest in self.towards.items():
             _tell(other, interest.remove_source(link))
 
@@ -52,7 +115,11 @@ class SubscriptionFlooding(Algorithm):
         """To the neighbours that want it; a retained message to all, for subscribers to come (5.3.3)."""
         if retain:
             return [(link, 2) for link in self.api.links if link is not source]
-        return [(link, qos) for link, qos in self.wanted.match(topic).items() if link is not source]
+        wanted = self.wanted.match_within(topic, MOST_NODES)
+        if wanted is None:
+            self.api.count("routed_to_all")
+            return [(link, 2) for link in self.api.links if link is not source]
+        return [(link, qos) for link, qos in wanted.items() if link is not source]
 
 
 def _tell(link: Link, delta: Delta) -> None:

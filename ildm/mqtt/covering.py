@@ -17,6 +17,10 @@ _ONE = (1, 1 << 32, 1 << 64)
 
 _SHORTER_TWINS = {longer: shorter for shorter, longer in LONGER_TWINS.items()}
 
+MOST_HEAVY = 1024
+"""Filters with ``+`` at two or more levels that are compared with others."""
+_TWINS = frozenset(LONGER_TWINS) | frozenset(LONGER_TWINS.values())
+
 _Before = dict[str, int | None]
 """Filters whose announcement an update touched -> QoS announced before it, None if they were not."""
 
@@ -24,6 +28,11 @@ _Before = dict[str, int | None]
 def _highest(counts: int) -> int:
     """The highest QoS with a count above zero; ``counts`` is not 0."""
     return 2 if counts >= _ONE[2] else 1 if counts >= _ONE[1] else 0
+
+
+def _is_heavy(topic_filter: str) -> bool:
+    """Many of the kind may cover one filter: to look for them all would take long."""
+    return topic_filter.count("+") > 1 and topic_filter not in _TWINS
 
 
 def _split(topic_filter: str) -> tuple[list[str], bool]:
@@ -51,10 +60,12 @@ class Delta:
 class _Entry:
     """One filter that at least one source holds."""
 
-    __slots__ = ("covered", "holders", "topic_filter")
+    __slots__ = ("aside", "covered", "holders", "topic_filter")
 
-    def __init__(self, topic_filter: str) -> None:
+    def __init__(self, topic_filter: str, aside: bool) -> None:
         self.topic_filter = topic_filter
+        self.aside = aside
+        """It is announced whatever covers it, and covers nothing."""
         self.holders = 0
         """Packed count of the sources that hold this filter, by their QoS."""
         self.covered = 0
@@ -94,18 +105,22 @@ class CoveringSet(Generic[K]):
     - f stops being announced: the same walk, the question who covers it now for each filter found, and
       for each that is restored a walk to count what it covers: O(levels) unless it has a ``+``.
 
+    Of filters with ``+`` at two or more levels, of which thousands may cover one filter without covering each
+    other, only so many (``MOST_HEAVY``) take part in this; further ones are announced as they are.
+
     The worst is O(|F|) for f itself (``+`` at a level of very many children, ``#`` over all of F), and as
     much again for each restored filter with such a ``+``.
     Memory: one node per distinct level, one small record per filter. Nothing recurses.
     """
 
-    __slots__ = ("_announced", "_dollar", "_entries", "_plain", "_sources", "announced")
+    __slots__ = ("_announced", "_dollar", "_entries", "_heavy", "_plain", "_sources", "announced")
 
     def __init__(self) -> None:
         # Two tries: a filter with a leading wildcard covers none that starts with "$" (MQTT-4.7.2-1).
         self._plain = _Node()
         self._dollar = _Node()
         self._entries: dict[str, _Entry] = {}
+        self._heavy = 0
         self._sources: dict[K, dict[str, int]] = {}
         self._announced: dict[str, int] = {}
         self.announced: Mapping[str, int] = MappingProxyType(self._announced)
@@ -142,6 +157,17 @@ class CoveringSet(Generic[K]):
             del self._sources[source]
         return self._delta(before)
 
+    def covered_by(self, topic_filter: str) -> int:
+        """How many filters, itself included, a filter stands for; 0 if it is not announced."""
+        entry = self._entries.get(topic_filter)
+        if entry is None:
+            return 0
+        counts, total = entry.covered, 0
+        while counts:
+            counts, number = divmod(counts, _ONE[1])
+            total += number
+        return total
+
     def remove_source(self, source: K) -> Delta:
         """Remove all that ``source`` holds; an unknown source is no change."""
         return self.update(source, dict.fromkeys(self._sources.get(source, ())))
@@ -161,10 +187,14 @@ class CoveringSet(Generic[K]):
         """One source's QoS goes from ``old`` to ``new``."""
         entry = self._entries.get(topic_filter)
         if entry is None:
-            entry = self._entries[topic_filter] = _Entry(topic_filter)
+            heavy = _is_heavy(topic_filter)
+            entry = self._entries[topic_filter] = _Entry(topic_filter, heavy and self._heavy >= MOST_HEAVY)
+            self._heavy += heavy and not entry.aside
         was = entry.holders
         entry.holders += (0 if new is None else _ONE[new]) - (0 if old is None else _ONE[old])
-        if not was:
+        if entry.aside:
+            self._hold_aside(entry, before)
+        elif not was:
             self._insert(entry, before)
         elif not entry.holders:
             self._remove(entry, _highest(was), before)
@@ -172,6 +202,15 @@ class CoveringSet(Generic[K]):
             change = _ONE[_highest(entry.holders)] - _ONE[_highest(was)]
             self._weigh(topic_filter, change)
             self._count(topic_filter, change, before)
+
+    def _hold_aside(self, entry: _Entry, before: _Before) -> None:
+        topic_filter = entry.topic_filter
+        before.setdefault(topic_filter, self._announced.pop(topic_filter, None))
+        if entry.holders:
+            qos = self._announced[topic_filter] = _highest(entry.holders)
+            entry.covered = _ONE[qos]
+        else:
+            del self._entries[topic_filter]
 
     def _insert(self, entry: _Entry, before: _Before) -> None:
         topic_filter = entry.topic_filter
@@ -193,6 +232,7 @@ class CoveringSet(Generic[K]):
     def _remove(self, entry: _Entry, qos: int, before: _Before) -> None:
         topic_filter = entry.topic_filter
         del self._entries[topic_filter]
+        self._heavy -= _is_heavy(topic_filter)
         self._unlink(topic_filter, _ONE[qos])
         if not entry.covered:
             self._count(topic_filter, -_ONE[qos], before)

@@ -120,6 +120,15 @@ class FilterTable(Generic[K]):
 
         A subscriber gets an overlapping message once, at the maximum QoS (MQTT-3.3.4-2).
         """
+        found = self.match_within(topic, 1 << 62)
+        assert found is not None
+        return found
+
+    def match_within(self, topic: str, most: int) -> dict[K, int] | None:
+        """The same, or None if it takes a look at more than about ``most`` nodes of the trie.
+
+        Filters with ``+`` at many levels can all match one topic: 12,870 of those with eight in sixteen.
+        """
         found: dict[K, int] = {}
         nodes = [self._root(topic)]
         for level in topic.split("/"):
@@ -137,6 +146,9 @@ class FilterTable(Generic[K]):
                         below.append(child)
             if not below:
                 return found
+            most -= len(below)
+            if most < 0:
+                return None
             nodes = below
         for node in nodes:
             if node.exact is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from types import FrameType
 from typing import Any
@@ -21,6 +22,9 @@ Held = dict[str, dict[str, int]]
 SMALL = ["#", "+/#", "+", "+/+", "a", "a/#", "a/+", "a/+/#", "a/b", "+/b", "+/b/#", "$s/+"]
 SMALL += ["$s/#", "$s/b", "/#", "/+/#", "+/+/#", "/b", "/+"]
 """A world in which nearly every filter covers another."""
+
+
+HEAVY = ["+/+/a", "+/b/+", "a/+/+", "+/+/+", "a/b/a", "+/+/#", "/#", "#", "+/#", "a/+/#", "+/b/#"]
 
 
 def defined(held: Held) -> dict[str, int]:
@@ -253,3 +257,51 @@ def test_order_within_one_removal_does_not_matter() -> None:
         covering.update("probe", order)
         costs.append(lines_run(covering, dict.fromkeys(order)))
     assert costs[0] == costs[1]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("ab"), st.sampled_from(HEAVY), st.sampled_from([None, 0, 1, 2])),
+        max_size=30,
+    )
+)
+def test_with_few_heavy_filters_compared_all_that_is_wanted_is_announced(
+    changes: list[tuple[str, str, int | None]],
+) -> None:
+    """No filter is without one that covers it at its QoS, and nothing is left in the end."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(covering_module, "MOST_HEAVY", 2)
+        covering: CoveringSet[str] = CoveringSet()
+        held: Held = {"a": {}, "b": {}}
+        announced: dict[str, int] = {}
+        for source, topic_filter, qos in changes:
+            apply(covering.update(source, {topic_filter: qos}), announced)
+            if qos is None:
+                held[source].pop(topic_filter, None)
+            else:
+                held[source][topic_filter] = qos
+            assert dict(covering.announced) == announced
+            for interest in held.values():
+                for f, wanted in interest.items():
+                    assert any(naive_covers(g, f) and q >= wanted for g, q in announced.items())
+        for source in held:
+            apply(covering.remove_source(source), announced)
+        assert announced == {}
+
+
+def test_thousands_that_could_cover_one_filter_are_set_aside() -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    topic = [f"l{i}" for i in range(14)]
+    places = itertools.combinations(range(14), 7)
+    many = {"/".join("+" if i in p else level for i, level in enumerate(topic)): 1 for p in places}
+    covering.update("a", many)
+    assert len(covering.announced) == len(many)
+    visited = list(covering._coverers("/".join(topic)))
+    assert len(visited) == 1024
+    covering.update("b", {"#": 0})
+    assert len(covering.announced) == len(many) - 1024 + 1
+    covering.remove_source("b")
+    assert dict(covering.announced) == many
+    covering.remove_source("a")
+    assert dict(covering.announced) == {}
