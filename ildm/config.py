@@ -458,6 +458,10 @@ def _anchored(config: Config, base: Path) -> Config:
     )
 
 
+SHORT_SECRET = 16
+"""Characters; a secret with fewer is warned of."""
+
+
 def read_secret(given: SecretStr | None, file: Path | None, key: str) -> str | None:
     """The secret itself, or the first line of its file.
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ildm.admin.unix_socket import PATH_LIMIT
-from ildm.config import Address, Config
+from ildm.config import SHORT_SECRET, Address, Config, ConfigError, read_secret
 from ildm.text import reason
 
 RESOLVE_TIMEOUT = 3.0
@@ -53,6 +53,7 @@ def examine(config: Config, *, thorough: bool) -> list[Finding]:
         *state,
         *_listeners(config, hosts),
         *_broker(config, hosts),
+        *_secret(config),
         *_neighbors(config, hosts),
         *_admin_socket(config),
     ]
@@ -226,6 +227,16 @@ def _neighbors(config: Config, hosts: _Hosts) -> Iterator[Finding]:
                 yield Finding(key, f"{neighbor} is the same as {other_key}: {other}", False)
                 break
         seen.append((key, neighbor))
+
+
+def _secret(config: Config) -> Iterator[Finding]:
+    key = "link.secret" if config.link.secret is not None else "link.secret_file"
+    try:
+        secret = read_secret(config.link.secret, config.link.secret_file, key)
+    except ConfigError:
+        return  # said where it is read
+    if secret is not None and len(secret) < SHORT_SECRET:
+        yield Finding(key, f"{len(secret)} characters can be guessed: take {SHORT_SECRET} or more", False)
 
 
 def _meet(hosts: _Hosts, one: Address, other: Address) -> bool:

@@ -44,6 +44,16 @@ def test_nothing_is_said_of_a_sound_one(tmp_path: Path) -> None:
     assert found({"algorithm": "sf", "link": {"listen": None, "neighbors": ["127.0.0.1:2"]}}, tmp_path) == []
 
 
+@pytest.mark.parametrize(("secret", "short"), [("0123456789abcde", True), ("0123456789abcdef", False)])
+def test_a_secret_that_can_be_guessed_is_warned_of(tmp_path: Path, secret: str, short: bool) -> None:
+    (tmp_path / "secret").write_text(secret + "\n")
+    for link in ({"secret": secret}, {"secret_file": str(tmp_path / "secret")}):
+        findings = found({"algorithm": "sf", "link": {"listen": None, **link}}, tmp_path)
+        (key,) = link
+        text = "15 characters can be guessed: take 16 or more"
+        assert findings == ([Finding(f"link.{key}", text, False)] if short else [])
+
+
 @pytest.mark.parametrize(
     ("listen", "broker"),
     [

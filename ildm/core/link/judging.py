@@ -8,6 +8,11 @@ from ildm.core.link.hello import Hello, Refusal
 from ildm.mqtt import ReasonCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from ildm.api import Peer
+    from ildm.core.link.link import NeighborLink
+    from ildm.core.link.membership import Membership
     from ildm.core.link.parts import Parts
 
 STALE = Refusal("stale", "no such link", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
@@ -44,3 +49,105 @@ def wrong_answer(hello: Hello, expected: str | None) -> Refusal | None:
 def _wrong_node(answers: str, expected: str) -> Refusal:
     text = f"{answers} answers at this address, not {expected}"
     return Refusal("wrong-node", text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, answers)
+
+
+class Judge:
+    """Decides about neighbours in the handshake, and says what this node answers.
+
+    Args:
+        links: the manager's links by node id.
+        peer: this node as others reach it.
+        replace_session: ends the session of a link which another one with its index is about to follow.
+    """
+
+    def __init__(
+        self,
+        parts: Parts,
+        links: Mapping[str, NeighborLink],
+        membership: Membership,
+        peer: Callable[[], Peer],
+        replace_session: Callable[[NeighborLink, int], None],
+    ) -> None:
+        self.parts = parts
+        self.links = links
+        self.membership = membership
+        self.peer = peer
+        self.replace_session = replace_session
+
+    def hello(
+        self, far: str | None, index: int, token: str, age: int = 0, sessions: int | None = None
+    ) -> Hello:
+        """What this node says to ``far`` (None while unknown) of itself and of a session."""
+        link = self.links.get(far or "")
+        on_demand = self.membership.is_dialing(far, token)
+        return Hello(
+            node=self.parts.node_id,
+            boot=self.parts.boot,
+            algorithm=self.parts.algorithm,
+            sessions=self.parts.config.sessions if sessions is None else sessions,
+            index=index,
+            token=token,
+            age=age,
+            fresh=link is None or not link.in_cooperation or not link.boot,
+            address=self.peer().address,
+            on_demand=on_demand,
+            to=far or "" if on_demand else "",
+            inflight_bytes=self.parts.config.inflight_bytes,
+        )
+
+    def dialer(self, hello: Hello) -> Hello | Refusal:
+        """The acceptor's decision about a neighbour that has proven who it is."""
+        refusal = mismatch(self.parts, hello)
+        if refusal is not None:
+            return refusal
+        link = self.links.get(hello.node)
+        if hello.index > 0:
+            if (
+                link is None
+                or not link.connected
+                or link.token != hello.token
+                or hello.index >= len(link.lanes)
+            ):
+                return STALE
+            self.replace_session(link, hello.index)
+            return self.hello(hello.node, hello.index, hello.token, link.age, len(link.lanes))
+        if link is not None and link.control is not None:
+            # also when the neighbour seems to have restarted: two nodes might have the same id
+            heard = self.parts.driver.now() - link.control.last_heard
+            if not hello.on_demand:
+                link.on_demand = False  # from now on a configuration asks for it
+            rival = self._rival(link, hello)
+            if link.dialed or heard <= 1.2 * self.parts.config.keep_alive:
+                return rival or DUPLICATE._replace(node=self.parts.node_id)
+        if link is None:
+            refusal = self.membership.refusal(hello)
+            if refusal is not None:
+                return refusal
+        age = link.age if link is not None and link.in_cooperation else self.membership.age()
+        return self.hello(hello.node, 0, hello.token, age, hello.sessions)
+
+    def acceptor(self, hello: Hello, expected: str | None) -> Refusal | None:
+        """The dialer's decision about a neighbour that has accepted it."""
+        refusal = wrong_answer(hello, expected) or mismatch(self.parts, hello)
+        link = self.links.get(hello.node)
+        if refusal is None and hello.index == 0 and link is not None and link.control is not None:
+            refusal = self._rival(link, hello)
+        return refusal
+
+    def _rival(self, link: NeighborLink, hello: Hello) -> Refusal | None:
+        """Whether a node that says it is this link's neighbour is another one, or may be.
+
+        One that has begun another life has either restarted, and the link is dead without anybody having
+        noticed; or its id was copied, and the link answers.
+        """
+        assert link.control is not None
+        if hello.boot == link.boot:
+            return None
+        tried, link.rival = link.rival, (hello.boot, self.parts.driver.now())
+        link.control.ping()
+        if tried is None or tried[0] != hello.boot:
+            return DUPLICATE._replace(node=self.parts.node_id)  # it will try again
+        if link.control.last_heard <= tried[1]:
+            return None
+        self.parts.counters["node_ids_copied"] += 1
+        return copied(hello.node, self.parts.node_id)

@@ -13,13 +13,15 @@ from ildm.core.link.cooperation import Cooperation
 from ildm.core.link.dialer import Dialer, Neighbor, address_of
 from ildm.core.link.handshake import Terms
 from ildm.core.link.hello import Hello, Refusal, link_key
+from ildm.core.link.judging import Judge
 from ildm.core.link.link import NeighborLink
-from ildm.core.link.membership import Membership, OpenMembership, TreeMembership
+from ildm.core.link.membership import Membership, OpenMembership
 from ildm.core.link.memory import Memory
 from ildm.core.link.on_demand import OnDemand
 from ildm.core.link.parts import Parts
 from ildm.core.link.session import LinkSession
 from ildm.core.link.state import LinkEvent
+from ildm.core.link.tree import TreeMembership
 from ildm.mqtt import IldmError, LocalError, ReasonCode
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ class LinkManager:
         self.cooperation.membership = self.membership
         self.advertised = self.membership.address
         """Where other nodes reach this one."""
+        self.judge = Judge(parts, self.links, self.membership, lambda: self.peer, self._replace_session)
         self._inbound: dict[LinkSession, str] = {}
         """Connections from outside which are in the handshake, the oldest first, with their hosts."""
         self._tick_timer: Any = None
@@ -209,27 +212,6 @@ class LinkManager:
 
     # what sessions ask ------------------------------------------------------------------------
 
-    def hello(
-        self, far: str | None, index: int, token: str, age: int = 0, sessions: int | None = None
-    ) -> Hello:
-        """What this node says to ``far`` (None while unknown) of itself and of a session."""
-        link = self.links.get(far or "")
-        on_demand = self.on_demand is not None and self.on_demand.is_dialing(far, token)
-        return Hello(
-            node=self.parts.node_id,
-            boot=self.parts.boot,
-            algorithm=self.parts.algorithm,
-            sessions=self.config.sessions if sessions is None else sessions,
-            index=index,
-            token=token,
-            age=age,
-            fresh=link is None or not link.in_cooperation or not link.boot,
-            address=self.peer.address,
-            on_demand=on_demand,
-            to=far or "" if on_demand else "",
-            inflight_bytes=self.config.inflight_bytes,
-        )
-
     def session_accepted(self, session: LinkSession) -> bool:
         """Whether one more connection from outside is within bounds."""
         if self._stopped:
@@ -249,63 +231,6 @@ class LinkManager:
         oldest = next(session for session, found in self._inbound.items() if found == host)
         del self._inbound[oldest]
         return oldest
-
-    def judge(self, hello: Hello) -> Hello | Refusal:
-        """The acceptor's decision about a neighbour that has proven who it is."""
-        refusal = judging.mismatch(self.parts, hello)
-        if refusal is not None:
-            return refusal
-        link = self.links.get(hello.node)
-        if hello.index > 0:
-            if (
-                link is None
-                or not link.connected
-                or link.token != hello.token
-                or hello.index >= len(link.lanes)
-            ):
-                return judging.STALE
-            self._replace_session(link, hello.index)
-            return self.hello(hello.node, hello.index, hello.token, link.age, len(link.lanes))
-        if link is not None and link.control is not None:
-            # also when the neighbour seems to have restarted: two nodes might have the same id
-            heard = self.driver.now() - link.control.last_heard
-            if not hello.on_demand:
-                link.on_demand = False  # from now on a configuration asks for it
-            rival = self._rival(link, hello)
-            if link.dialed or heard <= 1.2 * self.config.keep_alive:
-                return rival or judging.DUPLICATE._replace(node=self.parts.node_id)
-        if link is None:
-            refusal = self.membership.refusal(hello)
-            if refusal is not None:
-                return refusal
-        age = link.age if link is not None and link.in_cooperation else self.membership.age()
-        return self.hello(hello.node, 0, hello.token, age, hello.sessions)
-
-    def judge_answer(self, hello: Hello, expected: str | None) -> Refusal | None:
-        """The dialer's decision about a neighbour that has accepted it."""
-        refusal = judging.wrong_answer(hello, expected) or judging.mismatch(self.parts, hello)
-        link = self.links.get(hello.node)
-        if refusal is None and hello.index == 0 and link is not None and link.control is not None:
-            refusal = self._rival(link, hello)
-        return refusal
-
-    def _rival(self, link: NeighborLink, hello: Hello) -> Refusal | None:
-        """Whether a node that says it is this link's neighbour is another one, or may be.
-
-        One that has begun another life has either restarted, and the link is dead without anybody having
-        noticed; or its id was copied, and the link answers.
-        """
-        assert link.control is not None
-        if hello.boot == link.boot:
-            return None
-        tried, link.rival = link.rival, (hello.boot, self.driver.now())
-        link.control.ping()
-        if tried is None or tried[0] != hello.boot:
-            return judging.DUPLICATE._replace(node=self.parts.node_id)  # it will try again
-        if link.control.last_heard <= tried[1]:
-            return None
-        self.parts.counters["node_ids_copied"] += 1
-        return judging.copied(hello.node, self.parts.node_id)
 
     def _replace_session(self, link: NeighborLink, index: int) -> None:
         """End the session which another one with the same index is about to follow."""

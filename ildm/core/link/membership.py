@@ -1,14 +1,12 @@
-"""Which links take part in the cooperation: all of them, or those that form a tree."""
+"""Which links take part in the cooperation: what is asked of a membership, and the one that takes all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ildm.config import Address, advertised_address
-from ildm.core.link.control import ADVERTISEMENT, send_control
 from ildm.core.link.hello import Hello, Refusal
-from ildm.core.link.topology import Advertisement, Topology
 from ildm.mqtt import ReasonCode
 
 if TYPE_CHECKING:
@@ -17,14 +15,6 @@ if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.on_demand import OnDemand
     from ildm.core.link.parts import Parts
-
-CLAIM_PAUSE = 1.0
-CLAIMS_OF_A_RESTART = 5
-"""More claims to this node's id than a restart explains: another node has it, too."""
-BELIEVED_AFTER = 2 * CLAIM_PAUSE
-"""Seconds within which a living neighbour answers what others say in its name."""
-UNREST = 20
-"""A link joins after this many settling times even if the topology never comes to rest."""
 
 
 class Membership:
@@ -89,6 +79,10 @@ class Membership:
     def age(self) -> int:
         """The age of a link that is made now."""
         return 0
+
+    def is_dialing(self, node_id: str | None, token: str) -> bool:
+        """Whether the dial with this token is one for a link made on demand."""
+        return False
 
     def classify(self, link: NeighborLink, neighbor: Neighbor | None, hello: Hello) -> None:
         """A link is connected: by whose wish."""
@@ -173,6 +167,9 @@ class OpenMembership(Membership):
             return None
         return Refusal("limit", "too many links (link.max_links)", ReasonCode.QUOTA_EXCEEDED)
 
+    def is_dialing(self, node_id: str | None, token: str) -> bool:
+        return self._on_demand.is_dialing(node_id, token)
+
     def classify(self, link: NeighborLink, neighbor: Neighbor | None, hello: Hello) -> None:
         if neighbor is not None:
             demanded = neighbor.expected is not None
@@ -205,201 +202,3 @@ class OpenMembership(Membership):
 
     def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> bool:
         return self._on_demand.control_message(link, topic)
-
-
-class TreeMembership(Membership):
-    """The links in use form a tree (see :mod:`ildm.core.link.topology`); absent ones are waited for."""
-
-    def __init__(
-        self,
-        parts: Parts,
-        links: Mapping[str, NeighborLink],
-        cooperation: Cooperation,
-        discard: Callable[[NeighborLink, str], None],
-    ) -> None:
-        super().__init__(parts, links, cooperation, discard)
-        self.topology = Topology(parts.node_id, parts.boot, self.config.max_nodes)
-        self._settling: dict[NeighborLink, tuple[Any, float]] = {}
-        self._considering = False
-        self._claim_timer: Any = None
-        self._held: dict[str, tuple[Advertisement, Any]] = {}
-        """News of neighbours that others have told, until they say themselves what is so."""
-
-    def age(self) -> int:
-        return self.topology.next_age()
-
-    def connected(self, link: NeighborLink) -> None:
-        """Tell the neighbour everything known of the topology."""
-        for advertisement in self.topology.advertisements():
-            send_control(link, ADVERTISEMENT, advertisement.encode())
-
-    def lost(self, link: NeighborLink, reason: str, kind: str) -> None:
-        self.driver.log("warning", "link down", neighbor=link.node_id, reason=reason)
-        self._cancel_settling(link)
-        if kind == "removed" or not link.in_cooperation:
-            self.discard(link, reason)
-        else:
-            self.absent(link)
-
-    def absent(self, link: NeighborLink) -> None:
-        self.driver.call_later(self.config.expiry, self._expire, link, link.since)
-
-    def _expire(self, link: NeighborLink, since: float) -> None:
-        if self._still_absent(link, since):
-            self.parts.counters["links_expired"] += 1
-            self.driver.log(
-                "warning",
-                "neighbour given up",
-                neighbor=link.node_id,
-                away=self.config.expiry,
-                messages=link.queued_messages,
-                bytes=link.queued_bytes,
-                filters=len(link.interest),
-            )
-            self.discard(link, "neighbor_expired")
-
-    def _still_absent(self, link: NeighborLink, since: float) -> bool:
-        return self.links.get(link.node_id) is link and not link.connected and link.since == since
-
-    def forgotten(self, link: NeighborLink) -> None:
-        self._cancel_settling(link)
-
-    # the graph --------------------------------------------------------------------------------
-
-    def hop(self, node: str) -> NeighborLink | None:
-        link = self.links.get(self.topology.hop(node) or "")
-        return link if link is not None and link.in_cooperation and link.connected else None
-
-    def changed(self) -> None:
-        ages = {link.node_id: link.age for link in self.links.values() if link.connected}
-        advertisement = self.topology.set_links(ages)
-        if advertisement is not None:
-            self._flood(advertisement, None)
-        self._consider()
-
-    def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> bool:
-        if topic != ADVERTISEMENT:
-            return False
-        advertisement = Advertisement.decode(payload)
-        about = self.links.get(advertisement.node)
-        if about is not None and about is not link and about.connected:
-            self._hearsay(about, advertisement)
-        else:
-            if about is link:
-                self._settled_by(link, advertisement)
-            self._news(link, advertisement)
-        return True
-
-    def _news(self, link: NeighborLink | None, advertisement: Advertisement) -> None:
-        news = self.topology.receive(advertisement)
-        if news is not None and news.node == self.parts.node_id:
-            self._claim_own()
-        elif news is not None:
-            self._flood(news, link)
-            if not self._considering:  # once for all news that have come together
-                self._considering = True
-                self.driver.call_soon(self._consider)
-
-    def _hearsay(self, about: NeighborLink, advertisement: Advertisement) -> None:
-        """Somebody tells news of a neighbour with which there is a link.
-
-        It is asked, and believed if it says nothing: then it has begun another life, and the link is dead
-        without anybody having noticed. So nobody can speak in the name of a node against what that says.
-        """
-        if not self.topology.is_news(advertisement):
-            return
-        self.parts.counters["advertisements_second_hand"] += 1
-        send_control(about, ADVERTISEMENT, advertisement.encode())
-        held = self._held.pop(about.node_id, None)
-        if held is not None:
-            held[1].cancel()
-        timer = self.driver.call_later(BELIEVED_AFTER, self._believed, about.node_id)
-        self._held[about.node_id] = advertisement, timer
-
-    def _believed(self, node_id: str) -> None:
-        advertisement, _ = self._held.pop(node_id)
-        if not self.stopped:
-            self._news(None, advertisement)
-
-    def _settled_by(self, link: NeighborLink, advertisement: Advertisement) -> None:
-        """A neighbour speaks for itself: what others have said in its name until then was not its word."""
-        held = self._held.get(link.node_id)
-        if held is None or held[0].order > advertisement.order:
-            return
-        held[1].cancel()
-        del self._held[link.node_id]
-        if held[0] == advertisement:
-            return  # it was only slower on this way
-        link.disputes += 1
-        self.parts.counters["advertisements_disputed"] += 1
-        if link.disputes == CLAIMS_OF_A_RESTART + 1:
-            self.parts.counters["node_ids_copied"] += 1
-            self.driver.log("error", "two nodes seem to have the same id", node_id=link.node_id)
-
-    def _flood(self, advertisement: Advertisement, source: NeighborLink | None) -> None:
-        data = advertisement.encode()
-        for link in self.links.values():
-            if link is not source and link.connected:
-                send_control(link, ADVERTISEMENT, data)
-
-    def _claim_own(self) -> None:
-        """Answer an advertisement in this node's name, of an earlier life or of a node with the same id.
-
-        Not at once: two nodes with one id would outbid each other as fast as the network carries it.
-        """
-        if self._claim_timer is None:
-            counters = self.parts.counters
-            counters["own_id_advertised"] += 1
-            if counters["own_id_advertised"] == CLAIMS_OF_A_RESTART + 1:
-                self.driver.log(
-                    "error", "another node seems to have this node's id", node_id=self.parts.node_id
-                )
-            self._claim_timer = self.driver.call_later(CLAIM_PAUSE, self._claim)
-
-    def _claim(self) -> None:
-        self._claim_timer = None
-        if not self.stopped:
-            self._flood(self.topology.own, None)
-            self._consider()
-
-    # joining and leaving ------------------------------------------------------------------------
-
-    def _consider(self) -> None:
-        """Let links join or leave so that the cooperating ones form the tree."""
-        self._considering = False
-        tree = self.topology.tree()
-        for link in list(self.links.values()):
-            if not link.connected:
-                if link.in_cooperation and self.topology.reaches(link.node_id):
-                    # perhaps only because news of the neighbour's end is still under way
-                    self.driver.call_later(2 * self.config.settle, self._check_other_path, link, link.since)
-            elif link.node_id in tree:
-                if not link.ready_here:
-                    self._settle(link, self.config.settle)
-            elif self.topology.agreed(link.node_id):  # until then nothing is decided
-                self._cancel_settling(link)
-                self.cooperation.withdraw(link)
-
-    def _check_other_path(self, link: NeighborLink, since: float) -> None:
-        absent = self._still_absent(link, since) and link.in_cooperation
-        if absent and self.topology.reaches(link.node_id):
-            self.discard(link, "other_path")
-
-    def _settle(self, link: NeighborLink, pause: float) -> None:
-        """Let a link join after a while without news of the topology."""
-        timer, since = self._settling.get(link, (None, self.driver.now()))
-        if timer is not None:
-            if self.driver.now() - since > UNREST * pause:
-                return
-            timer.cancel()
-        self._settling[link] = self.driver.call_later(pause, self._settled, link), since
-
-    def _settled(self, link: NeighborLink) -> None:
-        self._settling.pop(link, None)
-        if link.connected and self.links.get(link.node_id) is link:
-            self.cooperation.offer(link)
-
-    def _cancel_settling(self, link: NeighborLink) -> None:
-        timer, _ = self._settling.pop(link, (None, 0.0))
-        if timer is not None:
-            timer.cancel()

@@ -125,16 +125,16 @@ class LinkSession(BaseSession):
         if self.neighbor.gone or given_up:  # removed while the connection was made
             self.abort()
             return
-        hello = self.manager.hello(self.neighbor.node_id, self.index, self.neighbor.token)
+        hello = self.manager.judge.hello(self.neighbor.node_id, self.index, self.neighbor.token)
         expected = self.neighbor.expected
         self.handshake = handshake = DialerHandshake(
-            self.manager.terms, hello, nonce, lambda answer: self.manager.judge_answer(answer, expected)
+            self.manager.terms, hello, nonce, lambda answer: self.manager.judge.acceptor(answer, expected)
         )
         self.write(handshake.start())
 
     def _judge(self, hello: Hello) -> Hello | Refusal:
         self.index = hello.index
-        return self.manager.judge(hello)
+        return self.manager.judge.dialer(hello)
 
     def dial_failed(self, reason: str) -> None:
         super().dial_failed(reason)
