@@ -19,7 +19,7 @@ from tests.support.work import Work
 from tests.support.world import Pipe, World
 
 MANY = bool(os.environ.get("ILDM_MANY_EXAMPLES"))
-"""By hand: a hundred times as many examples, and real sizes."""
+"""By hand: a hundred times as many examples."""
 
 
 def examples(count: int) -> settings:

@@ -49,7 +49,7 @@ class Evil:
         self.world = arena.world
         self.victim = victim
         self.site = Site(self.world, name, algorithm, link=dict(LINK), limits=dict(LIMITS))
-        self.site.start((victim.name,))
+        self.site.node.links.add(Address(victim.name, 2), False)
         joined = self.world.run_until(lambda: victim.links().get(name) == "active", 5)
         assert joined, victim.links()
         self.world.run(0.5)

@@ -11,7 +11,7 @@ from tests.hostile.clients import ACTS
 
 
 @pytest.mark.parametrize(("algorithm", "at_far_site"), [("pf", False), ("sf", True)])
-@pytest.mark.parametrize("act", [act for act in ACTS if act != "toggles_everything"])
+@pytest.mark.parametrize("act", ACTS)
 def test_one_hostile_client_and_the_innocent(act: str, algorithm: str, at_far_site: bool) -> None:
     arena = Arena(algorithm)
     site = arena.there if at_far_site else arena.here
