@@ -15,7 +15,7 @@ from tests.hostile.clients import ACTS
 def test_one_hostile_client_and_the_innocent(act: str, algorithm: str, at_far_site: bool) -> None:
     arena = Arena(algorithm)
     site = arena.there if at_far_site else arena.here
-    for seed in range(3):
+    for seed in range(2):
         with arena.bounded_work():
             ACTS[act](arena, site, Random(seed))
         arena.probe()
