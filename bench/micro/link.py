@@ -1,10 +1,10 @@
 """What one link carries when nothing but the two nodes limits it.
 
 Both brokers are sinks: they accept every client and count the PUBLISH bytes they get. A few publishers write
-as fast as the first node takes it, with the pause that ``overflow: block`` makes. So the figure is messages
-per second from clients to the far broker, and CPU of the nodes for each of them: relaying it into the own
-broker, transferring it, and injecting it at the other side. With QoS 1 a publisher writes a window of
-messages and waits for their acknowledgements, which both brokers give.
+as fast as the far sink receives, so that nothing is dropped: at QoS 0 they are at most ``AHEAD`` bytes
+ahead of it, at QoS 1 each writes a window of messages and waits for their acknowledgements, which both
+brokers give. So the figure is messages per second from clients to the far broker, and CPU of the nodes for
+each of them: relaying it into the own broker, transferring it, and injecting it at the other side.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ from ildm.mqtt import decode as decode_packet
 
 BATCH = 64_000
 """Bytes that a publisher of QoS 0 writes at once."""
+AHEAD = 2 << 20
+"""Bytes of QoS 0 on their way between publishers and far sink: less than the queue of the link holds."""
+PAUSE = 0.0005
+"""Seconds until a publisher that is too far ahead looks again."""
 INFLIGHT = 10_000
 """Messages of QoS 1 under way on a link: room for all that the publishers have."""
 
@@ -102,13 +106,17 @@ def sink(port: int, received: Synchronized[int]) -> None:
     uvloop.run(serve())
 
 
-def publishers(port: int, count: int, payload: int, window: int, stop: Any) -> None:
+def publishers(
+    port: int, count: int, payload: int, window: int, received: Synchronized[int], stop: Any
+) -> None:
     """``count`` publishers of a topic each that write as fast as they may, until ``stop`` is set.
 
-    With a ``window`` they publish at QoS 1, so many messages at a time.
+    With a ``window`` they publish at QoS 1, so many messages at a time. ``received``: bytes at the far sink.
     """
+    written = 0
 
     async def one(number: int) -> None:
+        nonlocal written
         reader, writer = await asyncio.open_connection(LOOPBACK, port)
         writer.write(Connect(client_id=f"fast-{number}", keep_alive=0).encode())
         await reader.readexactly(4)
@@ -120,6 +128,10 @@ def publishers(port: int, count: int, payload: int, window: int, stop: Any) -> N
         if window:
             batch = with_ids(batch, len(frame), id_offset(frame), 1)
         while not stop.is_set():
+            if not window and written - received.value > AHEAD:
+                await asyncio.sleep(PAUSE)
+                continue
+            written += len(batch)
             writer.write(batch)
             await writer.drain()
             if window:
@@ -165,7 +177,9 @@ def measure(sessions: int, count: int, payload: int, window: int, seconds: float
             nodes.append(node)
         while not nodes[0].links_up(1):
             time.sleep(POLL)
-        load = context.Process(target=publishers, args=(nodes[0].port, count, payload, window, stop))
+        load = context.Process(
+            target=publishers, args=(nodes[0].port, count, payload, window, counters[1], stop)
+        )
         load.start()
         stack.callback(load.kill)
         time.sleep(1.0)
