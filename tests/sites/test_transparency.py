@@ -14,6 +14,7 @@ from ildm.mqtt import (
     Disconnect,
     Framer,
     Packet,
+    PacketType,
     PingReq,
     PingResp,
     Property,
@@ -54,10 +55,20 @@ async def play(address: tuple[str, int], steps: Sequence[Step]) -> list[bytes]:
             answers.append(b"".join(waiting))
             break
         assert len(waiting) == count, waiting
-        answers.append(b"".join(waiting))
+        answers.append(b"".join(suback_first(waiting)))
         waiting = []
     writer.close()
     return answers
+
+
+def suback_first(frames: list[bytes]) -> list[bytes]:
+    """A SUBACK before the PUBLISH just before it: it may wait until the session is saved (MQTT 5, 3.8.4)."""
+    ordered = list(frames)
+    for place in range(1, len(ordered)):
+        before, frame = ordered[place - 1 : place + 1]
+        if frame[0] >> 4 == PacketType.SUBACK and before[0] >> 4 == PacketType.PUBLISH:
+            ordered[place - 1 : place + 1] = [frame, before]
+    return ordered
 
 
 def exchange(version: Version, topic: str) -> list[Step]:
