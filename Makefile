@@ -44,7 +44,7 @@ $(STAMP_ALL): $(STAMP) requirements-all.lock
 	@touch $@
 
 # Without ARGS: what needs no peace beside each other, then what measures or waits, alone. JUNIT_DIR: for reports.
-UNIT_TESTS := tests/admin tests/algorithms tests/core tests/fuzz tests/mqtt tests/state
+UNIT_TESTS := tests/admin tests/algorithms tests/core tests/fuzz tests/hostile tests/mqtt tests/state
 SPARK_TESTS := tests/bench/analysis tests/bench/report tests/bench/sim
 PYTEST = $(BIN)/python -m pytest $(if $(JUNIT_DIR),--junitxml=$(JUNIT_DIR)/$@.xml)
 

@@ -1,25 +1,24 @@
 """Whatever was set, deleted, cut, killed and lost: when it is quiet all brokers retain the same.
 
-By hand a hundred times as much: ``ILDM_EXAMPLES=3000 pytest tests/core/test_retained_convergence.py``.
+By hand a hundred times as much, with ``ILDM_EXAMPLES=100 pytest --timeout=0``.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm.config import Address
 from ildm.core.link.session import LinkSession
 from ildm.mqtt import Connect, Properties, Property, Publish, PubRec, PubRel, Version
+from tests.support.examples import examples
 from tests.support.mini_broker import MiniClient
 from tests.support.site import Site
 from tests.support.world import World
 
-EXAMPLES = int(os.environ.get("ILDM_EXAMPLES", "30"))
 TOPICS = ("t", "u/v", "w")
 QUIET = 150.0
 
@@ -194,7 +193,7 @@ STEPS = st.one_of(
     old=st.sets(PLACE, max_size=2),
     steps=st.lists(STEPS, min_size=1, max_size=14),
 )
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+@examples(30)
 def test_after_quiet_all_brokers_have_the_same(
     count: int, algorithm: str, sessions: int, old: set[int], steps: list[tuple[Any, ...]]
 ) -> None:

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from typing import Any
-
-from hypothesis import HealthCheck, settings
 
 from ildm.core.node import Node
 from ildm.mqtt import PubAck, Publish, SubAck, Subscribe, Subscription
@@ -17,20 +14,6 @@ from tests.support.mini_broker import MiniClient
 from tests.support.site import Site, row
 from tests.support.work import Work
 from tests.support.world import Pipe, World
-
-MANY = bool(os.environ.get("ILDM_MANY_EXAMPLES"))
-"""By hand: a hundred times as many examples."""
-
-
-def examples(count: int) -> settings:
-    """So many examples, or a hundred times as many by hand."""
-    return settings(
-        max_examples=count * 100 if MANY else count,
-        deadline=None,
-        derandomize=not MANY,
-        suppress_health_check=list(HealthCheck),
-    )
-
 
 LINK = {
     "queue_messages": 400,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.test_back_pressure import BLOCK, SHAPES, Load
-from tests.hostile.arena import examples
+from tests.support.examples import examples
 from tests.support.site import Site
 from tests.support.world import World
 

@@ -1,6 +1,6 @@
 """Hostile peers of all kinds at once, in any order: the innocent are served.
 
-The cases are chosen by hypothesis; ``ILDM_MANY_EXAMPLES=1`` takes a hundred times as many, at random.
+The cases are chosen by hypothesis; ``ILDM_EXAMPLES=100`` takes a hundred times as many, at random.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hostile import brokers, clients, neighbours
-from tests.hostile.arena import Arena, examples
+from tests.hostile.arena import Arena
 from tests.hostile.neighbours import Evil
+from tests.support.examples import examples
 
 NAMES = "abcd"
 

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from algorithms.overlay.graph import CastResult
 from algorithms.overlay.keys import EVERYTHING
 from tests.algorithms.overlay.scheduler import Network, Node, union
+from tests.support.examples import examples
 
-MORE = int(os.environ.get("ILDM_EXAMPLES", "1"))
-"""How many times as many examples are tried."""
-few = settings(
-    max_examples=12 * MORE,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
+few = examples(12)
 STEPS = ["join", "join", "leave", "crash", "insert", "insert", "remove", "wait", "wait"]
 
 

@@ -1,0 +1,23 @@
+"""How many examples a property over whole worlds is tried with.
+
+A run of all tests tries the same few each time; with ``ILDM_EXAMPLES=100 pytest --timeout=0`` it is a hundred
+times as many, and others each time.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+MORE = int(os.environ.get("ILDM_EXAMPLES", "1"))
+
+
+def examples(count: int) -> settings:
+    """So many examples, or ``ILDM_EXAMPLES`` times as many."""
+    return settings(
+        max_examples=count * MORE,
+        deadline=None,
+        derandomize=MORE == 1,
+        suppress_health_check=list(HealthCheck),
+    )
