@@ -59,11 +59,15 @@ class Ends:
         self.lane = FakeLane()
         self.progress = 0
         lane: Any = self.lane
-        self.near = Announcer(self.counters, lambda: lane, self.synchronized, self.progressed)
+        self.full = 0
+        self.near = Announcer(self.counters, lambda: lane, self.synchronized, self.progressed, self.is_full)
         self.far = Heard(LinkConfig(**limits), Counters(), 128)  # type: ignore[arg-type]
 
     def progressed(self) -> None:
         self.progress += 1
+
+    def is_full(self) -> None:
+        self.full += 1
 
     def synchronized(self) -> None:
         self.lane.written.append("synced")
@@ -202,6 +206,115 @@ def test_a_filter_larger_than_the_neighbour_takes_is_counted() -> None:
     assert ends.counters["inter_subscribes_dropped_too_large"] == 1
 
 
+def test_many_packets_of_filters_in_one_round() -> None:
+    """What did not fit into a packet comes first in the next, however often that happens."""
+    ends = Ends()
+    ends.lane.max_packet_size = 1024
+    ends.connect()
+    wanted = {f"{i}/{'y' * 700}": 0 for i in range(2000)}
+    ends.near.subscribe(wanted)
+    ends.settle()
+    assert ends.far.filters == wanted
+
+
+# a neighbour that has no room ---------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.integers(1, 4), st.lists(CHANGES, max_size=40))
+def test_a_full_neighbour_is_asked_for_everything_as_long_as_it_is(
+    room: int, changes: list[tuple[str, Any]]
+) -> None:
+    """What it knew stays covered all the time, and in the end it knows all if there is room for all."""
+    ends = Ends(max_filters=room)
+    known: set[str] = set()  # acknowledged, and wanted since then without interruption
+    for what, value in [*changes, ("connect", None)]:
+        match what:
+            case "want":
+                ends.near.subscribe(value)
+            case "leave":
+                ends.near.unsubscribe(value)
+                known -= set(value)
+            case "step":
+                ends.step()
+            case "outage":
+                ends.near.stop()
+                ends.lane.written.clear()
+            case "connect":
+                ends.connect()
+        if ends.near.speaking and not ends.near.behind:
+            known |= set(ends.near.wanted)
+        assert "#" in ends.far.filters or known <= set(ends.far.filters)
+    ends.settle()
+    assert not ends.near.behind
+    assert len(ends.far.filters) <= room + 1
+    if len(ends.near.wanted) <= room:
+        assert ends.far.filters == ends.near.wanted
+    else:
+        assert ends.far.filters["#"] == 2
+    ends.near.unsubscribe(list(ends.near.wanted)[room:])
+    ends.settle()
+    assert ends.far.filters == ends.near.wanted
+
+
+def test_a_filter_takes_the_place_of_those_it_covers_at_a_full_neighbour() -> None:
+    ends = Ends(max_filters=2000)
+    ends.connect()
+    old = {f"{i % 10}/{i}": 1 for i in range(2000)}
+    new = {f"{i}/#": 1 for i in range(10)}
+    ends.near.subscribe(old)
+    ends.settle()
+    ends.near.subscribe(new)
+    ends.near.unsubscribe(old)
+    while ends.step():
+        known = ends.far.filters
+        assert "#" in known or known.keys() >= old.keys() or known.keys() >= new.keys()
+    assert ends.far.filters == new
+    assert ends.full == 1
+    assert ends.counters["inter_subscribes_refused"] == 10
+
+
+def test_for_everything_there_is_always_room() -> None:
+    ends = Ends(max_filters=2000)
+    ends.connect()
+    many = {f"many/{i}": 1 for i in range(2000)}
+    ends.near.subscribe(many)
+    ends.settle()
+    ends.near.subscribe({"#": 1})
+    ends.near.unsubscribe(many)
+    ends.settle()
+    assert ends.far.filters == {"#": 1}
+    assert ends.full == 0
+
+
+def test_what_is_refused_costs_little_while_there_is_no_room() -> None:
+    """Only as much is tried again as may have got room; all of it once there is room."""
+    ends = Ends(max_filters=1000)
+    ends.connect()
+    ends.near.subscribe({f"many/{i}": 1 for i in range(5000)})
+    ends.settle()
+    assert ends.counters["inter_subscribes"] == 5001
+    for i in range(100):  # a few of those it knows
+        ends.near.unsubscribe([f"many/{i}"])
+        ends.settle()
+    assert len(ends.far.filters) == 1001
+    assert ends.counters["inter_subscribes"] <= 5001 + 100 * 4
+    ends.near.unsubscribe([f"many/{i}" for i in range(100, 4000)])
+    ends.settle()
+    assert ends.far.filters == ends.near.wanted
+    assert ends.full == 1
+
+
+def test_a_filter_of_too_many_levels_is_given_up(world: World) -> None:
+    ends = Ends()
+    ends.connect()
+    ends.near.subscribe({"/" * 128: 1, "a": 1})
+    ends.settle()
+    assert ends.far.filters == {"a": 1}
+    assert not ends.near.behind
+    assert ends.counters["inter_subscribes_refused"] == 1
+
+
 # what is kept of a neighbour's wishes ---------------------------------------------------------------
 
 
@@ -256,6 +369,30 @@ def test_packet_identifiers_that_run_out_are_an_error_and_no_endless_loop() -> N
 
 
 # nodes ------------------------------------------------------------------------------------------
+
+
+def test_a_client_gets_its_messages_although_a_neighbour_has_no_room_for_its_filter(world: World) -> None:
+    a, b, c = row(world, "abc", "sf", link={"max_filters": 10})
+    many = b.client("many")
+    many.send(
+        Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter=f"many/{i}") for i in range(30)])
+    )
+    world.run(1)
+    late = [c.subscriber("late/t", "late", 1), b.subscriber("late/+", "later", 2)]
+    publisher = a.client("p")
+    publisher.send(Publish(topic="late/t", payload=b"x", qos=2, packet_id=1))
+    publisher.send(Publish(topic="many/29", payload=b"y"))
+    world.run(1)
+    assert [one.messages for one in late] == [[("late/t", b"x")]] * 2
+    assert many.messages == [("many/29", b"y")]
+    assert "#" in a.node.links.links["b"].interest
+    logged = [event for level, event, _ in b.node.driver.logged if level == "warning"]  # type: ignore[attr-defined]
+    assert logged.count("neighbor has no room for all filters, it is asked for everything") == 2
+    logged = [event for level, event, _ in a.node.driver.logged if level == "warning"]  # type: ignore[attr-defined]
+    assert logged.count("neighbor wants more filters than this node keeps") == 1
+    many.transport.close()
+    world.run(20)
+    assert dict(a.node.links.links["b"].interest) == {"late/+": 2}
 
 
 @pytest.fixture

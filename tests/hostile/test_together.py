@@ -8,7 +8,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.hostile import brokers, clients, neighbours
@@ -82,7 +82,26 @@ class Play:
         self.arena.world.run(30)
 
 
+FULL: list[Step] = [
+    ("client", "deep_filters", 2, 568),
+    ("neighbour", "subscribes_to_everything", 1, 999),
+    ("client", "half_open", 2, 117),
+]
+"""Filters fill a neighbour's bound, then ``#`` takes their place."""
+FULL_AND_SLOW: list[Step] = [
+    ("client", "takes_all_connections", 0, 661),
+    ("neighbour", "subscribes_to_everything", 1, 356),
+    ("neighbour", "toggles_everything", 3, 178),
+    ("wait", "wait", 6, 848),
+    ("broker", "stops_reading", 2, 727),
+    ("wait", "wait", 13, 894),
+]
+"""The same, and afterwards a broker takes nothing for longer than ``#`` lingers."""
+
+
 @examples(30)
+@example(algorithm="sf", sites=2, link={"sessions": 1, "qos": 2}, steps=FULL)
+@example(algorithm="sf", sites=4, link={"sessions": 1, "qos": 2}, steps=FULL_AND_SLOW)
 @given(algorithm=st.sampled_from(["pf", "sf"]), sites=SITES, link=LINKS, steps=steps())
 def test_the_innocent_are_served_whatever_the_others_do(
     algorithm: str, sites: int, link: dict[str, Any], steps: list[Step]

@@ -7,12 +7,18 @@ an exchange. Filters that change to and fro within a round cost nothing.
 
 SUBACK says that the neighbour has the filters; that it has told them on, and so did those behind it, says its
 control message ``told``, with the number of packets up to which that holds (see ``telling``).
+
+A neighbour that has no room for a filter refuses it. Then it is told ``#``, for which there is always room,
+and sends too much rather than too little; that comes before anything is withdrawn, so that a filter may take
+the place of those it covers at a neighbour that is full. What it has refused is tried again when something
+was withdrawn.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ildm.core.plugin.arguments import check_filters
@@ -37,6 +43,8 @@ BYTES_PER_PACKET = 1 << 16
 """Of a SUBSCRIBE or UNSUBSCRIBE; one filter may need all of it."""
 LARGEST_PACKET = BYTES_PER_PACKET + 64
 MARKS = 64
+EVERYTHING = "#"
+"""Stands for all that a neighbour has no room for; there is always room for it."""
 FILTER_BYTES = 100
 LEVEL_BYTES = 650
 """What a filter, and a level of it, take in memory beside the text: measured with subscription flooding and
@@ -56,6 +64,7 @@ class Announcer:
         lane: of the link's first session.
         synchronized: everything has been repeated; may write more.
         progressed: :attr:`told` has grown.
+        full: the neighbour has no room for a filter, and had for all before.
     """
 
     def __init__(
@@ -64,6 +73,7 @@ class Announcer:
         lane: Callable[[], Lane],
         synchronized: Callable[[], None],
         progressed: Callable[[], None],
+        full: Callable[[], None] = lambda: None,
     ) -> None:
         self.counters = counters
         self.wanted: dict[str, int] = {}
@@ -79,12 +89,17 @@ class Announcer:
         self._lane = lane
         self._synchronized = synchronized
         self._progressed = progressed
+        self._full = full
         self._synchronizing = False
         # filters that have changed, each with the QoS the neighbour was last told
         self._round: dict[str, int | None] = {}
         self._next: dict[str, int | None] = {}
         self._steps: Iterator[tuple[bool, str]] = iter(())
+        self._first_steps: list[tuple[bool, str]] = []
         self._version_of_round = 0
+        self._under_way: dict[str, int | None] = {}
+        self._refused: dict[str, None] = {}
+        self._freed = 0  # filters for which the neighbour may have room since it has refused one
         self._sent = 0
         self._answered = 0
         self._marks: deque[tuple[int, int]] = deque()
@@ -107,12 +122,27 @@ class Announcer:
             if topic_filter in self.wanted:
                 self._note(topic_filter)
                 del self.wanted[topic_filter]
+                self._settle(topic_filter)
         self._go_on()
 
     def _note(self, topic_filter: str) -> None:
         self.version += 1
         if self.speaking and topic_filter not in self._round:
-            self._next.setdefault(topic_filter, self.wanted.get(topic_filter))
+            told = None if topic_filter in self._refused else self._aim(topic_filter)
+            self._next.setdefault(topic_filter, told)
+
+    def _aim(self, topic_filter: str) -> int | None:
+        """The QoS the neighbour is to know in the end."""
+        if self._refused and topic_filter == EVERYTHING:
+            return 2
+        return self.wanted.get(topic_filter)
+
+    def _settle(self, topic_filter: str) -> None:
+        """The neighbour has taken a filter, or need not any more."""
+        if topic_filter in self._refused:
+            del self._refused[topic_filter]
+            if not self._refused and EVERYTHING not in self._round:
+                self._next.setdefault(EVERYTHING, 2)
 
     def clear(self) -> None:
         """The link has left the cooperation."""
@@ -145,6 +175,7 @@ class Announcer:
         self.speaking = self._synchronizing = False
         self.waiting_for = None
         self._round, self._next, self._steps = {}, {}, iter(())
+        self._first_steps, self._under_way, self._refused, self._freed = [], {}, {}, 0
         self._marks.clear()
 
     def acknowledged(self, packet_id: int, reason_codes: Iterable[int]) -> None:
@@ -153,10 +184,37 @@ class Announcer:
             return
         self.waiting_for = None
         self._lane().release_packet_id(packet_id)
-        refused = sum(code >= 0x80 for code in reason_codes)
-        if refused:
-            self.counters["inter_subscribes_refused"] += refused
+        under_way, self._under_way = self._under_way, {}
+        if any(qos is None for qos in under_way.values()):
+            self._freed += len(under_way)
+        else:
+            self._answers(under_way, reason_codes)
         self._go_on()
+
+    def _answers(self, under_way: Mapping[str, int | None], reason_codes: Iterable[int]) -> None:
+        """The neighbour has taken some filters of a SUBSCRIBE, and perhaps refused others."""
+        everything, was_full = self._aim(EVERYTHING), bool(self._refused)
+        full, taken = False, 0
+        for (topic_filter, qos), code in zip(under_way.items(), reason_codes, strict=False):
+            refused = code >= 0x80
+            if topic_filter in self._next:  # it has changed meanwhile
+                self._next[topic_filter] = None if refused else qos
+            if refused:
+                self.counters["inter_subscribes_refused"] += 1
+            if code == ReasonCode.QUOTA_EXCEEDED:
+                full = True
+                if topic_filter in self.wanted:
+                    self._refused.pop(topic_filter, None)
+                    self._refused[topic_filter] = None
+            elif topic_filter in self._refused:
+                taken += 1
+                self._settle(topic_filter)
+        if not full:
+            self._freed += 2 * taken
+        elif self._refused and not was_full:
+            self._round.setdefault(EVERYTHING, self._next.pop(EVERYTHING, everything))
+            self._first_steps.append((True, EVERYTHING))
+            self._full()
 
     def tick(self) -> int:
         """To be called at regular intervals; answers for how many the packet under way has been."""
@@ -184,9 +242,18 @@ class Announcer:
         self._round, self._next = self._next, {}
         self._version_of_round = self.version
         subscribing, unsubscribing = list(self._round), self._round
-        self._steps = (
-            (adding, f) for adding, part in ((True, subscribing), (False, unsubscribing)) for f in list(part)
-        )
+        parts = (True, subscribing), (False, unsubscribing), (False, (EVERYTHING,))
+        self._steps = ((adding, f) for adding, part in parts for f in list(part))
+
+    def _next_step(self) -> tuple[bool, str] | None:
+        return self._first_steps.pop() if self._first_steps else next(self._steps, None)
+
+    def _try_again(self) -> None:
+        """What was refused, as much of it as there may be room for now."""
+        if self._refused:
+            for topic_filter in islice(self._refused, min(self._freed, FILTERS_PER_PACKET)):
+                self._next.setdefault(topic_filter, None)
+        self._freed = 0
 
     def _go_on(self) -> None:
         """Send what comes next, unless a packet is under way."""
@@ -196,6 +263,7 @@ class Announcer:
                 self._send(adding, part)
                 return
             self._end_round()
+            self._try_again()
             if not self._next:
                 return
             self._begin_round()
@@ -206,16 +274,17 @@ class Announcer:
         part: list[str] = []
         room = min(BYTES_PER_PACKET, lane.max_packet_size) - 16
         kind = True
-        for adding, topic_filter in self._steps:
-            if topic_filter not in self._round or (self.wanted.get(topic_filter) is None) is adding:
+        while (step := self._next_step()) is not None:
+            adding, topic_filter = step
+            if topic_filter not in self._round or (self._aim(topic_filter) is None) is adding:
                 if not adding and topic_filter in self._round:
                     # wanted again since the additions went out: another round, if that is news
                     told = self._round.pop(topic_filter)
-                    if told != self.wanted[topic_filter]:
+                    if told != self._aim(topic_filter):
                         self._next[topic_filter] = told
                 continue
             told = self._round.pop(topic_filter)
-            if told == self.wanted.get(topic_filter):
+            if told == self._aim(topic_filter):
                 continue
             needed = len(topic_filter.encode()) + 3
             if needed > room:
@@ -223,7 +292,7 @@ class Announcer:
                 continue
             if part and (adding is not kind or size + needed > room):
                 self._round[topic_filter] = told
-                self._steps = _before((adding, topic_filter), self._steps)
+                self._first_steps.append(step)
                 break
             kind = adding
             part.append(topic_filter)
@@ -236,8 +305,9 @@ class Announcer:
         lane = self._lane()
         self.waiting_for = packet_id = lane.new_packet_id()
         packet: Subscribe | Unsubscribe
+        self._under_way = {f: self._aim(f) for f in part}
         if adding:
-            wanted = [Subscription(topic_filter=f, qos=self.wanted[f]) for f in part]
+            wanted = [Subscription(topic_filter=f, qos=qos or 0) for f, qos in self._under_way.items()]
             packet = Subscribe(packet_id=packet_id, subscriptions=wanted)
         else:
             packet = Unsubscribe(packet_id=packet_id, topic_filters=part)
@@ -249,6 +319,7 @@ class Announcer:
         if self._synchronizing:
             self._synchronizing = False
             self._synchronized()
+            self._freed += FILTERS_PER_PACKET  # the neighbour drops what was not repeated
         version = self._version_of_round if self._next else self.version
         if self._answered >= self._sent:
             if version > self.told:
@@ -260,15 +331,18 @@ class Announcer:
             self._marks[-1] = self._sent, version
 
 
-def _before(first: tuple[bool, str], rest: Iterator[tuple[bool, str]]) -> Iterator[tuple[bool, str]]:
-    yield first
-    yield from rest
-
-
 class Heard:
     """What a neighbour wants from this node, bounded in number and bytes."""
 
-    def __init__(self, config: LinkConfig, counters: Counters, levels: int) -> None:
+    def __init__(
+        self,
+        config: LinkConfig,
+        counters: Counters,
+        levels: int,
+        refused: Callable[[str], None] = lambda topic_filter: None,
+    ) -> None:
+        """``refused`` is told of each filter that is not taken."""
+        self._refused = refused
         self.config = config
         self.counters = counters
         self.levels = levels
@@ -315,9 +389,11 @@ class Heard:
             if self._stale is not None:
                 self._stale.discard(topic_filter)
             before = self.filters.get(topic_filter)
-            if before is None and not self._has_room(topic_filter):
+            refusal = self._refusal(topic_filter) if before is None else None
+            if refusal is not None:
                 self.counters["interest_over_limit"] += 1
-                codes.append(int(ReasonCode.QUOTA_EXCEEDED))
+                self._refused(topic_filter)
+                codes.append(int(refusal))
                 continue
             codes.append(wanted.qos)
             if before != wanted.qos:
@@ -347,12 +423,17 @@ class Heard:
         if filters > FILTERS_PER_PACKET:
             raise MalformedPacket(f"{filters} filters in a packet on a link", clause="MQTT-4.13")
 
-    def _has_room(self, topic_filter: str) -> bool:
-        return (
-            len(self.filters) < self.config.max_filters
-            and self.bytes + kept_bytes(topic_filter) <= self.config.max_filter_bytes
-            and topic_filter.count("/") < self.levels
-        )
+    def _refusal(self, topic_filter: str) -> ReasonCode | None:
+        """Why a new filter is not taken; ``#`` always is, and takes no room."""
+        if topic_filter.count("/") >= self.levels:
+            return ReasonCode.TOPIC_FILTER_INVALID
+        if topic_filter == EVERYTHING:
+            return None
+        number, size = len(self.filters), self.bytes + kept_bytes(topic_filter)
+        if EVERYTHING in self.filters:
+            number, size = number - 1, size - kept_bytes(EVERYTHING)
+        full = number >= self.config.max_filters or size > self.config.max_filter_bytes
+        return ReasonCode.QUOTA_EXCEEDED if full else None
 
     def _set(self, topic_filter: str, qos: int) -> None:
         if topic_filter not in self.filters:

@@ -74,11 +74,12 @@ class NeighborLink(Stateful):
         self.ready_heard = 0
         """Number of the last word on readiness, this node's and the neighbour's."""
         self.announcer = Announcer(
-            counters, lambda: self.lanes[0], lambda: synchronized(self), lambda: progressed(self)
+            counters, lambda: self.lanes[0], lambda: synchronized(self), lambda: progressed(self), self._full
         )
         """What this node wants from the neighbour."""
-        self.heard = Heard(config, counters, levels)
+        self.heard = Heard(config, counters, levels, self._filter_refused)
         """What the neighbour wants."""
+        self._said: set[str] = set()
         self.answering = False
         """It is to be said that what was heard is known behind this node, too."""
         self.transferred_in = 0
@@ -161,6 +162,19 @@ class NeighborLink(Stateful):
 
     def inter_unsubscribe(self, filters: Iterable[str]) -> None:
         self.announcer.unsubscribe(filters)
+
+    def _full(self) -> None:
+        self.counters["interest_widened"] += 1
+        self._say_once("neighbor has no room for all filters, it is asked for everything")
+
+    def _filter_refused(self, topic_filter: str) -> None:
+        self._say_once("neighbor wants more filters than this node keeps", filter=topic_filter[:200])
+
+    def _say_once(self, event: str, **fields: object) -> None:
+        """It may come to the same again with each filter."""
+        if event not in self._said:
+            self._said.add(event)
+            self.driver.log("warning", event, neighbor=self.node_id, **fields)
 
     # messages ---------------------------------------------------------------------------------
 
