@@ -37,7 +37,7 @@ from ildm.mqtt import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Any
 
     from ildm.core.node import Node
@@ -48,6 +48,8 @@ MAX_CONNECT = 1 << 20
 """Bytes of a CONNECT: more than its fields can take, but for an odd number of user properties."""
 MAX_HELD = 1 << 20
 """Bytes of another packet, but PUBLISH, that the node must read before the broker gets it."""
+AT_ONCE = 500
+"""Packets, or runs of them, that are looked at in a row: 30,000 of the smallest may be read at once."""
 
 
 class State(Enum):
@@ -65,11 +67,13 @@ class ClientSession(Publisher):
 
     __slots__ = (
         "_actions",
+        "_after_rest",
         "_asked",
         "_connect_timer",
         "_held",
         "_moving_off",
         "_partial",
+        "_rest",
         "connect",
         "disconnected",
         "ended",
@@ -94,6 +98,8 @@ class ClientSession(Publisher):
         self.ended = False
         """The client has said that it will send nothing more."""
         self._moving_off = False  # as soon as the packet under way is whole
+        self._rest = b""  # of a chunk of many packets: its turn comes when others have had theirs
+        self._after_rest: Callable[[], None] | None = None
 
     # connection -------------------------------------------------------------------------------
 
@@ -131,7 +137,7 @@ class ClientSession(Publisher):
         if not self.ended:
             self.ended = True
             if self.state is State.RELAYING:
-                self._pass_end()
+                self._after(self._pass_end)
         return True
 
     def _pass_end(self) -> None:
@@ -144,6 +150,9 @@ class ClientSession(Publisher):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._after(lambda: self._lost(exc))
+
+    def _lost(self, exc: Exception | None) -> None:
         self._cancel_connect_timer()
         self._answered()
         self._partial.clear()
@@ -292,7 +301,7 @@ class ClientSession(Publisher):
         if held:
             self.data_received(held)
         if self.ended and self.state is State.RELAYING:
-            self._pass_end()
+            self._after(self._pass_end)
 
     def _answered(self) -> None:
         if self._asked is not None:
@@ -324,6 +333,7 @@ class ClientSession(Publisher):
         local_routes = node.router.local
         end_of_data = len(data)
         missing = 0
+        left = AT_ONCE
         try:
             if pos:
                 start = self._streamed(data, pos)
@@ -352,7 +362,11 @@ class ClientSession(Publisher):
                 action = actions[data[pos]]
                 if action == _RELAY:
                     pos = end
-                elif action == _RUN:
+                    continue
+                left -= 1
+                if left < 0:
+                    break
+                if action == _RUN:
                     run_end, size = end, end - pos
                     held = self._holds and data[pos] != PUBLISH
                     if held:
@@ -411,11 +425,38 @@ class ClientSession(Publisher):
         finally:
             if pos > start:  # what came before a bad packet counts
                 broker.write(data if pos == end_of_data and start == 0 else data[start:pos])
-        if pos < end_of_data:
+        if left < 0:
+            self._put_off(data[pos:])
+        elif pos < end_of_data:
             partial.hold(data[pos:], missing)
         if self.unanswered is not None and self.unanswered.messages and self._too_much_unanswered(1):
             self.pause("unanswered")
         node.dispatch.deliver()
+
+    # chunks of many packets -------------------------------------------------------------------
+
+    def _put_off(self, rest: bytes) -> None:
+        """Let others have their turn: a chunk may hold so many packets that they would wait for seconds."""
+        self._rest = rest
+        self.pause("turn")
+        self.driver.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        rest, self._rest = self._rest, b""
+        self.data_received(rest)
+        if self._rest:
+            return
+        self.resume("turn")
+        after, self._after_rest = self._after_rest, None
+        if after is not None:
+            after()
+
+    def _after(self, callback: Callable[[], None]) -> None:
+        """Call back when nothing is put off: the end of a client comes after what it has sent."""
+        if self._rest:
+            self._after_rest = callback
+        else:
+            callback()
 
     # large packets ----------------------------------------------------------------------------
 
