@@ -6,7 +6,8 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ildm.core.local.requests import FilterBudget
+from ildm.core.local.leaving import Leaving
+from ildm.core.local.requests import ALL_FILTERS, FilterBudget
 from ildm.core.local.wills import Wills
 from ildm.core.tables import SESSIONS, SUBSCRIPTIONS, UNRELEASED
 from ildm.mqtt import (
@@ -99,6 +100,14 @@ class ClientRecord:
         self.expires_at: float | None = None
         self.expiry_timer: Timer | None = None
 
+    def take_filters(self) -> ClientRecord:
+        """A record of nothing but the filters, which this one has no more."""
+        left = ClientRecord(self.key)
+        left.filters, self.filters = self.filters, {}
+        left.filter_bytes, self.filter_bytes = self.filter_bytes, 0
+        left.saved = self.saved
+        return left
+
 
 class ClientRegistry:
     """Follows sessions by the rules of clean session (3.1.1: 3.1.2.4) and session expiry (5: 3.1.2.11.2)."""
@@ -120,6 +129,7 @@ class ClientRegistry:
         self.counters = counters
         self.interest = Interest()
         self.budget = FilterBudget(limits)
+        self.leaving = Leaving(driver, self._withdraw)
         self.records: dict[str, ClientRecord] = {}
         self._interest_changed = interest_changed
         self._rules = rules
@@ -207,7 +217,7 @@ class ClientRegistry:
             record.qos2.clear()
             self.session_ended(record.key)
             self._unreleased_changed(record)
-            self._drop_filters(record)
+            self.leaving.add(record)
         if v5:
             wish = connack.properties.get(
                 Property.SESSION_EXPIRY_INTERVAL, connect.properties.get(Property.SESSION_EXPIRY_INTERVAL, 0)
@@ -228,6 +238,9 @@ class ClientRegistry:
         for topic_filter, qos in granted.items():
             old = record.filters.get(topic_filter)
             limit = self.budget.refuses(record, topic_filter) if old is None else None
+            while limit == ALL_FILTERS and self.leaving:
+                self.leaving.withdraw_some()
+                limit = self.budget.refuses(record, topic_filter)
             if limit is not None:
                 self._stays_local(record, topic_filter, limit)
                 continue
@@ -329,6 +342,9 @@ class ClientRegistry:
     def stop(self) -> None:
         """The node ends: what waits to be saved is."""
         self._save_unreleased()
+        for left in self.leaving:
+            for topic_filter in left.filters:
+                self._remove_row(left, topic_filter)
         self.wills.stop()
 
     # the end of sessions ----------------------------------------------------------------------
@@ -347,7 +363,7 @@ class ClientRegistry:
         self.records.pop(record.key, None)
         self.session_ended(record.key)
         self.wills.ended(record.key)
-        self._drop_filters(record)
+        self.leaving.add(record)
         record.expiry = 0
         self._save(record)
 
@@ -363,8 +379,21 @@ class ClientRegistry:
             row = None if qos is None else (qos,)
             self.store.put(SUBSCRIPTIONS, (record.key, topic_filter), row)
 
-    def _drop_filters(self, record: ClientRecord) -> None:
-        self.unsubscribed(record, list(record.filters))
+    def _withdraw(self, left: ClientRecord, filters: list[str]) -> None:
+        """Forget some filters of a session that has ended."""
+        changes: dict[str, int | None] = {}
+        for topic_filter in filters:
+            self._remove_row(left, topic_filter)
+            self.budget.change(left, topic_filter, -1)
+            changes.update(self.interest.replace(topic_filter, left.filters.pop(topic_filter), None))
+        if changes:
+            self._interest_changed(changes)
+
+    def _remove_row(self, left: ClientRecord, topic_filter: str) -> None:
+        """Unless it is the row of a newer session now."""
+        now = self.records.get(left.key)
+        if left.saved and not (now is not None and now.saved and topic_filter in now.filters):
+            self.store.put(SUBSCRIPTIONS, (left.key, topic_filter), None)
 
     def _save(self, record: ClientRecord) -> None:
         """Keep the rows of a session as it is now; its filters one by one, as they change."""

@@ -17,6 +17,8 @@ FILTER_BYTES = 500
 REQUEST_BYTES = 250
 """What a filter of a SUBSCRIBE or UNSUBSCRIBE takes until it is answered, besides its bytes."""
 
+ALL_FILTERS = "limits.all_subscription_bytes"
+
 
 def kept_bytes(topic_filter: str) -> int:
     """What a client's filter takes in memory, about: the filter itself, and its part in routing."""
@@ -41,7 +43,7 @@ class FilterBudget:
         if record.filter_bytes + size > limits.subscription_bytes:
             return "limits.subscription_bytes"
         if self.bytes + size > limits.all_subscription_bytes:
-            return "limits.all_subscription_bytes"
+            return ALL_FILTERS
         return None
 
     def change(self, record: ClientRecord, topic_filter: str, sign: int) -> None:
