@@ -333,3 +333,28 @@ def test_each_node_says_how_many_bytes_it_takes(world: World) -> None:
     world.run(30)
     assert b.broker.topics() == ["t"] * 50
     assert b.links() == {"a": "active"}
+
+
+def test_what_a_neighbour_has_forgotten_is_this_nodes_alone(world: World) -> None:
+    """Messages under way to the broker when the neighbour they came from was killed: a node that ends waits
+    for the broker's answer to them, and counts them when it does not come."""
+    a, b = row(world, "ab", "pf", limits={"drain_timeout": 5.0})
+    b.broker.reads = False
+    publish(a.client("p"), TOPICS, 1)
+    world.run(1)
+    (lane,) = b.node.injector.lanes
+    assert lane.inflight == 50
+    assert b.node.injector.idle is False
+    a.kill()
+    world.run(1)
+    a.start(("b",))
+    world.run(40)
+    assert b.node.links.links["a"].connected
+    b.broker_down()
+    world.run(1)
+    assert not b.node.injector.idle
+    ended: list[bool] = []
+    b.node.drain(lambda: ended.append(True))
+    world.run(10)
+    assert ended
+    assert b.node.counters["injection_dropped_shutdown_qos1"] == 50

@@ -51,6 +51,11 @@ class Receipt:
         self.inbound: Inbound | None = inbound
         self.when_void: Callable[[Receipt], None] | None = None
 
+    @property
+    def is_void(self) -> bool:
+        """Nobody waits for an answer, and nobody else has the messages."""
+        return self.inbound is None
+
     def settle(self, packet_id: int) -> None:
         """One message has been disposed of."""
         if self.inbound is not None:

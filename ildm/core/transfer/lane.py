@@ -350,7 +350,7 @@ class Lane(Outgoing):
         """The node stops: count what it had to send, but for what neighbours still have; answers how much."""
         before = self.dropped
         for entry in self.take_all():
-            if entry.receipt is None:
+            if entry.receipt is None or entry.receipt.is_void:
                 self.drop(entry.count, f"shutdown_qos{entry.qos}")
         return self.dropped - before
 

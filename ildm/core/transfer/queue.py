@@ -214,6 +214,8 @@ class Backlog:
         for entry in reversed(list(entries)):
             entry.turn = self._first
             self._first -= 1
+            if entry.receipt is not None and entry.receipt.is_void:
+                entry.receipt = None
             self._line(entry).appendleft(entry)
             self._count(entry, entry.count, entry.size)
 

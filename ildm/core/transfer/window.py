@@ -205,10 +205,11 @@ class Window:
     @property
     def owed_only(self) -> bool:
         """Whoever has sent these messages has no answer to them yet."""
-        return all(
-            (item.receipt if isinstance(item, InflightRun) else item.entry.receipt) is not None
+        receipts = (
+            item.receipt if isinstance(item, InflightRun) else item.entry.receipt
             for item in self._items.values()
         )
+        return all(receipt is not None and not receipt.is_void for receipt in receipts)
 
     def own(self, enough: Callable[[], bool]) -> int:
         """Answer the senders of the oldest messages owed until it is enough; answers how many messages."""
