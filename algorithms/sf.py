@@ -41,6 +41,7 @@ class SubscriptionFlooding(Algorithm):
         self._lingering: dict[tuple[Link | None, str], Timer] = {}
         self._pauses: dict[str, tuple[float, float]] = {}  # filter withdrawn -> after which pause, and when
         self.towards: dict[Link, CoveringSet[Link | None]] = {}
+        self._going_on: set[Link] = set()
         self.wanted: FilterTable[Link] = FilterTable()
         """What each neighbour has inter-subscribed to against this node."""
 
@@ -55,7 +56,7 @@ class SubscriptionFlooding(Algorithm):
         changes = {f: qos for f, qos in changes.items() if not self._lingers(source, f, qos)}
         for link, interest in self.towards.items():
             if link is not source:
-                _tell(link, interest.update(source, changes))
+                self._tell(link, interest.update(source, changes))
 
     def _lingers(self, source: Link | None, topic_filter: str, qos: int | None) -> bool:
         """Whether a source's filter stays announced for the time being although it is wanted no more."""
@@ -88,7 +89,7 @@ class SubscriptionFlooding(Algorithm):
     def _withdraw_from(self, link: Link, source: Link | None, topic_filter: str) -> None:
         interest = self.towards.get(link)
         if interest is not None and not self._wants(source, topic_filter):
-            _tell(link, interest.update(source, {topic_filter: None}))
+            self._tell(link, interest.update(source, {topic_filter: None}))
 
     def _wants(self, source: Link | None, topic_filter: str) -> bool:
         wanted = self.api.local_interest if source is None else source.interest
@@ -97,19 +98,20 @@ class SubscriptionFlooding(Algorithm):
     def on_link_up(self, link: Link) -> None:
         """Synchronise: the new neighbour is told everything wanted on this side (thesis Fig. 5.7)."""
         interest = self.towards[link] = CoveringSet()
-        _tell(link, interest.update(None, self.api.local_interest))
+        self._tell(link, interest.update(None, self.api.local_interest))
         for other in self.towards:
             if other is not link:
-                _tell(link, interest.update(other, other.interest))
+                self._tell(link, interest.update(other, other.interest))
 
     def on_link_down(self, link: Link) -> None:
         """The others need no longer send what only this neighbour wanted."""
         del self.towards[link]
+        self._going_on.discard(link)
         self.wanted.remove_key(link)
         for key in [key for key in self._lingering if key[0] is link]:
             self._lingering.pop(key).cancel()
         for other, interest in self.towards.items():
-            _tell(other, interest.remove_source(link))
+            self._tell(other, interest.remove_source(link))
 
     def route(self, topic: str, retain: bool, source: Link | None) -> Route:
         """To the neighbours that want it; a retained message to all, for subscribers to come (5.3.3)."""
@@ -121,7 +123,16 @@ class SubscriptionFlooding(Algorithm):
             return [(link, 2) for link in self.api.links if link is not source]
         return [(link, qos) for link, qos in wanted.items() if link is not source]
 
+    def _tell(self, link: Link, delta: Delta) -> None:
+        link.inter_subscribe(delta.subscribe)  # first, so that nothing is missed between the two
+        link.inter_unsubscribe(delta.unsubscribe)
+        interest = self.towards[link]
+        if interest.behind and link not in self._going_on:
+            self._going_on.add(link)
+            self.api.call_later(0, self._go_on, link, interest)
 
-def _tell(link: Link, delta: Delta) -> None:
-    link.inter_subscribe(delta.subscribe)  # first, so that nothing is missed between the two
-    link.inter_unsubscribe(delta.unsubscribe)
+    def _go_on(self, link: Link, interest: CoveringSet[Link | None]) -> None:
+        """Do a few milliseconds more of what one change of interest has caused."""
+        if self.towards.get(link) is interest:
+            self._going_on.discard(link)
+            self._tell(link, interest.go_on())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -19,6 +20,14 @@ _SHORTER_TWINS = {longer: shorter for shorter, longer in LONGER_TWINS.items()}
 
 MOST_HEAVY = 1024
 """Filters with ``+`` at two or more levels that are compared with others."""
+WORK = 10_000
+"""Trie nodes that a call looks at, about, some milliseconds; what is left is done by ``go_on``."""
+WORK_PER_FILTER = 32
+"""As many more for each filter of an ``update``."""
+MOST_NODES = 1024
+"""Of the trie that are looked at for what one filter with ``+`` covers."""
+_HEAD = 8
+"""What it takes to withdraw or restore a filter, in such nodes."""
 _TWINS = frozenset(LONGER_TWINS) | frozenset(LONGER_TWINS.values())
 
 _Before = dict[str, int | None]
@@ -60,7 +69,7 @@ class Delta:
 class _Entry:
     """One filter that at least one source holds."""
 
-    __slots__ = ("aside", "covered", "holders", "topic_filter")
+    __slots__ = ("aside", "covered", "holders", "job", "leaving", "topic_filter")
 
     def __init__(self, topic_filter: str, aside: bool) -> None:
         self.topic_filter = topic_filter
@@ -70,6 +79,19 @@ class _Entry:
         """Packed count of the sources that hold this filter, by their QoS."""
         self.covered = 0
         """Packed count of the filters this one covers, itself included; 0 while it is not announced."""
+        self.leaving = False
+        """Nobody holds it any more, but it stays, as if held, until what it covered is announced."""
+        self.job: _Job | None = None
+
+
+class _Job:
+    """A walk over what ``entry`` covers: to withdraw it, or to restore it when ``entry`` is leaving."""
+
+    __slots__ = ("entry", "heads")
+
+    def __init__(self, entry: _Entry, heads: Iterator[_Entry]) -> None:
+        self.entry = entry
+        self.heads = heads
 
 
 class _Node:
@@ -105,15 +127,31 @@ class CoveringSet(Generic[K]):
     - f stops being announced: the same walk, the question who covers it now for each filter found, and
       for each that is restored a walk to count what it covers: O(levels) unless it has a ``+``.
 
-    Of filters with ``+`` at two or more levels, of which thousands may cover one filter without covering each
-    other, only so many (``MOST_HEAVY``) take part in this; further ones are announced as they are.
+    All that is bounded, as one packet may bring thousands of filters and one filter cover thousands. Where a
+    bound bites, more is announced than the maximal filters, which costs some traffic, never less:
 
-    The worst is O(|F|) for f itself (``+`` at a level of very many children, ``#`` over all of F), and as
-    much again for each restored filter with such a ``+``.
+    - Walks stop after about ``WORK`` nodes; the rest is left for ``go_on``, to be called soon while
+      ``behind``. Until then what a new filter covers stays announced, and a filter nobody holds any more.
+    - Not compared with others, but announced as they are, while anybody holds them, are filters with ``+``
+      that cover more than ``MOST_NODES`` of the trie; those with ``+`` at two or more levels, of which
+      thousands may cover one filter without covering each other, beyond ``MOST_HEAVY``; and what comes in
+      an update after the work for all its filters is used up.
+
+    What still depends on F: to restore one filter with ``+`` that has come to cover much, O(|F|).
     Memory: one node per distinct level, one small record per filter. Nothing recurses.
     """
 
-    __slots__ = ("_announced", "_dollar", "_entries", "_heavy", "_plain", "_sources", "announced")
+    __slots__ = (
+        "_announced",
+        "_dollar",
+        "_entries",
+        "_heavy",
+        "_jobs",
+        "_left",
+        "_plain",
+        "_sources",
+        "announced",
+    )
 
     def __init__(self) -> None:
         # Two tries: a filter with a leading wildcard covers none that starts with "$" (MQTT-4.7.2-1).
@@ -121,6 +159,8 @@ class CoveringSet(Generic[K]):
         self._dollar = _Node()
         self._entries: dict[str, _Entry] = {}
         self._heavy = 0
+        self._jobs: deque[_Job] = deque()
+        self._left = 0
         self._sources: dict[K, dict[str, int]] = {}
         self._announced: dict[str, int] = {}
         self.announced: Mapping[str, int] = MappingProxyType(self._announced)
@@ -138,6 +178,7 @@ class CoveringSet(Generic[K]):
             if qos not in (None, 0, 1, 2):
                 raise ValueError(f"qos of {topic_filter!r} must be 0, 1, 2 or None, not {qos!r}")
         held = self._sources.setdefault(source, {})
+        self._left = WORK + WORK_PER_FILTER * len(changes)
         before: _Before = {}
         removed: list[str] = []
         for topic_filter, qos in changes.items():
@@ -155,6 +196,19 @@ class CoveringSet(Generic[K]):
             self._hold(topic_filter, held.pop(topic_filter), None, before)
         if not held:
             del self._sources[source]
+        self._work(before)
+        return self._delta(before)
+
+    @property
+    def behind(self) -> bool:
+        """More is announced than has to be: there is work for ``go_on``."""
+        return bool(self._jobs)
+
+    def go_on(self) -> Delta:
+        """Do some more of what an update has left; answers the change due."""
+        self._left = WORK
+        before: _Before = {}
+        self._work(before)
         return self._delta(before)
 
     def covered_by(self, topic_filter: str) -> int:
@@ -187,21 +241,40 @@ class CoveringSet(Generic[K]):
         """One source's QoS goes from ``old`` to ``new``."""
         entry = self._entries.get(topic_filter)
         if entry is None:
-            heavy = _is_heavy(topic_filter)
-            entry = self._entries[topic_filter] = _Entry(topic_filter, heavy and self._heavy >= MOST_HEAVY)
-            self._heavy += heavy and not entry.aside
+            entry = self._entries[topic_filter] = _Entry(topic_filter, self._is_aside(topic_filter))
+            self._heavy += _is_heavy(topic_filter) and not entry.aside
         was = entry.holders
+        if entry.leaving:
+            entry.leaving, entry.job, entry.holders = False, None, 0
         entry.holders += (0 if new is None else _ONE[new]) - (0 if old is None else _ONE[old])
         if entry.aside:
             self._hold_aside(entry, before)
         elif not was:
             self._insert(entry, before)
         elif not entry.holders:
-            self._remove(entry, _highest(was), before)
+            entry.holders, entry.leaving = _ONE[_highest(was)], True
+            self._start(entry, before)
         elif _highest(was) != _highest(entry.holders):
             change = _ONE[_highest(entry.holders)] - _ONE[_highest(was)]
             self._weigh(topic_filter, change)
             self._count(topic_filter, change, before)
+
+    def _is_aside(self, topic_filter: str) -> bool:
+        """Whether to compare a new filter with the others is too much work."""
+        if topic_filter in _TWINS:
+            return False
+        if self._left <= 0 or (_is_heavy(topic_filter) and self._heavy >= MOST_HEAVY):
+            return True
+        if "+" not in topic_filter or self._is_covered(topic_filter):
+            return False
+        return self._region(topic_filter, MOST_NODES) is None
+
+    def _is_covered(self, topic_filter: str) -> bool:
+        """Whether another filter covers this one that is announced and will stay so."""
+        return any(
+            coverer.covered and not coverer.leaving and coverer.topic_filter != topic_filter
+            for coverer in self._coverers(topic_filter)
+        )
 
     def _hold_aside(self, entry: _Entry, before: _Before) -> None:
         topic_filter = entry.topic_filter
@@ -223,24 +296,65 @@ class CoveringSet(Generic[K]):
         # A filter that any other covers is covered by an announced one too: those are the maximal ones.
         if self._count(topic_filter, weight, before):
             return
-        for covered in self._heads(entry):
-            if covered.covered:
-                covered.covered = 0
-                before.setdefault(covered.topic_filter, self._announced.pop(covered.topic_filter))
         self._announce(entry, before)
+        self._start(entry, before)
 
-    def _remove(self, entry: _Entry, qos: int, before: _Before) -> None:
+    def _start(self, entry: _Entry, before: _Before) -> None:
+        """Begin to withdraw what a new filter covers, or to restore what one that leaves has covered."""
+        job = entry.job = _Job(entry, self._heads(entry))
+        if not self._run(job, before):
+            self._jobs.append(job)
+
+    def _work(self, before: _Before) -> None:
+        while self._jobs and self._left > 0:
+            if self._run(self._jobs[0], before):
+                self._jobs.popleft()
+
+    def _run(self, job: _Job, before: _Before) -> bool:
+        """Go on with a job; whether it is done, or none any more."""
+        entry = job.entry
+        if entry.job is not job:
+            return True
+        if self._left <= 0:
+            return False
+        if not self._is_pointless(entry):
+            for head in job.heads:
+                if not entry.leaving:
+                    self._withdraw(head, before)
+                elif self._is_bare(head):
+                    self._announce(head, before)
+                self._left -= _HEAD
+                if self._left <= 0:
+                    return False
+        entry.job = None
+        if entry.leaving:
+            self._remove(entry, before)
+        return True
+
+    def _is_pointless(self, entry: _Entry) -> bool:
+        """Whether nothing needs to be looked at to withdraw or to restore it."""
+        if not entry.leaving:
+            return not entry.covered
+        return entry.covered == entry.holders or self._is_covered(entry.topic_filter)
+
+    def _is_bare(self, entry: _Entry) -> bool:
+        """Whether it is not announced, and no other covers it that stays."""
+        if entry.covered or entry.leaving:
+            return False
+        return all(c is entry or c.leaving for c in self._coverers(entry.topic_filter))
+
+    def _withdraw(self, entry: _Entry, before: _Before) -> None:
+        if entry.covered:
+            entry.covered = 0
+            before.setdefault(entry.topic_filter, self._announced.pop(entry.topic_filter))
+
+    def _remove(self, entry: _Entry, before: _Before) -> None:
         topic_filter = entry.topic_filter
+        self._withdraw(entry, before)
         del self._entries[topic_filter]
         self._heavy -= _is_heavy(topic_filter)
-        self._unlink(topic_filter, _ONE[qos])
-        if not entry.covered:
-            self._count(topic_filter, -_ONE[qos], before)
-            return
-        before.setdefault(topic_filter, self._announced.pop(topic_filter))
-        for head in self._heads(entry):
-            if all(coverer is head for coverer in self._coverers(head.topic_filter)):
-                self._announce(head, before)
+        self._unlink(topic_filter, entry.holders)
+        self._count(topic_filter, -entry.holders, before)
 
     def _announce(self, entry: _Entry, before: _Before) -> None:
         entry.covered = self._covered(entry.topic_filter)
@@ -248,11 +362,11 @@ class CoveringSet(Generic[K]):
         self._announced[entry.topic_filter] = _highest(entry.covered)
 
     def _count(self, topic_filter: str, change: int, before: _Before) -> bool:
-        """Change the count of each announced filter that covers this one; False if there is none."""
+        """Change the count of each announced filter that covers this one; whether there is one that stays."""
         found = False
         for coverer in self._coverers(topic_filter):
             if coverer.covered:
-                found = True
+                found = found or not coverer.leaving
                 coverer.covered += change
                 name = coverer.topic_filter
                 qos = _highest(coverer.covered)
@@ -327,6 +441,7 @@ class CoveringSet(Generic[K]):
                             below.append(child)
             if not below:
                 return
+            self._left -= len(below)
             nodes = below
         for node in nodes:
             if node.multi is not None and node.multi.topic_filter != twin:
@@ -334,10 +449,11 @@ class CoveringSet(Generic[K]):
             if node.exact is not None and not multi:
                 yield node.exact
 
-    def _region(self, topic_filter: str) -> tuple[list[_Node], bool]:
+    def _region(self, topic_filter: str, most: int = 1 << 62) -> tuple[list[_Node], bool] | None:
         """Where the filters are that this one covers: (nodes, whether all that is below them counts).
 
-        But for ``/#``, which ``+/+/#`` covers from a level below (see ``_outside``).
+        But for ``/#``, which ``+/+/#`` covers from a level below (see ``_outside``). None if it takes a look
+        at more than ``most`` nodes.
         """
         levels, multi = _split(_SHORTER_TWINS.get(topic_filter, topic_filter))
         nodes = [self._root(topic_filter)]
@@ -348,11 +464,17 @@ class CoveringSet(Generic[K]):
                 if children is None:
                     continue
                 if level == "+":
+                    if len(below) + len(children) > most:
+                        return None
                     below.extend(children.values())
                 else:
                     child = children.get(level)
                     if child is not None:
                         below.append(child)
+            most -= len(below)
+            self._left -= len(below)
+            if most < 0:
+                return None
             nodes = below
         return nodes, multi
 
@@ -362,7 +484,9 @@ class CoveringSet(Generic[K]):
 
     def _covered(self, topic_filter: str) -> int:
         """Packed count of the filters of F that this one covers, by their QoS."""
-        nodes, multi = self._region(topic_filter)
+        region = self._region(topic_filter)
+        assert region is not None
+        nodes, multi = region
         if multi:
             outside = self._outside(topic_filter)
             weight = 0 if outside is None else _ONE[_highest(outside.holders)]
@@ -378,7 +502,9 @@ class CoveringSet(Generic[K]):
         outside = self._outside(entry.topic_filter)
         if outside is not None:
             yield outside
-        nodes, multi = self._region(entry.topic_filter)
+        region = self._region(entry.topic_filter)
+        assert region is not None
+        nodes, multi = region
         if not multi:
             for node in nodes:
                 if node.exact is not None and node.exact is not entry:
@@ -386,9 +512,12 @@ class CoveringSet(Generic[K]):
             return
         while nodes:
             node = nodes.pop()
+            self._left -= 1
             if node.multi is not None and node.multi is not entry:
+                leaves = node.multi.leaving
                 yield node.multi
-                continue
+                if not leaves:
+                    continue
             if node.exact is not None:
                 yield node.exact
             if node.children is not None:

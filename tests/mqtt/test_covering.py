@@ -182,7 +182,10 @@ def test_announced_is_a_read_only_live_view() -> None:
         view["b"] = 0
 
 
-def test_filters_of_maximum_depth() -> None:
+def test_filters_of_maximum_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    # far beyond what a node takes (``limits.topic_levels``), and so beyond the work for three filters
+    monkeypatch.setattr(covering_module, "WORK", 1 << 20)
+    monkeypatch.setattr(covering_module, "MOST_NODES", 1 << 20)
     covering: CoveringSet[str] = CoveringSet()
     deep = {"/" * 65_535: 1, "/" * 65_534 + "+": 0, "+/" * 32_767 + "#": 2}
     assert covering.update("a", deep) == Delta({"+/" * 32_767 + "#": 2})
@@ -295,13 +298,122 @@ def test_thousands_that_could_cover_one_filter_are_set_aside() -> None:
     topic = [f"l{i}" for i in range(14)]
     places = itertools.combinations(range(14), 7)
     many = {"/".join("+" if i in p else level for i, level in enumerate(topic)): 1 for p in places}
-    covering.update("a", many)
+    for topic_filter in many:
+        covering.update("a", {topic_filter: 1})
     assert len(covering.announced) == len(many)
     visited = list(covering._coverers("/".join(topic)))
     assert len(visited) == 1024
     covering.update("b", {"#": 0})
+    while covering.behind:
+        covering.go_on()
     assert len(covering.announced) == len(many) - 1024 + 1
     covering.remove_source("b")
+    while covering.behind:
+        covering.go_on()
     assert dict(covering.announced) == many
     covering.remove_source("a")
+    while covering.behind:
+        covering.go_on()
     assert dict(covering.announced) == {}
+
+
+def bounded(history: list[tuple[str, Changes | None]], work: int, per_filter: int, nodes: int) -> None:
+    """Whatever is left undone, what is held is announced or covered by what is; in the end nothing is."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (("WORK", work), ("WORK_PER_FILTER", per_filter), ("MOST_NODES", nodes)):
+            patch.setattr(covering_module, name, value)
+        covering: CoveringSet[str] = CoveringSet()
+        held: Held = {source: {} for source in "ABC"}
+        announced: dict[str, int] = {}
+
+        def check() -> None:
+            assert dict(covering.announced) == announced
+            for interest in held.values():
+                for f, wanted in interest.items():
+                    assert any(naive_covers(g, f) and q >= wanted for g, q in announced.items()), f
+
+        for source, changes in history:
+            interest = held[source]
+            if changes is None:  # some more of what is left
+                apply(covering.go_on(), announced)
+            else:
+                for topic_filter, qos in changes.items():
+                    if qos is None:
+                        interest.pop(topic_filter, None)
+                    else:
+                        interest[topic_filter] = qos
+                apply(covering.update(source, changes), announced)
+            check()
+        while covering.behind:
+            apply(covering.go_on(), announced)
+            check()
+        every = {f for interest in held.values() for f in interest}
+        assert set(announced) <= every
+        for source, interest in held.items():
+            interest.clear()
+            apply(covering.remove_source(source), announced)
+            check()
+        while covering.behind:
+            apply(covering.go_on(), announced)
+            check()
+        assert announced == {}
+        assert not covering._entries
+        assert covering._heavy == 0
+        for root in (covering._plain, covering._dollar):
+            assert (root.children, root.exact, root.multi, root.weight) == (None, None, None, 0)
+
+
+@given(histories(SMALL), st.integers(1, 30), st.integers(0, 20), st.integers(0, 4))
+@settings(max_examples=400, deadline=None)
+def test_what_is_left_for_later_loses_nothing(
+    history: list[tuple[str, Changes | None]], work: int, per_filter: int, nodes: int
+) -> None:
+    bounded(history, work, per_filter, nodes)
+
+
+@given(histories(HEAVY), st.integers(1, 30), st.integers(0, 20), st.integers(0, 4))
+@settings(max_examples=200, deadline=None)
+def test_what_is_left_for_later_loses_nothing_where_all_collide(
+    history: list[tuple[str, Changes | None]], work: int, per_filter: int, nodes: int
+) -> None:
+    bounded(history, work, per_filter, nodes)
+
+
+WIDE = 20_000
+MOST_LINES = 2_000_000
+"""Of Python for a packet of 2000 filters: a fraction of a second. One step of what is left: a twentieth."""
+
+
+@pytest.mark.parametrize(
+    "packet",
+    [
+        {f"+/x{n}": 0 for n in range(2000)},
+        {f"+/x{n}/#": 1 for n in range(2000)},
+        {f"+/+/x{n}": 1 for n in range(2000)},
+        {"l/" * n + "+" + "/l" * (127 - n) + f"/{m}": 1 for n in range(100) for m in range(20)},
+    ],
+    ids=["one level", "multi", "two levels", "deep"],
+)
+def test_work_for_one_packet_does_not_grow_with_what_others_hold(packet: Changes) -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    covering.update("others", {f"s{n}/x{n % 2000}": 0 for n in range(WIDE)})
+    assert lines_run(covering, packet) < MOST_LINES
+    assert lines_run(covering, dict.fromkeys(packet)) < MOST_LINES
+    while covering.behind:
+        covering.go_on()
+    assert len(covering.announced) == WIDE
+
+
+def test_what_one_filter_covers_is_withdrawn_and_restored_in_parts() -> None:
+    covering: CoveringSet[str] = CoveringSet()
+    others = {f"s{n}/x": 0 for n in range(WIDE)}
+    covering.update("others", others)
+    for changes, end in (({"#": 0}, {"#": 0}), ({"#": None}, others)):
+        sent = covering.update("a", changes)
+        parts = [len(sent.subscribe) + len(sent.unsubscribe)]
+        while covering.behind:
+            delta = covering.go_on()
+            parts.append(len(delta.subscribe) + len(delta.unsubscribe))
+        assert dict(covering.announced) == end
+        assert sum(parts) == WIDE + 1
+        assert max(parts) < 2000

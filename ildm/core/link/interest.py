@@ -272,7 +272,7 @@ class Announcer:
         """The filters of the next packet; empty at the end of the round."""
         lane, size = self._lane(), 0
         part: list[str] = []
-        room = min(BYTES_PER_PACKET, lane.max_packet_size) - 16
+        room = min(LARGEST_PACKET, lane.max_packet_size) - 16
         kind = True
         while (step := self._next_step()) is not None:
             adding, topic_filter = step
