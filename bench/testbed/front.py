@@ -73,10 +73,11 @@ class NodeProcess(ManagedProcess):
         return [sys.executable, "-m", "ildm", "run", "--config", path]
 
     def ready(self) -> bool:
-        """Whether it has its broker, and its own sessions there if it needs any."""
+        """Whether it runs and has its broker, and its own sessions there if it needs any."""
         status = self.status()
         return (
             status is not None
+            and status["status"] != "stopped"
             and status["broker"]["connected"]
             and (status["broker"]["protocol"] is not None or self.document["algorithm"] is None)
         )

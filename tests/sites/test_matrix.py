@@ -218,6 +218,7 @@ async def test_unsubscribing_at_one_site_leaves_the_other(
     await settled(*both)
     await publisher.publish(f"{topic_root}/a", b"2", 1)
     assert (await one.receive()).payload == b"2"
+    await settled(*both)  # the far broker has it, too
     await other.subscribe((f"{topic_root}/+", 1))
     await settled(*both)
     await publisher.publish(f"{topic_root}/a", b"3", 1)
