@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.transfer.lane import Lane
 
-FILTERS_PER_PACKET = 1000
+FILTERS_PER_PACKET = 500
+"""What one costs its receiver: some ten milliseconds."""
 BYTES_PER_PACKET = 1 << 16
 """Of a SUBSCRIBE or UNSUBSCRIBE; one filter may need all of it."""
 LARGEST_PACKET = BYTES_PER_PACKET + 64
