@@ -520,6 +520,23 @@ def test_several_sessions_share_the_publishers_and_keep_their_order(world: World
     assert [lane.sent for lane in a.node.links.links["b"].lanes] == [40] * 4
 
 
+def test_a_will_goes_the_way_of_its_publisher(world: World) -> None:
+    """On another session of the link it could overtake what was published before."""
+    a, b = row(world, "ab", "pf", link={"sessions": 4})
+    for number in range(6):
+        will = Will(topic="t", payload=b"will", qos=0, retain=False)
+        before = [lane.sent for lane in a.node.links.links["b"].lanes]
+        client = a.client(f"p{number}", will=will)
+        for _ in range(3):
+            client.send(Publish(topic="t", payload=b"x"))
+        world.run(0.1)
+        client.transport.abort()
+        world.run(0.5)
+        sent = [lane.sent - old for lane, old in zip(a.node.links.links["b"].lanes, before, strict=True)]
+        assert sorted(sent) == [0, 0, 0, 4]
+    assert [packet.payload for _, packet in b.broker.published] == [b"x", b"x", b"x", b"will"] * 6
+
+
 def test_round_robin_by_message_spreads_one_publisher(world: World) -> None:
     a, b = row(world, "ab", "pf", link={"sessions": 4, "round_robin": "message"})
     publisher = a.client("p")

@@ -41,11 +41,15 @@ async def dialed(address: Address) -> str:
         await driver.close()
 
 
-@pytest.mark.parametrize("host", ["foo..bar", "a" * 70 + ".example", ".", "\udc80.example"])
+@pytest.mark.parametrize("host", ["foo..bar", "a" * 70 + ".example", ".", "\udc80.example", "a\0b"])
 async def test_a_host_name_that_cannot_be_one_is_a_failed_dial(host: str) -> None:
     reason = await dialed(Address(host, 1885))
     assert reason != "connected"
     assert reason
+
+
+async def test_a_port_that_is_none_is_a_failed_dial() -> None:
+    assert (await dialed(Address("127.0.0.1", 100_000))) != "connected"
 
 
 async def test_two_dots_in_a_row_are_named() -> None:
