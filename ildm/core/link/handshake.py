@@ -23,6 +23,7 @@ ENDED               refused                                              refused
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -82,7 +83,7 @@ class Accepted(NamedTuple):
     """Bytes of the largest packet the neighbour takes."""
 
 
-class Handshake:
+class Handshake(ABC):
     """What both halves have in common.
 
     ``outcome`` is None until the handshake has ended; then nothing more is to be handed in.
@@ -96,13 +97,13 @@ class Handshake:
         """What the other side calls itself; proven only once the handshake is established."""
         self._nonces = b""
 
+    @abstractmethod
     def receive(self, packet: Packet) -> bytes:
         """Take a packet; answers what is to be sent.
 
         Raises:
             ProtocolViolation: it cannot come now, or is incomplete.
         """
-        raise NotImplementedError
 
     def _establish(self, hello: Hello, properties: Properties) -> None:
         self.phase = Phase.ESTABLISHED

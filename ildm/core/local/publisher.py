@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from ildm.api import Source
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from ildm.core.node import Node
 
 
-class Publisher(BaseSession):
+class Publisher(BaseSession, ABC):
     """The part of a client's session that follows its messages to the broker's answer.
 
     Until it is accepted by the broker a client publishes nothing.
@@ -70,9 +71,9 @@ class Publisher(BaseSession):
         self.dropped_qos2: set[int] | None = None
         """QoS 2 messages a filter has dropped and the client has not released."""
 
+    @abstractmethod
     def fail(self, error: MqttError) -> None:
         """The client has broken the protocol."""
-        raise NotImplementedError
 
     def publisher_index(self) -> int:
         """The publisher's turn in the round-robin over sessions (thesis 5.4.1), kept for its order."""
