@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ildm.api import Algorithm, Link, Route
+from ildm.api import Link, Route, TreeAlgorithm
 
 
-class PublicationFlooding(Algorithm):
+class PublicationFlooding(TreeAlgorithm):
     """A message from a local client, or from a neighbour, goes to all other neighbours.
 
     Subscriptions stay with their broker. Retained messages need nothing special, as each broker gets

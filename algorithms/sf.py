@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from ildm.api import Algorithm, Link, NodeApi, PluginConfig, Route, Timer
+from ildm.api import Link, NodeApi, PluginConfig, Route, Timer, TreeAlgorithm
 from ildm.mqtt import CoveringSet, Delta, FilterTable
 
 MANY = 100
@@ -18,7 +18,14 @@ MOST_NODES = 4096
 """Of the trie that are looked at for one topic, some milliseconds; more, and it goes to everybody."""
 
 
-class SubscriptionFlooding(Algorithm):
+class SfConfig(PluginConfig):
+    """Options: the keys beside ``name`` in the configuration file."""
+
+    linger: float = Field(default=10.0, ge=0, le=3600)
+    """Seconds for which a filter that covers many others stays announced."""
+
+
+class SubscriptionFlooding(TreeAlgorithm[SfConfig]):
     """Towards each neighbour stands what all *others* want: local clients and the other neighbours.
 
     Of that interest only the filters which no other filter covers are inter-subscribed to, each with
@@ -29,15 +36,8 @@ class SubscriptionFlooding(Algorithm):
     else make every node exchange all filters each time. Meanwhile a neighbour sends what nobody wants.
     """
 
-    class Config(PluginConfig):
-        """Options: the keys beside ``name`` in the configuration file."""
-
-        linger: float = Field(default=10.0, ge=0, le=3600)
-        """Seconds for which a filter that covers many others stays announced."""
-
-    def __init__(self, api: NodeApi, config: Config) -> None:
+    def __init__(self, api: NodeApi, config: SfConfig) -> None:
         super().__init__(api, config)
-        self.linger = config.linger
         self._lingering: dict[tuple[Link | None, str], Timer] = {}
         self._pauses: dict[str, tuple[float, float]] = {}  # filter withdrawn -> after which pause, and when
         self.towards: dict[Link, CoveringSet[Link | None]] = {}
@@ -64,14 +64,14 @@ class SubscriptionFlooding(Algorithm):
         timer = self._lingering.pop(key, None)
         if timer is not None:
             timer.cancel()
-        if qos is not None or not self.linger:
+        if qos is not None or not self.config.linger:
             return False
         covered = (i.covered_by(topic_filter) for link, i in self.towards.items() if link is not source)
         if timer is None and max(covered, default=0) < MANY:
             return False
         pause, over = self._pauses.get(topic_filter, (0.0, 0.0))
-        soon = pause and self.api.now() < over + 2 * LONGEST * self.linger
-        pause = min(2 * pause, LONGEST * self.linger) if soon else self.linger
+        soon = pause and self.api.now() < over + 2 * LONGEST * self.config.linger
+        pause = min(2 * pause, LONGEST * self.config.linger) if soon else self.config.linger
         self.api.count("filters_kept_announced")
         self._lingering[key] = self.api.call_later(pause, self._withdraw, source, topic_filter, pause)
         return True

@@ -31,7 +31,7 @@ class Layer(NamedTuple):
 
 LAYERS = (
     Layer("ildm.mqtt", ("ildm.mqtt",), pure=True),
-    Layer("ildm.api", ("ildm.mqtt",), pure=True),
+    Layer("ildm.api", ("ildm.mqtt", "ildm.api"), pure=True),
     Layer("ildm.core", ("ildm.mqtt", "ildm.api", "ildm.config", "ildm.core"), pure=True),
     Layer("ildm", ("ildm",)),
     Layer("algorithms", ("ildm.mqtt", "ildm.api", "algorithms.overlay"), pure=True),
@@ -144,8 +144,8 @@ def test_all_layers_were_looked_at() -> None:
         ("ildm/mqtt/x.py", "from ildm import api"),
         ("ildm/mqtt/x.py", "from ..core import node"),
         ("ildm/mqtt/__init__.py", "from .. import config"),
-        ("ildm/api.py", "from ildm.core.node import Node"),
-        ("ildm/api.py", "from . import core"),
+        ("ildm/api/__init__.py", "from ildm.core.node import Node"),
+        ("ildm/api/__init__.py", "from .. import core"),
         ("ildm/core/x.py", "from ildm.net.run import run_node"),
         ("ildm/core/x.py", "def f():\n    import asyncio"),
         ("ildm/core/x.py", "import asyncio.events as e"),
@@ -178,7 +178,10 @@ def test_what_is_forbidden_is_found(path: str, source: str) -> None:
     ("path", "source"),
     [
         ("ildm/mqtt/x.py", "import struct\nfrom . import wire\nfrom ildm.mqtt.wire import put_frame"),
-        ("ildm/api.py", "from .mqtt import Publish\nfrom random import Random\ndef f(r: Random): ..."),
+        (
+            "ildm/api/__init__.py",
+            "from ildm.mqtt import Publish\nfrom random import Random\ndef f(r: Random): 0",
+        ),
         ("ildm/core/x.py", "from random import Random\nr = Random(7)\nfrom ildm.config import Address"),
         ("ildm/net/x.py", "import asyncio, random\nfrom ildm import admin"),
         ("algorithms/x.py", "from ildm.api import Algorithm\nfrom algorithms.overlay.keys import Key"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -29,7 +29,7 @@ from algorithms.sg_tbps.outbox import Outbox
 from algorithms.sg_tbps.retained import Retained, repeated
 from algorithms.sg_tbps.segments import Segments
 from algorithms.sg_tbps.suspension import Suspension
-from ildm.api import Algorithm, PluginConfig
+from ildm.api import OverlayAlgorithm, PluginConfig
 from ildm.mqtt import FilterTable, IldmError, Publish, Version, decode
 
 if TYPE_CHECKING:
@@ -73,21 +73,15 @@ class SgTbpsConfig(PluginConfig):
     overlay: OverlayConfig = Field(default_factory=OverlayConfig)
 
 
-class SgTbps(Algorithm):
+class SgTbps(OverlayAlgorithm[SgTbpsConfig]):
     """Each message goes to the subscribers of its topic and to nobody else, over paths of their own.
 
     The node has one key in the segment of each topic its clients subscribe or publish to. A publisher
     whose segment has no subscriber sends nothing.
     """
 
-    Config: ClassVar[type[PluginConfig]] = SgTbpsConfig
-    topology: ClassVar[Literal["tree", "any"]] = "any"
-    routes_messages: ClassVar[bool] = True
-
-    def __init__(self, api: NodeApi, config: PluginConfig) -> None:
+    def __init__(self, api: NodeApi, config: SgTbpsConfig) -> None:
         super().__init__(api, config)
-        assert isinstance(config, SgTbpsConfig)
-        self.options = config
         self.counters: Counter[str] = Counter()
         self.interest: FilterTable[None] = FilterTable()
         """What local clients want."""
@@ -99,7 +93,7 @@ class SgTbps(Algorithm):
 
     def make_graph(self) -> SkipGraph:
         """The overlay this node is part of."""
-        return SkipGraph(self.api, self, self.options.overlay)
+        return SkipGraph(self.api, self, self.config.overlay)
 
     def _is_alone(self) -> bool:
         """All keys that this node sees next to its own are its own."""
@@ -129,7 +123,7 @@ class SgTbps(Algorithm):
             self.outbox.repeat(repeated(message))
 
     def _repeat_later(self) -> None:
-        wait = self.options.retained_interval * (0.5 + self.api.random.random())
+        wait = self.config.retained_interval * (0.5 + self.api.random.random())
         self.api.call_later(wait, self._repeat_now)
 
     def _repeat_now(self) -> None:
@@ -141,7 +135,7 @@ class SgTbps(Algorithm):
         self.api.count(name, by)
 
     def _make_parts(self) -> None:
-        api, config = self.api, self.options
+        api, config = self.api, self.config
         self.graph = self.make_graph()
         self.segments = Segments(self.graph, api.node_id, config.locality, self.count)
         self.suspension = Suspension(api, self.graph, self.segments, config.status_interval, self.count)
@@ -162,7 +156,7 @@ class SgTbps(Algorithm):
             self.outbox.open(message.topic)
         self.segments.enable()
         self.suspension.start()
-        if self.options.retained_interval:
+        if self.config.retained_interval:
             self._repeat_later()
 
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
@@ -208,7 +202,7 @@ class SgTbps(Algorithm):
     def _probe(self, link: Link) -> None:
         if link in self._introducers:
             self.graph.join(link.peer)
-            wait = self.options.probe_interval * (0.5 + self.api.random.random())
+            wait = self.config.probe_interval * (0.5 + self.api.random.random())
             self.api.call_later(wait, self._probe, link)
 
     def on_ildm_stop(self) -> None:
@@ -229,7 +223,7 @@ class SgTbps(Algorithm):
         return describe(self.api.node_id, self.graph, self.segments, self.counters)
 
     def trace(self, topic: str, done: Callable[[Mapping[str, Any]], None]) -> None:
-        Tracer(self.api.node_id, self.graph, self.segments, self.options.routing).trace(topic, done)
+        Tracer(self.api.node_id, self.graph, self.segments, self.config.routing).trace(topic, done)
 
     # hooks of the graph -----------------------------------------------------------------------
 
@@ -324,7 +318,7 @@ class SgTbps(Algorithm):
             self.count("duplicates")
             return
         self._seen[identifier] = None
-        if len(self._seen) > self.options.seen:
+        if len(self._seen) > self.config.seen:
             self._seen.popitem(last=False)
         message = decode(frame, Version.V5)
         if not isinstance(message, Publish) or not message.topic:

@@ -15,9 +15,9 @@ from random import Random
 from algorithms.overlay.graph import SkipGraph
 from algorithms.overlay.keys import EVERYTHING
 from bench.sim.member import Member, wrong_links
-from bench.sim.network import LinkModel, lognormal
-from bench.sim.node import SimNode
-from bench.sim.world import World
+from ildm.testing.network import LinkModel, lognormal
+from ildm.testing.node import SimNode
+from ildm.testing.world import World
 
 
 @dataclass(frozen=True)

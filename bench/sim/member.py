@@ -8,7 +8,7 @@ from typing import Any
 from algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
 from algorithms.overlay.keys import Range, Ref
 from algorithms.overlay.messages import decode
-from ildm.api import Algorithm, Link, NodeApi, Peer, PluginConfig
+from ildm.api import Link, NodeApi, OverlayAlgorithm, Peer, PluginConfig
 
 
 class MemberConfig(PluginConfig):
@@ -16,17 +16,13 @@ class MemberConfig(PluginConfig):
     """Options of :class:`OverlayConfig`."""
 
 
-class Member(Algorithm):
+class Member(OverlayAlgorithm[MemberConfig]):
     """A node with one key, its id, in a Skip Graph, and whatever keys it is told to insert.
 
     Attributes:
         arrivals: casts that reached this node's keys.
         told: what :meth:`SkipGraph.tell` brought.
     """
-
-    topology = "any"
-    routes_messages = True
-    Config = MemberConfig
 
     def __init__(self, api: NodeApi, config: MemberConfig) -> None:
         super().__init__(api, config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ildm.api import Algorithm, PluginError, Source
+from ildm.api import OverlayAlgorithm, PluginError, Source, TreeAlgorithm
 from ildm.core.counters import Counters
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.link.manager import LinkManager
@@ -18,6 +18,7 @@ from ildm.core.local.loop_guard import LoopGuard
 from ildm.core.local.partial import Partials
 from ildm.core.local.rules import PublishRules
 from ildm.core.plugin.dispatch import Dispatch, Loaded
+from ildm.core.plugin.loading import kind_of
 from ildm.core.plugin.node_api import PluginApi
 from ildm.core.status import NodeState
 from ildm.core.transfer.injection import Injector
@@ -63,9 +64,8 @@ class Node:
         self.sessions: set[ClientSession] = set()
         self.broker_down_reason: str | None = None
         self.algorithm_name = plugins.algorithm.name if plugins.algorithm else None
-        chosen = plugins.algorithm.plugin if plugins.algorithm else Algorithm
-        assert issubclass(chosen, Algorithm)
-        self.topology = chosen.topology
+        chosen = plugins.algorithm.plugin if plugins.algorithm else TreeAlgorithm
+        self.has_overlay = issubclass(chosen, OverlayAlgorithm)
         self.dispatch = Dispatch(driver, self.counters, config.limits.hook_warn)
         self.retained = Retained(driver, node_id, config.limits, self.counters, store)
         self.loop_guard = LoopGuard(driver, config.broker, self.counters, self.broker_reachable)
@@ -78,7 +78,7 @@ class Node:
             config.link.round_robin,
             self.retained,
             self.injector,
-            chosen.routes_messages,
+            self.has_overlay,
         )
         self.clients = ClientRegistry(
             driver,
@@ -106,7 +106,7 @@ class Node:
                 version,
                 routing=self.router.active,
                 looked_at=looked_at,
-                whole=self.router.routes_messages,
+                whole=self.has_overlay,
             )
             for version in Version
         }
@@ -117,8 +117,7 @@ class Node:
         try:
             plugin = spec.plugin(PluginApi(self, loaded), spec.config)
         except Exception as error:  # whatever a stranger's constructor raises
-            kind = "algorithm" if issubclass(spec.plugin, Algorithm) else "filter"
-            raise PluginError(f"{kind} {spec.name!r} cannot be made: {error!r}") from error
+            raise PluginError(f"{kind_of(spec.plugin)} {spec.name!r} cannot be made: {error!r}") from error
         self.dispatch.add(loaded, plugin)
 
     def start(self, neighbors: Mapping[Address, bool]) -> None:

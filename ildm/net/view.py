@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ildm.admin.view import AdminError
-from ildm.api import Algorithm, PluginError
+from ildm.api import OverlayAlgorithm, PluginError
 from ildm.core.counters import Counters
 from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
@@ -201,7 +201,7 @@ class LiveView:
             return {"name": None}
         return {
             "name": loaded.name,
-            "topology": self.node.topology,
+            "topology": "any" if self.node.has_overlay else "tree",
             "options": loaded.plugin.config.model_dump(mode="json"),
             "counters": dict(loaded.counters),
             "errors": loaded.errors,
@@ -223,7 +223,9 @@ class LiveView:
         dispatch = self.node.dispatch
         if dispatch.algorithm is None:
             raise AdminError("this node runs without an algorithm and has no overlay")
-        if type(dispatch.algorithm).overlay is Algorithm.overlay:
+        if not isinstance(dispatch.algorithm, OverlayAlgorithm) or (
+            type(dispatch.algorithm).overlay is OverlayAlgorithm.overlay
+        ):
             raise AdminError(f"algorithm {self.node.algorithm_name} has no overlay")
         try:
             return dispatch.ask(method, *args)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ildm.api import Algorithm, PluginError
+from ildm.testing.contract import Injected, NodeContract, Probe, Stage
+from ildm.testing.fake_node import FakeNetwork, FakeNode
 from tests.algorithms.sg_tbps.world import Node
 from tests.algorithms.sg_tbps.world import World as OverlayWorld
-from tests.support.contract import Injected, NodeContract, Probe, Stage
-from tests.support.fake_node import FakeNetwork, FakeNode
 
 NO_LINKS = "over an overlay links are not the algorithm's affair"
 NO_SESSIONS = "no algorithm here opens sessions"

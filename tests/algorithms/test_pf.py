@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from algorithms.pf import PublicationFlooding
-from tests.support.fake_node import FakeNetwork
+from ildm.testing.fake_node import FakeNetwork
+from tests.support.transcripts import check_transcript
 
 
 def figure_5_5() -> FakeNetwork:
@@ -24,7 +25,7 @@ def test_figure_5_5() -> None:
     network.step("3. C3 publishes to t at I5")
     network.nodes["I5"].publish("t")
     assert sorted(network.transfers()) == ["I2>I1", "I2>I4", "I3>I2", "I5>I3"]
-    network.check_transcript("pf_figure_5_5")
+    check_transcript("pf_figure_5_5", network.lines)
 
 
 def test_nothing_is_sent_back_and_each_broker_gets_one_copy() -> None:

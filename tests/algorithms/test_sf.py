@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from algorithms.sf import SubscriptionFlooding
 from ildm.mqtt import topic_matches
-from tests.support.fake_node import FakeNetwork
+from ildm.testing.fake_node import FakeNetwork
+from tests.support.transcripts import check_transcript
 
 
 def figure_5_6() -> FakeNetwork:
@@ -35,7 +36,7 @@ def test_figure_5_6() -> None:
     network.step("3. C3 publishes to t at I5")
     network.nodes["I5"].publish("t")
     assert sorted(network.transfers()) == ["I3>I2", "I5>I3"]
-    network.check_transcript("sf_figure_5_6")
+    check_transcript("sf_figure_5_6", network.lines)
 
 
 def figure_5_7() -> FakeNetwork:
@@ -61,7 +62,7 @@ def test_figure_5_7_adding_a_neighbour() -> None:
         "I2 -> I4  SUBSCRIBE t2 qos 0",
         "I4 -> I2  SUBSCRIBE t3 qos 0",
     ]
-    network.check_transcript("sf_figure_5_7")
+    check_transcript("sf_figure_5_7", network.lines)
 
 
 def test_removing_a_neighbour_takes_back_what_only_it_wanted() -> None:
@@ -90,7 +91,7 @@ def test_a_covering_filter_replaces_the_covered_and_gives_it_back() -> None:
     assert two.links[0].interest == {"a/b": 2}
     one.unsubscribe("a/b")
     assert two.links[0].interest == {}
-    network.check_transcript("sf_covering")
+    check_transcript("sf_covering", network.lines)
 
 
 def test_a_retained_message_goes_everywhere() -> None:

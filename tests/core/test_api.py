@@ -6,7 +6,17 @@ from typing import Any
 
 import pytest
 
-from ildm.api import Algorithm, Link, NodeApi, NodeStatus, PluginConfig, Role, Session, SessionStatus, Source
+from ildm.api import (
+    Link,
+    NodeApi,
+    NodeStatus,
+    PluginConfig,
+    Role,
+    Session,
+    SessionStatus,
+    Source,
+    TreeAlgorithm,
+)
 from ildm.config import Address
 from ildm.core.node import Node
 from ildm.mqtt import (
@@ -34,7 +44,7 @@ from tests.support.world import World, WorldDriver, make_node, plugin_specs
 PEER = Address("peer", 9)
 
 
-class Recorder(Algorithm):
+class Recorder(TreeAlgorithm):
     """Notes every call, and wants every message."""
 
     wants = frozenset((source, type) for source in Source for type in PacketType)
@@ -389,7 +399,7 @@ def test_interest_of_local_clients(world: World) -> None:
 
 
 def test_routes_are_remembered_until_they_change(world: World) -> None:
-    class Counting(Algorithm):
+    class Counting(TreeAlgorithm):
         def route(self, topic: str, retain: bool, source: Link | None) -> tuple[()]:
             self.api.count(topic)
             return ()

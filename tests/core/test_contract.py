@@ -5,11 +5,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 
-from ildm.api import Algorithm, Link, NodeApi, Peer, Plugin, Session, Stamp, Timer
+from ildm.api import (
+    Algorithm,
+    Link,
+    NodeApi,
+    OverlayAlgorithm,
+    Peer,
+    Plugin,
+    Session,
+    Stamp,
+    Timer,
+    TreeAlgorithm,
+)
 from ildm.config import Address
 from ildm.core.node import Node
 from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Unsubscribe, Version
-from tests.support.contract import ELSEWHERE, Injected, NodeContract, Probe, Stage
+from ildm.testing.contract import ELSEWHERE, Injected, NodeContract, Probe, Stage
 from tests.support.mini_broker import MiniBroker, MiniClient
 from tests.support.world import World, WorldDriver, make_node, plugin_specs
 
@@ -138,7 +149,7 @@ def test_the_suite_speaks_of_the_whole_interface() -> None:
         for name in getattr(test, "states", ())
     }
     members = {name for name in vars(NodeApi) if not name.startswith("_")}
-    for base in (Plugin, Algorithm):
+    for base in (Plugin, Algorithm, TreeAlgorithm, OverlayAlgorithm):
         members |= {name for name, m in vars(base).items() if inspect.isfunction(m) and name[0] != "_"}
     for part in (Link, Session, Timer):
         members |= {f"{part.__name__}.{name}" for name in vars(part) if not name.startswith("_")}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ildm.api import Algorithm, Filter, Link, NodeApi, Plugin, PluginConfig, Session, Source
+from ildm.api import Filter, Link, NodeApi, Plugin, PluginConfig, Session, Source, TreeAlgorithm
 from ildm.config import Address
 from ildm.core.node import Node
 from ildm.core.plugin.loading import PluginSpecs
@@ -69,7 +69,7 @@ def failures(node: Node) -> list[tuple[object, object, object]]:
     return [(fields["plugin"], fields["hook"], fields["failures"]) for _, fields in entries]
 
 
-class Failing(Algorithm):
+class Failing(TreeAlgorithm):
     wants = frozenset({(Source.CLIENT, PUBLISH)})
 
     def on_session_established(self, session: Session) -> None:
@@ -103,10 +103,10 @@ def test_hooks_that_raise_are_logged_and_counted_and_the_relay_goes_on(world: Wo
 
 @pytest.mark.parametrize("answer", [None, 7, [None], ["link"], [(None, 1)], "ab"])
 def test_a_route_that_makes_no_sense_is_nobody(world: World, answer: object) -> None:
-    def route(self: Algorithm, topic: str, retain: bool, source: Link | None) -> object:
+    def route(self: TreeAlgorithm, topic: str, retain: bool, source: Link | None) -> object:
         return answer
 
-    node, _ = start(world, "a", plugin_specs("bad", type("Lost", (Algorithm,), {"route": route})))
+    node, _ = start(world, "a", plugin_specs("bad", type("Lost", (TreeAlgorithm,), {"route": route})))
     far = subscriber(world, "a")
     client(world, "a", "p").send(Publish(topic="t", payload=b"x"))
     world.run(1)
@@ -115,7 +115,7 @@ def test_a_route_that_makes_no_sense_is_nobody(world: World, answer: object) -> 
 
 
 def test_a_timer_that_raises_is_the_plugins_failure(world: World) -> None:
-    class Late(Algorithm):
+    class Late(TreeAlgorithm):
         def __init__(self, api: NodeApi, config: PluginConfig) -> None:
             super().__init__(api, config)
             api.call_later(1, self.ring)
@@ -257,7 +257,7 @@ def test_a_malformed_message_is_not_the_filters_fault(world: World, version: Ver
     assert broker.published == []
 
 
-class Everywhere(Algorithm):
+class Everywhere(TreeAlgorithm):
     def route(self, topic: str, retain: bool, source: Link | None) -> Iterable[tuple[Link, int]]:
         return [(link, 2) for link in self.api.links if link is not source]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ildm.api import Algorithm, Link, NodeApi, Peer, PluginConfig
+from ildm.api import Link, NodeApi, OverlayAlgorithm, Peer, PluginConfig
 from ildm.config import Address, ConfigError
 from ildm.core.link.on_demand import OnDemand
 from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Version, Will
@@ -14,11 +14,8 @@ from tests.support.mini_broker import MiniBroker, MiniClient
 from tests.support.world import World, WorldDriver, make_node, plugin_specs
 
 
-class Talker(Algorithm):
+class Talker(OverlayAlgorithm):
     """Notes what it hears."""
-
-    topology = "any"
-    routes_messages = True
 
     def __init__(self, api: NodeApi, config: PluginConfig) -> None:
         super().__init__(api, config)

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from ildm.api import Algorithm, Filter, Link, NodeApi, NodeStatus, Peer, PluginError, Session, Source
+from ildm.api import (
+    Filter,
+    Link,
+    NodeApi,
+    NodeStatus,
+    OverlayAlgorithm,
+    Peer,
+    PluginError,
+    Session,
+    Source,
+    TreeAlgorithm,
+)
 from ildm.config import Address
 from ildm.core.node import Node
 from ildm.mqtt import Connect, PacketType, Property, Publish, Subscribe, Subscription, Version
@@ -15,12 +26,12 @@ from tests.support.mini_broker import MiniBroker, MiniClient
 from tests.support.world import MemoryStore, World, WorldDriver, make_node, plugin_specs
 
 
-class Quiet(Algorithm):
+class Quiet(TreeAlgorithm):
     """Uses what it is told to use."""
 
 
-class QuietOverlay(Quiet):
-    topology = "any"
+class QuietOverlay(OverlayAlgorithm):
+    """The same of the other kind."""
 
 
 @pytest.fixture
@@ -31,7 +42,7 @@ def world() -> World:
 def start(world: World, name: str, plugin: Any = Quiet, **settings: Any) -> tuple[Node, MiniBroker]:
     broker = MiniBroker()
     world.listen(Address(name, 3), broker.connection)
-    if plugin.topology == "any":
+    if issubclass(plugin, OverlayAlgorithm):
         settings["link"] = {"advertise": f"{name}:2"}
     node = make_node(world, name, plugin_specs("plugin", plugin), **settings)
     node.start({})

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from ildm.api import Algorithm, Filter, Link, NodeApi, Plugin, PluginConfig, PluginError, Source
+from ildm.api import (
+    Algorithm,
+    Filter,
+    Link,
+    NodeApi,
+    Plugin,
+    PluginConfig,
+    PluginError,
+    Source,
+    TreeAlgorithm,
+)
 from ildm.cli import main
 from ildm.config import parse_config
 from ildm.core.plugin import loading
@@ -37,7 +47,7 @@ class Entry:
         return self.found
 
 
-class Choosy(Algorithm):
+class Choosy(TreeAlgorithm):
     class Config(PluginConfig):
         size: int = 1
         color: str
@@ -56,26 +66,35 @@ async def async_generator(self: Plugin, link: Link) -> Any:
     yield link
 
 
+Tree = TreeAlgorithm
 REFUSALS: list[tuple[str, object, str]] = [
     ("algorithm", ModuleNotFoundError("No module named 'numpy'"), "cannot be imported: ModuleNotFoundError("),
     ("algorithm", SyntaxError("bad"), "cannot be imported: SyntaxError('bad')"),
-    ("algorithm", 7, "7 is not a subclass of ildm.api.Algorithm"),
-    ("algorithm", made(Filter), "is not a subclass of ildm.api.Algorithm"),
-    ("filter", made(Algorithm), "is not a subclass of ildm.api.Filter"),
-    ("algorithm", made(Algorithm, on_linkup=lambda self, link: None), "unknown hook on_linkup"),
+    ("algorithm", 7, "7 is not a subclass of ildm.api.TreeAlgorithm"),
+    ("algorithm", made(Filter), "is not a subclass of ildm.api.TreeAlgorithm"),
+    ("filter", made(Tree), "is not a subclass of ildm.api.Filter"),
+    ("algorithm", made(Tree, on_linkup=lambda self, link: None), "unknown hook on_linkup"),
     ("filter", made(Filter, on_link_up=lambda self, link: None), "unknown hook on_link_up"),
     (
         "algorithm",
-        made(Algorithm, route=lambda self, topic: ()),
+        made(Tree, route=lambda self, topic: ()),
         "route(self, topic) must accept (self, topic,",
     ),
-    ("algorithm", made(Algorithm, on_link_up=lambda self: None), "on_link_up(self) must accept (self, link)"),
-    ("algorithm", made(Algorithm, on_ildm_stop=lambda self, *, now: None), "on_ildm_stop(self, *, now) must"),
+    (
+        "algorithm",
+        made(Tree, on_link_up=lambda self: None),
+        "on_link_up(self) must accept (self, link)",
+    ),
+    (
+        "algorithm",
+        made(Tree, on_ildm_stop=lambda self, *, now: None),
+        "on_ildm_stop(self, *, now) must",
+    ),
     ("filter", made(Filter, filter=lambda self, message: message), "must accept (self, session, message)"),
-    ("algorithm", made(Algorithm, on_link_up=coroutine), "on_link_up must be a plain method"),
-    ("algorithm", made(Algorithm, on_link_up=async_generator), "on_link_up must be a plain method"),
-    ("algorithm", made(Algorithm, on_link_up=staticmethod(print)), "on_link_up must be a plain method"),
-    ("algorithm", made(Algorithm, route=()), "route must be a plain method"),
+    ("algorithm", made(Tree, on_link_up=coroutine), "on_link_up must be a plain method"),
+    ("algorithm", made(Tree, on_link_up=async_generator), "on_link_up must be a plain method"),
+    ("algorithm", made(Tree, on_link_up=staticmethod(print)), "on_link_up must be a plain method"),
+    ("algorithm", made(Tree, route=()), "route must be a plain method"),
     ("filter", made(Filter, wants=None), "wants is None, not a set of (Source, PacketType)"),
     (
         "filter",
@@ -83,12 +102,15 @@ REFUSALS: list[tuple[str, object, str]] = [
         "wants has <PacketType.PUBLISH: 3>, expected (Source, PacketType)",
     ),
     ("filter", made(Filter, wants={(PUBLISH, Source.CLIENT)}), "expected (Source, PacketType)"),
-    ("algorithm", made(Algorithm, wants={("client", PUBLISH)}), "wants has ('client', "),
-    ("algorithm", made(Algorithm, wants={(Source.CLIENT, 3)}), "wants has (<Source.CLIENT"),
-    ("algorithm", made(Algorithm, Config=dict), "Config must be a subclass of ildm.api.PluginConfig"),
-    ("algorithm", made(Algorithm, Config=BaseModel), "Config must be a subclass of ildm.api.PluginConfig"),
-    ("algorithm", made(Algorithm, Config=PluginConfig()), "Config must be a subclass"),
-    ("algorithm", made(Algorithm, topology="ring"), "topology is 'ring', expected 'tree' or 'any'"),
+    ("algorithm", made(Tree, wants={("client", PUBLISH)}), "wants has ('client', "),
+    ("algorithm", made(Tree, wants={(Source.CLIENT, 3)}), "wants has (<Source.CLIENT"),
+    ("algorithm", made(Tree, Config=dict), "Config must be a subclass of ildm.api.PluginConfig"),
+    (
+        "algorithm",
+        made(Tree, Config=BaseModel),
+        "Config must be a subclass of ildm.api.PluginConfig",
+    ),
+    ("algorithm", made(Tree, Config=PluginConfig()), "Config must be a subclass"),
     ("algorithm", Choosy, "color: Field required"),
 ]
 
@@ -156,7 +178,7 @@ def test_good_plugins_are_chosen_with_their_options(install: Callable[..., None]
     def flexible(self: Algorithm, *arguments: object) -> tuple[()]:
         return ()
 
-    install(mine=Choosy, also=made(Filter), free=made(Algorithm, route=flexible, topology="any"))
+    install(mine=Choosy, also=made(Filter), free=made(Tree, route=flexible))
     specs = load({"algorithm": {"name": "mine", "color": "red"}, "filters": ["also", "also"]})
     assert specs.algorithm is not None
     assert (specs.algorithm.plugin, specs.algorithm.config) == (Choosy, Choosy.Config(color="red"))
@@ -169,7 +191,7 @@ def test_a_constructor_that_raises_is_named() -> None:
     def fail(self: Plugin, api: NodeApi, config: PluginConfig) -> None:
         raise RuntimeError("no")
 
-    for base, kind in ((Algorithm, "algorithm"), (Filter, "filter")):
+    for base, kind in ((TreeAlgorithm, "algorithm"), (Filter, "filter")):
         failing = made(base, __init__=fail)
         specs = (
             plugin_specs("mine", failing)
@@ -220,9 +242,9 @@ def test_run_refuses_with_one_line_and_status_2(tmp_path: Path, name: str, compl
     )
     (installed / "bad_broken.py").write_text("1 / 0\n")
     (installed / "bad.py").write_text(
-        "from ildm.api import Algorithm\n"
-        "class Waiting(Algorithm):\n    async def on_ildm_stop(self): pass\n"
-        "class Unmade(Algorithm):\n    def __init__(self, api, config): {}['x']\n"
+        "from ildm.api import TreeAlgorithm\n"
+        "class Waiting(TreeAlgorithm):\n    async def on_ildm_stop(self): pass\n"
+        "class Unmade(TreeAlgorithm):\n    def __init__(self, api, config): {}['x']\n"
     )
     config = tmp_path / "node.yaml"
     config.write_text(f"algorithm: {name}\nlisten: 127.0.0.1:0\nlink: {{listen: 127.0.0.1:0}}\n")

@@ -14,7 +14,7 @@ from ildm.config import parse_address, parse_config
 from ildm.core.plugin.loading import PluginSpec, PluginSpecs
 from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Unsubscribe, Version
 from ildm.net.run import NodeServer
-from tests.support.contract import Injected, Make, NodeContract, Probe, Stage
+from ildm.testing.contract import Injected, Make, NodeContract, Probe, Stage
 from tests.support.mini_broker import MiniBroker, MiniClient
 from tests.support.ports import LOOPBACK, free_port
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ildm.admin.view import AdminError
-from ildm.api import Algorithm, Link, NodeApi, Peer, PluginConfig, PluginError
+from ildm.api import Algorithm, Link, NodeApi, OverlayAlgorithm, Peer, PluginConfig, PluginError
 from ildm.config import ConfigError, parse_config
 from ildm.core.plugin.loading import PluginSpec, PluginSpecs
 from ildm.net.run import NodeServer
@@ -18,10 +18,8 @@ from ildm.net.view import LiveView
 from tests.support.ports import LOOPBACK, free_port
 
 
-class Talker(Algorithm):
+class Talker(OverlayAlgorithm):
     """Puts what it hears, and of whom, into queues which a test can wait for."""
-
-    topology = "any"
 
     def __init__(self, api: NodeApi, config: PluginConfig) -> None:
         super().__init__(api, config)
@@ -55,8 +53,8 @@ class Talker(Algorithm):
         done({"topic": topic, "segments": []})
 
 
-class Mute(Algorithm):
-    topology = "any"
+class Mute(OverlayAlgorithm):
+    """Says nothing."""
 
 
 class Nodes:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import pytest
 
 from algorithms.sg_tbps import SgTbps
-from bench.sim.world import World
 from ildm.mqtt import PingReq, PingResp
+from ildm.testing.world import World
 from tests.sites.client import Client
 from tests.sites.conftest import Sites
 from tests.sites.site import Site, joined, settled

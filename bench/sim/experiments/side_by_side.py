@@ -16,12 +16,12 @@ from bench.sim.experiments.drawing import Words, curves
 from bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables, table
 from bench.sim.experiments.summary import collected, means
 from bench.sim.experiments.topics import topics_in
-from bench.sim.node import SimNode
 from bench.sim.routing import Routing
 from bench.sim.scribe import Scribe
 from bench.sim.tables import random_vectors
-from bench.sim.world import World
 from ildm.api import Algorithm
+from ildm.testing.node import SimNode
+from ildm.testing.world import World
 
 FLOODING: Mapping[str, type[Algorithm]] = {"PF": PublicationFlooding, "SF": SubscriptionFlooding}
 SHAPES = ("line", "tree")

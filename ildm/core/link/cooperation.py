@@ -122,7 +122,7 @@ class Cooperation:
         link.announcer.start()
         for lane in link.lanes:
             lane.resume()
-        if not self.parts.router.routes_messages:
+        if not self.parts.router.has_overlay:
             link.lost = partial(self.retained_sync.lost, link)
             self.retained_sync.joined(link)
         self.membership.joined(link)

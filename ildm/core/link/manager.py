@@ -52,7 +52,7 @@ class LinkManager:
             router=node.router,
             retained=node.retained,
             injector=node.injector,
-            memory=None if node.topology == "any" else Memory(store, node.algorithm_name or ""),
+            memory=None if node.has_overlay else Memory(store, node.algorithm_name or ""),
         )
         key = None if secret is None else link_key(secret)
         self.terms = Terms(node.node_id, key, config.keep_alive, config.inflight, config.packet_size)
@@ -62,7 +62,7 @@ class LinkManager:
         self.neighbors = self.dialer.neighbors
         self.cooperation = Cooperation(parts)
         self.membership: Membership
-        if node.topology == "any":
+        if node.has_overlay:
             on_demand = OnDemand(parts, self.links, self.dialer)
             address = required_address(config, parts.algorithm)
             self.membership = OpenMembership(

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Algorithm, Filter, Plugin, PluginError, Session, Source
+from ildm.api import Algorithm, Filter, OverlayAlgorithm, Plugin, PluginError, Session, Source, TreeAlgorithm
 from ildm.core.counters import Counters
 from ildm.core.plugin.arguments import checked_qos
 from ildm.mqtt import PacketType, Publish, PublishView, Version, decode
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
     from ildm.core.transfer.router import Targets
+
+
+INTERFACE = (Plugin, Algorithm, TreeAlgorithm, OverlayAlgorithm, Filter)
+"""Classes whose hooks do nothing."""
 
 
 class Loaded:
@@ -64,7 +68,7 @@ class Dispatch:
                 self._listeners.setdefault((source, packet_type), []).append((loaded, plugin))
         for name in (n for n in dir(plugin) if n.startswith("on_")):
             overridden = getattr(type(plugin), name)
-            if all(getattr(base, name, None) is not overridden for base in (Plugin, Algorithm)):
+            if all(getattr(base, name, None) is not overridden for base in INTERFACE):
                 self._hooks.setdefault(name, []).append((loaded, getattr(plugin, name)))
         self.looks_at_links = bool(self.looked_at(Source.LINK))
 
@@ -110,7 +114,7 @@ class Dispatch:
 
     def route(self, topic: str, retain: bool, source: NeighborLink | None) -> Targets:
         """The algorithm's answer, checked; nobody if it fails."""
-        if self.algorithm is None or self._algorithm is None:
+        if self._algorithm is None or not isinstance(self.algorithm, TreeAlgorithm):
             return ()
         began = self.driver.now()
         try:
@@ -126,7 +130,7 @@ class Dispatch:
 
     def is_leaving(self) -> bool:
         """Whether the algorithm still has to take leave of other nodes."""
-        if self.algorithm is None:
+        if not isinstance(self.algorithm, OverlayAlgorithm):
             return False
         try:
             return bool(self.ask("is_leaving"))

@@ -9,8 +9,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from ildm.api import Algorithm, Filter, Plugin, PluginConfig, PluginError, Source
+from ildm.api import (
+    Algorithm,
+    Filter,
+    OverlayAlgorithm,
+    Plugin,
+    PluginConfig,
+    PluginError,
+    Source,
+    TreeAlgorithm,
+)
 from ildm.config import required_address
+from ildm.core.plugin.dispatch import INTERFACE
 from ildm.mqtt import PacketType
 
 if TYPE_CHECKING:
@@ -54,12 +64,12 @@ def check_reachable(config: Config, plugins: PluginSpecs) -> None:
         ConfigError: they cannot.
     """
     chosen = plugins.algorithm
-    if chosen is not None and issubclass(chosen.plugin, Algorithm) and chosen.plugin.topology == "any":
+    if chosen is not None and issubclass(chosen.plugin, OverlayAlgorithm):
         required_address(config.link, chosen.name)
 
 
 def _load(choice: PluginChoice, group: str, base: type[Plugin]) -> PluginSpec:
-    kind = base.__name__.lower()
+    kind = kind_of(base)
     found = {entry.name: entry for entry in entry_points(group=group)}
     if choice.name not in found:
         known = ", ".join(sorted(found)) or "none"
@@ -88,10 +98,14 @@ def check_plugin(name: str, plugin: Any, base: type[Plugin]) -> None:
         PluginError: not a subclass, a hook nobody calls, a hook with another signature, a wrong
             ``wants`` or ``Config``.
     """
-    kind = base.__name__.lower()
-    if not (isinstance(plugin, type) and issubclass(plugin, base)):
-        raise PluginError(f"{kind} {name!r}: {plugin!r} is not a subclass of ildm.api.{base.__name__}")
-    hooks = {n for n, member in vars_of(base).items() if inspect.isfunction(member) and not n.startswith("_")}
+    kind = kind_of(base)
+    kinds = (TreeAlgorithm, OverlayAlgorithm) if base is Algorithm else (base,)
+    if not (isinstance(plugin, type) and issubclass(plugin, kinds)):
+        names = " or ".join(f"ildm.api.{each.__name__}" for each in kinds)
+        raise PluginError(f"{kind} {name!r}: {plugin!r} is not a subclass of {names}")
+    interface = (each for each in INTERFACE if issubclass(plugin, each))
+    inherited = {n: member for each in interface for n, member in vars(each).items()}
+    hooks = {n for n, member in inherited.items() if inspect.isfunction(member) and not n.startswith("_")}
     for attribute, member in vars_of(plugin).items():
         if attribute.startswith("on_") and attribute not in hooks:
             raise PluginError(f"{kind} {name!r}: unknown hook {attribute}")
@@ -103,7 +117,7 @@ def check_plugin(name: str, plugin: Any, base: type[Plugin]) -> None:
             or inspect.isasyncgenfunction(member)
         ):
             raise PluginError(f"{kind} {name!r}: {attribute} must be a plain method")
-        expected = list(inspect.signature(getattr(base, attribute)).parameters.values())
+        expected = list(inspect.signature(inherited[attribute]).parameters.values())
         try:
             inspect.signature(member).bind(*[None] * len(expected))
         except TypeError:
@@ -123,10 +137,11 @@ def check_plugin(name: str, plugin: Any, base: type[Plugin]) -> None:
             raise PluginError(f"{kind} {name!r}: wants has {entry!r}, expected (Source, PacketType)")
     if not (isinstance(plugin.Config, type) and issubclass(plugin.Config, PluginConfig)):
         raise PluginError(f"{kind} {name!r}: Config must be a subclass of ildm.api.PluginConfig")
-    if issubclass(plugin, Algorithm) and plugin.topology not in ("tree", "any"):
-        raise PluginError(f"{kind} {name!r}: topology is {plugin.topology!r}, expected 'tree' or 'any'")
-    if issubclass(plugin, Algorithm) and not isinstance(plugin.routes_messages, bool):
-        raise PluginError(f"{kind} {name!r}: routes_messages is {plugin.routes_messages!r}, not a bool")
+
+
+def kind_of(plugin: type[Plugin]) -> str:
+    """``algorithm`` or ``filter``."""
+    return "algorithm" if issubclass(plugin, Algorithm) else "filter"
 
 
 def vars_of(cls: type) -> dict[str, Any]:

@@ -38,12 +38,12 @@ class Router:
         round_robin: Literal["publisher", "message"],
         retained: Retained,
         injector: Injector,
-        routes_messages: bool = False,
+        has_overlay: bool = False,
     ) -> None:
         self.retained = retained
         self.injector = injector
-        self.routes_messages = routes_messages
-        """The algorithm takes each message of a local client itself."""
+        self.has_overlay = has_overlay
+        """The algorithm spreads the messages of local clients itself."""
         self.driver = driver
         self.dispatch = dispatch
         self.counters = counters
@@ -187,7 +187,7 @@ class Router:
         """
         if message.retain and not message.topic.startswith("$"):
             message = stamped(message, self.retained.entered(message, stamp, ("client", index)))
-        if not self.routes_messages:
+        if not self.has_overlay:
             self._forward(message, None, index, holder)
         elif not message.topic.startswith("$"):
             self.counters["published"] += 1

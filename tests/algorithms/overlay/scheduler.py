@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from random import Random
@@ -12,7 +11,6 @@ from algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
 from algorithms.overlay.keys import Ref, prefix
 from algorithms.overlay.messages import Message, Seq, decode
 from ildm.api import Peer
-from tests.support.fake_node import TRANSCRIPTS
 
 __all__ = ["Network", "Node", "key_of"]
 
@@ -103,14 +101,6 @@ class Network:
 
     def line(self, text: str) -> None:
         self.lines.append(text)
-
-    def check_transcript(self, name: str) -> None:
-        """Compare with the golden transcript; ``ILDM_REWRITE=1`` writes it anew."""
-        path = TRANSCRIPTS / f"{name}.txt"
-        text = "\n".join(self.lines) + "\n"
-        if os.environ.get("ILDM_REWRITE") == "1":
-            path.write_text(text)
-        assert text == path.read_text()
 
     # what must be ---------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from algorithms.overlay.keys import Ref
 from algorithms.overlay.tables import between, distinct, nearer_left
 from ildm.api import Peer
 from tests.algorithms.overlay.scheduler import Network, Node
+from tests.support.transcripts import check_transcript
 
 QUIET = {"ping_interval": 1e6, "check_interval": 1e6}
 A, B, C, D = (number << 62 for number in range(4))
@@ -46,7 +47,7 @@ def test_insertion() -> None:
     nodes[1].insert(25)
     network.settle()
     show(network)
-    network.check_transcript("overlay_insert")
+    check_transcript("overlay_insert", network.lines)
 
 
 def test_removal_from_the_top_down() -> None:
@@ -64,7 +65,7 @@ def test_removal_from_the_top_down() -> None:
     network.run(5)
     assert "n3" not in network.nodes
     show(network)
-    network.check_transcript("overlay_remove")
+    check_transcript("overlay_remove", network.lines)
 
 
 def test_neighbours_that_leave_at_the_same_time() -> None:
@@ -76,7 +77,7 @@ def test_neighbours_that_leave_at_the_same_time() -> None:
     network.run(10)
     assert set(network.nodes) == {"n1"}
     show(network)
-    network.check_transcript("overlay_leave_together")
+    check_transcript("overlay_leave_together", network.lines)
 
 
 def test_crash_found_by_a_broken_connection() -> None:
@@ -89,7 +90,7 @@ def test_crash_found_by_a_broken_connection() -> None:
     network.settle()
     network.run(1)
     show(network)
-    network.check_transcript("overlay_crash")
+    check_transcript("overlay_crash", network.lines)
 
 
 def test_crash_found_by_pings() -> None:
@@ -102,7 +103,7 @@ def test_crash_found_by_pings() -> None:
     config = nodes[0].graph.config
     assert took <= 1.1 * config.ping_interval + 2 * config.ping_timeout + 1
     show(network)
-    network.check_transcript("overlay_crash_silent")
+    check_transcript("overlay_crash_silent", network.lines)
 
 
 def test_two_graphs_become_one() -> None:
@@ -121,7 +122,7 @@ def test_two_graphs_become_one() -> None:
     pairs[0][1].graph.join(pairs[1][1].peer)
     network.settle()
     show(network)
-    network.check_transcript("overlay_merge")
+    check_transcript("overlay_merge", network.lines)
 
 
 key = st.binary(min_size=1, max_size=2)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import comb
-from pathlib import Path
 from random import Random
 from typing import get_args
 
@@ -19,8 +17,8 @@ from hypothesis import strategies as st
 from algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, Ref, prefix
 from algorithms.overlay.routing import Forward, Levels, Routing, next_hop, split
 from ildm.api import Peer
+from tests.support.transcripts import check_transcript
 
-TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 ONCE: tuple[Routing, ...] = ("sfb", "mrf", "sequential")
 """Routings that reach each key exactly once."""
 ALL: tuple[Routing, ...] = get_args(Routing)
@@ -392,15 +390,6 @@ def test_example_of_figure_4_1(routing: Routing) -> None:
                 + (f"  not {' '.join(key.decode() for key in forward.extra)}" if forward.extra else "")
             )
     check_transcript(f"routing_{routing}", lines)
-
-
-def check_transcript(name: str, lines: list[str]) -> None:
-    """Compare with the golden transcript; ``ILDM_REWRITE=1`` writes it anew."""
-    path = TRANSCRIPTS / f"{name}.txt"
-    written = "\n".join(lines) + "\n"
-    if os.environ.get("ILDM_REWRITE") == "1":
-        path.write_text(written)
-    assert written == path.read_text()
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from algorithms.sg_tbps.publisher import State
 from tests.algorithms.sg_tbps.world import Node, World
+from tests.support.transcripts import check_transcript
 
 IDLE = 1000.0
 
@@ -42,7 +43,7 @@ def test_a_publisher_joins_alone_and_with_others() -> None:
     zero.publish("t", "3")
     world.states("t")
     assert [delivery.payload for delivery in s.deliveries] == [b"3"]
-    world.check_transcript("sg_tbps_joining")
+    check_transcript("sg_tbps_joining", world.line.lines)
 
 
 def test_suspending_and_resuming() -> None:
@@ -66,7 +67,7 @@ def test_suspending_and_resuming() -> None:
     assert world.line.messages == before
     assert [delivery.payload for delivery in s.deliveries] == [b"heard"]
     assert {state(node, "t") for node in (one, two, three)} == {State.SUSPENDED}
-    world.check_transcript("sg_tbps_suspend_resume")
+    check_transcript("sg_tbps_suspend_resume", world.line.lines)
 
 
 def test_handover() -> None:
@@ -85,7 +86,7 @@ def test_handover() -> None:
     world.kill(two)
     world.states("t")
     assert state(three, "t") is state(four, "t") is State.SUSPENDED
-    world.check_transcript("sg_tbps_handover")
+    check_transcript("sg_tbps_handover", world.line.lines)
 
 
 def test_inconsistency_1_publishing_without_subscribers() -> None:
@@ -113,7 +114,7 @@ def test_inconsistency_1_publishing_without_subscribers() -> None:
     world.run(31)
     world.states("t")
     assert state(two, "t") is State.SUSPENDED
-    world.check_transcript("sg_tbps_inconsistency_1")
+    check_transcript("sg_tbps_inconsistency_1", world.line.lines)
 
 
 def test_inconsistency_2_suspended_with_subscribers() -> None:
@@ -137,7 +138,7 @@ def test_inconsistency_2_suspended_with_subscribers() -> None:
     world.run(31)
     world.states("t")
     assert state(two, "t") is state(three, "t") is State.ACTIVE
-    world.check_transcript("sg_tbps_inconsistency_2")
+    check_transcript("sg_tbps_inconsistency_2", world.line.lines)
 
 
 def test_a_publisher_that_is_subscriber_has_one_key_and_is_exempt() -> None:
@@ -156,7 +157,7 @@ def test_a_publisher_that_is_subscriber_has_one_key_and_is_exempt() -> None:
     world.states("t")
     assert state(one, "t") is state(two, "t") is State.SUSPENDED
     assert [delivery.payload for delivery in one.deliveries] == [b"for n1"]
-    world.check_transcript("sg_tbps_both")
+    check_transcript("sg_tbps_both", world.line.lines)
 
 
 def test_a_lost_rendezvous_point_that_nobody_followed() -> None:

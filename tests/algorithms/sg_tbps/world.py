@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -22,8 +20,6 @@ from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Property, Publish, topic_matches
 from tests.algorithms.sg_tbps.line import Line, PerfectGraph
-
-TRANSCRIPTS = Path(__file__).parents[2] / "transcripts"
 
 
 class Timer:
@@ -339,11 +335,3 @@ class World:
                     f"  {key_text(key)}: {publisher.state} epoch {publisher.epoch.number} "
                     f"{publisher.epoch.node_id}{mark}"
                 )
-
-    def check_transcript(self, name: str) -> None:
-        """Compare with the golden transcript; ``ILDM_REWRITE=1`` writes it anew."""
-        path = TRANSCRIPTS / f"{name}.txt"
-        text = "\n".join(self.line.lines) + "\n"
-        if os.environ.get("ILDM_REWRITE") == "1":
-            path.write_text(text)
-        assert text == path.read_text()

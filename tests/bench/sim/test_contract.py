@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
-from bench.sim.node import LocalBroker, SimulationError
-from bench.sim.world import World
 from ildm.api import Algorithm, Stamp
 from ildm.mqtt import Property, Publish
-from tests.support.contract import Injected, NodeContract, Probe, Stage
+from ildm.testing.contract import Injected, NodeContract, Probe, Stage
+from ildm.testing.node import LocalBroker, SimulationError
+from ildm.testing.world import World
 
 NO_SESSIONS = "the simulator has links, but no TCP connections"
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bench.sim.kernel import COMPACT_ABOVE, Kernel, speed
+from ildm.testing.kernel import COMPACT_ABOVE, Kernel, speed
 
 
 def test_callbacks_come_in_the_order_of_their_times() -> None:

@@ -11,11 +11,11 @@ from algorithms.overlay.graph import Arrival, SkipGraph
 from algorithms.overlay.keys import EVERYTHING, Range
 from bench.sim.growth import graphs, grow, member, quiet
 from bench.sim.member import Member, expected_tables, overlay_kinds, wrong_links
-from bench.sim.network import Cause, LinkModel, lognormal, uniform
-from bench.sim.node import SimNode
 from bench.sim.routing import Routing, spread
 from bench.sim.tables import NONE, Graph, build
-from bench.sim.world import World
+from ildm.testing.network import Cause, LinkModel, lognormal, uniform
+from ildm.testing.node import SimNode
+from ildm.testing.world import World
 
 NODES = 40
 

@@ -9,9 +9,9 @@ import pytest
 
 from algorithms.sg_tbps import SgTbps
 from bench.sim.member import wrong_links
-from bench.sim.network import LinkModel, lognormal
-from bench.sim.world import World
 from ildm.mqtt import topic_matches
+from ildm.testing.network import LinkModel, lognormal
+from ildm.testing.world import World
 
 FILTERS = ["a", "a/b", "a/+", "a/#", "+/b", "#", "b/#", "c"]
 TOPICS = ["a", "a/b", "a/c", "b", "b/b", "c", "d/b", "e"]

@@ -11,11 +11,11 @@ import pytest
 
 from algorithms.pf import PublicationFlooding
 from algorithms.sf import SubscriptionFlooding
-from bench.sim.network import LinkModel, constant, lognormal, normal, uniform
-from bench.sim.node import SimNode, SimulationError
-from bench.sim.world import World
-from ildm.api import Algorithm, Link, NodeApi, Peer, Route, Stamp
+from ildm.api import Algorithm, Link, NodeApi, OverlayAlgorithm, Peer, Route, Stamp, TreeAlgorithm
 from ildm.mqtt import PacketType, Property, Publish, Version, decode, topic_matches
+from ildm.testing.network import LinkModel, constant, lognormal, normal, uniform
+from ildm.testing.node import SimNode, SimulationError
+from ildm.testing.world import World
 
 FIGURE_5_5 = (("I1", "I2"), ("I2", "I3"), ("I2", "I4"), ("I3", "I5"))
 
@@ -266,11 +266,8 @@ def test_a_link_that_closes_a_cycle_of_a_tree_is_refused() -> None:
 # topology "any" -------------------------------------------------------------------------------
 
 
-class Talker(Algorithm):
+class Talker(OverlayAlgorithm):
     """Keeps what it is told."""
-
-    topology = "any"
-    routes_messages = True
 
     def __init__(self, api: NodeApi, config: Any) -> None:
         super().__init__(api, config)
@@ -542,7 +539,7 @@ def test_what_is_remembered_is_a_repetition_with_its_expiry_rounded_up() -> None
 # wrong plugins and calls ----------------------------------------------------------------------
 
 
-class Broken(Algorithm):
+class Broken(TreeAlgorithm):
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
         if source is None:
             for link in self.api.links:
@@ -623,7 +620,7 @@ def test_settle_says_when_a_condition_never_comes() -> None:
 
 
 def test_a_plugin_that_wants_packets_is_refused() -> None:
-    class Spy(Algorithm):
+    class Spy(TreeAlgorithm):
         from ildm.api import Source
 
         wants = frozenset({(Source.CLIENT, PacketType.PUBLISH)})

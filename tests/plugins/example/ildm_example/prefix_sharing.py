@@ -1,9 +1,9 @@
 """Prefix sharing: topics that begin with certain prefixes go to every site, all others stay local."""
 
-from ildm.api import Algorithm, Link, NodeApi, PluginConfig, Route
+from ildm.api import Link, NodeApi, PluginConfig, Route, TreeAlgorithm
 
 
-class PrefixSharing(Algorithm):
+class PrefixSharing(TreeAlgorithm):
     """A site keeps what concerns nobody else, such as its sensors' raw readings, to itself."""
 
     class Config(PluginConfig):

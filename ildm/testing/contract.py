@@ -20,6 +20,7 @@ from ildm.api import (
     Link,
     NodeApi,
     NodeStatus,
+    OverlayAlgorithm,
     Peer,
     PluginConfig,
     PluginError,
@@ -27,6 +28,7 @@ from ildm.api import (
     Session,
     SessionStatus,
     Stamp,
+    TreeAlgorithm,
 )
 from ildm.mqtt import PacketType, PingReq, PingResp, Property, Publish, Version, decode
 
@@ -155,9 +157,6 @@ class Probe(Algorithm):
     def on_ildm_stop(self) -> None:
         self.heard.append(("stop", self.api.status))
 
-    def is_leaving(self) -> bool:
-        return self.leaving
-
     def on_ildm_add(self, host: str, port: int) -> None:
         self.heard.append(("add", self.api.status))
 
@@ -190,9 +189,20 @@ class Probe(Algorithm):
         agrees = all(now.get(topic_filter) == qos for topic_filter, qos in changes.items())
         self.heard.append(("interest", source and source.node_id, dict(changes), agrees))
 
+
+class TreeProbe(Probe, TreeAlgorithm):
+    """Notes what it is asked, too."""
+
     def route(self, topic: str, retain: bool, source: Link | None) -> Any:
         self.heard.append(("route", topic, retain, source and source.node_id))
         return self.routes(topic, source)
+
+
+class OverlayProbe(Probe, OverlayAlgorithm):
+    """The same where messages are the algorithm's affair."""
+
+    def is_leaving(self) -> bool:
+        return self.leaving
 
     def on_publish(self, message: Publish, turn: int) -> None:
         self.published.append((message, turn))
@@ -204,15 +214,13 @@ class Probe(Algorithm):
         self.heard.append(("unreachable", node_id))
 
 
-class OverlayProbe(Probe):
-    """The same where all nodes reach each other, and messages are the algorithm's affair."""
-
-    topology = "any"
-    routes_messages = True
-
-
 B = Peer("b", "b:2")
 Make = Callable[[type[Algorithm]], Stage]
+
+
+def _everywhere(api: NodeApi) -> Callable[[str, Link | None], Any]:
+    """Routes to all links, at QoS 1."""
+    return lambda topic, source: [(link, 1) for link in api.links]
 
 
 def stamped(topic: str, payload: bytes, time: int, node: str = "far", again: bool = False) -> Publish:
@@ -242,7 +250,7 @@ class NodeContract:
 
     @states("status", "on_ildm_start")
     def test_the_start_is_the_first_hook(self, make: Make) -> None:
-        one = make(Probe).add("a")
+        one = make(TreeProbe).add("a")
         assert one.made_in is NodeStatus.STOPPED
         assert one.heard[0] == ("start", NodeStatus.RUNNING, {}, [])
         assert len(one.of("start")) == 1
@@ -330,7 +338,7 @@ class NodeContract:
             "Link.introducer", "Link.sessions", "Link.__hash__")  # fmt: skip
     def test_links_come_and_go(self, make: Make) -> None:
         """A link is among the links from the call of on_link_up to that of on_link_down."""
-        stage = make(Probe)
+        stage = make(TreeProbe)
         one, two = stage.add("a"), stage.add("b")
         assert list(one.api.links) == []
         stage.link("a", "b")
@@ -352,7 +360,7 @@ class NodeContract:
 
     @states("on_ildm_add", "on_ildm_remove", "status")
     def test_adding_and_removing_neighbours_is_told_and_shown(self, make: Make) -> None:
-        stage = make(Probe)
+        stage = make(TreeProbe)
         one, two = stage.add("a"), stage.add("b")
         stage.link("a", "b")
         stage.until(lambda: one.linked("b") and two.linked("a"))
@@ -370,7 +378,7 @@ class NodeContract:
     @states("local_interest", "on_interest_changed")
     def test_interest_of_local_clients(self, make: Make) -> None:
         """The highest QoS of all clients counts; nothing is told where nothing changes."""
-        stage = make(Probe)
+        stage = make(TreeProbe)
         one = stage.add("a")
         stage.subscribe("a", "t/#", 1, "c1")
         stage.subscribe("a", "t/#", 0, "c2")
@@ -387,7 +395,7 @@ class NodeContract:
             "on_interest_changed")  # fmt: skip
     def test_interest_of_neighbours(self, make: Make) -> None:
         """What is said already is not said again; the end of a link ends the interest."""
-        stage = make(Probe)
+        stage = make(TreeProbe)
         one, two = stage.add("a"), stage.add("b")
         stage.link("a", "b")
         stage.until(lambda: one.linked("b") and two.linked("a"))
@@ -416,7 +424,7 @@ class NodeContract:
     @pytest.mark.parametrize("filters", [{"a/#/b": 1}, {"a": 9}, {"": 0}, {"$SYS/#": 0}, {b"a": 0}])
     @states("Link.inter_subscribe")
     def test_wrong_filters_are_refused(self, make: Make, filters: Any) -> None:
-        stage = make(Probe)
+        stage = make(TreeProbe)
         one, two = stage.add("a"), stage.add("b")
         stage.link("a", "b")
         stage.until(lambda: one.linked("b") and two.linked("a"))
@@ -432,11 +440,11 @@ class NodeContract:
     @states("route")
     def test_messages_go_where_the_algorithm_says(self, make: Make) -> None:
         """With the smaller QoS; not back over the link they came by; ``$`` topics not at all."""
-        stage = make(Probe)
+        stage = make(TreeProbe)
         names = "abc"
         probes = [stage.add(name) for name in names]
         for probe in probes:
-            probe.routes = lambda topic, source, api=probe.api: [(link, 1) for link in api.links]
+            probe.routes = _everywhere(probe.api)
         stage.link("a", "b")
         stage.link("b", "c")
         stage.until(lambda: probes[0].linked("b") and probes[1].linked("a", "c") and probes[2].linked("b"))
@@ -458,7 +466,7 @@ class NodeContract:
     @states("route", "routes_changed")
     def test_an_answer_may_be_remembered_until_routes_change(self, make: Make) -> None:
         """At least the first message of a topic is asked about, and each after a change."""
-        stage = make(Probe)
+        stage = make(TreeProbe)
         one, two = stage.add("a"), stage.add("b")
         stage.link("a", "b")
         stage.until(lambda: one.linked("b") and two.linked("a"))
@@ -477,7 +485,7 @@ class NodeContract:
 
     @states("route")
     def test_retained_messages_keep_their_qos_and_are_asked_about_each_time(self, make: Make) -> None:
-        stage = make(Probe)
+        stage = make(TreeProbe)
         one, two = stage.add("a"), stage.add("b")
         one.routes = lambda topic, source: [(link, 0) for link in one.api.links]
         stage.link("a", "b")
@@ -492,7 +500,7 @@ class NodeContract:
     @states("route")
     def test_a_route_with_a_qos_that_is_none_is_a_failure(self, make: Make, qos: Any) -> None:
         """The message stays local, and the failure is not hidden."""
-        stage = make(Probe)
+        stage = make(TreeProbe)
         one, two = stage.add("a"), stage.add("b")
         stage.link("a", "b")
         stage.until(lambda: one.linked("b") and two.linked("a"))
@@ -508,7 +516,7 @@ class NodeContract:
     @states("transfer")
     def test_an_algorithm_may_transfer_single_messages(self, make: Make) -> None:
         """With their own QoS, whatever packet identifier they have; over a link that has left, nowhere."""
-        stage = make(Probe)
+        stage = make(TreeProbe)
         one, two = stage.add("a"), stage.add("b")
         stage.link("a", "b")
         stage.until(lambda: one.linked("b") and two.linked("a"))
@@ -579,7 +587,7 @@ class NodeContract:
 
     @states("send")
     def test_nodes_of_a_tree_send_nothing(self, make: Make) -> None:
-        one = make(Probe).add("a")
+        one = make(TreeProbe).add("a")
         with pytest.raises(PluginError, match="topology 'any'"):
             one.api.send(Peer("b", "b:2"), b"x")
 
@@ -633,7 +641,7 @@ class NodeContract:
     )  # fmt: skip
     @states("inject", "transfer")
     def test_wrong_messages_are_refused(self, make: Make, wrong: dict[str, Any]) -> None:
-        stage = make(Probe)
+        stage = make(TreeProbe)
         one, two = stage.add("a"), stage.add("b")
         stage.link("a", "b")
         stage.until(lambda: one.linked("b") and two.linked("a"))
@@ -720,7 +728,7 @@ class NodeContract:
     @states("create_session", "send_message", "close_session", "get_paired_session", "on_session_established",
             "on_session_closed", "Session.role", "Session.status", "Session.peer", "Session.id")  # fmt: skip
     def test_a_session_from_its_creation_to_its_end(self, make: Make) -> None:
-        stage = make(Probe)
+        stage = make(TreeProbe)
         one = stage.add("a")
         peer, received, _ = stage.listener()
         host, _, port = peer.address.rpartition(":")
@@ -744,7 +752,7 @@ class NodeContract:
     @states("create_session", "on_tcp_down", "on_session_closed", "on_recv_failure")
     def test_what_may_happen_to_a_session(self, make: Make) -> None:
         """It cannot be made, or what comes cannot be understood."""
-        stage = make(Probe)
+        stage = make(TreeProbe)
         one = stage.add("a")
         peer, _, send = stage.listener()
         host, _, port = peer.address.rpartition(":")
@@ -761,7 +769,7 @@ class NodeContract:
     @pytest.mark.parametrize("address", [("", 1), ("host", 0), ("host", 65_536), ("host", "1"), (None, 1)])
     @states("create_session")
     def test_an_address_that_is_none_is_refused(self, make: Make, address: Any) -> None:
-        one = make(Probe).add("a")
+        one = make(TreeProbe).add("a")
         with pytest.raises(PluginError):
             one.api.create_session(*address)
 

@@ -1,6 +1,6 @@
 """The event loop of the simulator: what happens next, in virtual time.
 
-``python -m bench.sim.kernel`` prints how many events it executes per second.
+``python -m ildm.testing.kernel`` prints how many events it executes per second.
 """
 
 from __future__ import annotations

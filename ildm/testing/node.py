@@ -7,9 +7,17 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from bench.sim.kernel import Kernel, Timer
-from bench.sim.network import FRAME, Cause, Network
-from ildm.api import Algorithm, Link, NodeStatus, Peer, PluginConfig, PluginError, Session
+from ildm.api import (
+    Algorithm,
+    Link,
+    NodeStatus,
+    OverlayAlgorithm,
+    Peer,
+    PluginConfig,
+    PluginError,
+    Session,
+    TreeAlgorithm,
+)
 from ildm.config import LimitsConfig
 from ildm.core.counters import Counters
 from ildm.core.plugin.arguments import check_data, check_delay, check_filters, check_message, checked_qos
@@ -27,10 +35,12 @@ from ildm.mqtt import (
     validate_topic_filter,
     validate_topic_name,
 )
+from ildm.testing.kernel import Kernel, Timer
+from ildm.testing.network import FRAME, Cause, Network
 
 if TYPE_CHECKING:
-    from bench.sim.world import World
     from ildm.core.tables import Key, Row, Table
+    from ildm.testing.world import World
 
 LIMITS = LimitsConfig()
 
@@ -70,6 +80,7 @@ class SimLink:
         "last_arrival",
         "last_used",
         "node_id",
+        "overlay",
         "peer",
         "ready_at",
         "stall_timer",
@@ -134,7 +145,9 @@ def _transferred(link: SimLink, message: Publish, turn: int) -> None:
 
 
 def _data(link: SimLink, data: bytes) -> None:
-    link.here.algorithm.on_message(link.node_id, data)
+    overlay = link.here.overlay
+    assert overlay is not None
+    overlay.on_message(link.node_id, data)
 
 
 class LocalBroker:
@@ -204,10 +217,12 @@ class SimNode:
         "local_interest",
         "network",
         "node_id",
+        "overlay",
         "peer",
         "sends_until",
         "silent",
         "status",
+        "tree",
         "world",
     )
 
@@ -231,7 +246,9 @@ class SimNode:
         self._random: Random | None = None
         self._retained: Retained | None = None
         self._turn = -1
-        self.algorithm = algorithm(self, config)
+        self.algorithm = made = algorithm(self, config)
+        self.tree = made if isinstance(made, TreeAlgorithm) else None
+        self.overlay = made if isinstance(made, OverlayAlgorithm) else None
 
     def __repr__(self) -> str:
         return f"<node {self.node_id}>"
@@ -287,8 +304,8 @@ class SimNode:
             if not topic.startswith("$"):
                 if retain:
                     message = stamped(message, self.memory.entered(message))
-                if self.algorithm.routes_messages:
-                    self.algorithm.on_publish(message, publisher)
+                if self.overlay is not None:
+                    self.overlay.on_publish(message, publisher)
                 else:
                     self._route(message, None, publisher)
         finally:
@@ -328,7 +345,9 @@ class SimNode:
     # messages over links of a tree ------------------------------------------------------------
 
     def _route(self, message: Publish, source: SimLink | None, turn: int) -> None:
-        for link, qos in self.algorithm.route(message.topic, message.retain, source):
+        if self.tree is None:
+            return
+        for link, qos in self.tree.route(message.topic, message.retain, source):
             if not isinstance(link, SimLink) or link.here is not self:
                 raise SimulationError(f"route() of {self.node_id} answered {link!r}")
             wanted = checked_qos(qos)
@@ -479,8 +498,8 @@ class SimNode:
         was_up, link.up = link.up, False
         if was_up:
             self.algorithm.on_link_down(link)
-        if self.network.any_topology and not polite and (was_up or link.dialed):
-            self.algorithm.on_unreachable(link.node_id)
+        if self.overlay is not None and not polite and (was_up or link.dialed):
+            self.overlay.on_unreachable(link.node_id)
 
     def die(self, silent: bool) -> None:
         """No hook is called any more."""

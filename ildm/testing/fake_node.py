@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 from typing import Any
 
-from ildm.api import Algorithm, NodeStatus, Peer
+from ildm.api import Algorithm, NodeStatus, Peer, TreeAlgorithm
 from ildm.core.plugin.arguments import check_filters, checked_qos
 from ildm.mqtt import Publish
-
-TRANSCRIPTS = Path(__file__).parent.parent / "transcripts"
 
 
 class FakeLink:
@@ -117,6 +113,7 @@ class FakeNode:
 
     def _forward(self, message: Publish, source: FakeLink | None) -> None:
         topic, retain = message.topic, message.retain
+        assert isinstance(self.algorithm, TreeAlgorithm)
         for link, qos in self.algorithm.route(topic, retain, source):
             assert isinstance(link, FakeLink)
             checked_qos(qos)
@@ -199,11 +196,3 @@ class FakeNetwork:
             for line in self.lines
             if (parts := line.split())[3:4] == ["PUBLISH"] and parts[2].startswith("I")
         ]
-
-    def check_transcript(self, name: str) -> None:
-        """Compare with the golden transcript; ``ILDM_REWRITE=1`` writes it anew."""
-        path = TRANSCRIPTS / f"{name}.txt"
-        text = "\n".join(self.lines) + "\n"
-        if os.environ.get("ILDM_REWRITE") == "1":
-            path.write_text(text)
-        assert text == path.read_text()

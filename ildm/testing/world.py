@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from bench.sim.kernel import Kernel
-from bench.sim.network import LinkModel, Network
-from bench.sim.node import Delivery, SimNode, SimulationError
-from ildm.api import Algorithm, NodeStatus
+from ildm.api import Algorithm, NodeStatus, OverlayAlgorithm
 from ildm.core.plugin.loading import check_plugin
+from ildm.testing.kernel import Kernel
+from ildm.testing.network import LinkModel, Network
+from ildm.testing.node import Delivery, SimNode, SimulationError
 
 LOGS = 10_000
 """Log lines that are kept."""
@@ -50,7 +50,7 @@ class World:
         self.seed = seed
         self.kernel = Kernel(seed)
         self.network = Network(
-            self.kernel, LinkModel() if model is None else model, algorithm.topology == "any"
+            self.kernel, LinkModel() if model is None else model, issubclass(algorithm, OverlayAlgorithm)
         )
         self.logs: deque[tuple[float, str, str, Mapping[str, object]]] = deque(maxlen=LOGS)
         self.on_delivery: Callable[[SimNode, Delivery], None] | None = None

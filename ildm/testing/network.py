@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ildm.api import Peer
 
 if TYPE_CHECKING:
-    from bench.sim.kernel import Kernel
-    from bench.sim.node import SimLink, SimNode
+    from ildm.testing.kernel import Kernel
+    from ildm.testing.node import SimLink, SimNode
 
 Delay = Callable[[Random], float]
 """Draws the time one message takes, in seconds."""

@@ -1,0 +1,101 @@
+"""Cooperation algorithms over a tree of links, and those with an overlay of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ildm.api.node import Link, Route
+from ildm.api.plugin import Options_co, Plugin
+from ildm.mqtt import Publish
+
+
+class Algorithm(Plugin[Options_co]):
+    """What both kinds have in common; inherit from :class:`TreeAlgorithm` or :class:`OverlayAlgorithm`."""
+
+    def on_link_up(self, link: Link) -> None:
+        """A neighbour has joined the cooperation; ``link`` is among :attr:`NodeApi.links` now.
+
+        With an overlay also for links made on demand, by either side, and once more when such a link
+        becomes that of a neighbour the administrator has named (:attr:`Link.introducer`).
+        """
+
+    def on_link_down(self, link: Link) -> None:
+        """A neighbour has left: removed, blocked to break a cycle, or away for too long.
+
+        A short outage is not reported: the node queues what is routed to the link meanwhile. With an overlay
+        there is no such grace, a lost link is down at once; so is one made on demand that was unused for
+        ``link.idle`` seconds, of which no :meth:`OverlayAlgorithm.on_unreachable` tells.
+        """
+
+    def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
+        """Interest of local clients (``source`` None, after a successful SUBACK) or of a neighbour changed.
+
+        ``changes`` maps each filter to its maximum QoS now, or to None if nobody there wants it. Of a shared
+        subscription ``$share/GROUP/FILTER`` it is ``FILTER``.
+        """
+
+
+class TreeAlgorithm(Algorithm[Options_co]):
+    """Messages go from neighbour to neighbour; the node blocks links that would close a cycle.
+
+    Order, queues, outages, acknowledgements, retained messages and wills are the node's affair.
+    """
+
+    def route(self, topic: str, retain: bool, source: Link | None) -> Route:
+        """Where a PUBLISH on ``topic`` goes besides the local broker.
+
+        ``source`` is the link it came over, or None for a local client's (or its will). The node
+        remembers the answer for each topic and source until :meth:`NodeApi.routes_changed` or until links
+        or interest change; a retained message is asked about each time. Links that have left, and the
+        source, are passed over; an answer with a QoS that is none counts as a failure.
+        """
+        return ()
+
+
+class OverlayAlgorithm(Algorithm[Options_co]):
+    """Any node sends to any other; who needs what, and how it gets there, is the algorithm's affair."""
+
+    def on_publish(self, message: Publish, turn: int) -> None:
+        """A local client's PUBLISH (or will), to be spread; its local broker has it already.
+
+        Topics that begin with ``$`` are not shown. A retained message carries the node's stamp in its
+        user properties; pass it on whole. ``turn`` is the publisher's in the round-robin over sessions
+        (thesis 5.4.1): what is sent with the same turn stays in order.
+        """
+
+    def on_message(self, sender: str, data: bytes) -> None:
+        """Data which the algorithm of node ``sender`` sent with :meth:`NodeApi.send`."""
+
+    def on_unreachable(self, node_id: str) -> None:
+        """A node that data was sent to cannot be reached, or the link with a node was lost."""
+
+    def is_leaving(self) -> bool:
+        """Whether something is still to be said to other nodes after :meth:`on_ildm_stop`.
+
+        The node goes on until then, for ``limits.drain_timeout`` at most.
+        """
+        return False
+
+    def overlay(self) -> Mapping[str, Any]:
+        """The overlay as this node sees it, for ``ildm overlay``; empty where there is none.
+
+        JSON-able: ``node``, ``members`` (number of nodes, if known), ``keys`` and ``counters`` (name ->
+        number). Each key has ``key``, ``role`` and ``status`` as text, ``levels``: from level 0 the left
+        and right neighbour as text or None, ``rendezvous``, ``suspended`` (None where it does not
+        apply) and ``epoch``.
+        """
+        return {}
+
+    def trace(self, topic: str, done: Callable[[Mapping[str, Any]], None]) -> None:
+        """Find the tree which a message on ``topic`` would take now, without delivering anything.
+
+        ``done`` is called once, at once or later, with a JSON-able answer: ``topic``, the totals
+        ``nodes``, ``messages`` and ``depth``, and ``segments``, each with its name ``segment``,
+        ``suspended`` and ``tree``: ``node``, ``keys`` (texts), ``depth`` and ``children``, or None. It is
+        empty where there is no overlay.
+
+        Raises:
+            PluginError: it is not possible now; the text is for people.
+        """
+        done({})

@@ -1,0 +1,200 @@
+"""What plugins get from the node: itself, its links, its sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ildm.api.values import NodeStatus, Peer, Role, SessionStatus
+from ildm.mqtt import PacketType, Publish, Version
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+class Session(Protocol):
+    """One TCP connection with its meta-information (*SessionInfo* of thesis 5.2.1)."""
+
+    @property
+    def id(self) -> int:
+        """Number of the session, unique in this run of the node."""
+
+    @property
+    def role(self) -> Role: ...
+
+    @property
+    def status(self) -> SessionStatus: ...
+
+    @property
+    def peer(self) -> str:
+        """Address of the far end, ``host:port``."""
+
+    @property
+    def client_id(self) -> str:
+        """MQTT client identifier; empty while unknown."""
+
+    @property
+    def version(self) -> Version:
+        """MQTT version of the messages on this session."""
+
+
+class Link(Protocol):
+    """All sessions with one neighbour node, as long as the neighbour takes part in the cooperation."""
+
+    @property
+    def node_id(self) -> str:
+        """Identifier of the neighbour."""
+
+    @property
+    def peer(self) -> Peer:
+        """The neighbour with the address it advertises; that is empty if it cannot be dialed."""
+
+    @property
+    def dialed(self) -> bool:
+        """This node has made the connection, not the neighbour."""
+
+    @property
+    def introducer(self) -> bool:
+        """The configuration or the administrator of this node named the neighbour.
+
+        An overlay takes it for its way in. Links made on demand, or by the neighbour, are none.
+        """
+
+    @property
+    def sessions(self) -> Sequence[Session]: ...
+
+    def __hash__(self) -> int:
+        """Links may be keys."""
+
+    @property
+    def interest(self) -> Mapping[str, int]:
+        """Filters which the neighbour has inter-subscribed to against this node, with their QoS."""
+
+    @property
+    def announced(self) -> Mapping[str, int]:
+        """Filters which this node has inter-subscribed to against the neighbour, with their QoS."""
+
+    def inter_subscribe(self, filters: Mapping[str, int]) -> None:
+        """Inter-subscribe to ``filters`` (filter -> maximum QoS); remembered and repeated after an outage.
+
+        Raises:
+            PluginError: one of them is no filter or begins with ``$``, or its QoS is none; nothing of
+                the call is done.
+        """
+
+    def inter_unsubscribe(self, filters: Iterable[str]) -> None:
+        """Withdraw filters inter-subscribed to before; unknown ones are ignored."""
+
+
+Route = Iterable[tuple[Link, int]]
+"""Where a PUBLISH goes: links, each with the highest QoS (0-2) at which the message is to cross."""
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class NodeApi(Protocol):
+    """What a node offers to its plugins.
+
+    An argument that is wrong, such as a payload that is text, raises :class:`PluginError` at once: later
+    on it would end sessions that serve others.
+    """
+
+    @property
+    def node_id(self) -> str: ...
+
+    @property
+    def peer(self) -> Peer:
+        """This node, as others reach it."""
+
+    @property
+    def status(self) -> NodeStatus: ...
+
+    @property
+    def links(self) -> Sequence[Link]:
+        """Links that are part of the cooperation now; a blocked or removed one is not among them."""
+
+    @property
+    def local_interest(self) -> Mapping[str, int]:
+        """Filters granted to local clients (and to persistent sessions while away), with maximum QoS.
+
+        Of a shared subscription ``$share/GROUP/FILTER`` it is ``FILTER``.
+        """
+
+    @property
+    def random(self) -> Random:
+        """The only source of chance a plugin may use."""
+
+    def now(self) -> float:
+        """Monotonic time in seconds."""
+
+    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
+        """Call ``callback(*args)`` after ``delay`` seconds, never within this call.
+
+        Of callbacks due at the same time the one asked for first comes first; a cancelled one never does.
+        """
+
+    def create_session(self, host: str, port: int) -> Session:
+        """Begin a TCP connection (*createSession*).
+
+        The session is CLOSED until :meth:`Plugin.on_session_established`; if it cannot be
+        established, :meth:`Plugin.on_tcp_down` follows.
+        """
+
+    def close_session(self, session: Session) -> None:
+        """Terminate a session (*closeSession*); what was sent before still goes out.
+
+        One that is not established yet is not heard of again.
+        """
+
+    def send_message(self, session: Session, message: bytes) -> bool:
+        """Send whole MQTT messages (*sendMessage*); False if the session is not established or full."""
+
+    def get_paired_session(self, session: Session) -> Session | None:
+        """The broker session of a client session and the reverse (*getPairedSession*)."""
+
+    def create_mqtt_message(self, type: PacketType, version: Version = Version.V5, **params: Any) -> bytes:
+        """Build a message (*createMqttMessage*); parameters are the fields of the packet classes."""
+
+    def transfer(self, link: Link, message: Publish) -> None:
+        """Send one PUBLISH over a link; for algorithms that do not use :meth:`TreeAlgorithm.route`.
+
+        A retained message should carry its stamp, as :meth:`retained` gives it: without one nobody can
+        tell whether it is newer than another. Over a link that has left it is dropped and counted.
+        """
+
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
+        """Send data to the algorithm of another node, over a link made on demand (:class:`OverlayAlgorithm`).
+
+        It arrives at :meth:`OverlayAlgorithm.on_message` at most once; the order holds among data of one
+        ``turn``, which picks the session. False: the bounded queue is full (or ``data`` larger than
+        ``link.packet_size``, or ``to`` this very node) and the data was dropped and counted. If the
+        node cannot be reached, or the link to it is lost, :meth:`OverlayAlgorithm.on_unreachable` follows and
+        what was queued is dropped and counted.
+        """
+
+    def retained(self, topic_filter: str) -> Sequence[Publish]:
+        """Retained messages remembered at this node whose topics match, the oldest first.
+
+        Each carries its stamp, marked as a repetition, and deletions (with an empty payload) are among
+        them. Message expiry is what is left of it.
+        """
+
+    def inject(self, message: Publish) -> None:
+        """Publish a message into the local broker through the node's own sessions.
+
+        A retained message with a node's stamp is judged first: if the node knows a newer one on its
+        topic it goes to live subscribers only, without the retain flag; if it is a repetition, or the
+        very one the node has, that is older, it is not published at all. An unstamped one is published
+        as it is, and what the node remembers of its topic is forgotten.
+        """
+
+    def routes_changed(self) -> None:
+        """Forget the results of :meth:`TreeAlgorithm.route`; to be called when an answer would differ."""
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Add to a counter of this plugin, shown by ``ildm status``."""
+
+    def log(self, event: str, **fields: object) -> None:
+        """Log one event at level info."""

@@ -1,0 +1,101 @@
+"""Values which plugins and the node hand to each other."""
+
+from __future__ import annotations
+
+from enum import Enum, StrEnum
+from typing import NamedTuple
+
+from ildm.mqtt import IldmError, Property, Publish
+
+
+class PluginError(IldmError):
+    """A plugin that cannot be loaded: unknown name or option, missing or unknown hook, wrong signature.
+
+    Or a call of a plugin that cannot be carried out: a wrong argument, beyond a bound, or not now.
+    """
+
+
+class SessionStatus(StrEnum):
+    """Status of a session (thesis Fig. 5.3)."""
+
+    CLOSED = "closed"
+    ESTABLISHED = "established"
+    TERMINATING = "terminating"
+
+
+class NodeStatus(StrEnum):
+    """Status of a node (thesis Fig. 5.4)."""
+
+    STOPPED = "stopped"
+    RUNNING = "running"
+    ILDM_ADDING = "ildm_adding"
+    ILDM_REMOVING = "ildm_removing"
+
+
+class Role(StrEnum):
+    """What stands at the far end of a session."""
+
+    CLIENT = "client"
+    """A local client."""
+    BROKER = "broker"
+    """The local broker; the session is paired with a local client's."""
+    INJECTION = "injection"
+    """The local broker; the session carries transferred messages."""
+    LINK = "link"
+    """A neighbour node."""
+    PEER = "peer"
+    """Whatever a plugin has connected to with :meth:`NodeApi.create_session`."""
+
+
+class Source(Enum):
+    """Where a message comes from; with a packet type it makes an entry of :attr:`Plugin.wants`."""
+
+    CLIENT = Role.CLIENT
+    BROKER = Role.BROKER
+    LINK = Role.LINK
+    PEER = Role.PEER
+
+
+STAMP_PROPERTY = "ildm-retained"
+"""User property of a stamp; its value is ``MILLISECONDS:NODE``, and ``:sync`` after it in a repetition."""
+
+
+class Stamp(NamedTuple):
+    """When and where a retained message entered the network; of two on a topic the greater is newer.
+
+    A hybrid logical clock: milliseconds of Unix time, but always later than what the node had seen. Between
+    nodes it travels in the user property :data:`STAMP_PROPERTY`.
+    """
+
+    time: int
+    node: str
+
+    def text(self, repeated: bool = False) -> str:
+        """Value of the user property."""
+        return f"{self.time}:{self.node}" + (":sync" if repeated else "")
+
+    @classmethod
+    def of(cls, message: Publish) -> Stamp | None:
+        """The stamp a message carries."""
+        for name, value in message.properties.get(Property.USER_PROPERTY, ()):
+            if name == STAMP_PROPERTY:
+                return cls.parse(value)[0]
+        return None
+
+    @classmethod
+    def parse(cls, text: str) -> tuple[Stamp | None, bool]:
+        """Value of the user property -> the stamp, None if it is none, and whether it is a repetition."""
+        time, _, rest = text.partition(":")
+        node, _, mark = rest.partition(":")
+        if time.isascii() and time.isdecimal() and len(time) < 20 and node:
+            return cls(int(time), node), mark == "sync"
+        return None, False
+
+
+class Peer(NamedTuple):
+    """A node as others reach it."""
+
+    node_id: str
+    address: str
+    """``HOST:PORT`` of its link listener, as the node advertises it (``link.advertise``); empty if it cannot
+    be dialed."""
