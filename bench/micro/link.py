@@ -23,12 +23,12 @@ from typing import Any
 
 from bench.micro.measure import cpu_seconds, machine, median
 from bench.testbed.front import NodeProcess
-from bench.testbed.ports import LOOPBACK, free_port
-from bench.testbed.process import POLL
 from ildm.core.frames import PUBLISH, id_offset, publish_run, with_ids
 from ildm.core.transfer.qos1 import acknowledgements
 from ildm.mqtt import ConnAck, Connect, Framer, PacketType, PingResp, Publish, Version, decode_varint
 from ildm.mqtt import decode as decode_packet
+from ildm.testing.live.ports import LOOPBACK, free_port
+from ildm.testing.live.process import POLL
 
 BATCH = 64_000
 """Bytes that a publisher of QoS 0 writes at once."""

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bench.micro.measure import machine, resident_bytes
 from bench.micro.relay import relay, start
-from bench.testbed.brokers import Mosquitto
 from ildm.mqtt import Connect
+from ildm.testing.live.brokers import Mosquitto
 
 BATCH = 200
 

@@ -35,9 +35,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench.micro.measure import machine, median
-from bench.testbed.brokers import new_broker
 from bench.testbed.front import NodeProcess
-from bench.testbed.process import POLL, ProcessError
 from ildm.admin.client import AdminClient
 from ildm.admin.view import AdminError
 from ildm.mqtt import (
@@ -52,6 +50,8 @@ from ildm.mqtt import (
     Version,
     decode,
 )
+from ildm.testing.live.brokers import new_broker
+from ildm.testing.live.process import POLL, ProcessError
 
 TOPIC = "recovery"
 LATE = 0.25

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from bench.micro.measure import cpu_seconds, machine, median
-from bench.testbed.brokers import Mosquitto
 from bench.testbed.front import HaproxyProcess, NodeProcess
-from bench.testbed.process import ManagedProcess
+from ildm.testing.live.brokers import Mosquitto
+from ildm.testing.live.process import ManagedProcess
 
 WAYS = ("direct", "haproxy", "none", "pf", "sf")
 Started = TypeVar("Started", bound=ManagedProcess)

@@ -8,8 +8,8 @@ from bench.figures import Comparison
 from bench.limits import measure
 from bench.micro.measure import machine
 from bench.results.common import SHARED_CORES, Bench, cpu_by_role, testbed
-from bench.testbed.brokers import broker_class
 from bench.testbed.spec import TestbedSpec
+from ildm.testing.live.brokers import broker_class
 
 MAKES = ("mosquitto", "activemq", "rabbitmq", "moquette")
 WARM_UP = 10.0

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bench.figures import Comparison, Group, Limit
 from bench.micro.measure import machine
 from bench.results.common import HEADING, SHARED_CORES, Bench, limit_row
-from bench.testbed.brokers import broker_class
 from bench.testbed.spec import Quota, TestbedSpec
+from ildm.testing.live.brokers import broker_class
 
 MAKES = ("mosquitto", "activemq", "rabbitmq", "moquette")
 CORES = 0.5

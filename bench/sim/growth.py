@@ -15,9 +15,7 @@ from random import Random
 from algorithms.overlay.graph import SkipGraph
 from algorithms.overlay.keys import EVERYTHING
 from bench.sim.member import Member, wrong_links
-from ildm.testing.network import LinkModel, lognormal
-from ildm.testing.node import SimNode
-from ildm.testing.world import World
+from ildm.testing import LinkModel, SimNode, World, lognormal
 
 
 @dataclass(frozen=True)

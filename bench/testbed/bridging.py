@@ -6,8 +6,8 @@ import socket
 import time
 import uuid
 
-from bench.testbed.process import ProcessError
 from ildm.mqtt import Connect, Framer, Publish, Subscribe, Subscription, Version, decode
+from ildm.testing.live.process import ProcessError
 
 _PAUSE = 0.05
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from bench.testbed import reaper
-from bench.testbed.reaper import SUPERVISOR, members
+from ildm.testing.live import reaper
+from ildm.testing.live.reaper import SUPERVISOR, members
 
 PERIOD_US = 10_000
 """Length of the periods that a quota is counted in: short, so that throttled processes stay responsive."""
@@ -113,8 +113,8 @@ class CgroupsV2(Cgroups):
     """The one hierarchy, in a subtree that this process may manage.
 
     A cgroup whose children have controllers may hold no processes itself, the root excepted. Where ours is in
-    the way, all in it are moved to a leaf, ``NAME-supervisor``; `bench.testbed.reaper.release_supervisors`
-    moves them back.
+    the way, all in it are moved to a leaf, ``NAME-supervisor``;
+    `ildm.testing.live.reaper.release_supervisors` moves them back.
     """
 
     version = 2

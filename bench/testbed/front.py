@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 
 import yaml
 
-from bench.testbed.brokers.base import answers_connect
-from bench.testbed.ports import free_port
-from bench.testbed.process import HERE, ManagedProcess, Placement
 from ildm.admin.client import AdminClient
 from ildm.admin.view import AdminError, Row
+from ildm.testing.live.brokers.base import answers_connect
+from ildm.testing.live.ports import free_port
+from ildm.testing.live.process import HERE, ManagedProcess, Placement
 
 
 class NodeProcess(ManagedProcess):

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from bench.testbed.cgroups import places
-from bench.testbed.reaper import INTERFACE, MARK, NAME, PREFIX, clear_up
+from ildm.testing.live.reaper import INTERFACE, MARK, NAME, PREFIX, clear_up
 
 _live: set[str] = set()
 """Testbeds of this process."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bench.testbed.brokers import KINDS, broker_class
 from bench.testbed.cgroups import find_cgroups
 from bench.testbed.front import HaproxyProcess
 from bench.testbed.leftovers import give_up_name, new_name
 from bench.testbed.network import Network, NetworkError
-from bench.testbed.process import ProcessError
-from bench.testbed.reaper import clear_up
+from ildm.testing.live.brokers import KINDS, broker_class
+from ildm.testing.live.process import ProcessError
+from ildm.testing.live.reaper import clear_up
 
 
 class Ability(NamedTuple):

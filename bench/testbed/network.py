@@ -14,7 +14,7 @@ import random
 import shutil
 import subprocess
 
-from bench.testbed.reaper import base36, interface_prefix
+from ildm.testing.live.reaper import base36, interface_prefix
 
 BENCHMARK_NETWORKS = ipaddress.ip_network("198.18.0.0/15")
 _PREFIX_LENGTH = 22
@@ -29,7 +29,7 @@ class NetworkError(OSError):
 
 
 class Network:
-    """Made as a whole, removed by name (`bench.testbed.reaper.remove_network`)."""
+    """Made as a whole, removed by name (`ildm.testing.live.reaper.remove_network`)."""
 
     def __init__(self, name: str, sites: int) -> None:
         self.name = name

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, get_args
 
-from bench.testbed.brokers import KINDS
 from bench.testbed.cgroups import MIN_CORES
 from bench.testbed.network import MAX_SITES
 from ildm.mqtt import IldmError
+from ildm.testing.live.brokers import KINDS
 
 QuotaModel = Literal["per-process", "shared"]
 Front = Literal["node", "haproxy", "none"]

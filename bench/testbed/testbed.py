@@ -1,7 +1,7 @@
 """A testbed: brokers and what joins them as processes of this machine, each site a small server of its own.
 
 Where the machine does not allow a quota, a namespace or a delay, the testbed runs without and says so in
-``notes``. Nothing of it outlives this process, however that ends (see `bench.testbed.reaper`).
+``notes``. Nothing of it outlives this process, however that ends (see `ildm.testing.live.reaper`).
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from bench.manifest import Process
 from bench.testbed.bridging import bridge_lines, wait_crossing
-from bench.testbed.brokers import Broker, Mosquitto, broker_class, new_broker
 from bench.testbed.cgroups import Cgroups, enter_command, find_cgroups
 from bench.testbed.front import HaproxyProcess, NodeProcess, write_private
 from bench.testbed.leftovers import give_up_name, new_name, remove_leftovers
 from bench.testbed.network import Network, NetworkError
-from bench.testbed.ports import LOOPBACK
-from bench.testbed.process import POLL, ManagedProcess, Placement, ProcessError, reaper
-from bench.testbed.reaper import MARK, clear_up
 from bench.testbed.spec import SpecError, TestbedSpec
 from ildm.config import parse_config
 from ildm.core.plugin.loading import load_plugins
+from ildm.testing.live.brokers import Broker, Mosquitto, broker_class, new_broker
+from ildm.testing.live.ports import LOOPBACK
+from ildm.testing.live.process import POLL, ManagedProcess, Placement, ProcessError, reaper
+from ildm.testing.live.reaper import MARK, clear_up
 
 _BATCH = max(4, os.cpu_count() or 1)
 """So many brokers boot at once: more would only make each other miss their time."""

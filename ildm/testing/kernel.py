@@ -1,11 +1,7 @@
-"""The event loop of the simulator: what happens next, in virtual time.
-
-``python -m ildm.testing.kernel`` prints how many events it executes per second.
-"""
+"""The event loop of the simulator: what happens next, in virtual time."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from random import Random
@@ -138,23 +134,3 @@ class Kernel:
             heap[:] = [entry for entry in heap if entry[2] is not None or entry[3].callback is not None]
             heapify(heap)
             self._dead = 0
-
-
-def speed(events: int = 500_000, pending: int = 10_000) -> float:
-    """Events per second of real time, with ``pending`` callbacks waiting at any time."""
-    kernel = Kernel()
-    random = kernel.random.random
-    post = kernel.post
-
-    def again() -> None:
-        post(random(), again)
-
-    for _ in range(pending):
-        again()
-    begin = time.perf_counter()
-    kernel.run(max_events=events)
-    return events / (time.perf_counter() - begin)
-
-
-if __name__ == "__main__":
-    print(f"{speed():,.0f} events per second")

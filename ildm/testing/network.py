@@ -12,7 +12,8 @@ from ildm.api import Peer
 
 if TYPE_CHECKING:
     from ildm.testing.kernel import Kernel
-    from ildm.testing.node import SimLink, SimNode
+    from ildm.testing.link import SimLink
+    from ildm.testing.node import SimNode
 
 Delay = Callable[[Random], float]
 """Draws the time one message takes, in seconds."""

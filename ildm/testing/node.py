@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from ildm.api import (
     Algorithm,
@@ -20,12 +20,10 @@ from ildm.api import (
 )
 from ildm.config import LimitsConfig
 from ildm.core.counters import Counters
-from ildm.core.plugin.arguments import check_data, check_delay, check_filters, check_message, checked_qos
+from ildm.core.plugin.arguments import check_data, check_delay, check_message, checked_qos
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import (
-    FilterTable,
-    IldmError,
     PacketType,
     Properties,
     Publish,
@@ -35,143 +33,17 @@ from ildm.mqtt import (
     validate_topic_filter,
     validate_topic_name,
 )
+from ildm.testing.broker import LocalBroker
 from ildm.testing.kernel import Kernel, Timer
+from ildm.testing.link import SimLink, data_arrived, transferred
 from ildm.testing.network import FRAME, Cause, Network
+from ildm.testing.values import Delivery, SimulationError
 
 if TYPE_CHECKING:
     from ildm.core.tables import Key, Row, Table
     from ildm.testing.world import World
 
 LIMITS = LimitsConfig()
-
-
-class SimulationError(IldmError):
-    """A run that cannot go on: a failed plugin, a wrong call, or a state that never comes."""
-
-
-class Delivery(NamedTuple):
-    """A message as one local client gets it."""
-
-    time: float
-    """Virtual seconds."""
-    topic: str
-    payload: bytes
-    qos: int
-    retain: bool
-    client: str
-    origin: str | None
-    """Node where it was published; None when it came of no publish (a timer, a stored message)."""
-    sent: float | None
-    """Time of the publish."""
-    hops: int | None
-    """Messages between nodes from the publish to here, one after the other."""
-
-
-class SimLink:
-    """One direction of sight onto a neighbour. Implements :class:`ildm.api.Link`."""
-
-    __slots__ = (
-        "announced",
-        "back",
-        "dialed",
-        "here",
-        "interest",
-        "introducer",
-        "last_arrival",
-        "last_used",
-        "node_id",
-        "overlay",
-        "peer",
-        "ready_at",
-        "stall_timer",
-        "stalled",
-        "under_way",
-        "up",
-    )
-
-    def __init__(self, here: SimNode, peer: Peer, dialed: bool, introducer: bool, sessions: int) -> None:
-        self.here = here
-        self.node_id = peer.node_id
-        self.peer = peer
-        self.dialed = dialed
-        self.introducer = introducer
-        self.up = False
-        self.interest: dict[str, int] = {}
-        self.announced: dict[str, int] = {}
-        self.back: SimLink | None = None
-        self.ready_at = 0.0
-        self.last_used = 0.0
-        self.last_arrival = [0.0] * sessions
-        self.under_way = 0
-        self.stalled: list[tuple[Cause | None, Callable[..., None], tuple[Any, ...]]] | None = None
-        self.stall_timer: Timer | None = None
-
-    def __repr__(self) -> str:
-        return f"<link {self.here.node_id} -> {self.node_id}>"
-
-    @property
-    def sessions(self) -> Sequence[Session]:
-        """None: the simulator has links, but no TCP connections."""
-        return ()
-
-    def inter_subscribe(self, filters: Mapping[str, int]) -> None:
-        changed = {f: qos for f, qos in filters.items() if self.announced.get(f) != qos}
-        check_filters(changed)
-        if changed:
-            self.announced.update(changed)
-            self._tell("subscribe", sum(len(f.encode()) + 3 for f in changed) + 5, dict(changed))
-
-    def inter_unsubscribe(self, filters: Iterable[str]) -> None:
-        gone = [f for f in filters if self.announced.pop(f, None) is not None]
-        if gone:
-            self._tell("unsubscribe", sum(len(f.encode()) + 2 for f in gone) + 5, dict.fromkeys(gone))
-
-    def _tell(self, kind: str, size: int, changes: dict[str, int | None] | dict[str, int]) -> None:
-        # on the first session whatever the turn, as the live node does
-        self.here.network.carry(self, 0, kind, size, _hear, changes)
-
-
-def _hear(link: SimLink, changes: Mapping[str, int | None]) -> None:
-    for topic_filter, qos in changes.items():
-        if qos is None:
-            link.interest.pop(topic_filter, None)
-        else:
-            link.interest[topic_filter] = qos
-    link.here.algorithm.on_interest_changed(link, changes)
-
-
-def _transferred(link: SimLink, message: Publish, turn: int) -> None:
-    link.here.transferred(link, message, turn)
-
-
-def _data(link: SimLink, data: bytes) -> None:
-    overlay = link.here.overlay
-    assert overlay is not None
-    overlay.on_message(link.node_id, data)
-
-
-class LocalBroker:
-    """The local broker with its clients, as much of MQTT as an algorithm can notice."""
-
-    __slots__ = ("filters", "retained")
-
-    def __init__(self) -> None:
-        self.filters: FilterTable[str] = FilterTable()
-        """By client id."""
-        self.retained: dict[str, Publish] = {}
-
-    def publish(self, message: Publish) -> dict[str, int]:
-        """Store a retained message; answers the clients that get it, with the QoS granted."""
-        if message.retain:
-            if message.payload:
-                self.retained[message.topic] = message
-            else:
-                self.retained.pop(message.topic, None)  # MQTT-3.3.1-6
-        return self.filters.match(message.topic)
-
-    def maximum(self, topic_filter: str) -> int | None:
-        """Highest QoS any client has of a filter; None if no client has it."""
-        return max((qos for f, _, qos in self.filters if f == topic_filter), default=None)
 
 
 class _Clock:
@@ -361,7 +233,7 @@ class SimNode:
         copy = replace(
             message, qos=qos, packet_id=1 if qos else None, dup=False, properties=dict(message.properties)
         )
-        self.network.carry(link, turn, "publish", _size(copy), _transferred, copy, turn)
+        self.network.carry(link, turn, "publish", _size(copy), transferred, copy, turn)
 
     def transferred(self, link: SimLink, message: Publish, turn: int) -> None:
         """A message has come over a link: to the local broker and on."""
@@ -415,7 +287,7 @@ class SimNode:
             link = self.network.dial(self, to)
         classify = self.network.classify
         kind = "data" if classify is None else classify(data)
-        return self.network.carry(link, turn, kind, len(data) + FRAME, _data, data)
+        return self.network.carry(link, turn, kind, len(data) + FRAME, data_arrived, data)
 
     def retained(self, topic_filter: str) -> Sequence[Publish]:
         if self._retained is None:

@@ -11,7 +11,8 @@ from ildm.api import Algorithm, NodeStatus, OverlayAlgorithm
 from ildm.core.plugin.loading import check_plugin
 from ildm.testing.kernel import Kernel
 from ildm.testing.network import LinkModel, Network
-from ildm.testing.node import Delivery, SimNode, SimulationError
+from ildm.testing.node import SimNode
+from ildm.testing.values import Delivery, SimulationError
 
 LOGS = 10_000
 """Log lines that are kept."""

@@ -10,7 +10,7 @@ import pytest
 
 from algorithms.sg_tbps import SgTbps
 from ildm.mqtt import PingReq, PingResp
-from ildm.testing.world import World
+from ildm.testing import World
 from tests.sites.client import Client
 from tests.sites.conftest import Sites
 from tests.sites.site import Site, joined, settled

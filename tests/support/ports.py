@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from bench.testbed.ports import LOOPBACK, free_port, is_free
+from ildm.testing.live.ports import LOOPBACK, free_port, is_free
 
 __all__ = ["LOOPBACK", "free_port", "is_free"]

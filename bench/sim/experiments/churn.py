@@ -14,9 +14,7 @@ from bench.sim.experiments.drawing import Words, curves
 from bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables, table
 from bench.sim.experiments.summary import collected, means
 from bench.sim.member import overlay_kinds
-from ildm.testing.network import LinkModel, lognormal
-from ildm.testing.node import Delivery, SimNode
-from ildm.testing.world import World
+from ildm.testing import Delivery, LinkModel, SimNode, World, lognormal
 
 TOPIC = "topic"
 QOS = (0, 1)

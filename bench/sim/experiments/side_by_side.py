@@ -20,8 +20,7 @@ from bench.sim.routing import Routing
 from bench.sim.scribe import Scribe
 from bench.sim.tables import random_vectors
 from ildm.api import Algorithm
-from ildm.testing.node import SimNode
-from ildm.testing.world import World
+from ildm.testing import SimNode, World
 
 FLOODING: Mapping[str, type[Algorithm]] = {"PF": PublicationFlooding, "SF": SubscriptionFlooding}
 SHAPES = ("line", "tree")

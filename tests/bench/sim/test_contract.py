@@ -7,9 +7,8 @@ from typing import ClassVar
 
 from ildm.api import Algorithm, Stamp
 from ildm.mqtt import Property, Publish
+from ildm.testing import LocalBroker, SimulationError, World
 from ildm.testing.contract import Injected, NodeContract, Probe, Stage
-from ildm.testing.node import LocalBroker, SimulationError
-from ildm.testing.world import World
 
 NO_SESSIONS = "the simulator has links, but no TCP connections"
 

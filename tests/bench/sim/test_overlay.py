@@ -13,9 +13,7 @@ from bench.sim.growth import graphs, grow, member, quiet
 from bench.sim.member import Member, expected_tables, overlay_kinds, wrong_links
 from bench.sim.routing import Routing, spread
 from bench.sim.tables import NONE, Graph, build
-from ildm.testing.network import Cause, LinkModel, lognormal, uniform
-from ildm.testing.node import SimNode
-from ildm.testing.world import World
+from ildm.testing import Cause, LinkModel, SimNode, World, lognormal, uniform
 
 NODES = 40
 

@@ -10,8 +10,7 @@ import pytest
 from algorithms.sg_tbps import SgTbps
 from bench.sim.member import wrong_links
 from ildm.mqtt import topic_matches
-from ildm.testing.network import LinkModel, lognormal
-from ildm.testing.world import World
+from ildm.testing import LinkModel, World, lognormal
 
 FILTERS = ["a", "a/b", "a/+", "a/#", "+/b", "#", "b/#", "c"]
 TOPICS = ["a", "a/b", "a/c", "b", "b/b", "c", "d/b", "e"]

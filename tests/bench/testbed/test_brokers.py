@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.testbed.brokers import KINDS, Broker, new_broker
 from bench.testbed.front import NodeProcess, merge, write_private
-from bench.testbed.process import Placement
+from ildm.testing.live.brokers import KINDS, Broker, new_broker
+from ildm.testing.live.process import Placement
 
 
 def configuration(broker: Broker) -> str:

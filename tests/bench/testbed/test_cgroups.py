@@ -13,7 +13,7 @@ import pytest
 
 from bench.testbed.cgroups import Cgroups, CgroupsV1, CgroupsV2, enter_command, find_cgroups, places, quota_us
 from bench.testbed.leftovers import give_up_name, new_name
-from bench.testbed.reaper import SUPERVISOR, members, release_supervisors, remove_cgroup
+from ildm.testing.live.reaper import SUPERVISOR, members, release_supervisors, remove_cgroup
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ class TreeOfV2:
             (cgroup / "cgroup.subtree_control").write_text("\n")
             (cgroup / "cgroup.procs").write_text("")
         self.read_only: set[Path] = set()
-        monkeypatch.setattr("bench.testbed.reaper.write", self.write)
+        monkeypatch.setattr("ildm.testing.live.reaper.write", self.write)
         monkeypatch.setattr(Path, "rmdir", lambda path: shutil.rmtree(path))  # a cgroup's files go with it
 
     @property

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench.testbed.brokers import KINDS
 from bench.testbed.cli import app
 from bench.testbed.machine import abilities
+from ildm.testing.live.brokers import KINDS
 from tests.bench.testbed.traces import traces
 from tests.support.brokers import require_broker
 

@@ -17,12 +17,12 @@ import pytest
 from bench.testbed import network, testbed
 from bench.testbed.leftovers import remove_leftovers
 from bench.testbed.machine import abilities
-from bench.testbed.process import ProcessError
-from bench.testbed.reaper import members
 from bench.testbed.spec import Quota, SpecError, TestbedSpec
 from bench.testbed.testbed import Server, Testbed
 from ildm.config import ConfigError
 from ildm.mqtt import IldmError
+from ildm.testing.live.process import ProcessError
+from ildm.testing.live.reaper import members
 from tests.bench.testbed.traces import traces
 from tests.support.brokers import PahoClient, require_broker
 from tests.support.ports import free_port
@@ -253,7 +253,7 @@ def test_topologies_are_trees() -> None:
 
 SCRIPT = """
 import pathlib, sys
-from bench.testbed.process import reaper
+from ildm.testing.live.process import reaper
 from bench.testbed.spec import Quota, TestbedSpec
 from bench.testbed.testbed import Testbed
 spec = TestbedSpec(["mosquitto"], front="none", quota=Quota(0.5), isolate=True)

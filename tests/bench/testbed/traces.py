@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from bench.testbed.cgroups import places
-from bench.testbed.reaper import MARK, interface_prefix, namespaces
+from ildm.testing.live.reaper import MARK, interface_prefix, namespaces
 
 
 def traces(name: str) -> list[str]:

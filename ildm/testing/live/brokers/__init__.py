@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.testbed.brokers.base import Broker, BrokerError
-from bench.testbed.brokers.kinds import ActiveMQ, Amqtt, Moquette, Mosquitto, RabbitMQ
+from ildm.testing.live.brokers.base import Broker, BrokerError
+from ildm.testing.live.brokers.kinds import ActiveMQ, Amqtt, Moquette, Mosquitto, RabbitMQ
 
 __all__ = [
     "KINDS",

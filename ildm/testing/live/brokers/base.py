@@ -7,7 +7,7 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-from bench.testbed.process import HERE, ManagedProcess, Placement, ProcessError
+from ildm.testing.live.process import HERE, ManagedProcess, Placement, ProcessError
 
 _CONNECT_311 = b"\x10\x11\x00\x04MQTT\x04\x02\x00\x0a\x00\x05ready"
 _DISCONNECT = b"\xe0\x00"

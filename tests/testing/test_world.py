@@ -13,9 +13,7 @@ from algorithms.pf import PublicationFlooding
 from algorithms.sf import SubscriptionFlooding
 from ildm.api import Algorithm, Link, NodeApi, OverlayAlgorithm, Peer, Route, Stamp, TreeAlgorithm
 from ildm.mqtt import PacketType, Property, Publish, Version, decode, topic_matches
-from ildm.testing.network import LinkModel, constant, lognormal, normal, uniform
-from ildm.testing.node import SimNode, SimulationError
-from ildm.testing.world import World
+from ildm.testing import LinkModel, SimNode, SimulationError, World, constant, lognormal, normal, uniform
 
 FIGURE_5_5 = (("I1", "I2"), ("I2", "I3"), ("I2", "I4"), ("I3", "I5"))
 

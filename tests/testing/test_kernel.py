@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from ildm.testing.kernel import COMPACT_ABOVE, Kernel, speed
+from bench.sim.speed import speed
+from ildm.testing.kernel import COMPACT_ABOVE, Kernel
 
 
 def test_callbacks_come_in_the_order_of_their_times() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.testbed.brokers import KINDS, Broker, broker_class, new_broker
+from ildm.testing.live.brokers import KINDS, Broker, broker_class, new_broker
 
 
 def require_broker(kind: str) -> None:

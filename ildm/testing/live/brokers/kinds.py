@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from bench.testbed.brokers.base import Broker
-from bench.testbed.ports import LOOPBACK, free_port
-from bench.testbed.process import HERE, Placement
+from ildm.testing.live.brokers.base import Broker
+from ildm.testing.live.ports import LOOPBACK, free_port
+from ildm.testing.live.process import HERE, Placement
 
 _MAX_PACKET = 4 * 1024 * 1024
-_PROJECT = Path(__file__).parents[3]
+_PROJECT = Path(__file__).parents[4]
 # Small and quick to boot: the tests need an answer soon rather than a high rate later.
 _QUICK_JVM = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _TUNED_JVM = ("-Xms256m", "-Xmx1g", "-XX:+UseParallelGC", "-Xshare:auto")

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from bench.testbed.ports import LOOPBACK, free_port
-from bench.testbed.reaper import Reaper
 from ildm.mqtt import IldmError
+from ildm.testing.live.ports import LOOPBACK, free_port
+from ildm.testing.live.reaper import Reaper
 
 POLL = 0.02
 _DEATH_TIMEOUT = 10.0

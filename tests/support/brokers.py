@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.testbed.brokers import (
+from ildm.testing.live.brokers import (
     KINDS,
     ActiveMQ,
     Amqtt,
@@ -13,8 +13,8 @@ from bench.testbed.brokers import (
     RabbitMQ,
     new_broker,
 )
-from tests.support.brokers.client import PahoClient, RefusedError
-from tests.support.brokers.fleet import Fleet, broker_pairs, require_broker
+from ildm.testing.live.client import PahoClient, RefusedError
+from ildm.testing.live.fleet import Fleet, broker_pairs, require_broker
 
 __all__ = [
     "KINDS",

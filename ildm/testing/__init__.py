@@ -1,0 +1,27 @@
+"""What authors of plugins test with; README.md beside this file shows how."""
+
+from ildm.testing.broker import LocalBroker
+from ildm.testing.kernel import Kernel
+from ildm.testing.link import SimLink
+from ildm.testing.network import Cause, Delay, LinkModel, Network, constant, lognormal, normal, uniform
+from ildm.testing.node import SimNode
+from ildm.testing.values import Delivery, SimulationError
+from ildm.testing.world import World
+
+__all__ = [
+    "Cause",
+    "Delay",
+    "Delivery",
+    "Kernel",
+    "LinkModel",
+    "LocalBroker",
+    "Network",
+    "SimLink",
+    "SimNode",
+    "SimulationError",
+    "World",
+    "constant",
+    "lognormal",
+    "normal",
+    "uniform",
+]

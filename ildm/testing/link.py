@@ -1,0 +1,98 @@
+"""A simulated link, as one of its ends sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ildm.api import Peer, Session
+from ildm.core.plugin.arguments import check_filters
+from ildm.mqtt import Publish
+from ildm.testing.kernel import Timer
+
+if TYPE_CHECKING:
+    from ildm.testing.network import Cause
+    from ildm.testing.node import SimNode
+
+
+class SimLink:
+    """One direction of sight onto a neighbour. Implements :class:`ildm.api.Link`."""
+
+    __slots__ = (
+        "announced",
+        "back",
+        "dialed",
+        "here",
+        "interest",
+        "introducer",
+        "last_arrival",
+        "last_used",
+        "node_id",
+        "overlay",
+        "peer",
+        "ready_at",
+        "stall_timer",
+        "stalled",
+        "under_way",
+        "up",
+    )
+
+    def __init__(self, here: SimNode, peer: Peer, dialed: bool, introducer: bool, sessions: int) -> None:
+        self.here = here
+        self.node_id = peer.node_id
+        self.peer = peer
+        self.dialed = dialed
+        self.introducer = introducer
+        self.up = False
+        self.interest: dict[str, int] = {}
+        self.announced: dict[str, int] = {}
+        self.back: SimLink | None = None
+        self.ready_at = 0.0
+        self.last_used = 0.0
+        self.last_arrival = [0.0] * sessions
+        self.under_way = 0
+        self.stalled: list[tuple[Cause | None, Callable[..., None], tuple[Any, ...]]] | None = None
+        self.stall_timer: Timer | None = None
+
+    def __repr__(self) -> str:
+        return f"<link {self.here.node_id} -> {self.node_id}>"
+
+    @property
+    def sessions(self) -> Sequence[Session]:
+        """None: the simulator has links, but no TCP connections."""
+        return ()
+
+    def inter_subscribe(self, filters: Mapping[str, int]) -> None:
+        changed = {f: qos for f, qos in filters.items() if self.announced.get(f) != qos}
+        check_filters(changed)
+        if changed:
+            self.announced.update(changed)
+            self._tell("subscribe", sum(len(f.encode()) + 3 for f in changed) + 5, dict(changed))
+
+    def inter_unsubscribe(self, filters: Iterable[str]) -> None:
+        gone = [f for f in filters if self.announced.pop(f, None) is not None]
+        if gone:
+            self._tell("unsubscribe", sum(len(f.encode()) + 2 for f in gone) + 5, dict.fromkeys(gone))
+
+    def _tell(self, kind: str, size: int, changes: dict[str, int | None] | dict[str, int]) -> None:
+        # on the first session whatever the turn, as the live node does
+        self.here.network.carry(self, 0, kind, size, _hear, changes)
+
+
+def _hear(link: SimLink, changes: Mapping[str, int | None]) -> None:
+    for topic_filter, qos in changes.items():
+        if qos is None:
+            link.interest.pop(topic_filter, None)
+        else:
+            link.interest[topic_filter] = qos
+    link.here.algorithm.on_interest_changed(link, changes)
+
+
+def transferred(link: SimLink, message: Publish, turn: int) -> None:
+    link.here.transferred(link, message, turn)
+
+
+def data_arrived(link: SimLink, data: bytes) -> None:
+    overlay = link.here.overlay
+    assert overlay is not None
+    overlay.on_message(link.node_id, data)
