@@ -16,21 +16,18 @@ import pytest
 import yaml
 
 from ildm.mqtt import PubAck, PubComp, Publish, PubRec, PubRel, ReasonCode, Version
-from tests.plugins.node_process import PROJECT, NodeProcess, RawClient, ildm
+from tests.plugins.node_process import NodeProcess, RawClient, ildm
 from tests.support.brokers import Broker, PahoClient
 from tests.support.ports import free_port
 
-EXAMPLE = Path(__file__).parent / "example"
+EXAMPLE = Path(__file__).parent / "examples"
 MODULES = ("ildm_example/prefix_sharing.py", "ildm_example/json_only.py")
-MARKER = re.compile(
-    r"^<!-- example: (?P<path>\S+) -->\n+```\w*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
-)
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory into which pip has installed the example, without a network."""
-    source = tmp_path_factory.mktemp("source") / "example"
+    source = tmp_path_factory.mktemp("source") / "examples"
     shutil.copytree(EXAMPLE, source, ignore=shutil.ignore_patterns("__pycache__"))
     target = tmp_path_factory.mktemp("installed")
     options = ["--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
@@ -196,32 +193,6 @@ def test_a_wrong_choice_is_refused_at_start(
     done = ildm(installed, command, *arguments)
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ildm: {complaint}\n")
     assert list(tmp_path.iterdir()) == [config]  # nothing was started
-
-
-def blocks(text: str) -> dict[str, str]:
-    """Path -> code of the blocks which a document marks as copies of files of the example."""
-    found = {match["path"]: match["code"] for match in MARKER.finditer(text)}
-    marked = text.count("<!-- example:")
-    assert len(found) == marked, f"{marked} markers, but {len(found)} with a code block of their own"
-    return found
-
-
-def test_readme_shows_the_example() -> None:
-    shown = blocks((PROJECT / "README.md").read_text())
-    if not shown:
-        pytest.skip("README.md does not show the example yet")
-    assert set(shown) >= {f"tests/plugins/example/{module}" for module in MODULES}
-    for path, code in shown.items():
-        assert code == (PROJECT / path).read_text(), f"README.md: the block does not equal {path}"
-
-
-def test_blocks_are_found_and_lost_ones_noticed() -> None:
-    assert blocks("a\n<!-- example: x.py -->\n```python\none\n\ntwo\n```\nb\n```\nno\n```\n") == {
-        "x.py": "one\n\ntwo\n"
-    }
-    for text in ("<!-- example: x.py -->\nno block\n", "<!-- example: x.py-->\n```\ncode\n```\n"):
-        with pytest.raises(AssertionError, match="1 markers, but 0"):
-            blocks(text)
 
 
 @pytest.mark.parametrize("module", MODULES)

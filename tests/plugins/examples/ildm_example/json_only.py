@@ -3,28 +3,25 @@
 import json
 from typing import NoReturn
 
-from ildm.api import Filter, NodeApi, PluginConfig, Session, Source
+from ildm.api import Filter, PluginConfig, Session, Source
 from ildm.mqtt import PacketType, PublishView, topic_matches
 
 
-class JsonOnly(Filter):
+class Options(PluginConfig):
+    """The topic filters to watch."""
+
+    topics: list[str]
+
+
+class JsonOnly(Filter[Options]):
     """Drops PUBLISH messages whose payload is not JSON in UTF-8; works in every MQTT version."""
 
     wants = frozenset({(Source.CLIENT, PacketType.PUBLISH)})
 
-    class Config(PluginConfig):
-        """Options: the topic filters to watch."""
-
-        topics: list[str]
-
-    def __init__(self, api: NodeApi, config: Config) -> None:
-        super().__init__(api, config)
-        self.topics = config.topics
-
     def filter(self, session: Session, message: bytes) -> bytes | None:
         publish = PublishView(message, session.version)
         topic = publish.topic
-        if not any(topic_matches(watched, topic) for watched in self.topics):
+        if not any(topic_matches(watched, topic) for watched in self.config.topics):
             return message
         try:
             json.loads(publish.payload.decode(), parse_int=str, parse_constant=_refuse)
