@@ -1,10 +1,12 @@
 """What authors of plugins test with; README.md beside this file shows how."""
 
-from ildm.testing.broker import LocalBroker
+from ildm.testing.broker import LocalBroker, RecordingBroker
+from ildm.testing.fake_node import FakeLink, FakeNode, Sent, Transferred
 from ildm.testing.kernel import Kernel
 from ildm.testing.link import SimLink
 from ildm.testing.network import Cause, Delay, LinkModel, Network, constant, lognormal, normal, uniform
 from ildm.testing.node import SimNode
+from ildm.testing.transcript import Transcript
 from ildm.testing.values import Delivery, SimulationError
 from ildm.testing.world import World
 
@@ -12,13 +14,19 @@ __all__ = [
     "Cause",
     "Delay",
     "Delivery",
+    "FakeLink",
+    "FakeNode",
     "Kernel",
     "LinkModel",
     "LocalBroker",
     "Network",
+    "RecordingBroker",
+    "Sent",
     "SimLink",
     "SimNode",
     "SimulationError",
+    "Transcript",
+    "Transferred",
     "World",
     "constant",
     "lognormal",

@@ -1,198 +1,194 @@
-"""Algorithms at work on fake nodes: every transfer and inter-subscription becomes a line of a transcript."""
+"""One plugin in a unit test: the node around it, which does nothing by itself."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from ildm.api import Algorithm, NodeStatus, Peer, TreeAlgorithm
-from ildm.core.plugin.arguments import check_filters, checked_qos
+from ildm.api import Algorithm, Peer
+from ildm.core.plugin.arguments import check_data, check_filters, check_message
 from ildm.mqtt import Publish
+from ildm.testing.broker import RecordingBroker
+from ildm.testing.link import SimLink, data_arrived, hear, message_arrived
+from ildm.testing.network import Network
+from ildm.testing.node import SimNode, peer_of
+from ildm.testing.values import SimulationError
+from ildm.testing.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+P = TypeVar("P", bound=Algorithm)
 
 
-class FakeLink:
-    """One direction of sight onto a neighbour."""
+class Transferred(NamedTuple):
+    """A message that has left over a link."""
 
-    def __init__(self, here: FakeNode, far: FakeNode) -> None:
-        self.here = here
-        self.far = far
-        self.node_id = far.node_id
-        self.peer = far.peer
-        self.dialed = False
-        self.introducer = False
-        self.sessions = ()
-        self.interest: dict[str, int] = {}
-        self.announced: dict[str, int] = {}
-        self.back: FakeLink
-        self.up = True
-
-    def inter_subscribe(self, filters: Mapping[str, int]) -> None:
-        check_filters(filters)
-        for topic_filter, qos in filters.items():
-            if self.announced.get(topic_filter) != qos:
-                self.announced[topic_filter] = qos
-                self.here.network.note(
-                    f"{self.here.node_id} -> {self.node_id}  SUBSCRIBE {topic_filter} qos {qos}"
-                )
-                self.here.network.later(self.far.hear, self.back, topic_filter, qos)
-
-    def inter_unsubscribe(self, filters: Iterable[str]) -> None:
-        for topic_filter in filters:
-            if self.announced.pop(topic_filter, None) is not None:
-                self.here.network.note(f"{self.here.node_id} -> {self.node_id}  UNSUBSCRIBE {topic_filter}")
-                self.here.network.later(self.far.hear, self.back, topic_filter, None)
+    link: SimLink
+    message: Publish
+    turn: int
 
 
-class FakeNode:
-    """Implements for one algorithm what those of a tree use of :class:`ildm.api.NodeApi`."""
+class Sent(NamedTuple):
+    """Data that have left for the algorithm of another node."""
 
-    def __init__(self, network: FakeNetwork, node_id: str, algorithm: type[Algorithm]) -> None:
-        self.network = network
-        self.node_id = node_id
-        self.peer = Peer(node_id, f"{node_id}:1885")
-        self.status = NodeStatus.STOPPED
-        self.links: list[FakeLink] = []
-        self.local_interest: dict[str, int] = {}
-        self.wanted: dict[str, dict[str, int]] = {}
-        """Filter -> client -> QoS."""
-        self.random = Random(node_id)
-        self.counters: dict[str, int] = {}
-        self.logged: list[tuple[str, dict[str, object]]] = []
-        self.injected: list[Publish] = []
-        self.algorithm = algorithm(self, algorithm.Config())  # type: ignore[arg-type]
-        self.status = NodeStatus.RUNNING
-        self.algorithm.on_ildm_start()
+    to: Peer
+    data: bytes
+    turn: int
+
+
+class FakeLink(SimLink):
+    """A link with a neighbour that is not there: the test speaks for it.
+
+    Implements :class:`ildm.api.Link`; :attr:`announced` shows what the plugin has inter-subscribed to.
+    """
+
+    __slots__ = ()
+
+    def hear(self, changes: Mapping[str, int | None]) -> None:
+        """The neighbour inter-subscribes to filters with their QoS; None takes a filter back."""
+        self.check_up()
+        check_filters({topic_filter: 0 if qos is None else qos for topic_filter, qos in changes.items()})
+        hear(self, dict(changes))
+
+    def down(self, closed: bool = False) -> None:
+        """The neighbour leaves.
+
+        Args:
+            closed: the link was closed on purpose, so an overlay is not told that the node is unreachable.
+        """
+        self.check_up()
+        del self.here.by_id[self.node_id]
+        self.here.link_lost(self, polite=closed)
+
+    def check_up(self) -> None:
+        if not self.up:
+            raise SimulationError(f"{self!r} has left")
+
+
+class FakeNode(SimNode, Generic[P]):
+    """A node with one plugin and no network: what leaves it is kept, what comes is the test's to say::
+
+        node = FakeNode(SubscriptionFlooding)
+        link = node.link("b")
+        node.subscribe("alarm/#", qos=1)
+        assert link.announced == {"alarm/#": 1}
+        link.hear({"t": 0})  # what the neighbour inter-subscribes to
+        node.publish("t", b"x")
+        assert [(t.link, t.message.topic) for t in node.transferred] == [(link, "t")]
+
+    It is the plugin's :class:`ildm.api.NodeApi`, with local clients as in :class:`SimNode`: ``subscribe``,
+    ``unsubscribe``, ``publish``, and what they got in ``deliveries``. Wrong arguments raise as in the live
+    node. A hook that raises raises in the test. The node has started when it is made.
+
+    Args:
+        plugin: the algorithm's class.
+        options: of the plugin, checked by its ``Config``.
+        seed: of :attr:`NodeApi.random`.
+
+    Attributes:
+        plugin: the algorithm.
+        transferred: messages that have left over links, whether by ``route`` or by ``transfer``, in order.
+        sent: data that have left for other nodes (:meth:`NodeApi.send`), in order. As far as the plugin can
+            tell they wait until :meth:`link` makes the link or :meth:`unreachable` ends it.
+        counters: of the plugin.
+    """
+
+    def __init__(
+        self, plugin: type[P], options: Mapping[str, Any] | None = None, node_id: str = "node", seed: int = 0
+    ) -> None:
+        world = World(plugin, options, seed)
+        world.network = _Out(world.network, self)
+        self.transferred: list[Transferred] = []
+        self.sent: list[Sent] = []
+        super().__init__(world, node_id, plugin, world.config)
+        world.nodes[node_id] = self
+        assert isinstance(self.algorithm, plugin)
+        self.plugin: P = self.algorithm
+        self.broker: RecordingBroker = RecordingBroker()
+        self.start()
 
     @property
-    def topics(self) -> list[str]:
-        """Of what was injected."""
-        return [message.topic for message in self.injected]
+    def injected(self) -> list[Publish]:
+        """What the node has published in the local broker: of neighbours, and of the plugin."""
+        return self.broker.injected
 
-    def hear(self, link: FakeLink, topic_filter: str, qos: int | None) -> None:
-        if not link.up:
-            return
-        if qos is None:
-            link.interest.pop(topic_filter, None)
-        else:
-            link.interest[topic_filter] = qos
-        self.algorithm.on_interest_changed(link, {topic_filter: qos})
+    @property
+    def logged(self) -> Sequence[tuple[str, Mapping[str, object]]]:
+        """Events that the plugin has logged, with their fields."""
+        return [(event, fields) for _, _, event, fields in self.world.logs]
 
-    def subscribe(self, topic_filter: str, qos: int = 0, client: str = "c") -> None:
-        """A local client's subscription was granted."""
-        self.wanted.setdefault(topic_filter, {})[client] = qos
-        self._interest_changed(topic_filter)
+    def link(self, node_id: str, dialed: bool = True, introducer: bool = False) -> FakeLink:
+        """A neighbour joins, so :meth:`Algorithm.on_link_up` is called."""
+        link = self.by_id.get(node_id) or self.make_link(peer_of(node_id), dialed)
+        assert isinstance(link, FakeLink)
+        if link.up:
+            raise SimulationError(f"{link!r} is up already")
+        link.introducer = introducer
+        link.up = True
+        self.link_up(link)
+        return link
 
-    def unsubscribe(self, topic_filter: str, client: str = "c") -> None:
-        del self.wanted[topic_filter][client]
-        self._interest_changed(topic_filter)
+    def arrive(self, link: FakeLink, message: Publish, turn: int = 0) -> None:
+        """A neighbour sends a message; a retained one should have a stamp, as between nodes."""
+        link.check_up()
+        check_message(message)
+        # a copy, as the node takes the stamp off its own
+        message_arrived(link, replace(message, properties=dict(message.properties)), turn)
 
-    def _interest_changed(self, topic_filter: str) -> None:
-        highest = max(self.wanted[topic_filter].values(), default=None)
-        if highest == self.local_interest.get(topic_filter):
-            return
-        if highest is None:
-            del self.local_interest[topic_filter]
-        else:
-            self.local_interest[topic_filter] = highest
-        self.algorithm.on_interest_changed(None, {topic_filter: highest})
-        self.network.settle()
+    def message(self, sender: str | Peer, data: bytes, turn: int = 0) -> None:
+        """Data arrive which the algorithm of another node has sent, so ``on_message`` is called."""
+        peer = peer_of(sender) if isinstance(sender, str) else sender
+        check_data(peer, data, turn)
+        if self.overlay is None:
+            raise SimulationError(f"{self.algorithm!r} is no OverlayAlgorithm")
+        data_arrived(self.by_id.get(peer.node_id) or self._stray(peer), data)
 
-    def publish(self, topic: str, retain: bool = False, payload: bytes = b"", qos: int = 0) -> None:
-        """A local client publishes."""
-        if not topic.startswith("$"):
-            self._forward(Publish(topic=topic, payload=payload, qos=qos, retain=retain), None)
-        self.network.settle()
+    def unreachable(self, node_id: str) -> None:
+        """A node that data was sent to cannot be reached."""
+        if self.overlay is None:
+            raise SimulationError(f"{self.algorithm!r} is no OverlayAlgorithm")
+        link = self.by_id.get(node_id)
+        if link is not None and link.up:
+            raise SimulationError(f"{link!r} is up: use its down()")
+        self.by_id.pop(node_id, None)
+        self.overlay.on_unreachable(node_id)
 
-    def receive(self, link: FakeLink, message: Publish) -> None:
-        self.injected.append(message)
-        self.network.note(f"{self.node_id} -> B{self.node_id[1:]}  PUBLISH {message.topic}")
-        self._forward(message, link)
+    def advance(self, seconds: float) -> None:
+        """Let time pass; timers that are due fire."""
+        self.kernel.run(self.kernel.now + seconds)
 
-    def _forward(self, message: Publish, source: FakeLink | None) -> None:
-        topic, retain = message.topic, message.retain
-        assert isinstance(self.algorithm, TreeAlgorithm)
-        for link, qos in self.algorithm.route(topic, retain, source):
-            assert isinstance(link, FakeLink)
-            checked_qos(qos)
-            if link is source or not link.up:
-                continue
-            mark = " retain" if retain else ""
-            self.network.note(f"{self.node_id} -> {link.node_id}  PUBLISH {topic}{mark}")
-            copy = replace(message, qos=message.qos if retain else min(message.qos, qos))
-            self.network.later(link.far.receive, link.back, copy)
+    def stop(self) -> None:
+        """The node begins to stop: :meth:`Plugin.on_ildm_stop` is called."""
+        self.algorithm.on_ildm_stop()
 
-    # the rest of NodeApi ----------------------------------------------------------------------
+    def make_link(self, peer: Peer, dialed: bool) -> FakeLink:
+        link = self.by_id[peer.node_id] = self._stray(peer, dialed)
+        return link
 
-    def routes_changed(self) -> None:
-        pass
-
-    def count(self, name: str, by: int = 1) -> None:
-        self.counters[name] = self.counters.get(name, 0) + by
-
-    def log(self, event: str, **fields: object) -> None:
-        self.logged.append((event, fields))
-        self.network.note(f"{self.node_id} log {event}")
+    def _stray(self, peer: Peer, dialed: bool = False) -> FakeLink:
+        return FakeLink(self, peer, dialed, introducer=False, sessions=1)
 
 
-class FakeNetwork:
-    """Fake nodes and the messages under way between them, in order."""
+class _Out(Network):
+    """Keeps what would be carried."""
 
-    def __init__(self, algorithm: type[Algorithm]) -> None:
-        self.algorithm = algorithm
-        self.nodes: dict[str, FakeNode] = {}
-        self.lines: list[str] = []
-        self._under_way: deque[tuple[Callable[..., None], tuple[Any, ...]]] = deque()
+    def __init__(self, like: Network, node: FakeNode[Any]) -> None:
+        super().__init__(like.kernel, like.model, like.any_topology)
+        self.node = node
 
-    def add(self, *names: str) -> list[FakeNode]:
-        for name in names:
-            self.nodes[name] = FakeNode(self, name, self.algorithm)
-        return [self.nodes[name] for name in names]
+    def carry(
+        self, link: SimLink, turn: int, kind: str, size: int, receive: Callable[..., None], *args: Any
+    ) -> bool:
+        self.sent[kind] += 1
+        self.bytes[kind] += size
+        first = args[0]
+        if isinstance(first, Publish):
+            self.node.transferred.append(Transferred(link, first, turn))
+        elif isinstance(first, bytes):
+            self.node.sent.append(Sent(link.peer, first, turn))
+        return True
 
-    def join(self, a: str, b: str) -> None:
-        """Link two nodes; both learn of it, then what they say travels."""
-        here, far = self.nodes[a], self.nodes[b]
-        one, two = FakeLink(here, far), FakeLink(far, here)
-        one.back, two.back = two, one
-        one.dialed = one.introducer = True
-        here.links.append(one)
-        here.algorithm.on_link_up(one)
-        far.links.append(two)
-        far.algorithm.on_link_up(two)
-        self.settle()
-
-    def part(self, a: str, b: str) -> None:
-        for name, other in ((a, b), (b, a)):
-            node = self.nodes[name]
-            link = next(link for link in node.links if link.node_id == other)
-            link.up = False
-            node.links.remove(link)
-            node.algorithm.on_link_down(link)
-        self.settle()
-
-    def note(self, line: str) -> None:
-        self.lines.append(line)
-
-    def step(self, title: str) -> None:
-        self.lines.append(f"# {title}")
-
-    def later(self, callback: Callable[..., None], *args: Any) -> None:
-        self._under_way.append((callback, args))
-
-    def settle(self) -> None:
-        for _ in range(100_000):
-            if not self._under_way:
-                return
-            callback, args = self._under_way.popleft()
-            callback(*args)
-        raise AssertionError("messages without end")
-
-    def transfers(self) -> list[str]:
-        """PUBLISH messages between nodes so far, as ``I5>I3``."""
-        return [
-            f"{parts[0]}>{parts[2]}"
-            for line in self.lines
-            if (parts := line.split())[3:4] == ["PUBLISH"] and parts[2].startswith("I")
-        ]
+    def dial(self, here: SimNode, to: Peer) -> SimLink:
+        return here.make_link(to, dialed=True)

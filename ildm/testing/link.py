@@ -76,10 +76,10 @@ class SimLink:
 
     def _tell(self, kind: str, size: int, changes: dict[str, int | None] | dict[str, int]) -> None:
         # on the first session whatever the turn, as the live node does
-        self.here.network.carry(self, 0, kind, size, _hear, changes)
+        self.here.network.carry(self, 0, kind, size, hear, changes)
 
 
-def _hear(link: SimLink, changes: Mapping[str, int | None]) -> None:
+def hear(link: SimLink, changes: Mapping[str, int | None]) -> None:
     for topic_filter, qos in changes.items():
         if qos is None:
             link.interest.pop(topic_filter, None)
@@ -88,8 +88,8 @@ def _hear(link: SimLink, changes: Mapping[str, int | None]) -> None:
     link.here.algorithm.on_interest_changed(link, changes)
 
 
-def transferred(link: SimLink, message: Publish, turn: int) -> None:
-    link.here.transferred(link, message, turn)
+def message_arrived(link: SimLink, message: Publish, turn: int) -> None:
+    link.here.arrived(link, message, turn)
 
 
 def data_arrived(link: SimLink, data: bytes) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -35,7 +35,7 @@ from ildm.mqtt import (
 )
 from ildm.testing.broker import LocalBroker
 from ildm.testing.kernel import Kernel, Timer
-from ildm.testing.link import SimLink, data_arrived, transferred
+from ildm.testing.link import SimLink, data_arrived, message_arrived
 from ildm.testing.network import FRAME, Cause, Network
 from ildm.testing.values import Delivery, SimulationError
 
@@ -103,7 +103,7 @@ class SimNode:
         self.kernel: Kernel = world.kernel
         self.network: Network = world.network
         self.node_id = node_id
-        self.peer = Peer(node_id, f"{node_id}.sim:1885")
+        self.peer = peer_of(node_id)
         self.status = NodeStatus.STOPPED
         self.alive = True
         self.silent = False
@@ -172,7 +172,7 @@ class SimNode:
             self._turn = publisher = (self._turn + 1) & 0xFFFF
         before, self.network.cause = self.network.cause, Cause(self.node_id, self.kernel.now, 0)
         try:
-            self._deliver(message)
+            self._deliver(message, self.broker.publish(message))
             if not topic.startswith("$"):
                 if retain:
                     message = stamped(message, self.memory.entered(message))
@@ -197,9 +197,9 @@ class SimNode:
             self.local_interest[topic_filter] = maximum
         self.algorithm.on_interest_changed(None, {topic_filter: maximum})
 
-    def _deliver(self, message: Publish) -> None:
-        """Publish into the local broker."""
-        for client, qos in self.broker.publish(message).items():
+    def _deliver(self, message: Publish, receivers: Mapping[str, int]) -> None:
+        """Hand a message that the local broker has now to its clients."""
+        for client, qos in receivers.items():
             # MQTT-3.3.1-12: the retain flag is for what was stored before the subscription
             self._hand(message, client, min(qos, message.qos), False)
 
@@ -233,15 +233,15 @@ class SimNode:
         copy = replace(
             message, qos=qos, packet_id=1 if qos else None, dup=False, properties=dict(message.properties)
         )
-        self.network.carry(link, turn, "publish", _size(copy), transferred, copy, turn)
+        self.network.carry(link, turn, "publish", _size(copy), message_arrived, copy, turn)
 
-    def transferred(self, link: SimLink, message: Publish, turn: int) -> None:
+    def arrived(self, link: SimLink, message: Publish, turn: int) -> None:
         """A message has come over a link: to the local broker and on."""
         remote: Publish | None = message
         if message.retain:
             message, remote, _ = self.memory.judge(message)
         if remote is not None:
-            self._deliver(message)
+            self._deliver(message, self.broker.inject(message))
             self._route(remote, link, turn)
 
     @property
@@ -301,7 +301,7 @@ class SimNode:
             if judged is None:
                 return
             message = judged
-        self._deliver(message)
+        self._deliver(message, self.broker.inject(message))
 
     def transfer(self, link: Link, message: Publish) -> None:
         check_message(message)
@@ -378,6 +378,11 @@ class SimNode:
         self.alive = False
         self.silent = silent
         self.status = NodeStatus.STOPPED
+
+
+def peer_of(node_id: str) -> Peer:
+    """The address that nodes in virtual time have."""
+    return Peer(node_id, f"{node_id}.sim:1885")
 
 
 def _size(message: Publish) -> int:

@@ -86,7 +86,7 @@ class World:
             for link in list(old.by_id.values()):  # whoever still holds a link learns now that it is void
                 self.network.lose(link)
         with self.guarded():
-            node = self.nodes[node_id] = SimNode(self, node_id, self.algorithm, self.config)
+            node = self.nodes[node_id] = self.make_node(node_id)
             node.start()
         if old is not None:
             node.configured.update(old.configured)
@@ -97,6 +97,10 @@ class World:
         if introducer is not None:
             self.link(node_id, introducer)
         return node
+
+    def make_node(self, node_id: str) -> SimNode:
+        """The node that :meth:`add` starts; for those who want another class of it, or another broker."""
+        return SimNode(self, node_id, self.algorithm, self.config)
 
     def link(self, a: str, b: str) -> None:
         """Tell node ``a`` to link with ``b``; it does so at once, and again after an outage.

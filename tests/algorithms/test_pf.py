@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 from algorithms.pf import PublicationFlooding
-from ildm.testing.fake_node import FakeNetwork
+from tests.algorithms.trees import FIGURE_5_5, Tree
 from tests.support.transcripts import check_transcript
 
 
-def figure_5_5() -> FakeNetwork:
-    """Five nodes: I2 joins I1, I3 and I4; I3 joins I5."""
-    network = FakeNetwork(PublicationFlooding)
-    network.add("I1", "I2", "I3", "I4", "I5")
-    for a, b in (("I1", "I2"), ("I2", "I3"), ("I2", "I4"), ("I3", "I5")):
-        network.join(a, b)
-    return network
-
-
 def test_figure_5_5() -> None:
-    network = figure_5_5()
-    network.step("1. C1 subscribes to t at I2")
-    network.nodes["I2"].subscribe("t")
-    network.step("2. C2 subscribes to t at I3")
-    network.nodes["I3"].subscribe("t")
-    network.step("3. C3 publishes to t at I5")
-    network.nodes["I5"].publish("t")
-    assert sorted(network.transfers()) == ["I2>I1", "I2>I4", "I3>I2", "I5>I3"]
-    check_transcript("pf_figure_5_5", network.lines)
+    tree = Tree(PublicationFlooding, FIGURE_5_5)
+    tree.step("1. C1 subscribes to t at I2")
+    tree.subscribe("I2", "t")
+    tree.step("2. C2 subscribes to t at I3")
+    tree.subscribe("I3", "t")
+    tree.step("3. C3 publishes to t at I5")
+    tree.publish("I5", "t")
+    assert sorted(tree.transfers()) == ["I2>I1", "I2>I4", "I3>I2", "I5>I3"]
+    check_transcript("pf_figure_5_5", tree.lines)
 
 
 def test_nothing_is_sent_back_and_each_broker_gets_one_copy() -> None:
-    network = figure_5_5()
-    for name, node in network.nodes.items():
-        node.publish(f"from/{name}")
-    for name, node in network.nodes.items():
-        assert sorted(node.topics) == sorted(f"from/{other}" for other in network.nodes if other != name)
+    tree = Tree(PublicationFlooding, FIGURE_5_5)
+    for name in tree.nodes:
+        tree.publish(name, f"from/{name}")
+    for name in tree.nodes:
+        assert sorted(tree.injected(name)) == sorted(f"from/{other}" for other in tree.nodes if other != name)

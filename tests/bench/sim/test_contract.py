@@ -6,28 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar
 
 from ildm.api import Algorithm, Stamp
-from ildm.mqtt import Property, Publish
-from ildm.testing import LocalBroker, SimulationError, World
+from ildm.mqtt import Property
+from ildm.testing import RecordingBroker, SimulationError, World
 from ildm.testing.contract import Injected, NodeContract, Probe, Stage
 
 NO_SESSIONS = "the simulator has links, but no TCP connections"
-
-
-class RecordingBroker(LocalBroker):
-    """Notes what is published, and whether by a local client."""
-
-    __slots__ = ("by_client", "published")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.by_client = False
-        self.published: list[Injected] = []
-
-    def publish(self, message: Publish) -> dict[str, int]:
-        if not self.by_client:
-            assert Stamp.of(message) is None
-            self.published.append(Injected(message.topic, message.payload, message.qos, message.retain))
-        return super().publish(message)
 
 
 class SimStage(Stage):
@@ -83,8 +66,6 @@ class SimStage(Stage):
         expiry: int | None = None,
     ) -> None:
         node = self.world[name]
-        assert isinstance(node.broker, RecordingBroker)
-        node.broker.by_client = True
         try:
             with self.world.guarded():  # a plugin that fails ends the run, or here the call
                 node.publish(
@@ -97,13 +78,12 @@ class SimStage(Stage):
                 )
         except SimulationError:
             self.failed += 1
-        finally:
-            node.broker.by_client = False
 
     def injected(self, name: str) -> Sequence[Injected]:
         broker = self.world[name].broker
         assert isinstance(broker, RecordingBroker)
-        return broker.published
+        assert not any(Stamp.of(message) for message in broker.injected)
+        return [Injected(m.topic, m.payload, m.qos, m.retain) for m in broker.injected]
 
     def failures(self, name: str) -> int:
         return self.failed

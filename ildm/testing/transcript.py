@@ -1,0 +1,86 @@
+"""A world that writes down what passes between its nodes, for golden files and figures of a paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ildm.api import Algorithm
+from ildm.mqtt import Publish
+from ildm.testing.broker import RecordingBroker
+from ildm.testing.link import SimLink
+from ildm.testing.network import LinkModel, Network
+from ildm.testing.node import SimNode
+from ildm.testing.world import World
+
+
+class Transcript(World):
+    """A :class:`World` with a line for each message between nodes, and for each that comes into a broker.
+
+    The lines are ``I5 -> I3  PUBLISH t`` (``retain`` behind it if it is), ``I2 -> I1  SUBSCRIBE t qos 0``,
+    ``I2 -> I1  UNSUBSCRIBE t``, ``I2 -> I4  DATA 12 bytes``, and ``I3 -> broker  PUBLISH t``.
+
+    Attributes:
+        lines: what has happened so far.
+    """
+
+    def __init__(
+        self,
+        algorithm: type[Algorithm],
+        options: Mapping[str, Any] | None = None,
+        seed: int = 0,
+        model: LinkModel | None = None,
+    ) -> None:
+        super().__init__(algorithm, options, seed, model)
+        self.lines: list[str] = []
+        self.network = _Noting(self.network, self.lines)
+
+    def make_node(self, node_id: str) -> SimNode:
+        node = super().make_node(node_id)
+        node.broker = _NotingBroker(node_id, self.lines)
+        return node
+
+    def step(self, title: str) -> None:
+        """A heading in the transcript."""
+        self.lines.append(f"# {title}")
+
+    def transfers(self) -> list[str]:
+        """The messages between nodes so far, as ``I5>I3``."""
+        parts = (line.split() for line in self.lines)
+        return [f"{p[0]}>{p[2]}" for p in parts if p[1] == "->" and p[3] == "PUBLISH" and p[2] != "broker"]
+
+
+class _Noting(Network):
+    def __init__(self, like: Network, lines: list[str]) -> None:
+        super().__init__(like.kernel, like.model, like.any_topology)
+        self.lines = lines
+
+    def carry(
+        self, link: SimLink, turn: int, kind: str, size: int, receive: Callable[..., None], *args: Any
+    ) -> bool:
+        way = f"{link.here.node_id} -> {link.node_id}  "
+        first = args[0]
+        if isinstance(first, Publish):
+            self.lines.append(f"{way}PUBLISH {first.topic}{' retain' if first.retain else ''}")
+        elif isinstance(first, Mapping):
+            for topic_filter, qos in first.items():
+                gone = qos is None
+                self.lines.append(
+                    f"{way}UNSUBSCRIBE {topic_filter}" if gone else f"{way}SUBSCRIBE {topic_filter} qos {qos}"
+                )
+        else:
+            self.lines.append(f"{way}DATA {len(first)} bytes")
+        return super().carry(link, turn, kind, size, receive, *args)
+
+
+class _NotingBroker(RecordingBroker):
+    __slots__ = ("lines", "node_id")
+
+    def __init__(self, node_id: str, lines: list[str]) -> None:
+        super().__init__()
+        self.node_id = node_id
+        self.lines = lines
+
+    def inject(self, message: Publish) -> dict[str, int]:
+        self.lines.append(f"{self.node_id} -> broker  PUBLISH {message.topic}")
+        return super().inject(message)

@@ -1,0 +1,199 @@
+"""One plugin in a unit test."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from algorithms.pf import PublicationFlooding
+from algorithms.sf import SubscriptionFlooding
+from ildm.api import (
+    Link,
+    NodeStatus,
+    OverlayAlgorithm,
+    PluginConfig,
+    PluginError,
+    Route,
+    Stamp,
+    TreeAlgorithm,
+)
+from ildm.mqtt import Property, Publish
+from ildm.testing import FakeNode, SimulationError
+from ildm.testing.contract import stamped
+
+
+def test_an_algorithm_sees_clients_and_neighbours() -> None:
+    node = FakeNode(SubscriptionFlooding)
+    link = node.link("b")
+    assert [found.node_id for found in node.links] == ["b"]
+    node.subscribe("alarm/#", qos=1)
+    assert link.announced == {"alarm/#": 1}
+    node.unsubscribe("alarm/#")
+    assert link.announced == {}
+    link.hear({"t": 0, "u": 1})
+    link.hear({"u": None})
+    node.publish("t", b"x", qos=1)
+    node.publish("u", b"y")
+    (gone,) = node.transferred
+    assert (gone.link, gone.message.topic, gone.message.payload, gone.message.qos) == (link, "t", b"x", 0)
+
+
+def test_messages_of_neighbours_reach_the_broker_and_go_on() -> None:
+    node = FakeNode(PublicationFlooding)
+    one, two = node.link("b"), node.link("c")
+    node.subscribe("#", qos=2)
+    node.arrive(one, Publish(topic="t", payload=b"x", qos=1, packet_id=7))
+    assert [(m.topic, m.payload, m.qos) for m in node.injected] == [("t", b"x", 1)]
+    assert [(d.topic, d.qos) for d in node.deliveries] == [("t", 1)]
+    assert [(t.link, t.message.topic) for t in node.transferred] == [(two, "t")]
+
+
+def test_retained_messages_are_stamped_and_judged() -> None:
+    node = FakeNode(PublicationFlooding)
+    link = node.link("b")
+    node.publish("t", b"mine", retain=True)
+    (gone,) = node.transferred
+    stamp = Stamp.of(gone.message)
+    assert stamp is not None
+    assert stamp.node == "node"
+    older = stamped("t", b"older", -1 + stamp.time, "a")
+    node.arrive(link, older)
+    assert [(m.payload, m.retain, m.properties) for m in node.injected] == [(b"older", False, {})]
+    assert older.properties  # the caller's is not touched
+    assert node.broker.retained["t"].payload == b"mine"
+
+
+def test_a_neighbour_that_leaves_is_heard_of_no_more() -> None:
+    node = FakeNode(SubscriptionFlooding)
+    link = node.link("b")
+    link.hear({"t": 0})
+    link.down()
+    assert list(node.links) == []
+    node.publish("t")
+    assert node.transferred == []
+    for call in (link.down, lambda: link.hear({"u": 0}), lambda: node.arrive(link, Publish(topic="t"))):
+        with pytest.raises(SimulationError, match="has left"):
+            call()
+    again = node.link("b")
+    assert again is not link
+    with pytest.raises(SimulationError, match="up already"):
+        node.link("b")
+
+
+class Echo(OverlayAlgorithm):
+    """Answers whoever sends, twice, and tells."""
+
+    def __init__(self, api: Any, config: PluginConfig) -> None:
+        super().__init__(api, config)
+        self.events: list[object] = []
+
+    def on_link_up(self, link: Link) -> None:
+        self.events.append(("up", link.node_id, link.introducer))
+        self.api.send(link.peer, b"hello")
+
+    def on_link_down(self, link: Link) -> None:
+        self.events.append(("down", link.node_id))
+
+    def on_unreachable(self, node_id: str) -> None:
+        self.events.append(("unreachable", node_id))
+
+    def on_message(self, sender: str, data: bytes) -> None:
+        self.api.count("echoed")
+        self.api.log("echo", size=len(data))
+        self.api.call_later(1.0, self.api.inject, Publish(topic=f"from/{sender}", payload=data))
+
+    def on_publish(self, message: Publish, turn: int) -> None:
+        self.events.append(("publish", message.topic))
+
+    def on_ildm_stop(self) -> None:
+        self.events.append("stop")
+
+
+def test_an_overlay_sends_and_is_told() -> None:
+    node = FakeNode(Echo)
+    link = node.link("b", introducer=True)
+    assert node.sent == [(link.peer, b"hello", 0)]
+    node.publish("t")
+    node.message("c", b"123")  # also from a node that there is no link with
+    assert node.counters == {"echoed": 1}
+    assert node.logged == [("echo", {"size": 3})]
+    node.advance(0.5)
+    assert node.injected == []
+    node.advance(0.5)
+    assert [(m.topic, m.payload) for m in node.injected] == [("from/c", b"123")]
+    link.down()
+    node.unreachable("d")
+    node.stop()
+    assert node.plugin.events == [
+        ("up", "b", True),
+        ("publish", "t"),
+        ("down", "b"),
+        ("unreachable", "b"),
+        ("unreachable", "d"),
+        "stop",
+    ]
+
+
+def test_a_link_that_was_closed_on_purpose_makes_nobody_unreachable() -> None:
+    node = FakeNode(Echo)
+    node.link("b").down(closed=True)
+    assert node.plugin.events[-1] == ("down", "b")
+
+
+def test_data_wait_for_their_link() -> None:
+    node = FakeNode(Echo)
+    b = node.link("b").peer
+    to = b._replace(node_id="c", address="c.sim:1885")
+    assert node.send(to, b"x", 3)
+    assert [link.node_id for link in node.links] == ["b"]
+    assert node.sent[-1] == (to, b"x", 3)
+    assert node.link("c").dialed
+    with pytest.raises(SimulationError, match="use its down"):
+        node.unreachable("c")
+    assert not node.send(node.peer, b"to itself")
+
+
+class Options(PluginConfig):
+    limit: int
+
+
+class Clumsy(TreeAlgorithm[Options]):
+    """Does wrong whatever it does."""
+
+    def route(self, topic: str, retain: bool, source: Link | None) -> Route:
+        if topic == "raise":
+            raise LookupError(topic)
+        return [(link, self.config.limit) for link in self.api.links]
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(ValueError, match="limit"):
+        FakeNode(Clumsy, {"limit": "none"})
+    with pytest.raises(PluginError, match="is not a subclass"):
+        FakeNode(PluginConfig)  # type: ignore[type-var]
+
+
+def test_a_hook_that_raises_raises_in_the_test() -> None:
+    node = FakeNode(Clumsy, {"limit": 9})
+    link = node.link("b")
+    with pytest.raises(LookupError):
+        node.publish("raise")
+    with pytest.raises(PluginError, match="QoS 9"):
+        node.publish("t")
+    with pytest.raises(PluginError, match="not bytes"):
+        node.transfer(link, Publish(topic="t", payload="text"))  # type: ignore[arg-type]
+    with pytest.raises(PluginError, match="topology"):
+        node.send(link.peer, b"x")
+    with pytest.raises(SimulationError, match="no OverlayAlgorithm"):
+        node.message("b", b"x")
+    assert node.transferred == node.sent == []
+    assert node.status is NodeStatus.RUNNING
+
+
+def test_expiry_passes_with_time() -> None:
+    node = FakeNode(PublicationFlooding)
+    node.publish("t", b"x", retain=True, properties={Property.MESSAGE_EXPIRY_INTERVAL: 10})
+    node.advance(4)
+    (kept,) = node.retained("#")
+    assert kept.properties[Property.MESSAGE_EXPIRY_INTERVAL] == 6
