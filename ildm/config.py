@@ -247,6 +247,8 @@ class LimitsConfig(Section):
     route_cache: Annotated[int, Field(ge=1, le=10_000_000)] = 65_536
     hook_warn: Seconds = 0.05
     """A plugin's hook that takes longer, while which nothing else runs, is logged and counted."""
+    decision_timeout: Seconds = 5.0
+    """How long a filter may defer a decision; what the client sends meanwhile waits."""
     unsaved_bytes: Bytes = 64 << 20
     """State that waits to be written while the disk is slow or full."""
     will_grace: Annotated[float, Field(ge=0, le=86400)] = 5.0

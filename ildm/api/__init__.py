@@ -2,11 +2,11 @@
 
 A *cooperation algorithm* decides which messages cross to which other nodes: subclass
 :class:`TreeAlgorithm`, whose messages go from neighbour to neighbour, or :class:`OverlayAlgorithm`, whose
-nodes send to any other. A *filter* decides which messages pass: subclass :class:`Filter`. All are plain
-synchronous objects: time, chance and input/output are reached through the :class:`NodeApi` handed to the
-constructor, so one and the same class runs in the live node, in the simulator and in tests
-(:mod:`ildm.testing`). A plugin is found by its entry point in the group ``ildm.algorithms`` or
-``ildm.filters``.
+nodes send to any other. A *filter* decides which messages, subscriptions and clients pass: subclass
+:class:`Filter`. All are plain synchronous objects: time, chance and input/output are reached through the
+:class:`NodeApi` handed to the constructor, so one and the same class runs in the live node, in the
+simulator and in tests (:mod:`ildm.testing`). A plugin is found by its entry point in the group
+``ildm.algorithms`` or ``ildm.filters``.
 
 The smallest algorithm, publication flooding, needs one method::
 
@@ -42,9 +42,11 @@ from ildm.api.node import Link, NodeApi, Route, Session, Timer
 from ildm.api.plugin import VERSION, Filter, Plugin, PluginConfig
 from ildm.api.values import (
     STAMP_PROPERTY,
+    Deferred,
     NodeStatus,
     Peer,
     PluginError,
+    Reject,
     Role,
     SessionStatus,
     Source,
@@ -55,6 +57,7 @@ __all__ = [
     "STAMP_PROPERTY",
     "VERSION",
     "Algorithm",
+    "Deferred",
     "Filter",
     "Link",
     "NodeApi",
@@ -64,6 +67,7 @@ __all__ = [
     "Plugin",
     "PluginConfig",
     "PluginError",
+    "Reject",
     "Role",
     "Route",
     "Session",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Generic, get_args
+from typing import ClassVar, Generic, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypeVar
 
 from ildm.api.node import NodeApi, Session
-from ildm.api.values import Source
-from ildm.mqtt import PacketType
+from ildm.api.values import Deferred, Reject, Source
+from ildm.mqtt import Connect, PacketType, Subscribe, Subscription
 
 VERSION = 1
 """Version of this interface. Within one nothing is taken away or changes its meaning."""
@@ -29,8 +29,8 @@ class Plugin(Generic[Options_co]):
 
     Hooks nobody overrides cost nothing. A hook that raises is logged with the plugin's name and
     counted; the message it was called for goes on as if the hook had not been there: a raising ``route``
-    keeps it local, a raising ``filter`` lets it pass. While a hook runs the node
-    does nothing else: one that takes longer than ``limits.hook_warn`` is logged and counted.
+    keeps it local, a raising ``filter`` lets it pass (see :attr:`Filter.on_error`). While a hook runs the
+    node does nothing else: one that takes longer than ``limits.hook_warn`` is logged and counted.
     """
 
     api_version: ClassVar[int] = 1
@@ -95,14 +95,47 @@ class Plugin(Generic[Options_co]):
         """The node begins to remove a neighbour (*onIldmRemove*); its links are closed by the node."""
 
 
+OnError = Literal["pass", "reject"]
+
+
 class Filter(Plugin[Options_co]):
-    """A processing step in the path of PUBLISH messages; any number can be chained."""
+    """Decides what may pass: messages, subscriptions, clients. Any number can be chained.
 
-    def filter(self, session: Session, message: bytes) -> bytes | None:
-        """Return the PUBLISH to go on with: the same bytes, others, or None to drop it.
+    The filters of the configuration are asked in its order, each about what the one before has let pass. An
+    algorithm that decides, too, inherits from both classes and is asked last.
+    """
 
-        Called for the sources in ``wants``. The sender of a dropped message gets the
-        acknowledgement of its QoS (MQTT 5: with reason 0x99 where it is a QoS 1 or 2 publisher).
-        A changed message keeps QoS and packet identifier; the node refuses other changes of those.
+    on_error: ClassVar[OnError] = "pass"
+    """What becomes of a packet when the filter raises, answers nonsense, or has not decided in time."""
+
+    def filter(
+        self, session: Session, message: bytes
+    ) -> bytes | Reject | Deferred[bytes | Reject | None] | None:
+        """Return the PUBLISH to go on with: the same bytes or others; or reject it (None: without a reason).
+
+        Called for the sources in ``wants``. Topic aliases are spelled out. A changed message keeps QoS and
+        packet identifier; the node refuses other changes of those. Whoever sent a rejected message gets the
+        acknowledgement of its QoS, a client of MQTT 5 with the reason; with a reason that is no failure, such
+        as ``SUCCESS``, it does not learn of it. Only what clients send may be deferred.
         """
         return message
+
+    def admit_subscription(
+        self, session: Session, subscription: Subscription, packet: Subscribe
+    ) -> Subscription | Reject | Deferred[Subscription | Reject]:
+        """Return what is to be subscribed to in the place of one entry of a client's SUBSCRIBE, or reject it.
+
+        Its options may change, its filter must not: UNSUBSCRIBE would not find it. The broker gets what was
+        admitted; the client gets one SUBACK with the broker's reason codes and the filter's. ``packet`` is
+        the whole packet, with its user properties. Every entry is asked about, also of shared subscriptions.
+        """
+        return subscription
+
+    def admit_client(
+        self, session: Session, packet: Connect
+    ) -> Connect | Reject | Deferred[Connect | Reject]:
+        """Return the CONNECT that the broker is to get, or reject the client with a CONNACK.
+
+        Anything but the MQTT version may be changed, such as user name and password.
+        """
+        return packet

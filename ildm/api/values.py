@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, StrEnum
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from ildm.mqtt import IldmError, Property, Publish
+from ildm.mqtt import IldmError, Property, Publish, ReasonCode
 
 
 class PluginError(IldmError):
@@ -99,3 +100,58 @@ class Peer(NamedTuple):
     address: str
     """``HOST:PORT`` of its link listener, as the node advertises it (``link.advertise``); empty if it cannot
     be dialed."""
+
+
+class Reject(NamedTuple):
+    """A filter's decision that a message, a subscription or a client is not to pass.
+
+    A reason that is not possible in the answer due (PUBACK and PUBREC, SUBACK, CONNACK: MQTT 5, 2.4)
+    becomes "implementation specific error" (0x83) and counts as a failure of the plugin.
+    """
+
+    reason: ReasonCode | None = None
+    """None: payload format invalid (0x99) for a message, not authorized (0x87) otherwise. Before MQTT 5: a
+    message is acknowledged all the same, a SUBACK has 0x80, a CONNACK the return code nearest to it."""
+    text: str = ""
+    """Reason string for the client (MQTT 5) and the log."""
+
+
+Decision = TypeVar("Decision")
+
+
+class Deferred(Generic[Decision]):
+    """A decision that is still to come, returned by a filter in the decision's place.
+
+    What the same client sends after the packet waits behind it, unread beyond a buffer, so its order is
+    kept. If the decision has not come within ``limits.decision_timeout`` :attr:`Filter.on_error` decides.
+    """
+
+    __slots__ = ("_decision", "_told")
+
+    def __init__(self) -> None:
+        self._decision: tuple[Decision] | None = None
+        self._told: Callable[[Decision], None] | None = None
+
+    @property
+    def decided(self) -> bool:
+        return self._decision is not None
+
+    def decide(self, decision: Decision) -> None:
+        """Give the decision, from a timer, :meth:`NodeApi.offload`, or any hook.
+
+        Raises:
+            PluginError: it was given before.
+        """
+        if self._decision is not None:
+            raise PluginError("this was decided before")
+        self._decision = (decision,)
+        told, self._told = self._told, None
+        if told is not None:
+            told(decision)
+
+    def when_decided(self, callback: Callable[[Decision], None]) -> None:
+        """For the node: be told, at once if the decision is there; the last one asked for counts."""
+        if self._decision is not None:
+            callback(self._decision[0])
+        else:
+            self._told = callback

@@ -66,7 +66,8 @@ class Node:
         self.algorithm_name = plugins.algorithm.name if plugins.algorithm else None
         chosen = plugins.algorithm.plugin if plugins.algorithm else TreeAlgorithm
         self.has_overlay = issubclass(chosen, OverlayAlgorithm)
-        self.dispatch = Dispatch(driver, self.counters, config.limits.hook_warn)
+        limits = config.limits
+        self.dispatch = Dispatch(driver, self.counters, limits.hook_warn, limits.decision_timeout)
         self.retained = Retained(driver, node_id, config.limits, self.counters, store)
         self.loop_guard = LoopGuard(driver, config.broker, self.counters, self.broker_reachable)
         self.injector = Injector(self)

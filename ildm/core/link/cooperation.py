@@ -213,9 +213,10 @@ class Cooperation:
             return
         link.transferred_in += 1
         parts.counters["transferred_in"] += 1
-        if parts.dispatch.filters_links:
-            passed = parts.dispatch.filter(Source.LINK, session, frame)
-            if passed is None:
+        chain = parts.dispatch.chain
+        if chain.filters(Source.LINK):
+            passed = chain.message(Source.LINK, session, frame)
+            if not isinstance(passed, bytes):
                 parts.counters["filtered"] += 1
                 if receipt is not None and packet_id is not None:
                     receipt.settle(packet_id)

@@ -138,7 +138,7 @@ class BrokerSession(BaseSession):
         if was_open:
             self.node.session_closed(self, exc)
         self._end_lingering()
-        self.paired.close()
+        self.paired.broker_lost()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -168,7 +168,7 @@ class BrokerSession(BaseSession):
                 if packet.reason_code != 0:
                     continue  # refused; the broker is about to close
                 self._accepted = True
-                if self.node.dispatch.filters_broker:
+                if self.node.dispatch.chain.filters(Source.BROKER):
                     self._framer = Framer(1 << 28)
                     self._aliases = self._client_aliases()
                 else:
@@ -238,8 +238,8 @@ class BrokerSession(BaseSession):
                     except OverLimit:
                         self._drop(frame)  # no filter can look at it
                         continue
-                passed = self.node.dispatch.filter(Source.BROKER, self, frame)
-                if passed is None:
+                passed = self.node.dispatch.chain.message(Source.BROKER, self, frame)
+                if not isinstance(passed, bytes):
                     self._drop(frame)
                     continue
                 self._passed += 1

@@ -10,8 +10,8 @@ from ildm.core.frames import PUBLISH, head_topic, packet_ids, publish_run, run_t
 from ildm.core.local.actions import Action
 from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.broker_session import BrokerSession
+from ildm.core.local.filtered import FilteredClient
 from ildm.core.local.partial import SMALL, Partial
-from ildm.core.local.publisher import Publisher
 from ildm.core.local.unanswered import Unanswered
 from ildm.core.transfer.lane import Lane
 from ildm.mqtt import (
@@ -37,7 +37,7 @@ from ildm.mqtt import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from typing import Any
 
     from ildm.core.node import Node
@@ -62,18 +62,16 @@ class State(Enum):
     ENDED = "ended"
 
 
-class ClientSession(Publisher):
+class ClientSession(FilteredClient):
     """A local client; its paired session is a :class:`BrokerSession` opened for it alone."""
 
     __slots__ = (
         "_actions",
-        "_after_rest",
         "_asked",
         "_connect_timer",
         "_held",
         "_moving_off",
         "_partial",
-        "_rest",
         "connect",
         "disconnected",
         "ended",
@@ -98,8 +96,6 @@ class ClientSession(Publisher):
         self.ended = False
         """The client has said that it will send nothing more."""
         self._moving_off = False  # as soon as the packet under way is whole
-        self._rest = b""  # of a chunk of many packets: its turn comes when others have had theirs
-        self._after_rest: Callable[[], None] | None = None
 
     # connection -------------------------------------------------------------------------------
 
@@ -150,9 +146,11 @@ class ClientSession(Publisher):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        self._no_more_to_come()
         self._after(lambda: self._lost(exc))
 
     def _lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
         self._cancel_connect_timer()
         self._answered()
         self._partial.clear()
@@ -210,6 +208,7 @@ class ClientSession(Publisher):
             self._refuse(ReasonCode.QUOTA_EXCEEDED, ConnectReturnCode.SERVER_UNAVAILABLE)
             return
         self.connect = packet
+        self.takes_reasons(packet)
         self.client_id = packet.client_id
         self.version = packet.version
         guard = self.node.loop_guard
@@ -419,6 +418,10 @@ class ClientSession(Publisher):
                         if result:
                             broker.write(result)
                         start = end
+                        if self._awaited is not None:
+                            pos = end
+                            left = -1
+                            break
                     pos = end
                 else:
                     raise self._illegal(data[pos])
@@ -436,27 +439,34 @@ class ClientSession(Publisher):
     # chunks of many packets -------------------------------------------------------------------
 
     def _put_off(self, rest: bytes) -> None:
-        """Let others have their turn: a chunk may hold so many packets that they would wait for seconds."""
+        """Keep the rest of a chunk until a decision has come, or others have had their turn.
+
+        A chunk may hold so many packets that they would wait for seconds.
+        """
         self._rest = rest
-        self.pause("turn")
-        self.driver.call_soon(self._next_turn)
+        if self._awaited is not None:
+            self.pause("decision")
+        else:
+            self.pause("turn")
+            self.driver.call_soon(self._next_turn)
 
     def _next_turn(self) -> None:
         rest, self._rest = self._rest, b""
-        self.data_received(rest)
-        if self._rest:
+        if rest:
+            self.data_received(rest)
+        if self._rest or self._awaited is not None:
             return
         self.resume("turn")
+        self.resume("decision")
         after, self._after_rest = self._after_rest, None
         if after is not None:
             after()
 
-    def _after(self, callback: Callable[[], None]) -> None:
-        """Call back when nothing is put off: the end of a client comes after what it has sent."""
-        if self._rest:
-            self._after_rest = callback
+    def _go_on(self) -> None:
+        if self._moving_off:
+            self.move_off()
         else:
-            callback()
+            self._next_turn()
 
     # large packets ----------------------------------------------------------------------------
 
@@ -476,7 +486,7 @@ class ClientSession(Publisher):
             if first >> 4 != PacketType.PUBLISH:
                 _check_held(first, len(data) - pos + missing)
                 return False
-            if self.node.dispatch.filters_clients:
+            if self.node.dispatch.chain.filters(Source.CLIENT):
                 return False
             copy = action != _RUN or self._crosses(data, header_end, first & 6 != 0)
         if first >> 4 == PacketType.PUBLISH:
@@ -523,17 +533,11 @@ class ClientSession(Publisher):
             self.messages_in += 1
             if self._holds and frame[0] & 6:
                 self._sent_while_held(1)
-            passed = frame
-            if self.node.dispatch.filters_clients:
-                result = self.node.dispatch.filter(Source.CLIENT, self, self._spelled_out(frame))
-                if result is None:
-                    self._drop(frame)
-                    return None
-                passed = result
-            if self.node.router.active and not self._publish(passed):
-                return passed
-            self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBLISH, passed)
-            return passed
+            chain = self.node.dispatch.chain
+            if chain.filters(Source.CLIENT):
+                answer = chain.message(Source.CLIENT, self, self._spelled_out(frame))
+                return self._when_decided(answer, lambda answer: self._filtered(frame, answer))
+            return self._passed(frame)
         if type == PacketType.PUBREL:
             return self._pubrel(frame)
         _check_held(frame[0], len(frame))
@@ -550,6 +554,11 @@ class ClientSession(Publisher):
         elif type == PacketType.DISCONNECT:
             self._disconnect(frame)
         self.node.dispatch.arrived(Source.CLIENT, self, PacketType(type), frame)
+        return frame
+
+    def _passed(self, frame: bytes) -> bytes:
+        if not self.node.router.active or self._publish(frame):
+            self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBLISH, frame)
         return frame
 
     def _illegal(self, first: int) -> MqttError:
@@ -582,6 +591,7 @@ class ClientSession(Publisher):
     def fail(self, error: MqttError) -> None:
         """The client has broken the protocol: close its connection, in MQTT 5 with the reason (MQTT-4.13)."""
         self._partial.clear()
+        self._stop_waiting()
         self.node.client_failed(self, error)
         if self.state is State.RELAYING:
             if self.version is Version.V5:
@@ -596,8 +606,9 @@ class ClientSession(Publisher):
 
     def move_off(self) -> None:
         """End the connection in an orderly way, without its will (drain)."""
-        if self.mid_packet:
-            self._moving_off = True  # a DISCONNECT now would become part of the packet
+        if self.mid_packet or (self.state is State.RELAYING and self._awaited is not None):
+            # a DISCONNECT now would become part of the packet, or be sent before one that has come before it
+            self._moving_off = True
             return
         relaying = self.state is State.RELAYING
         self.state = State.ENDED

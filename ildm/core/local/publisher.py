@@ -19,7 +19,6 @@ from ildm.mqtt import (
     Publish,
     PubRec,
     ReasonCode,
-    Version,
     decode,
 )
 
@@ -276,21 +275,3 @@ class Publisher(BaseSession, ABC):
         # a malformed message is the client's fault, not that of the filter
         decode(frame, self.version, self.node.packet_limits)
         return frame
-
-    def _drop(self, frame: bytes) -> None:
-        """Answer a message that a filter has dropped as the broker would have."""
-        self.node.counters["filtered"] += 1
-        packet = decode(frame, self.version)
-        assert isinstance(packet, Publish)
-        if packet.packet_id is None:
-            return
-        v5 = self.version is Version.V5
-        reason = int(ReasonCode.PAYLOAD_FORMAT_INVALID) if v5 else 0
-        if packet.qos == 1:
-            self.write(PubAck(packet_id=packet.packet_id, reason_code=reason).encode(self.version))
-        else:
-            self.write(PubRec(packet_id=packet.packet_id, reason_code=reason).encode(self.version))
-            if not v5:  # in MQTT 5 the reason ends the handshake
-                if self.dropped_qos2 is None:
-                    self.dropped_qos2 = set()
-                self.dropped_qos2.add(packet.packet_id)

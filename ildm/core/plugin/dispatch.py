@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ildm.api import Algorithm, Filter, OverlayAlgorithm, Plugin, PluginError, Session, Source, TreeAlgorithm
 from ildm.core.counters import Counters
 from ildm.core.plugin.arguments import checked_qos
-from ildm.mqtt import PacketType, Publish, PublishView, Version, decode
+from ildm.core.plugin.filtering import FilterChain
+from ildm.mqtt import PacketType
 
 if TYPE_CHECKING:
     from ildm.core.driver import Driver
@@ -39,7 +40,7 @@ class Loaded:
 class Dispatch:
     """Knows who wants what; everything nobody wants costs one test."""
 
-    def __init__(self, driver: Driver, counters: Counters, hook_warn: float) -> None:
+    def __init__(self, driver: Driver, counters: Counters, hook_warn: float, decision_timeout: float) -> None:
         self.driver = driver
         self.hook_warn = hook_warn
         self.counters = counters
@@ -47,8 +48,8 @@ class Dispatch:
         self.algorithm: Algorithm | None = None
         self.looks_at_links = False
         """Some plugin wants to see messages from neighbours."""
+        self.chain: FilterChain[Loaded] = FilterChain(driver, self._failed, self._returned, decision_timeout)
         self._algorithm: Loaded | None = None
-        self._filters: dict[Source, list[tuple[Loaded, Filter]]] = {source: [] for source in Source}
         self._listeners: dict[tuple[Source, int], list[tuple[Loaded, Plugin]]] = {}
         self._hooks: dict[str, list[tuple[Loaded, Callable[..., None]]]] = {}
         self._waiting: deque[tuple[Source, Session, PacketType, bytes]] = deque()
@@ -61,12 +62,12 @@ class Dispatch:
         if isinstance(plugin, Algorithm):
             self.algorithm, self._algorithm = plugin, loaded
         listens = type(plugin).mqtt_message_arrived is not Plugin.mqtt_message_arrived
+        if isinstance(plugin, Filter):
+            self.chain.add(loaded, plugin)
         for source, packet_type in plugin.wants:
-            if isinstance(plugin, Filter) and packet_type is PacketType.PUBLISH:
-                self._filters[source].append((loaded, plugin))
             if listens:
                 self._listeners.setdefault((source, packet_type), []).append((loaded, plugin))
-        for name in (n for n in dir(plugin) if n.startswith("on_")):
+        for name in (n for n in dir(plugin) if n.startswith("on_") and n != "on_error"):
             overridden = getattr(type(plugin), name)
             if all(getattr(base, name, None) is not overridden for base in INTERFACE):
                 self._hooks.setdefault(name, []).append((loaded, getattr(plugin, name)))
@@ -75,21 +76,9 @@ class Dispatch:
     def looked_at(self, source: Source) -> frozenset[PacketType]:
         """Types of messages from a source which some plugin wants to see."""
         types = {PacketType(t) for s, t in self._listeners if s is source}
-        if self._filters[source]:
+        if self.chain.filters(source):
             types.add(PacketType.PUBLISH)
         return frozenset(types)
-
-    @property
-    def filters_clients(self) -> bool:
-        return bool(self._filters[Source.CLIENT])
-
-    @property
-    def filters_broker(self) -> bool:
-        return bool(self._filters[Source.BROKER])
-
-    @property
-    def filters_links(self) -> bool:
-        return bool(self._filters[Source.LINK])
 
     # calls ------------------------------------------------------------------------------------
 
@@ -156,24 +145,6 @@ class Dispatch:
             raise PluginError(f"algorithm {self._algorithm.name} failed in {method}: {error!r}") from error
         finally:
             self._returned(self._algorithm, method, began)
-
-    def filter(self, source: Source, session: Session, frame: bytes) -> bytes | None:
-        """Pass a PUBLISH through the filters of a source; None when one has dropped it."""
-        for loaded, plugin in self._filters[source]:
-            began = self.driver.now()
-            try:
-                result = plugin.filter(session, frame)
-                if result is None:
-                    return None
-                if result is not frame:
-                    _check_changed(frame, result, session.version)
-            except Exception as error:
-                self._failed(loaded, "filter", error)
-                continue
-            finally:
-                self._returned(loaded, "filter", began)
-            frame = result
-        return frame
 
     def arrived(self, source: Source, session: Session, type: PacketType, frame: bytes) -> None:
         """Note a message for its listeners; they are called by :meth:`deliver`, after relaying."""
@@ -243,11 +214,3 @@ def _is_power_of_two(times: int) -> bool:
 
 def _name(callback: Callable[..., None]) -> str:
     return getattr(callback, "__name__", "callback")
-
-
-def _check_changed(before: bytes, after: object, version: Version) -> None:
-    if not isinstance(after, bytes):
-        raise TypeError(f"filter returned {type(after).__name__}, expected bytes or None")
-    old, new = PublishView(before, version), decode(after, version)
-    if not isinstance(new, Publish) or old.qos != new.qos or old.packet_id != new.packet_id:
-        raise ValueError("filter changed the packet type, QoS or packet identifier of a PUBLISH")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence, Set
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from pydantic import ValidationError
 
@@ -19,6 +19,7 @@ from ildm.api import (
     Source,
     TreeAlgorithm,
 )
+from ildm.api.plugin import OnError
 from ildm.config import required_address
 from ildm.core.plugin.dispatch import INTERFACE
 from ildm.mqtt import PacketType
@@ -106,7 +107,11 @@ def check_plugin(name: str, plugin: Any, base: type[Plugin]) -> None:
     interface = (each for each in INTERFACE if issubclass(plugin, each))
     inherited = {n: member for each in interface for n, member in vars(each).items()}
     hooks = {n for n, member in inherited.items() if inspect.isfunction(member) and not n.startswith("_")}
+    if issubclass(plugin, Filter) and plugin.on_error not in get_args(OnError):
+        raise PluginError(f"{kind} {name!r}: on_error is {plugin.on_error!r}, not 'pass' or 'reject'")
     for attribute, member in vars_of(plugin).items():
+        if attribute == "on_error" and issubclass(plugin, Filter):
+            continue
         if attribute.startswith("on_") and attribute not in hooks:
             raise PluginError(f"{kind} {name!r}: unknown hook {attribute}")
         if attribute not in hooks:
