@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from algorithms.overlay.config import OverlayConfig
 from algorithms.overlay.messages import Message, OverlayError, Ping, encode
-from ildm.api import Peer, Timer
+from ildm.api import Peer, SendResult, Timer
 
 if TYPE_CHECKING:
     from random import Random
@@ -32,7 +32,7 @@ class Env(Protocol):
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer: ...
 
-    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool: ...
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> SendResult: ...
 
     def count(self, name: str, by: int = 1) -> None: ...
 

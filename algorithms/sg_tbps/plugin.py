@@ -35,7 +35,7 @@ from ildm.mqtt import FilterTable, IldmError, Publish, Version, decode
 if TYPE_CHECKING:
     from algorithms.overlay.graph import Arrival
     from algorithms.overlay.keys import Ref
-    from ildm.api import Link, NodeApi, Peer
+    from ildm.api import Link, NodeApi, Peer, Unreachable
 
 __all__ = ["SgTbps", "SgTbpsConfig"]
 
@@ -183,10 +183,10 @@ class SgTbps(OverlayAlgorithm[SgTbpsConfig]):
         """Spread a local client's message, or its will."""
         self.outbox.publish(message, turn)
 
-    def on_message(self, sender: str, data: bytes) -> None:
-        self.graph.receive(sender, data)
+    def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
+        self.graph.receive(sender.node_id, data)
 
-    def on_unreachable(self, node_id: str) -> None:
+    def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
         self.graph.unreachable(node_id)
 
     def on_link_up(self, link: Link) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
 from algorithms.overlay.keys import Range, Ref
 from algorithms.overlay.messages import decode
-from ildm.api import Link, NodeApi, OverlayAlgorithm, Peer, PluginConfig
+from ildm.api import Link, NodeApi, OverlayAlgorithm, Peer, PluginConfig, Unreachable
 
 
 class MemberConfig(PluginConfig):
@@ -31,10 +31,10 @@ class Member(OverlayAlgorithm[MemberConfig]):
         self.graph = SkipGraph(api, self, OverlayConfig(**config.overlay))
         self.graph.start(api.node_id.encode())
 
-    def on_message(self, sender: str, data: bytes) -> None:
-        self.graph.receive(sender, data)
+    def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
+        self.graph.receive(sender.node_id, data)
 
-    def on_unreachable(self, node_id: str) -> None:
+    def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
         self.graph.unreachable(node_id)
 
     def on_link_up(self, link: Link) -> None:

@@ -22,7 +22,7 @@ to any of them, over a link made on demand. How messages spread is up to it::
             for peer in self.known:
                 self.api.send(peer, pack(message), turn)
 
-        def on_message(self, sender, data):
+        def on_message(self, sender, data, turn):
             self.api.inject(unpack(data))
 
 The five components of the thesis (Table 5.1) and where they are here:
@@ -48,9 +48,11 @@ from ildm.api.values import (
     PluginError,
     Reject,
     Role,
+    SendResult,
     SessionStatus,
     Source,
     Stamp,
+    Unreachable,
 )
 
 __all__ = [
@@ -70,10 +72,12 @@ __all__ = [
     "Reject",
     "Role",
     "Route",
+    "SendResult",
     "Session",
     "SessionStatus",
     "Source",
     "Stamp",
     "Timer",
     "TreeAlgorithm",
+    "Unreachable",
 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 from ildm.api.node import Link, Route
 from ildm.api.plugin import Options_co, Plugin
+from ildm.api.values import Peer, Unreachable
 from ildm.mqtt import Publish
 
 
@@ -64,10 +65,13 @@ class OverlayAlgorithm(Algorithm[Options_co]):
         (thesis 5.4.1): what is sent with the same turn stays in order.
         """
 
-    def on_message(self, sender: str, data: bytes) -> None:
-        """Data which the algorithm of node ``sender`` sent with :meth:`NodeApi.send`."""
+    def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
+        """Data which the algorithm of another node sent with :meth:`NodeApi.send`.
 
-    def on_unreachable(self, node_id: str) -> None:
+        ``turn`` is that of the session it came over: what has the same sender and turn comes in order.
+        """
+
+    def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
         """A node that data was sent to cannot be reached, or the link with a node was lost."""
 
     def is_leaving(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ildm.api.values import NodeStatus, Peer, Role, SessionStatus
+from ildm.api.values import NodeStatus, Peer, Role, SendResult, SessionStatus
 from ildm.mqtt import PacketType, Publish, Version
 
 if TYPE_CHECKING:
@@ -164,14 +164,15 @@ class NodeApi(Protocol):
         tell whether it is newer than another. Over a link that has left it is dropped and counted.
         """
 
-    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> SendResult:
         """Send data to the algorithm of another node, over a link made on demand (:class:`OverlayAlgorithm`).
 
         It arrives at :meth:`OverlayAlgorithm.on_message` at most once; the order holds among data of one
-        ``turn``, which picks the session. False: the bounded queue is full (or ``data`` larger than
-        ``link.packet_size``, or ``to`` this very node) and the data was dropped and counted. If the
-        node cannot be reached, or the link to it is lost, :meth:`OverlayAlgorithm.on_unreachable` follows and
-        what was queued is dropped and counted.
+        ``turn``, which picks the session. If the node cannot be reached, or the link to it is lost,
+        :meth:`OverlayAlgorithm.on_unreachable` follows and what was queued is dropped and counted.
+
+        Raises:
+            PluginError: a wrong argument, or the algorithm is no :class:`OverlayAlgorithm`.
         """
 
     def retained(self, topic_filter: str) -> Sequence[Publish]:

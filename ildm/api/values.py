@@ -102,6 +102,39 @@ class Peer(NamedTuple):
     be dialed."""
 
 
+class SendResult(Enum):
+    """What became of data handed to :meth:`NodeApi.send`; only OK is true."""
+
+    OK = "ok"
+    """It waits, or is on its way. Whether it arrives is not said."""
+    FULL = "full"
+    """There is no room in the queue for that node, or no link to be had."""
+    TOO_LARGE = "too large"
+    """Larger than ``link.packet_size``: it will never go."""
+    SELF = "self"
+    """The receiver is this very node."""
+
+    def __bool__(self) -> bool:
+        return self is SendResult.OK
+
+
+class Unreachable(StrEnum):
+    """Why a node is reported with :meth:`OverlayAlgorithm.on_unreachable`."""
+
+    REFUSED = "refused"
+    """Nothing listens at its address: its process has ended."""
+    NO_ANSWER = "no answer"
+    """Nothing came back in time, on the way to it or on its link: it is dead, slow, or cut off."""
+    LOST = "lost"
+    """Its link broke, or the connection that was to become one."""
+    OTHER_NODE = "other node"
+    """Another node, or another program, answers at its address."""
+    REJECTED = "rejected"
+    """It is there and does not want a link: another algorithm, secret or version, or it is full."""
+    NO_ADDRESS = "no address"
+    """Its address is none that could be dialed."""
+
+
 class Reject(NamedTuple):
     """A filter's decision that a message, a subscription or a client is not to pass.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ildm.api import Unreachable
+
 if TYPE_CHECKING:
     from random import Random
 
@@ -42,8 +44,8 @@ class Endpoint(Protocol):
     def pause_writing(self) -> None: ...
     def resume_writing(self) -> None: ...
 
-    def dial_failed(self, reason: str) -> None:
-        """The connection asked for with :meth:`Driver.dial` could not be made."""
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
+        """The connection asked for with :meth:`Driver.dial` could not be made; ``reason`` is for people."""
 
 
 class Driver(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ildm.api import Role, SessionStatus
+from ildm.api import Role, SessionStatus, Unreachable
 from ildm.mqtt import Version
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class BaseSession:
             self._cut_off.cancel()
             self._cut_off = None
 
-    def dial_failed(self, reason: str) -> None:
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         self.status = SessionStatus.CLOSED
 
     def pause_writing(self) -> None:

@@ -12,12 +12,16 @@ from collections.abc import Callable
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, cast
 
+from ildm.api import Unreachable
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.log import get_logger, is_logged
 
 if TYPE_CHECKING:
     from ildm.config import Address
     from ildm.core.driver import Endpoint
+
+
+REFUSALS = (errno.ECONNREFUSED, errno.ECONNRESET)
 
 
 class AsyncioDriver:
@@ -60,9 +64,9 @@ class AsyncioDriver:
                 raise
             endpoint.dial_failed(f"no answer from {address} within {limit:g} s")
         except OSError as error:
-            endpoint.dial_failed(_reason(error))
+            endpoint.dial_failed(_reason(error), _why(error))
         except (ValueError, OverflowError) as error:  # two dots in a row, U+0000, a port of six digits
-            endpoint.dial_failed(f"{address.host} is no host name: {error}")
+            endpoint.dial_failed(f"{address.host} is no host name: {error}", Unreachable.NO_ADDRESS)
         finally:
             timer.cancel()
 
@@ -75,6 +79,16 @@ class AsyncioDriver:
     def log(self, level: str, event: str, **fields: Any) -> None:
         if is_logged(level):
             getattr(self._logger, level)(event, **fields)
+
+
+def _why(error: OSError) -> Unreachable:
+    """What that says of the far end; nothing if the fault is on the way or here."""
+    if isinstance(error, socket.gaierror):
+        known = error.errno != socket.EAI_AGAIN  # the name server has answered
+        return Unreachable.NO_ADDRESS if known else Unreachable.NO_ANSWER
+    # of a host with several addresses there is but one text for all of them
+    refused = error.errno in REFUSALS if error.errno else any(f"[Errno {n}]" in str(error) for n in REFUSALS)
+    return Unreachable.REFUSED if refused else Unreachable.NO_ANSWER
 
 
 def _reason(error: OSError) -> str:

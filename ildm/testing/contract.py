@@ -25,11 +25,14 @@ from ildm.api import (
     PluginConfig,
     PluginError,
     Role,
+    SendResult,
     Session,
     SessionStatus,
     Stamp,
     TreeAlgorithm,
+    Unreachable,
 )
+from ildm.config import LinkConfig
 from ildm.mqtt import PacketType, PingReq, PingResp, Property, Publish, Version, decode
 
 SOON = 0.05
@@ -207,11 +210,11 @@ class OverlayProbe(Probe, OverlayAlgorithm):
     def on_publish(self, message: Publish, turn: int) -> None:
         self.published.append((message, turn))
 
-    def on_message(self, sender: str, data: bytes) -> None:
-        self.heard.append(("message", sender, data))
+    def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
+        self.heard.append(("message", sender, data, turn))
 
-    def on_unreachable(self, node_id: str) -> None:
-        self.heard.append(("unreachable", node_id))
+    def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
+        self.heard.append(("unreachable", node_id, reason))
 
 
 B = Peer("b", "b:2")
@@ -264,7 +267,7 @@ class NodeContract:
         stage.stop("a")
         assert one.of("stop") == [("stop", NodeStatus.RUNNING)]
         assert one.api.send(two.api.peer, b"good-bye")
-        stage.until(lambda: ("message", "a", b"good-bye") in two.heard)
+        stage.until(lambda: [event[2] for event in two.of("message")] == [b"good-bye"])
         one.leaving = False
         stage.until(lambda: one.api.status is NodeStatus.STOPPED)
 
@@ -544,10 +547,13 @@ class NodeContract:
         for number in range(20):
             assert one.api.send(two.api.peer, b"%d" % number, 3)
         stage.until(lambda: len(two.of("message")) == 20)
-        assert two.of("message") == [("message", "a", b"%d" % number) for number in range(20)]
-        assert two.api.send(one.api.peer, b"back")
+        turn = two.of("message")[0][3]
+        here, there = one.api.peer, two.api.peer
+        assert two.of("message") == [("message", here, b"%d" % number, turn) for number in range(20)]
+        assert isinstance(turn, int)
+        assert two.api.send(two.of("message")[0][1], b"back") is SendResult.OK
         stage.until(lambda: one.of("message"))
-        assert one.of("message") == [("message", "b", b"back")]
+        assert [event[:3] for event in one.of("message")] == [("message", there, b"back")]
         assert not one.of("unreachable")
 
     @states("send", "links", "Link.introducer")
@@ -556,7 +562,10 @@ class NodeContract:
         one, two = stage.add("a"), stage.add("b")
         assert one.api.send(two.api.peer, b"x")
         stage.until(lambda: two.of("message"))
-        assert two.heard[-2:] == [("up", "a", True), ("message", "a", b"x")]
+        assert [event[:3] for event in two.heard[-2:]] == [
+            ("up", "a", True),
+            ("message", one.api.peer, b"x"),
+        ]
         assert one.of("up") == [("up", "b", True)]
         assert not one.link("b").introducer
         assert not two.link("a").introducer
@@ -565,9 +574,22 @@ class NodeContract:
     def test_data_for_the_node_itself_are_not_sent(self, make: Make) -> None:
         stage = make(OverlayProbe)
         one = stage.add("a")
-        assert not one.api.send(one.api.peer, b"x")
+        assert one.api.send(one.api.peer, b"x") is SendResult.SELF
+        assert not SendResult.SELF
         stage.quiet()
         assert not one.of("message", "unreachable")
+
+    @states("send")
+    def test_data_larger_than_a_packet_are_not_sent(self, make: Make) -> None:
+        stage = make(OverlayProbe)
+        one, two = stage.add("a"), stage.add("b")
+        largest = LinkConfig().packet_size
+        assert one.api.send(two.api.peer, bytes(largest)) is SendResult.TOO_LARGE
+        assert one.api.send(one.api.peer, bytes(largest)) is SendResult.SELF
+        assert one.api.send(two.api.peer, bytes(largest - 100)) is SendResult.OK
+        stage.until(lambda: two.of("message"))
+        assert [len(event[2]) for event in two.of("message")] == [largest - 100]
+        assert not one.of("unreachable")
 
     @states("send", "on_unreachable")
     def test_a_node_that_is_gone_is_reported(self, make: Make) -> None:
@@ -579,16 +601,34 @@ class NodeContract:
         stage.until(lambda: two.of("message"))
         stage.kill("b")
         stage.until(lambda: one.of("unreachable"))
+        assert one.of("unreachable") == [("unreachable", "b", Unreachable.LOST)]
         one.heard.clear()
         assert one.api.send(peer, b"y")
         assert not one.heard
         stage.until(lambda: one.of("unreachable"))
-        assert one.of("unreachable")[0] == ("unreachable", "b")
+        assert one.of("unreachable") == [("unreachable", "b", Unreachable.REFUSED)]
+
+    @states("send", "on_unreachable")
+    def test_a_node_that_is_not_where_it_is_said_to_be_is_reported(self, make: Make) -> None:
+        stage = make(OverlayProbe)
+        one, two = stage.add("a"), stage.add("b")
+        assert one.api.send(Peer("c", two.api.peer.address), b"x")
+        assert one.api.send(Peer("d", "nonsense"), b"x")
+        assert one.api.send(Peer("e", ""), b"x")
+        assert not one.heard[1:]
+        stage.until(lambda: len(one.of("unreachable")) == 3)
+        assert sorted(one.of("unreachable")) == [
+            ("unreachable", "c", Unreachable.OTHER_NODE),
+            ("unreachable", "d", Unreachable.NO_ADDRESS),
+            ("unreachable", "e", Unreachable.NO_ADDRESS),
+        ]
+        stage.quiet()
+        assert not two.of("message")
 
     @states("send")
     def test_nodes_of_a_tree_send_nothing(self, make: Make) -> None:
         one = make(TreeProbe).add("a")
-        with pytest.raises(PluginError, match="topology 'any'"):
+        with pytest.raises(PluginError, match="OverlayAlgorithm"):
             one.api.send(Peer("b", "b:2"), b"x")
 
     @pytest.mark.parametrize("arguments", [("b", b"x"), (tuple(B), b"x"), (B, "x"), (B, b"x", "1")])

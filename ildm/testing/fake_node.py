@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from ildm.api import Algorithm, Peer
+from ildm.api import Algorithm, Peer, Unreachable
 from ildm.core.plugin.arguments import check_data, check_filters, check_message
 from ildm.mqtt import Publish
 from ildm.testing.broker import RecordingBroker
@@ -52,15 +52,16 @@ class FakeLink(SimLink):
         check_filters({topic_filter: 0 if qos is None else qos for topic_filter, qos in changes.items()})
         hear(self, dict(changes))
 
-    def down(self, closed: bool = False) -> None:
+    def down(self, closed: bool = False, reason: Unreachable = Unreachable.LOST) -> None:
         """The neighbour leaves.
 
         Args:
             closed: the link was closed on purpose, so an overlay is not told that the node is unreachable.
+            reason: what it is told otherwise.
         """
         self.check_up()
         del self.here.by_id[self.node_id]
-        self.here.link_lost(self, polite=closed)
+        self.here.link_lost(self, None if closed else reason)
 
     def check_up(self) -> None:
         if not self.up:
@@ -143,9 +144,9 @@ class FakeNode(SimNode, Generic[P]):
         check_data(peer, data, turn)
         if self.overlay is None:
             raise SimulationError(f"{self.algorithm!r} is no OverlayAlgorithm")
-        data_arrived(self.by_id.get(peer.node_id) or self._stray(peer), data)
+        data_arrived(self.by_id.get(peer.node_id) or self._stray(peer), data, turn)
 
-    def unreachable(self, node_id: str) -> None:
+    def unreachable(self, node_id: str, reason: Unreachable = Unreachable.REFUSED) -> None:
         """A node that data was sent to cannot be reached."""
         if self.overlay is None:
             raise SimulationError(f"{self.algorithm!r} is no OverlayAlgorithm")
@@ -153,7 +154,7 @@ class FakeNode(SimNode, Generic[P]):
         if link is not None and link.up:
             raise SimulationError(f"{link!r} is up: use its down()")
         self.by_id.pop(node_id, None)
-        self.overlay.on_unreachable(node_id)
+        self.overlay.on_unreachable(node_id, reason)
 
     def advance(self, seconds: float) -> None:
         """Let time pass; timers that are due fire."""

@@ -92,7 +92,7 @@ def message_arrived(link: SimLink, message: Publish, turn: int) -> None:
     link.here.arrived(link, message, turn)
 
 
-def data_arrived(link: SimLink, data: bytes) -> None:
+def data_arrived(link: SimLink, data: bytes, turn: int) -> None:
     overlay = link.here.overlay
     assert overlay is not None
-    overlay.on_message(link.node_id, data)
+    overlay.on_message(link.peer, data, turn)

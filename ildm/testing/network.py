@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ildm.api import Peer
+from ildm.api import Peer, Unreachable
+from ildm.config import parse_address
 
 if TYPE_CHECKING:
     from ildm.testing.kernel import Kernel
@@ -66,6 +67,8 @@ class LinkModel:
     """One-way delays until a new link can be used: TCP, then CONNECT and CONNACK."""
     queue_messages: int = 10_000
     """Messages sent but not arrived on one session, above which further ones are refused."""
+    packet_size: int = 16 << 20
+    """Bytes of the largest message (``link.packet_size``)."""
     connect_timeout: float = 5.0
     """Until the dialer gives up a node that does not answer at all."""
     silence: float = 15.0
@@ -205,10 +208,11 @@ class Network:
         far = self.nodes.get(to.node_id)
         delay = self.model.delay
         if far is None or not self.reachable(here, far) or far.peer.address != to.address:
+            why = self._why_not(here, to, far)
             # without an answer it takes long, a refusal one round trip
-            mute = far is not None and not self.reachable(here, far) and (far.alive or far.silent)
+            mute = why is Unreachable.NO_ANSWER
             after = self.model.connect_timeout if mute else 2 * delay(self.random)
-            self.kernel.post(after, self.lose, link)
+            self.kernel.post(0.0 if why is Unreachable.NO_ADDRESS else after, self.lose, link, why)
             return link
         back = far.make_link(here.peer, dialed=False)
         link.back, back.back = back, link
@@ -218,6 +222,19 @@ class Network:
         self._sweep()
         return link
 
+    def _why_not(self, here: SimNode, to: Peer, far: SimNode | None) -> Unreachable:
+        """Why a dial fails."""
+        try:
+            parse_address(to.address)
+        except ValueError:
+            return Unreachable.NO_ADDRESS
+        if far is None or far.peer.address != to.address:
+            far = next((node for node in self.nodes.values() if node.peer.address == to.address), None)
+            if far is not None and self.reachable(here, far):
+                return Unreachable.OTHER_NODE
+        mute = far is not None and not self.reachable(here, far) and (far.alive or far.silent)
+        return Unreachable.NO_ANSWER if mute else Unreachable.REFUSED
+
     def _up(self, link: SimLink) -> None:
         for end in (link, link.back):
             # the first end's hook may close the link
@@ -225,11 +242,11 @@ class Network:
                 end.up = True
                 end.here.link_up(end)
 
-    def lose(self, link: SimLink, polite: bool = False) -> None:
+    def lose(self, link: SimLink, why: Unreachable | None = Unreachable.LOST) -> None:
         """One end learns that a link is no more; the other end, if it is there, as well.
 
         Args:
-            polite: closed on purpose: no node is reported as unreachable.
+            why: what the algorithms are told; None: closed on purpose, no node is unreachable.
         """
         for end in (link, link.back):
             if end is None:
@@ -245,7 +262,7 @@ class Network:
             back.back = None
         for end in (link, back):
             if end is not None and end.here.alive:
-                end.here.link_lost(end, polite)
+                end.here.link_lost(end, why)
 
     def stall(self, link: SimLink) -> None:
         """Nothing passes a link any more; if that lasts it is lost."""
@@ -253,7 +270,7 @@ class Network:
             if end is not None and end.stalled is None:
                 end.stalled = []
         after = self.model.silence if self.any_topology else self.model.expiry
-        link.stall_timer = self.kernel.schedule(after, self.lose, link)
+        link.stall_timer = self.kernel.schedule(after, self.lose, link, Unreachable.NO_ANSWER)
 
     def resume(self, link: SimLink) -> None:
         """A stalled link works again: what waited goes on."""
@@ -291,7 +308,7 @@ class Network:
 
     def _close_idle(self, link: SimLink) -> None:
         if link.back is not None:
-            self.lose(link, polite=True)
+            self.lose(link, None)
 
     # faults -----------------------------------------------------------------------------------
 

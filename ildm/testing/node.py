@@ -15,12 +15,20 @@ from ildm.api import (
     Peer,
     PluginConfig,
     PluginError,
+    SendResult,
     Session,
     TreeAlgorithm,
+    Unreachable,
 )
 from ildm.config import LimitsConfig
 from ildm.core.counters import Counters
-from ildm.core.plugin.arguments import check_data, check_delay, check_message, checked_qos
+from ildm.core.plugin.arguments import (
+    check_data,
+    check_delay,
+    check_message,
+    check_overlay,
+    checked_qos,
+)
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import (
@@ -275,19 +283,24 @@ class SimNode:
         if self.alive:
             callback(*args)
 
-    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
-        if not self.network.any_topology:
-            raise PluginError("NodeApi.send is for algorithms of topology 'any'")
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> SendResult:
+        check_overlay(self.network.any_topology)
         check_data(to, data, turn)
         if to.node_id == self.node_id:
-            self.counters["send_refused"] += 1
-            return False
+            self.network.lost["not sendable"] += 1
+            return SendResult.SELF
+        size = len(data) + FRAME
+        if size > self.network.model.packet_size:
+            self.network.lost["not sendable"] += 1
+            return SendResult.TOO_LARGE
         link = self.by_id.get(to.node_id)
         if link is None:
             link = self.network.dial(self, to)
         classify = self.network.classify
         kind = "data" if classify is None else classify(data)
-        return self.network.carry(link, turn, kind, len(data) + FRAME, data_arrived, data)
+        lane = turn % self.network.model.sessions
+        taken = self.network.carry(link, turn, kind, size, data_arrived, data, lane)
+        return SendResult.OK if taken else SendResult.FULL
 
     def retained(self, topic_filter: str) -> Sequence[Publish]:
         if self._retained is None:
@@ -365,13 +378,13 @@ class SimNode:
             if found is not None:
                 self._transfer(link, found[0], found[0].qos, 0)
 
-    def link_lost(self, link: SimLink, polite: bool) -> None:
-        """A link of this node is no more; ``polite``: it was closed on purpose."""
+    def link_lost(self, link: SimLink, why: Unreachable | None) -> None:
+        """A link of this node is no more; without a reason it was closed on purpose."""
         was_up, link.up = link.up, False
         if was_up:
             self.algorithm.on_link_down(link)
-        if self.overlay is not None and not polite and (was_up or link.dialed):
-            self.overlay.on_unreachable(link.node_id)
+        if self.overlay is not None and why is not None and (was_up or link.dialed):
+            self.overlay.on_unreachable(link.node_id, why)
 
     def die(self, silent: bool) -> None:
         """No hook is called any more."""

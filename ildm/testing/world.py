@@ -151,7 +151,7 @@ class World:
         link = here.by_id.get(b)
         if link is not None:
             with self.guarded():
-                self.network.lose(link, polite=True)
+                self.network.lose(link, None)
 
     # ends -------------------------------------------------------------------------------------
 

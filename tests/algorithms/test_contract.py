@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from ildm.api import Algorithm
+from ildm.api import Algorithm, Unreachable
 from ildm.testing.contract import Injected, NodeContract, Probe, Stage
 from tests.algorithms.sg_tbps.world import Node
 from tests.algorithms.sg_tbps.world import World as OverlayWorld
@@ -31,7 +31,6 @@ class OverlayStage(Stage):
         "test_an_algorithm_may_transfer_single_messages": NO_LINKS,
         "test_wrong_messages_are_refused": NO_LINKS,
         "test_a_link_on_demand_is_nobodys_introducer": NO_LINKS,
-        "test_nodes_of_a_tree_send_nothing": NO_LINKS,
         "test_a_session_from_its_creation_to_its_end": NO_SESSIONS,
         "test_what_may_happen_to_a_session": NO_SESSIONS,
         "test_an_address_that_is_none_is_refused": NO_SESSIONS,
@@ -69,7 +68,7 @@ class OverlayStage(Stage):
         node = self.world.nodes.pop(name)
         node.alive = False
         for other in self.world.nodes.values():
-            other.algorithm.on_unreachable(name)
+            other.algorithm.on_unreachable(name, Unreachable.LOST)
 
     def stop(self, name: str) -> None:
         raise NotImplementedError(NO_STOP)

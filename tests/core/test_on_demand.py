@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ildm.api import Link, NodeApi, OverlayAlgorithm, Peer, PluginConfig
+from ildm.api import Link, NodeApi, OverlayAlgorithm, Peer, PluginConfig, SendResult, Unreachable
 from ildm.config import Address, ConfigError
 from ildm.core.link.on_demand import OnDemand
 from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Version, Will
@@ -20,16 +20,20 @@ class Talker(OverlayAlgorithm):
     def __init__(self, api: NodeApi, config: PluginConfig) -> None:
         super().__init__(api, config)
         self.heard: list[tuple[str, bytes]] = []
+        self.senders: set[Peer] = set()
+        self.turns: list[tuple[str, int]] = []
         self.unreachable: list[str] = []
         self.links: list[tuple[str, str, bool]] = []
         self.published: list[tuple[Publish, int]] = []
         self.leaving_until = 0.0
 
-    def on_message(self, sender: str, data: bytes) -> None:
-        self.heard.append((sender, data))
+    def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
+        self.senders.add(sender)
+        self.turns.append((sender.node_id, turn))
+        self.heard.append((sender.node_id, data))
 
-    def on_unreachable(self, node_id: str) -> None:
-        self.unreachable.append(node_id)
+    def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
+        self.unreachable.append(f"{node_id}: {reason}")
 
     def on_link_up(self, link: Link) -> None:
         self.links.append(("up", link.node_id, link.introducer))
@@ -77,7 +81,7 @@ class Site:
     def peer(self, address: str | None = None) -> Peer:
         return Peer(self.node.node_id, address or f"{self.name}:2")
 
-    def send(self, to: Site, data: str, turn: int = 0) -> bool:
+    def send(self, to: Site, data: str, turn: int = 0) -> SendResult:
         return self.talker.api.send(to.peer(), data.encode(), turn)
 
     def heard(self, sender: str | None = None) -> list[str]:
@@ -145,6 +149,8 @@ def test_three_nodes_send_to_each_other_without_being_neighbours(world: World, s
                 for turn in (0, 1):
                     assert [n for n in heard if n % 2 == turn] == list(range(turn, 20, 2))
         assert one.talker.unreachable == []
+        assert one.talker.senders == {other.peer() for other in three if other is not one}
+        assert {turn for _, turn in one.talker.turns} == set(range(min(2, sessions)))
 
 
 @pytest.mark.parametrize("latency", [0.0001, 0.001, 0.03])
@@ -194,8 +200,8 @@ def test_data_of_any_bytes_and_of_no_bytes(world: World) -> None:
 
 def test_what_cannot_be_sent_is_refused_and_counted(world: World) -> None:
     (a,) = sites(world, "a", link={"packet_size": 2000})
-    assert not a.send(a, "to itself")
-    assert not a.talker.api.send(Peer("b", "b:2"), bytes(2000))
+    assert a.send(a, "to itself") is SendResult.SELF
+    assert a.talker.api.send(Peer("b", "b:2"), bytes(2000)) is SendResult.TOO_LARGE
     assert a.node.counters["algorithm_dropped_not_sendable"] == 2
     assert a.demand.waiting == {}
 
@@ -203,7 +209,7 @@ def test_what_cannot_be_sent_is_refused_and_counted(world: World) -> None:
 def test_the_queue_of_a_node_that_is_being_dialed_is_bounded(world: World) -> None:
     world.latency = 0.05
     a, b = sites(world, "ab", link={"queue_messages": 5})
-    assert [a.send(b, str(n)) for n in range(8)] == [True] * 5 + [False] * 3
+    assert [a.send(b, str(n)) for n in range(8)] == [SendResult.OK] * 5 + [SendResult.FULL] * 3
     assert a.node.counters["algorithm_dropped_full"] == 3
     world.run(1)
     assert b.heard() == list("01234")
@@ -211,7 +217,7 @@ def test_the_queue_of_a_node_that_is_being_dialed_is_bounded(world: World) -> No
 
 def test_the_bytes_of_the_queue_are_bounded_too(world: World) -> None:
     a, b = sites(world, "ab", link={"queue_bytes": 2048})
-    assert [a.send(b, "x" * 900) for _ in range(3)] == [True, True, False]
+    assert [a.send(b, "x" * 900) for _ in range(3)] == [SendResult.OK] * 2 + [SendResult.FULL]
     world.run(1)
     assert len(b.heard()) == 2
 
@@ -222,7 +228,7 @@ def test_the_queue_of_a_link_that_does_not_take_more_is_bounded(world: World) ->
     world.run(1)
     (lane,) = a.node.links.links["b"].lanes
     lane.set_writable(False)
-    assert [a.send(b, str(n)) for n in range(8)] == [True] * 5 + [False] * 3
+    assert [a.send(b, str(n)) for n in range(8)] == [SendResult.OK] * 5 + [SendResult.FULL] * 3
     lane.set_writable(True)
     world.run(1)
     assert b.heard() == ["first", *"01234"]
@@ -237,7 +243,7 @@ def test_a_node_that_is_not_there(world: World) -> None:
         assert a.talker.api.send(Peer("x", "x:2"), b"1")
         assert a.talker.unreachable == []  # not from within send
         world.run(1)
-        assert a.talker.unreachable == ["x"]
+        assert a.talker.unreachable == ["x: refused"]
         a.talker.unreachable.clear()
     assert a.node.counters["algorithm_dropped_unreachable"] == 3
     assert a.logged().count("node unreachable: x:2: connection refused") == 1
@@ -247,7 +253,7 @@ def test_an_address_that_is_none(world: World) -> None:
     (a,) = sites(world, "a")
     assert a.talker.api.send(Peer("x", "nonsense"), b"1")
     world.run(1)
-    assert a.talker.unreachable == ["x"]
+    assert a.talker.unreachable == ["x: no address"]
     assert any("HOST:PORT" in line for line in a.logged())
 
 
@@ -255,7 +261,7 @@ def test_another_node_than_the_one_asked_for(world: World) -> None:
     a, b = sites(world, "ab")
     assert a.talker.api.send(b.peer()._replace(node_id="c"), b"for c")
     world.run(1)
-    assert a.talker.unreachable == ["c"]
+    assert a.talker.unreachable == ["c: other node"]
     assert b.heard() == []
     assert a.links() == b.links() == {}
     assert any("b answers at this address, not c" in line for line in a.logged())
@@ -267,7 +273,7 @@ def test_another_node_than_the_one_asked_for_with_which_there_is_a_link(world: W
     world.run(1)
     a.talker.api.send(b.peer()._replace(node_id="c"), b"for c")
     world.run(1)
-    assert a.talker.unreachable == ["c"]
+    assert a.talker.unreachable == ["c: other node"]
     assert a.links() == {"b": "on demand"}
     assert b.heard() == ["x"]
 
@@ -279,7 +285,7 @@ def test_a_wrong_secret(world: World, secrets: tuple[str | None, str], told: str
     a, b = (Site(world, name, secret=secret) for name, secret in zip("ab", secrets, strict=True))
     a.send(b, "x")
     world.run(1)
-    assert a.talker.unreachable == ["b"]
+    assert a.talker.unreachable == ["b: rejected"]
     assert b.heard() == []
     assert any(told in line for line in a.logged())
 
@@ -295,7 +301,7 @@ def test_another_algorithm(world: World) -> None:
     a, b = Site(world, "a"), Site(world, "b", algorithm="other")
     a.send(b, "x")
     world.run(1)
-    assert a.talker.unreachable == ["b"]
+    assert a.talker.unreachable == ["b: rejected"]
     assert b.heard() == []
 
 
@@ -305,7 +311,7 @@ def test_a_crash_is_reported_at_once_and_the_node_can_come_back(world: World) ->
     world.run(1)
     b.crash()
     world.run(0.1)
-    assert a.talker.unreachable == ["b"]
+    assert a.talker.unreachable == ["b: lost"]
     assert a.talker.links == [("up", "b", False), ("down", "b", False)]
     assert a.node.links.links == {}
     b = Site(world, "b")
@@ -323,7 +329,7 @@ def test_a_stopped_node_is_reported_too(world: World) -> None:
     b.node.drain(lambda: ended.append(True))
     world.run(1)
     assert ended
-    assert a.talker.unreachable == ["b"]
+    assert a.talker.unreachable == ["b: lost"]
 
 
 def test_a_silent_neighbour_is_given_up_and_what_waited_is_counted(world: World) -> None:
@@ -335,7 +341,7 @@ def test_a_silent_neighbour_is_given_up_and_what_waited_is_counted(world: World)
     a.node.links.links["b"].lanes[0].set_writable(False)
     a.send(b, "lost")
     world.run(10)
-    assert a.talker.unreachable == ["b"]
+    assert a.talker.unreachable == ["b: no answer"]
     assert a.node.counters["link_dropped_lost_qos0"] == 1
     a.send(b, "2")
     world.run(1)
@@ -349,7 +355,7 @@ def test_the_loss_of_a_configured_neighbour_is_reported_at_once_and_it_is_dialed
     assert a.links() == {"b": "configured"}
     b.crash()
     world.run(0.1)
-    assert a.talker.unreachable == ["b"]
+    assert a.talker.unreachable == ["b: lost"]
     assert a.links() == {}
     Site(world, "b")
     world.run(2)
@@ -369,7 +375,7 @@ def test_a_neighbour_that_connects_anew_before_its_loss_was_noticed(world: World
     b.send(a, "2")
     world.run(3)
     assert a.heard() == ["1", "2"]
-    assert a.talker.unreachable == ["b"]
+    assert a.talker.unreachable == ["b: lost"]
     assert a.links() == {"b": "on demand"}
 
 
@@ -471,7 +477,7 @@ def test_the_number_of_links_on_demand_is_bounded(world: World) -> None:
 def test_more_dials_at_once_than_links_are_allowed(world: World) -> None:
     (hub,) = sites(world, "h", link={"max_links": 2})
     answers = [hub.talker.api.send(Peer(name, f"{name}:2"), b"x") for name in "abcd"]
-    assert answers == [True, True, False, False]
+    assert answers == [SendResult.OK] * 2 + [SendResult.FULL] * 2
     assert hub.node.counters["algorithm_dropped_full"] == 2
 
 

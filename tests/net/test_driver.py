@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 from typing import Any
 
 import pytest
 
+from ildm.api import Unreachable
 from ildm.config import Address
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.net.driver import AsyncioDriver
@@ -27,25 +29,31 @@ class Dialed:
     def connection_lost(self, exc: Exception | None) -> None:
         pass
 
-    def dial_failed(self, reason: str) -> None:
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
+        self.why = why
         self.outcome.set_result(reason)
 
 
-async def dialed(address: Address) -> str:
+async def ended(address: Address) -> Dialed:
     driver = AsyncioDriver(asyncio.get_running_loop())
     endpoint = Dialed()
     driver.dial(address, endpoint, 10)  # type: ignore[arg-type]
     try:
-        return await asyncio.wait_for(endpoint.outcome, 20)
+        await asyncio.wait_for(endpoint.outcome, 20)
+        return endpoint
     finally:
         await driver.close()
 
 
+async def dialed(address: Address) -> str:
+    return (await ended(address)).outcome.result()
+
+
 @pytest.mark.parametrize("host", ["foo..bar", "a" * 70 + ".example", ".", "\udc80.example", "a\0b"])
 async def test_a_host_name_that_cannot_be_one_is_a_failed_dial(host: str) -> None:
-    reason = await dialed(Address(host, 1885))
-    assert reason != "connected"
-    assert reason
+    dial = await ended(Address(host, 1885))
+    assert dial.outcome.result() not in ("", "connected")
+    assert dial.why is Unreachable.NO_ADDRESS
 
 
 async def test_a_port_that_is_none_is_a_failed_dial() -> None:
@@ -57,7 +65,30 @@ async def test_two_dots_in_a_row_are_named() -> None:
 
 
 async def test_a_closed_port_is_a_failed_dial_in_the_words_of_the_system() -> None:
-    assert await dialed(Address("127.0.0.1", free_port())) == "Connection refused"
+    dial = await ended(Address("127.0.0.1", free_port()))
+    assert dial.outcome.result() == "Connection refused"
+    assert dial.why is Unreachable.REFUSED
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (OSError(errno.EHOSTUNREACH, "No route to host"), Unreachable.NO_ANSWER),
+        (OSError(errno.ECONNRESET, "Connection reset"), Unreachable.REFUSED),
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), Unreachable.NO_ADDRESS),
+        (socket.gaierror(socket.EAI_AGAIN, "Temporary failure"), Unreachable.NO_ANSWER),
+        (OSError("Multiple exceptions: [Errno 111] ('::1'), [Errno 111] ('127.0.0.1')"), Unreachable.REFUSED),
+        (OSError("Multiple exceptions: [Errno 113] ('::1'), [Errno 101] ('::2')"), Unreachable.NO_ANSWER),
+    ],
+)
+async def test_what_a_failed_dial_says_of_the_far_end(
+    monkeypatch: pytest.MonkeyPatch, error: OSError, why: Unreachable
+) -> None:
+    async def fails(*args: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
+    assert (await ended(Address("far.example", 1885))).why is why
 
 
 async def test_a_dial_that_succeeds_reports_nothing_else() -> None:
@@ -78,6 +109,7 @@ async def test_a_dial_without_an_answer_is_given_up_in_time(monkeypatch: pytest.
     endpoint = Dialed()
     driver.dial(Address("127.0.0.1", 1885), endpoint, 0.01)  # type: ignore[arg-type]
     assert await endpoint.outcome == "no answer from 127.0.0.1:1885 within 0.01 s"
+    assert endpoint.why is Unreachable.NO_ANSWER
 
 
 async def test_a_dial_under_way_ends_with_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,17 @@ from typing import Any
 import pytest
 
 from ildm.admin.view import AdminError
-from ildm.api import Algorithm, Link, NodeApi, OverlayAlgorithm, Peer, PluginConfig, PluginError
+from ildm.api import (
+    Algorithm,
+    Link,
+    NodeApi,
+    OverlayAlgorithm,
+    Peer,
+    PluginConfig,
+    PluginError,
+    SendResult,
+    Unreachable,
+)
 from ildm.config import ConfigError, parse_config
 from ildm.core.plugin.loading import PluginSpec, PluginSpecs
 from ildm.net.run import NodeServer
@@ -24,15 +34,15 @@ class Talker(OverlayAlgorithm):
     def __init__(self, api: NodeApi, config: PluginConfig) -> None:
         super().__init__(api, config)
         self.heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
-        self.unreachable: asyncio.Queue[str] = asyncio.Queue()
+        self.unreachable: asyncio.Queue[tuple[str, Unreachable]] = asyncio.Queue()
         self.links: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self.alone = False
 
-    def on_message(self, sender: str, data: bytes) -> None:
-        self.heard.put_nowait((sender, data))
+    def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
+        self.heard.put_nowait((sender.node_id, data))
 
-    def on_unreachable(self, node_id: str) -> None:
-        self.unreachable.put_nowait(node_id)
+    def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
+        self.unreachable.put_nowait((node_id, reason))
 
     def on_link_up(self, link: Link) -> None:
         self.links.put_nowait(("up", link.node_id))
@@ -155,9 +165,9 @@ async def test_a_node_that_restarts_is_reported_and_reached_again(nodes: Nodes) 
     a, b = await nodes.start("a"), await nodes.start("b")
     await exchange(a, b)
     await nodes.stop("b")
-    assert await a.unreachable.get() == "b"
+    assert (await a.unreachable.get())[0] == "b"
     a.api.send(b.api.peer, b"nobody there")
-    assert await a.unreachable.get() == "b"
+    assert (await a.unreachable.get())[0] == "b"
     b = await nodes.start("b")
     await exchange(a, b)
 
@@ -166,7 +176,7 @@ async def test_a_node_that_is_killed_is_reported_at_once(nodes: Nodes) -> None:
     a, b = await nodes.start("a"), await nodes.start("b")
     await exchange(a, b)
     nodes.running["b"].kill()
-    assert await a.unreachable.get() == "b"
+    assert (await a.unreachable.get())[0] == "b"
     assert not a.api.links
     await nodes.stop("b")
     b = await nodes.start("b")
@@ -203,7 +213,7 @@ async def test_a_configured_link_is_not_closed(nodes: Nodes) -> None:
 async def test_a_wrong_secret(nodes: Nodes) -> None:
     a, b = await nodes.start("a", secret="one"), await nodes.start("b", secret="two")
     a.api.send(b.api.peer, b"x")
-    assert await a.unreachable.get() == "b"
+    assert (await a.unreachable.get())[0] == "b"
     assert b.heard.empty()
     assert nodes.running["b"].node.counters["links_refused_secret"] == 1
 
@@ -211,7 +221,7 @@ async def test_a_wrong_secret(nodes: Nodes) -> None:
 async def test_another_node_at_the_address(nodes: Nodes) -> None:
     a, b = await nodes.start("a"), await nodes.start("b")
     a.api.send(Peer("c", b.api.peer.address), b"x")
-    assert await a.unreachable.get() == "c"
+    assert (await a.unreachable.get())[0] == "c"
     await exchange(a, b)
 
 
@@ -220,8 +230,8 @@ async def test_an_address_where_nobody_answers(nodes: Nodes) -> None:
     silent = await asyncio.start_server(lambda reader, writer: None, LOOPBACK, 0)
     port = silent.sockets[0].getsockname()[1]
     sent = [a.api.send(Peer("x", f"{LOOPBACK}:{port}"), b"x") for _ in range(15)]
-    assert sent == [True] * 10 + [False] * 5
-    assert await a.unreachable.get() == "x"
+    assert sent == [SendResult.OK] * 10 + [SendResult.FULL] * 5
+    assert (await a.unreachable.get())[0] == "x"
     counters = nodes.running["a"].node.counters
     assert counters["algorithm_dropped_full"] == 5
     assert counters["algorithm_dropped_unreachable"] == 10

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from ildm.api import Unreachable
 from ildm.config import Address, Config
 from ildm.core.link.session import LinkSession
 from ildm.core.local.client_session import ClientSession
@@ -442,7 +443,7 @@ class WorldDriver:
             if address in world.listeners:
                 world.connect(address, endpoint, self.name, self)
             else:
-                endpoint.dial_failed(f"{address}: connection refused")
+                endpoint.dial_failed(f"{address}: connection refused", Unreachable.REFUSED)
 
         if address in world.unreachable:
             reason = f"no answer from {address} within {timeout:g} s"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from ildm.api import Algorithm, NodeStatus, PluginError
+from ildm.api import Algorithm, NodeStatus, Peer, PluginError, Unreachable
 from ildm.mqtt import Property
 from ildm.testing import FakeLink, FakeNode
 from ildm.testing.contract import Injected, NodeContract, Probe, Stage
@@ -62,7 +62,7 @@ class FakeStage(Stage):
             for to, data, turn in sent:
                 far = self.nodes.get(to.node_id)
                 if far is None:
-                    node.unreachable(to.node_id)
+                    node.unreachable(to.node_id, self._why(to))
                     continue
                 if to.node_id not in {link.node_id for link in node.links}:
                     node.link(to.node_id)
@@ -70,6 +70,12 @@ class FakeStage(Stage):
                 far.message(node.peer, data, turn)
             if node.node_id in self.stopping and not (node.overlay and node.overlay.is_leaving()):
                 node.status = NodeStatus.STOPPED
+
+    def _why(self, to: Peer) -> Unreachable:
+        """Why nobody with that id is at that address."""
+        if any(node.peer.address == to.address for node in self.nodes.values()):
+            return Unreachable.OTHER_NODE
+        return Unreachable.REFUSED if ":" in to.address else Unreachable.NO_ADDRESS
 
     def _back(self, link: Any) -> FakeLink:
         return self._link(self.nodes[link.node_id], link.here.node_id)

@@ -12,11 +12,14 @@ from ildm.api import (
     Link,
     NodeStatus,
     OverlayAlgorithm,
+    Peer,
     PluginConfig,
     PluginError,
     Route,
+    SendResult,
     Stamp,
     TreeAlgorithm,
+    Unreachable,
 )
 from ildm.mqtt import Property, Publish
 from ildm.testing import FakeNode, SimulationError
@@ -95,13 +98,13 @@ class Echo(OverlayAlgorithm):
     def on_link_down(self, link: Link) -> None:
         self.events.append(("down", link.node_id))
 
-    def on_unreachable(self, node_id: str) -> None:
-        self.events.append(("unreachable", node_id))
+    def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
+        self.events.append(("unreachable", node_id, reason))
 
-    def on_message(self, sender: str, data: bytes) -> None:
+    def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
         self.api.count("echoed")
         self.api.log("echo", size=len(data))
-        self.api.call_later(1.0, self.api.inject, Publish(topic=f"from/{sender}", payload=data))
+        self.api.call_later(1.0, self.api.inject, Publish(topic=f"from/{sender.node_id}", payload=data))
 
     def on_publish(self, message: Publish, turn: int) -> None:
         self.events.append(("publish", message.topic))
@@ -123,14 +126,14 @@ def test_an_overlay_sends_and_is_told() -> None:
     node.advance(0.5)
     assert [(m.topic, m.payload) for m in node.injected] == [("from/c", b"123")]
     link.down()
-    node.unreachable("d")
+    node.unreachable("d", Unreachable.NO_ANSWER)
     node.stop()
     assert node.plugin.events == [
         ("up", "b", True),
         ("publish", "t"),
         ("down", "b"),
-        ("unreachable", "b"),
-        ("unreachable", "d"),
+        ("unreachable", "b", Unreachable.LOST),
+        ("unreachable", "d", Unreachable.NO_ANSWER),
         "stop",
     ]
 
@@ -151,7 +154,7 @@ def test_data_wait_for_their_link() -> None:
     assert node.link("c").dialed
     with pytest.raises(SimulationError, match="use its down"):
         node.unreachable("c")
-    assert not node.send(node.peer, b"to itself")
+    assert node.send(node.peer, b"to itself") is SendResult.SELF
 
 
 class Options(PluginConfig):
@@ -183,7 +186,7 @@ def test_a_hook_that_raises_raises_in_the_test() -> None:
         node.publish("t")
     with pytest.raises(PluginError, match="not bytes"):
         node.transfer(link, Publish(topic="t", payload="text"))  # type: ignore[arg-type]
-    with pytest.raises(PluginError, match="topology"):
+    with pytest.raises(PluginError, match="OverlayAlgorithm"):
         node.send(link.peer, b"x")
     with pytest.raises(SimulationError, match="no OverlayAlgorithm"):
         node.message("b", b"x")

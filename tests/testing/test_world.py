@@ -11,7 +11,18 @@ import pytest
 
 from algorithms.pf import PublicationFlooding
 from algorithms.sf import SubscriptionFlooding
-from ildm.api import Algorithm, Link, NodeApi, OverlayAlgorithm, Peer, Route, Stamp, TreeAlgorithm
+from ildm.api import (
+    Algorithm,
+    Link,
+    NodeApi,
+    OverlayAlgorithm,
+    Peer,
+    Route,
+    SendResult,
+    Stamp,
+    TreeAlgorithm,
+    Unreachable,
+)
 from ildm.mqtt import PacketType, Property, Publish, Version, decode, topic_matches
 from ildm.testing import LinkModel, SimNode, SimulationError, World, constant, lognormal, normal, uniform
 
@@ -276,11 +287,11 @@ class Talker(OverlayAlgorithm):
     def on_publish(self, message: Publish, turn: int) -> None:
         self.published.append((message, turn))
 
-    def on_message(self, sender: str, data: bytes) -> None:
-        self.heard.append((sender, data))
+    def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
+        self.heard.append((sender.node_id, data))
 
-    def on_unreachable(self, node_id: str) -> None:
-        self.events.append(f"unreachable {node_id} at {self.api.now():.3f}")
+    def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
+        self.events.append(f"unreachable {node_id} at {self.api.now():.3f}: {reason}")
 
     def on_link_up(self, link: Link) -> None:
         marks = " dialed" * link.dialed + " introducer" * link.introducer
@@ -344,7 +355,7 @@ def test_nobody_at_the_address() -> None:
     assert one.send(Peer("nobody", "nobody.sim:1885"), b"x")
     assert one.send(Peer("n1", "elsewhere.sim:1885"), b"x")
     world.settle()
-    assert first.events == ["unreachable nobody at 0.002", "unreachable n1 at 0.002"]
+    assert first.events == ["unreachable nobody at 0.002: refused", "unreachable n1 at 0.002: refused"]
     assert world.network.lost == {"unreachable": 2}
     assert one.send(two.peer, b"right")
     world.settle()
@@ -352,9 +363,9 @@ def test_nobody_at_the_address() -> None:
 
 
 def test_data_to_oneself_is_refused() -> None:
-    _, (one,), _ = talkers(1)
-    assert not one.send(one.peer, b"x")
-    assert one.counters["send_refused"] == 1
+    world, (one,), _ = talkers(1)
+    assert one.send(one.peer, b"x") is SendResult.SELF
+    assert world.network.lost == {"not sendable": 1}
 
 
 def test_a_crash_resets_links_and_refuses_new_ones() -> None:
@@ -367,8 +378,8 @@ def test_a_crash_resets_links_and_refuses_new_ones() -> None:
     three.send(two.peer, b"lost")
     world.settle()
     assert second.heard == [("n0", b"1")]
-    assert first.events == ["up n1 dialed", "down n1", "unreachable n1 at 1.001"]
-    assert third.events == ["unreachable n1 at 1.002"]
+    assert first.events == ["up n1 dialed", "down n1", "unreachable n1 at 1.001: lost"]
+    assert third.events == ["unreachable n1 at 1.002: refused"]
     assert world.network.lost.total() == 2
 
 
@@ -382,8 +393,8 @@ def test_a_power_cut_is_noticed_by_time_outs_only() -> None:
     three.send(two.peer, b"lost")
     world.settle()
     assert second.heard == [("n0", b"1")]
-    assert first.events[1:] == ["down n1", "unreachable n1 at 16.000"]
-    assert third.events == ["unreachable n1 at 6.000"]
+    assert first.events[1:] == ["down n1", "unreachable n1 at 16.000: no answer"]
+    assert third.events == ["unreachable n1 at 6.000: no answer"]
 
 
 def test_a_node_of_the_same_id_starts_anew() -> None:
@@ -392,7 +403,7 @@ def test_a_node_of_the_same_id_starts_anew() -> None:
     world.settle()
     world.kill("n1", silent=True)
     again = world.add("n1")
-    assert first.events[1:] == ["down n1", "unreachable n1 at 0.005"]
+    assert first.events[1:] == ["down n1", "unreachable n1 at 0.005: lost"]
     one.send(again.peer, b"2")
     world.settle()
     assert isinstance(again.algorithm, Talker)
@@ -462,7 +473,7 @@ def test_stopping_tells_the_plugin_and_then_the_peers() -> None:
 
 def test_the_queue_is_bounded() -> None:
     world, (one, two), (_, second) = talkers(2, queue_messages=3)
-    assert [one.send(two.peer, b"x") for _ in range(5)] == [True] * 3 + [False] * 2
+    assert [one.send(two.peer, b"x") for _ in range(5)] == [SendResult.OK] * 3 + [SendResult.FULL] * 2
     world.settle()
     assert len(second.heard) == 3
     assert world.network.lost == {"queue": 2}

@@ -147,9 +147,10 @@ class Cooperation:
 
     # messages between the nodes themselves --------------------------------------------------------
 
-    def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> None:
+    def control_message(self, link: NeighborLink, topic: str, payload: bytes, session: int) -> None:
+        """``session``: the index of the one it has come over."""
         if topic == ALGORITHM:
-            self._algorithm_data(link, payload)
+            self._algorithm_data(link, payload, session)
         elif topic == READY:
             self._ready(link, payload)
         elif topic == SYNCED:
@@ -166,14 +167,14 @@ class Cooperation:
         elif not self.membership.control_message(link, topic, payload):
             self.parts.counters["link_unknown_control"] += 1
 
-    def _algorithm_data(self, link: NeighborLink, data: bytes) -> None:
+    def _algorithm_data(self, link: NeighborLink, data: bytes, turn: int) -> None:
         if not link.state.takes:
             self.parts.counters["link_blocked_messages"] += 1
             return
         link.used_at = self.driver.now()
         link.transferred_in += 1
         self.parts.counters["algorithm_in"] += 1
-        self.parts.dispatch.call("on_message", link.node_id, data)
+        self.parts.dispatch.call("on_message", link.peer, data, turn)
 
     def interest_changed(self, link: NeighborLink, changes: Mapping[str, int | None]) -> None:
         """A neighbour has inter-subscribed or withdrawn."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
+from ildm.api import Unreachable
 from ildm.mqtt import (
     ConnAck,
     Properties,
@@ -103,6 +104,14 @@ class Hello:
         return hello
 
 
+WHY = {
+    "timeout": Unreachable.NO_ANSWER,
+    **dict.fromkeys(("wrong-node", "own-id", "malformed"), Unreachable.OTHER_NODE),
+    **dict.fromkeys(("", "disconnected", "internal"), Unreachable.LOST),
+}
+"""What it means for the algorithm, by the kind of refusal; any other kind: the node is there and rejects."""
+
+
 class Refusal(NamedTuple):
     """Why a neighbour is not accepted: ``kind`` for programs, ``text`` for people."""
 
@@ -111,6 +120,11 @@ class Refusal(NamedTuple):
     reason: ReasonCode
     node: str = ""
     """Who refuses, where that matters."""
+
+    @property
+    def why(self) -> Unreachable:
+        """The same for the algorithm."""
+        return WHY.get(self.kind, Unreachable.REJECTED)
 
     def connack(self) -> bytes:
         properties: Properties = {

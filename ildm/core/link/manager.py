@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Peer
+from ildm.api import Peer, Unreachable
 from ildm.config import Address, LinkConfig, required_address
 from ildm.core.link import judging
 from ildm.core.link.cooperation import Cooperation
@@ -365,7 +365,8 @@ class LinkManager:
             link.hold_down()
         return wins
 
-    def session_lost(self, session: LinkSession, reason: str) -> None:
+    def session_lost(self, session: LinkSession, reason: str, why: Unreachable = Unreachable.LOST) -> None:
+        """``why``: what the loss of a connection that was not established yet says of the neighbour."""
         self._inbound.pop(session, None)
         link, neighbor = session.link, session.neighbor
         kind = session.refusal.kind if session.refusal is not None else ""
@@ -384,7 +385,7 @@ class LinkManager:
             return
         if neighbor.expected is not None:
             if link is None and self.on_demand is not None:
-                self.on_demand.dial_failed(neighbor, session.refusal, reason)
+                self.on_demand.dial_failed(neighbor, session.refusal, reason, why)
             return
         self.node.change_done("add")
         if kind == "duplicate" and session.refusal is not None and session.refusal.node:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ildm.api import Unreachable
 from ildm.config import Address, advertised_address
 from ildm.core.link.hello import Hello, Refusal
 from ildm.mqtt import ReasonCode
@@ -194,7 +195,8 @@ class OpenMembership(Membership):
             return
         if broken:
             self.parts.counters["links_lost"] += 1
-            self.parts.dispatch.call("on_unreachable", link.node_id)
+            why = Unreachable.NO_ANSWER if kind == "timeout" else Unreachable.LOST
+            self.parts.dispatch.call("on_unreachable", link.node_id, why)
         self._on_demand.link_lost(link)
 
     def joined(self, link: NeighborLink) -> None:

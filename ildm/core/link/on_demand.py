@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Peer
+from ildm.api import Peer, SendResult, Unreachable
 from ildm.config import parse_address
 from ildm.core.backoff import Backoff
 from ildm.core.link.control import ALGORITHM, BYE, send_control
@@ -80,20 +80,21 @@ class OnDemand:
 
     # sending ----------------------------------------------------------------------------------
 
-    def send(self, to: Peer, data: bytes, turn: int) -> bool:
+    def send(self, to: Peer, data: bytes, turn: int) -> SendResult:
         """See :meth:`ildm.api.NodeApi.send`."""
         counters = self.parts.counters
         frame = b"\x30" + encode_varint(len(_TOPIC) + len(data)) + _TOPIC + data
-        if len(frame) > self.config.packet_size or to.node_id == self.parts.node_id:
+        own = to.node_id == self.parts.node_id
+        if own or len(frame) > self.config.packet_size:
             counters["algorithm_dropped_not_sendable"] += 1
-            return False
+            return SendResult.SELF if own else SendResult.TOO_LARGE
         link = self.links.get(to.node_id)
         if link is None or not link.in_cooperation or link.closing or to.node_id in self.waiting:
             accepted = self._wait(to, frame, turn, link)
         else:
             accepted = self._put(link, frame, turn)
         counters["algorithm_out" if accepted else "algorithm_dropped_full"] += 1
-        return accepted
+        return SendResult.OK if accepted else SendResult.FULL
 
     def _put(self, link: NeighborLink, frame: bytes, turn: int) -> bool:
         lanes = link.lanes
@@ -159,13 +160,13 @@ class OnDemand:
         try:
             address = parse_address(peer.address)
         except ValueError as error:
-            waiting.timer = self.driver.call_later(0, self._fail, waiting, str(error))
+            waiting.timer = self.driver.call_later(0, self._fail, waiting, str(error), Unreachable.NO_ADDRESS)
             return
         self.parts.counters["on_demand_dials"] += 1
         waiting.neighbor = Neighbor(self.parts, address, saved=False, expected=peer.node_id)
         self.dialer.dial(waiting.neighbor)
 
-    def dial_failed(self, neighbor: Neighbor, refusal: Refusal | None, reason: str) -> None:
+    def dial_failed(self, neighbor: Neighbor, refusal: Refusal | None, reason: str, why: Unreachable) -> None:
         """A connection dialed on demand has not become, or does not stay, the link's."""
         waiting = self.waiting.get(neighbor.node_id or "")
         if waiting is None or waiting.neighbor is not neighbor:
@@ -175,12 +176,12 @@ class OnDemand:
             return  # the connection of the other side is the link
         duplicate = refusal is not None and refusal.kind == "duplicate"
         if duplicate and refusal is not None and refusal.node not in ("", neighbor.expected):
-            self._fail(waiting, f"{refusal.node} answers at this address")
+            self._fail(waiting, f"{refusal.node} answers at this address", Unreachable.OTHER_NODE)
         elif duplicate and self.driver.now() < waiting.deadline:
             # the other side has a link whose end it has not noticed, or one that is about to come up here
             waiting.timer = self.driver.call_later(waiting.backoff.next(), self._dial, waiting)
         else:
-            self._fail(waiting, reason)
+            self._fail(waiting, reason, why if refusal is None else refusal.why)
 
     def link_lost(self, link: NeighborLink) -> None:
         """A link has gone; what was to be sent after its end, or instead of it, needs another."""
@@ -193,9 +194,9 @@ class OnDemand:
         if now < waiting.deadline:
             self._dial(waiting)
         else:
-            self._fail(waiting, link.reason or "the link was lost")
+            self._fail(waiting, link.reason or "the link was lost", Unreachable.LOST)
 
-    def _fail(self, waiting: Waiting, reason: str) -> None:
+    def _fail(self, waiting: Waiting, reason: str, why: Unreachable) -> None:
         peer = waiting.peer
         waiting.timer = None
         del self.waiting[peer.node_id]
@@ -208,7 +209,7 @@ class OnDemand:
             self.driver.log(
                 "warning", "node unreachable", node=peer.node_id, address=peer.address, reason=reason
             )
-        self.parts.dispatch.call("on_unreachable", peer.node_id)
+        self.parts.dispatch.call("on_unreachable", peer.node_id, why)
 
     def _cancel_timer(self, waiting: Waiting) -> None:
         if waiting.timer is not None:

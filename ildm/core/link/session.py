@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Role, SessionStatus, Source
+from ildm.api import Role, SessionStatus, Source, Unreachable
 from ildm.core.frames import PUBLISH, PUBLISH_QOS_1, Tail, publish_run
 from ildm.core.link.control import CONTROL
 from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshake, Handshake, Phase
@@ -136,9 +136,9 @@ class LinkSession(BaseSession):
         self.index = hello.index
         return self.manager.judge.dialer(hello)
 
-    def dial_failed(self, reason: str) -> None:
-        super().dial_failed(reason)
-        self.manager.session_lost(self, reason)
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
+        super().dial_failed(reason, why)
+        self.manager.session_lost(self, reason, why)
 
     def connection_lost(self, exc: Exception | None) -> None:
         expected = self.status is SessionStatus.TERMINATING
@@ -354,7 +354,7 @@ class LinkSession(BaseSession):
         match packet:
             case Publish():
                 if packet.topic.startswith(CONTROL):
-                    self.cooperation.control_message(link, packet.topic, packet.payload)
+                    self.cooperation.control_message(link, packet.topic, packet.payload, self.index)
                     return
                 if not link.state.takes:  # neither taken nor acknowledged
                     self.parts.counters["link_blocked_messages"] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Role, Source
+from ildm.api import Role, Source, Unreachable
 from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.clients import granted_filters
 from ildm.core.local.gate import PASSED, Answer, Gate, GateScanner
@@ -95,7 +95,7 @@ class BrokerSession(BaseSession):
         self.paired.broker_connected()
         self.node.dispatch.deliver()
 
-    def dial_failed(self, reason: str) -> None:
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
         self.node.broker_reachable(reason)
         if self.paired.transport is not None:

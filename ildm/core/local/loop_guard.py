@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Role
+from ildm.api import Role, Unreachable
 from ildm.core.session import BaseSession
 from ildm.mqtt import Connect, Disconnect, PacketType, Version
 
@@ -123,7 +123,7 @@ class Question(BaseSession):
             self.write(Disconnect().encode(Version.V311))
         self.close()
 
-    def dial_failed(self, reason: str) -> None:
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
         self._told(self.came_back)
 

@@ -82,6 +82,16 @@ def _check_filter(topic_filter: str) -> None:
         raise PluginError(f"{topic_filter!r}: topics that begin with $ stay with their broker")
 
 
+def check_overlay(overlay: bool) -> None:
+    """Check that the algorithm may send data of its own.
+
+    Raises:
+        PluginError: it is none of an overlay.
+    """
+    if not overlay:
+        raise PluginError("send is for an OverlayAlgorithm: nodes of a tree know their neighbours only")
+
+
 def check_data(to: Peer, data: bytes, turn: int) -> None:
     """Check what an algorithm sends to another node.
 

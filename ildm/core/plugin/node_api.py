@@ -6,12 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Link, NodeStatus, Peer, PluginError, Session, Timer
+from ildm.api import Link, NodeStatus, Peer, PluginError, SendResult, Session, Timer
 from ildm.config import Address
 from ildm.core.link.link import NeighborLink
 from ildm.core.local.broker_session import BrokerSession
 from ildm.core.local.client_session import ClientSession
-from ildm.core.plugin.arguments import check_address, check_bytes, check_data, check_delay, check_message
+from ildm.core.plugin.arguments import (
+    check_address,
+    check_bytes,
+    check_data,
+    check_delay,
+    check_message,
+    check_overlay,
+)
 from ildm.core.plugin.peer_session import PeerSession
 from ildm.core.session import BaseSession
 from ildm.mqtt import PacketType, Property, Publish, Version, create_message
@@ -95,10 +102,10 @@ class PluginApi:
         expires_at = None if expiry is None else node.driver.now() + expiry
         link.send(message, message.qos, node.router.next_publisher(), expires_at, None)
 
-    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> SendResult:
         on_demand = self._node.links.on_demand
-        if on_demand is None:
-            raise PluginError("NodeApi.send is for algorithms of topology 'any'")
+        check_overlay(on_demand is not None)
+        assert on_demand is not None
         check_data(to, data, turn)
         return on_demand.send(to, data, turn)
 

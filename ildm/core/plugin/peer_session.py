@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Role, SessionStatus, Source
+from ildm.api import Role, SessionStatus, Source, Unreachable
 from ildm.core.session import BaseSession
 from ildm.mqtt import Framer, MqttError, Version, check_first_byte
 
@@ -56,7 +56,7 @@ class PeerSession(BaseSession):
         super().connection_lost(exc)
         self.node.session_closed(self, None if expected else exc or ConnectionError("closed by the peer"))
 
-    def dial_failed(self, reason: str) -> None:
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
         if not self._given_up:
             self.node.dispatch.call("on_tcp_down", self)

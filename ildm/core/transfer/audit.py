@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Role, SessionStatus, Stamp
+from ildm.api import Role, SessionStatus, Stamp, Unreachable
 from ildm.core.backoff import Backoff
 from ildm.core.local.broker_session import connack_code
 from ildm.core.session import BaseSession
@@ -299,7 +299,7 @@ class AuditSession(BaseSession):
         self.write(connect.encode(self.version))
         self._set_timer(node.config.broker.connect_timeout, self.abort)
 
-    def dial_failed(self, reason: str) -> None:
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
         self.auditor.failed({})
 

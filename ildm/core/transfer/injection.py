@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Role, SessionStatus
+from ildm.api import Role, SessionStatus, Unreachable
 from ildm.core.backoff import Backoff
 from ildm.core.local.broker_session import connack_code
 from ildm.core.session import BaseSession
@@ -132,7 +132,7 @@ class InjectionSession(BaseSession):
         self._refusal = "no answer to CONNECT"
         self.abort()
 
-    def dial_failed(self, reason: str) -> None:
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
         self.injector.node.broker_reachable(reason)
         self._absent = True

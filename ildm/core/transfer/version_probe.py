@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Role
+from ildm.api import Role, Unreachable
 from ildm.core.backoff import Backoff
 from ildm.core.local.broker_session import connack_code
 from ildm.core.session import BaseSession
@@ -92,7 +92,7 @@ class VersionProbe(BaseSession):
             self.injector.node.broker_failed(self, error)
         self.close()
 
-    def dial_failed(self, reason: str) -> None:
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
         self.injector.node.broker_reachable(reason)
         self._absent = True

@@ -10,7 +10,7 @@ from typing import Any
 from algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
 from algorithms.overlay.keys import Ref, prefix
 from algorithms.overlay.messages import Message, Seq, decode
-from ildm.api import Peer
+from ildm.api import Peer, SendResult
 
 __all__ = ["Network", "Node", "key_of"]
 
@@ -216,10 +216,10 @@ class Node:
 
         return self.network.at(delay, fire)
 
-    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> SendResult:
         assert to.node_id != self.node_id
         self.network.carry(self.node_id, to.node_id, data)
-        return True
+        return SendResult.OK
 
     def count(self, name: str, by: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + by

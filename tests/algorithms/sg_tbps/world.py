@@ -11,15 +11,17 @@ from typing import Any, NamedTuple
 
 from algorithms.sg_tbps import SgTbps
 from algorithms.sg_tbps.keys import key_text
-from ildm.api import NodeStatus, Peer
-from ildm.config import LimitsConfig
+from ildm.api import NodeStatus, OverlayAlgorithm, Peer, SendResult, Unreachable
+from ildm.config import LimitsConfig, LinkConfig
 from ildm.core.counters import Counters
-from ildm.core.plugin.arguments import check_data, check_delay, check_message
+from ildm.core.plugin.arguments import check_data, check_delay, check_message, check_overlay
 from ildm.core.tables import Key, Row, Table
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Property, Publish, topic_matches
 from tests.algorithms.sg_tbps.line import Line, PerfectGraph
+
+LARGEST = LinkConfig().packet_size
 
 
 class Timer:
@@ -170,12 +172,15 @@ class Node:
 
         return self.world.later(delay, fire)
 
-    def send(self, to: Peer, data: bytes, turn: int = 0) -> bool:
+    def send(self, to: Peer, data: bytes, turn: int = 0) -> SendResult:
+        check_overlay(isinstance(self.algorithm, OverlayAlgorithm))
         check_data(to, data, turn)
         if to.node_id == self.node_id:
-            return False
+            return SendResult.SELF
+        if len(data) >= LARGEST:
+            return SendResult.TOO_LARGE
         self.world.send(self, to, data)
-        return True
+        return SendResult.OK
 
     def retained(self, topic_filter: str) -> list[Publish]:
         return list(self.memory.matching(topic_filter))
@@ -255,7 +260,13 @@ class World:
             return
         pair = source.node_id, to.node_id
         if self.parts.get(source.node_id) != self.parts.get(to.node_id):
-            self.later(0.001, self._refused, source, to)
+            self.later(0.001, self._failed, source, to, Unreachable.NO_ANSWER)
+            return
+        if not to.address.partition(":")[2]:
+            self.later(0.001, self._failed, source, to, Unreachable.NO_ADDRESS)
+            return
+        if to.address.partition(":")[0] != to.node_id:
+            self.later(0.001, self._failed, source, to, Unreachable.OTHER_NODE)
             return
         at = max(self.now + 0.001 + 0.002 * self.random.random(), self._arrives.get(pair, 0.0))
         self._arrives[pair] = at
@@ -263,17 +274,17 @@ class World:
         def arrive() -> None:
             node = self.nodes.get(to.node_id)
             if node is not None and node.alive:
-                node.algorithm.on_message(source.node_id, data)
+                node.algorithm.on_message(source.peer, data, 0)
             elif source.alive:
-                source.algorithm.on_unreachable(to.node_id)
+                source.algorithm.on_unreachable(to.node_id, Unreachable.REFUSED)
 
         self.later(at - self.now, arrive)
         if self.loss and self.random.random() < self.loss / 2:
             self.later(at - self.now + 0.002, arrive)
 
-    def _refused(self, source: Node, to: Peer) -> None:
+    def _failed(self, source: Node, to: Peer, reason: Unreachable) -> None:
         if source.alive:
-            source.algorithm.on_unreachable(to.node_id)
+            source.algorithm.on_unreachable(to.node_id, reason)
 
     def partition(self, *parts: list[Node]) -> None:
         """The network falls into parts; without any it is whole again."""
@@ -281,7 +292,7 @@ class World:
         for node in self.nodes.values():
             for other in self.nodes.values():
                 if self.parts.get(node.node_id) != self.parts.get(other.node_id):
-                    node.algorithm.on_unreachable(other.node_id)
+                    node.algorithm.on_unreachable(other.node_id, Unreachable.NO_ANSWER)
 
     def kill(self, node: Node) -> None:
         """The node is gone without a word."""
