@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ildm import cli_plugin
 from ildm.admin.client import AdminClient
 from ildm.admin.commands import COMMANDS, Command, Parameter, UsageError
 from ildm.cli_mqtt import pub, sub
@@ -21,6 +22,7 @@ DEFAULT_SOCKET = Path("ildm-state/admin.sock")
 FAMILIES = {
     "neighbor": "Neighbour nodes: list, add, remove.",
     "overlay": "Keys and neighbours in the overlay; trace.",
+    "plugin": "Plugins installed on this machine.",
 }
 """First words of commands that consist of two. The word alone may be a command, too."""
 
@@ -94,8 +96,9 @@ def check(
 ) -> None:
     """Check a configuration.
 
-    Plugins and secret files it names are checked too, and whether this machine has what it needs: addresses,
-    ports, directories. Nothing is started.
+    Plugins and secret files it names are checked too (a plugin is made as at the start of a node, but what
+    it asks for comes to nothing), and whether this machine has what it needs: addresses, ports, directories.
+    Nothing is started.
     """
     from ildm.config import ConfigError, load_config, read_secret  # noqa: PLC0415
 
@@ -106,6 +109,9 @@ def check(
     check_reachable(loaded, plugins)
     read_secret(loaded.broker.password, loaded.broker.password_file, "broker.password_file")
     read_secret(loaded.link.secret, loaded.link.secret_file, "link.secret_file")
+    from ildm.core.plugin.trial import try_plugins  # noqa: PLC0415
+
+    try_plugins(loaded, plugins)
     from ildm.preflight import examine  # noqa: PLC0415
 
     findings = examine(loaded, thorough=True)
@@ -186,6 +192,7 @@ def _add_admin_commands() -> None:
     }
     for word, family in families.items():
         app.add_typer(family, name=word)
+    cli_plugin.add_to(families["plugin"])
     for command in COMMANDS.values():
         first, _, second = command.name.partition(" ")
         if command.name in families:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TextIO
 
 from rich import box
@@ -260,6 +260,24 @@ def _algorithm(data: Mapping[str, Any]) -> RenderableType:
     return Group(facts(rows), Text(), _counters(data["counters"]))
 
 
+def _plugins(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    if not rows:
+        return Text("no plugins are installed", style="dim")
+    grid = table(["kind", "name", "", "package", ">API", "class"])
+    for row in rows:
+        grid.add_row(
+            cell(row["kind"]),
+            Text(cell(row["name"]), style="bold"),
+            Text("✕ unusable", style="red") if row["problem"] else Text("● ok", style="green"),
+            cell(f"{row['package']} {row['version']}" if row["package"] else None),
+            cell(row["api_version"]),
+            cell(row["target"]),
+        )
+    problems = dict.fromkeys(row["problem"] for row in rows if row["problem"])
+    lines = [Text(f"✕ {cell(problem)}", style="red") for problem in problems]
+    return Group(grid, Text(), *lines) if lines else grid
+
+
 def _overlay(data: Mapping[str, Any]) -> RenderableType:
     keys = data["keys"]
     rows: list[tuple[str, RenderableType]] = [("node", Text(cell(data["node"]), style="bold"))]
@@ -334,9 +352,10 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "clients": _clients,
     "subscriptions": _subscriptions,
     "algorithm": _algorithm,
+    "plugin list": _plugins,
     "overlay": _overlay,
     "overlay trace": _trace,
     "log-level": lambda data: Text(f"log level is {data['level']} now"),
     "stop": lambda data: Text("stopped" if data["stopped"] else "stopping"),
 }
-"""By name in :data:`ildm.admin.commands.COMMANDS`."""
+"""By name in :data:`ildm.admin.commands.COMMANDS`, and what needs no node."""

@@ -17,8 +17,8 @@ from ildm.core.local.gate import Told
 from ildm.core.local.loop_guard import LoopGuard
 from ildm.core.local.partial import Partials
 from ildm.core.local.rules import PublishRules
+from ildm.core.plugin.checking import kind_of
 from ildm.core.plugin.dispatch import Dispatch, Loaded
-from ildm.core.plugin.loading import kind_of
 from ildm.core.plugin.node_api import PluginApi
 from ildm.core.status import NodeState
 from ildm.core.transfer.injection import Injector

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ildm.api import Algorithm, NodeStatus, OverlayAlgorithm
-from ildm.core.plugin.loading import check_plugin
+from ildm.core.plugin.checking import check_plugin
 from ildm.testing.kernel import Kernel
 from ildm.testing.network import LinkModel, Network
 from ildm.testing.node import SimNode

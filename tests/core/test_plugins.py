@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +16,11 @@ from ildm.api import (
     Filter,
     Link,
     NodeApi,
+    OverlayAlgorithm,
     Plugin,
     PluginConfig,
     PluginError,
+    Session,
     Source,
     TreeAlgorithm,
 )
@@ -27,6 +30,7 @@ from ildm.core.plugin import loading
 from ildm.core.plugin.loading import PluginSpecs, load_plugins
 from ildm.mqtt import (
     PacketType,
+    Publish,
 )
 from tests.plugins.node_process import ildm
 from tests.support.world import World, make_node, plugin_specs
@@ -37,12 +41,14 @@ PUBLISH = PacketType.PUBLISH
 class Entry:
     """An entry point; what it loads is a class or the error its module raises."""
 
-    def __init__(self, name: str, found: object) -> None:
+    def __init__(self, name: str, found: object, package: str = "one") -> None:
         self.name = name
         self.found = found
+        self.value = f"{package}.module:Class"
+        self.dist = SimpleNamespace(name=package, version="1.0")
 
     def load(self) -> object:
-        if isinstance(self.found, Exception):
+        if isinstance(self.found, BaseException):
             raise self.found
         return self.found
 
@@ -64,6 +70,25 @@ async def coroutine(self: Plugin, link: Link) -> None:
 
 async def async_generator(self: Plugin, link: Link) -> Any:
     yield link
+
+
+def seen(self: Plugin, session: Session, type: PacketType, message: bytes) -> None:
+    raise AssertionError("never called")
+
+
+def passed(self: Filter, session: Session, message: bytes) -> bytes:
+    raise AssertionError("never called")
+
+
+class Either(TreeAlgorithm, OverlayAlgorithm):
+    """Both kinds of algorithm."""
+
+
+class Judging(TreeAlgorithm, Filter):
+    """An algorithm that decides about messages, too."""
+
+    wants = frozenset({(Source.CLIENT, PacketType.PUBLISH)})
+    filter = passed
 
 
 Tree = TreeAlgorithm
@@ -112,6 +137,36 @@ REFUSALS: list[tuple[str, object, str]] = [
     ),
     ("algorithm", made(Tree, Config=PluginConfig()), "Config must be a subclass"),
     ("algorithm", Choosy, "color: Field required"),
+    ("algorithm", SystemExit(3), "cannot be imported: SystemExit(3)"),
+    ("algorithm", made(Tree, api_version=2), "api_version is 2; this node has version 1 of the interface"),
+    ("algorithm", made(Tree, api_version=0), "api_version is 0; this node has version 1"),
+    ("filter", made(Filter, api_version="1"), "api_version is '1', not a number"),
+    ("filter", made(Filter, api_version=True), "api_version is True, not a number"),
+    ("algorithm", Either, "Either): it inherits from TreeAlgorithm and from OverlayAlgorithm"),
+    (
+        "filter",
+        made(Filter, filter=passed),
+        "filter is never called, as wants has no (Source, Pack",
+    ),
+    (
+        "filter",
+        made(Filter, filter=passed, wants={(Source.PEER, PUBLISH), (Source.CLIENT, PacketType.SUBSCRIBE)}),
+        "filter is never called",
+    ),
+    (
+        "filter",
+        made(Filter, wants={(Source.CLIENT, PUBLISH)}),
+        "wants has (Source.CLIENT, PacketType.PUBLISH), but there is no mqtt_message_arrived to show it to",
+    ),
+    (
+        "filter",
+        made(Filter, filter=passed, wants={(Source.LINK, PUBLISH), (Source.CLIENT, PacketType.CONNECT)}),
+        "wants has (Source.CLIENT, PacketType.CONNECT), but there is no mqtt_message_arrived",
+    ),
+    ("algorithm", made(Tree, wants={(Source.BROKER, PacketType.SUBACK)}), "no mqtt_message_arrived to show"),
+    ("filter", made(Filter, on_error="drop"), "on_error is 'drop', expected one of pass, reject"),
+    ("algorithm", made(Tree, on_error="pass"), "unknown hook on_error"),
+    ("algorithm", made(Tree, mqtt_message_arrived=seen), "mqtt_message_arrived is never called"),
 ]
 
 
@@ -174,16 +229,28 @@ def test_an_unknown_name_is_answered_with_those_that_are_installed(install: Call
         load({"filters": ["c"]})
 
 
+def test_a_name_that_two_packages_have_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [Entry("mine", made(Tree), "one"), Entry("other", made(Tree)), Entry("mine", made(Tree), "two")]
+    monkeypatch.setattr(loading, "entry_points", lambda *, group: entries)
+    with pytest.raises(PluginError) as refused:
+        load({"algorithm": "mine"})
+    assert str(refused.value) == (
+        "algorithm 'mine' is installed 2 times: one 1.0 (one.module:Class), two 1.0 (two.module:Class)"
+    )
+    assert load({"algorithm": "other"}).algorithm is not None
+
+
 def test_good_plugins_are_chosen_with_their_options(install: Callable[..., None]) -> None:
     def flexible(self: Algorithm, *arguments: object) -> tuple[()]:
         return ()
 
-    install(mine=Choosy, also=made(Filter), free=made(Tree, route=flexible))
+    install(mine=Choosy, also=made(Filter), free=made(Tree, route=flexible), judging=Judging)
     specs = load({"algorithm": {"name": "mine", "color": "red"}, "filters": ["also", "also"]})
     assert specs.algorithm is not None
     assert (specs.algorithm.plugin, specs.algorithm.config) == (Choosy, Choosy.Config(color="red"))
     assert [spec.name for spec in specs.filters] == ["also", "also"]
-    assert load({"algorithm": "free"}).algorithm is not None
+    for name in ("free", "judging"):
+        assert load({"algorithm": name}).algorithm is not None
     assert load({}) == PluginSpecs(None, [])
 
 
@@ -202,7 +269,20 @@ def test_a_constructor_that_raises_is_named() -> None:
             make_node(World(), "a", specs)
 
 
-@pytest.mark.parametrize(("kind", "found", "complaint"), REFUSALS[:1] + REFUSALS[5:6] + REFUSALS[-1:])
+class Unmade(TreeAlgorithm):
+    """Its constructor raises."""
+
+    def __init__(self, api: NodeApi, config: PluginConfig) -> None:
+        super().__init__(api, config)
+        raise KeyError("x")
+
+
+UNMADE = ("algorithm", Unmade, "'mine' cannot be made: KeyError('x')")
+
+
+@pytest.mark.parametrize(
+    ("kind", "found", "complaint"), [*REFUSALS[:1], *REFUSALS[5:6], *REFUSALS[-1:], UNMADE]
+)
 def test_check_refuses_with_one_line_and_status_2(
     install: Callable[..., None],
     monkeypatch: pytest.MonkeyPatch,
@@ -224,11 +304,39 @@ def test_check_refuses_with_one_line_and_status_2(
     assert err.count("\n") == 1
 
 
+def test_a_trial_does_what_plugins_ask_for_nowhere(
+    install: Callable[..., None], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing is dialed, called, written or logged, and no state directory is made."""
+    called: list[str] = []
+
+    class Eager(TreeAlgorithm):
+        def __init__(self, api: NodeApi, config: PluginConfig) -> None:
+            super().__init__(api, config)
+            api.call_later(0, called.append, "timer").cancel()
+            api.call_later(0, called.append, "timer")
+            api.create_session("127.0.0.1", 1)
+            api.inject(Publish(topic="t", retain=True))
+            api.log("made", now=api.now(), drawn=api.random.random())
+            called.append("made")
+
+        def on_ildm_start(self) -> None:
+            called.append("start")
+
+    install(mine=Eager)
+    config = tmp_path / "node.yaml"
+    config.write_text("algorithm: mine\nlisten: 127.0.0.1:0\nlink: {listen: 127.0.0.1:0}\n")
+    monkeypatch.setattr(sys, "argv", ["ildm", "check", str(config)])
+    assert main() == 0
+    assert called == ["made"]
+    assert list(tmp_path.iterdir()) == [config]
+
+
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
         ("broken", "algorithm 'broken' cannot be imported: ZeroDivisionError('division by zero')"),
-        ("waiting", "algorithm 'waiting': on_ildm_stop must be a plain method"),
+        ("waiting", "algorithm 'waiting' (bad:Waiting): on_ildm_stop must be a plain method"),
         ("unmade", "algorithm 'unmade' cannot be made: KeyError('x')"),
     ],
 )

@@ -1,34 +1,25 @@
-"""Finding plugins and checking them before they are used."""
+"""Finding plugins, and choosing those a configuration names."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence, Set
-from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from collections.abc import Iterator, Sequence
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from ildm.api import (
-    Algorithm,
-    Filter,
-    OverlayAlgorithm,
-    Plugin,
-    PluginConfig,
-    PluginError,
-    Source,
-    TreeAlgorithm,
-)
-from ildm.api.plugin import OnError
+from ildm.api import Algorithm, Filter, OverlayAlgorithm, Plugin, PluginConfig, PluginError
 from ildm.config import required_address
-from ildm.core.plugin.dispatch import INTERFACE
-from ildm.mqtt import PacketType
+from ildm.core.plugin.checking import check_plugin, kind_of
 
 if TYPE_CHECKING:
     from ildm.config import Config, PluginChoice
 
 ALGORITHMS = "ildm.algorithms"
 FILTERS = "ildm.filters"
+GROUPS: dict[str, type[Plugin]] = {ALGORITHMS: Algorithm, FILTERS: Filter}
+"""Groups of entry points, each with the class its plugins inherit from."""
+_GROUP_OF = {base: group for group, base in GROUPS.items()}
 
 
 class PluginSpec(NamedTuple):
@@ -46,16 +37,34 @@ class PluginSpecs(NamedTuple):
     filters: Sequence[PluginSpec]
 
 
+class Installed(NamedTuple):
+    """An entry point of a plugin, and what was found there."""
+
+    kind: str
+    """``algorithm`` or ``filter``."""
+    name: str
+    package: str
+    """Distribution that has installed it; empty if unknown."""
+    version: str
+    target: str
+    """``MODULE:CLASS``."""
+    api_version: int | None
+    """None: that could not be found out."""
+    problem: str | None
+    """Why it cannot be used."""
+
+
 def load_plugins(config: Config) -> PluginSpecs:
     """Find and check the plugins of a configuration.
 
     Raises:
-        PluginError: a plugin that is not installed, cannot be imported, or breaks the interface.
+        PluginError: a plugin that is not installed or is installed twice, cannot be imported, or breaks the
+            interface.
     """
     algorithm = None
     if config.algorithm is not None:
-        algorithm = _load(config.algorithm, ALGORITHMS, Algorithm)
-    return PluginSpecs(algorithm, [_load(choice, FILTERS, Filter) for choice in config.filters])
+        algorithm = _load(config.algorithm, Algorithm)
+    return PluginSpecs(algorithm, [_load(choice, Filter) for choice in config.filters])
 
 
 def check_reachable(config: Config, plugins: PluginSpecs) -> None:
@@ -69,19 +78,48 @@ def check_reachable(config: Config, plugins: PluginSpecs) -> None:
         required_address(config.link, chosen.name)
 
 
-def _load(choice: PluginChoice, group: str, base: type[Plugin]) -> PluginSpec:
-    kind = kind_of(base)
-    found = {entry.name: entry for entry in entry_points(group=group)}
-    if choice.name not in found:
-        known = ", ".join(sorted(found)) or "none"
-        raise PluginError(f"{kind} {choice.name!r} is not installed; installed: {known}")
+def installed() -> Iterator[Installed]:
+    """All plugins that are installed, with what is wrong with them; they are imported, but not made."""
+    for group, base in GROUPS.items():
+        entries = sorted(entry_points(group=group), key=lambda entry: (entry.name, _origin(entry)))
+        for entry in entries:
+            same = [each for each in entries if each.name == entry.name]
+            problem, version = None, None
+            try:
+                plugin = _import(entry, same, base)
+                version = plugin.api_version
+            except PluginError as error:
+                problem = str(error)
+            package = entry.dist
+            yield Installed(
+                kind_of(base),
+                entry.name,
+                "" if package is None else package.name,
+                "" if package is None else package.version,
+                entry.value,
+                version,
+                problem,
+            )
+
+
+def _load(choice: PluginChoice, base: type[Plugin]) -> PluginSpec:
+    found = list(entry_points(group=_GROUP_OF[base]))
+    same = [entry for entry in found if entry.name == choice.name]
+    if not same:
+        known = ", ".join(sorted({entry.name for entry in found})) or "none"
+        raise PluginError(f"{kind_of(base)} {choice.name!r} is not installed; installed: {known}")
+    plugin = _import(same[0], same, base)
+    return PluginSpec(choice.name, plugin, checked_options(choice, plugin, kind_of(base)))
+
+
+def checked_options(choice: PluginChoice, plugin: type[Plugin], kind: str) -> PluginConfig:
+    """The options of a configuration as the plugin's own class.
+
+    Raises:
+        PluginError: some are wrong; all of those are named.
+    """
     try:
-        plugin = found[choice.name].load()
-    except Exception as error:  # whatever the module of a stranger raises
-        raise PluginError(f"{kind} {choice.name!r} cannot be imported: {error!r}") from error
-    check_plugin(choice.name, plugin, base)
-    try:
-        options = plugin.Config.model_validate(choice.options)
+        return plugin.Config.model_validate(choice.options)
     except ValidationError as error:
         details = "; ".join(
             f"{'.'.join(str(part) for part in item['loc']) or '(options)'}: "
@@ -89,69 +127,29 @@ def _load(choice: PluginChoice, group: str, base: type[Plugin]) -> PluginSpec:
             for item in error.errors(include_url=False)
         )
         raise PluginError(f"{kind} {choice.name!r}: {details}") from None
-    return PluginSpec(choice.name, plugin, options)
 
 
-def check_plugin(name: str, plugin: Any, base: type[Plugin]) -> None:
-    """Check a class against the interface.
+def _import(entry: EntryPoint, same: Sequence[EntryPoint], base: type[Plugin]) -> type[Plugin]:
+    """The class of an entry point, ``same`` being all those of its name.
 
     Raises:
-        PluginError: not a subclass, a hook nobody calls, a hook with another signature, a wrong
-            ``wants`` or ``Config``.
+        PluginError: there are several, or it cannot be imported, or breaks the interface.
     """
-    kind = kind_of(base)
-    kinds = (TreeAlgorithm, OverlayAlgorithm) if base is Algorithm else (base,)
-    if not (isinstance(plugin, type) and issubclass(plugin, kinds)):
-        names = " or ".join(f"ildm.api.{each.__name__}" for each in kinds)
-        raise PluginError(f"{kind} {name!r}: {plugin!r} is not a subclass of {names}")
-    interface = (each for each in INTERFACE if issubclass(plugin, each))
-    inherited = {n: member for each in interface for n, member in vars(each).items()}
-    hooks = {n for n, member in inherited.items() if inspect.isfunction(member) and not n.startswith("_")}
-    if issubclass(plugin, Filter) and plugin.on_error not in get_args(OnError):
-        raise PluginError(f"{kind} {name!r}: on_error is {plugin.on_error!r}, not 'pass' or 'reject'")
-    for attribute, member in vars_of(plugin).items():
-        if attribute == "on_error" and issubclass(plugin, Filter):
-            continue
-        if attribute.startswith("on_") and attribute not in hooks:
-            raise PluginError(f"{kind} {name!r}: unknown hook {attribute}")
-        if attribute not in hooks:
-            continue
-        if (
-            not inspect.isfunction(member)
-            or inspect.iscoroutinefunction(member)
-            or inspect.isasyncgenfunction(member)
-        ):
-            raise PluginError(f"{kind} {name!r}: {attribute} must be a plain method")
-        expected = list(inspect.signature(inherited[attribute]).parameters.values())
-        try:
-            inspect.signature(member).bind(*[None] * len(expected))
-        except TypeError:
-            names = ", ".join(parameter.name for parameter in expected)
-            raise PluginError(
-                f"{kind} {name!r}: {attribute}{inspect.signature(member)} must accept ({names})"
-            ) from None
-    if not isinstance(plugin.wants, Set):
-        raise PluginError(f"{kind} {name!r}: wants is {plugin.wants!r}, not a set of (Source, PacketType)")
-    for entry in plugin.wants:
-        if not (
-            isinstance(entry, tuple)
-            and len(entry) == 2
-            and isinstance(entry[0], Source)
-            and isinstance(entry[1], PacketType)
-        ):
-            raise PluginError(f"{kind} {name!r}: wants has {entry!r}, expected (Source, PacketType)")
-    if not (isinstance(plugin.Config, type) and issubclass(plugin.Config, PluginConfig)):
-        raise PluginError(f"{kind} {name!r}: Config must be a subclass of ildm.api.PluginConfig")
+    called = f"{kind_of(base)} {entry.name!r}"
+    if len(same) > 1:
+        raise PluginError(f"{called} is installed {len(same)} times: {', '.join(map(_origin, same))}")
+    try:
+        plugin: Any = entry.load()
+    except (Exception, SystemExit) as error:  # whatever the module of a stranger raises
+        raise PluginError(f"{called} cannot be imported: {_one_line(error)}") from error
+    check_plugin(entry.name, plugin, base)
+    return plugin  # type: ignore[no-any-return]
 
 
-def kind_of(plugin: type[Plugin]) -> str:
-    """``algorithm`` or ``filter``."""
-    return "algorithm" if issubclass(plugin, Algorithm) else "filter"
+def _origin(entry: EntryPoint) -> str:
+    package = entry.dist
+    return entry.value if package is None else f"{package.name} {package.version} ({entry.value})"
 
 
-def vars_of(cls: type) -> dict[str, Any]:
-    """Attributes of a class and its bases as written, without those of ``object``."""
-    members: dict[str, Any] = {}
-    for base in reversed(cls.__mro__[:-1]):
-        members.update(vars(base))
-    return members
+def _one_line(error: BaseException) -> str:
+    return " ".join(repr(error).split())
