@@ -2,26 +2,31 @@
 
 The scenario is the papers' (5 topics x 10 publishers and 10 subscribers, 32 bytes, QoS 0). The ways
 are interleaved round by round, because machines drift. Publishers, subscribers, relay and broker
-share the machine's cores, so the ratios count, not the rates.
+share the machine's cores, so the ratios count, not the rates. ``--hooks`` compares what the hooks of plugins
+cost instead: none, each kind (``bench.micro.hooks``), and all at once.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
+from bench.micro.hooks import HOOKS, choice, install
 from bench.micro.measure import cpu_seconds, machine, median
 from bench.testbed.front import HaproxyProcess, NodeProcess
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.process import ManagedProcess
 
 WAYS = ("direct", "haproxy", "none", "pf", "sf")
+HOOK_WAYS = ("haproxy", "none", *HOOKS)
 Started = TypeVar("Started", bound=ManagedProcess)
 
 
@@ -32,10 +37,32 @@ def start(stack: ExitStack, process: Started) -> Started:
     return process
 
 
+class HookedNode(NodeProcess):
+    """A node that finds the plugins of :mod:`bench.micro.hooks`."""
+
+    def __init__(self, directory: Path, broker: tuple[str, int], way: str) -> None:
+        chosen = choice(way)
+        super().__init__(
+            directory,
+            broker,
+            chosen["algorithm"],
+            extra={"filters": chosen["filters"], "log": {"level": "info"}},
+        )
+        self.plugins = directory / "plugins"
+        install(self.plugins)
+
+    def environment(self) -> Mapping[str, str]:
+        return {
+            "PYTHONPATH": os.pathsep.join((str(self.plugins), *filter(None, [os.environ.get("PYTHONPATH")])))
+        }
+
+
 def relay(directory: Path, way: str, broker: Mosquitto) -> ManagedProcess:
     """What stands before the broker."""
     if way == "haproxy":
         return HaproxyProcess(directory / way, broker.address)
+    if way in HOOKS:
+        return HookedNode(directory / way, broker.address, way)
     return NodeProcess(
         directory / way, broker.address, None if way == "none" else way, extra={"log": {"level": "error"}}
     )
@@ -72,8 +99,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--ways", nargs="+", default=list(WAYS), choices=WAYS)
+    parser.add_argument("--ways", nargs="+", choices=sorted({*WAYS, *HOOK_WAYS}))
+    parser.add_argument("--hooks", action="store_true", help=f"the ways {', '.join(HOOK_WAYS)}")
     options = parser.parse_args()
+    options.ways = options.ways or (HOOK_WAYS if options.hooks else WAYS)
     results: dict[str, list[dict[str, float]]] = {way: [] for way in options.ways}
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory = Path(name)
@@ -89,11 +118,11 @@ def main() -> None:
 
 
 def report(results: dict[str, list[dict[str, float]]]) -> None:
-    """Medians over the rounds, beside HAProxy's."""
+    """Medians over the rounds, beside HAProxy's: per message delivered, and per message published."""
     print(machine())
     print(
         f"{'way':8} {'egress/s':>10} {'/haproxy':>9} {'relay us/msg':>13} "
-        f"{'/haproxy':>9} {'broker us/msg':>14}"
+        f"{'/haproxy':>9} {'us/PUBLISH':>11} {'broker us/msg':>14}"
     )
     egress = {way: median([r["egress"] for r in rounds]) for way, rounds in results.items()}
     cpu = {
@@ -108,7 +137,11 @@ def report(results: dict[str, list[dict[str, float]]]) -> None:
         pairs = zip(rounds, results.get("haproxy", rounds), strict=True)
         ratio = median([a["egress"] / b["egress"] for a, b in pairs])
         share = cpu[way] / cpu["haproxy"] if cpu.get("haproxy") else 0.0
-        print(f"{way:8} {egress[way]:10,.0f} {ratio:9.2f} {cpu[way]:13.2f} {share:9.2f} {broker:14.2f}")
+        published = median([1e6 * r.get("cpu_relay", 0.0) / (r["ingress"] * r["seconds"]) for r in rounds])
+        print(
+            f"{way:8} {egress[way]:10,.0f} {ratio:9.2f} {cpu[way]:13.2f} {share:9.2f} {published:11.2f} "
+            f"{broker:14.2f}"
+        )
     print(json.dumps(results))
 
 
