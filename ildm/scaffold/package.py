@@ -63,9 +63,7 @@ def named(name: str) -> Names:
     names = Names(name, "_".join(words), "".join(map(str.capitalize, words)), " ".join(words).capitalize())
     known = {*ildm.api.__all__, *ildm.mqtt.__all__, *vars(builtins), "Options"}
     if names.class_name in known:
-        raise ScaffoldError(
-            f"{name!r} would name a class {names.class_name}, which is there already; choose another"
-        )
+        raise ScaffoldError(f"{name!r} would be a class {names.class_name}, and there is one; choose another")
     return names
 
 
@@ -100,14 +98,10 @@ def _check_free(names: Names) -> None:
         for entry in entry_points(group=group):
             if entry.name == names.name:
                 owner = f" (of {entry.dist.name} {entry.dist.version})" if entry.dist is not None else ""
-                raise ScaffoldError(
-                    f"a plugin {names.name!r} is installed already{owner}; choose another name"
-                )
+                raise ScaffoldError(f"a plugin {names.name!r}{owner} is installed; choose another name")
     package = names.package
     if keyword.iskeyword(package) or package in sys.stdlib_module_names or _importable(package):
-        raise ScaffoldError(
-            f"{names.name!r} would be a package {package!r}, which Python knows already; choose another"
-        )
+        raise ScaffoldError(f"{names.name!r} would be a package {package}, and there is one; choose another")
 
 
 def _importable(package: str) -> bool:

@@ -1,0 +1,58 @@
+"""The ways of the relay benchmark that use hooks: the plugins are called as often as their kind says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bench.micro.hooks import HOOKS, name_of
+from bench.micro.relay import HookedNode, load, report
+from ildm.testing.live.brokers import Mosquitto
+from tests.support.brokers import require_broker
+
+pytestmark = pytest.mark.broker
+TOPICS, CLIENTS = 5, 100
+"""Of the load: 5 topics with 10 publishers and 10 subscribers each."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
+    require_broker("mosquitto")
+    broker = Mosquitto(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+def calls_of(node: HookedNode) -> dict[str, int]:
+    """Plugin -> calls, as they log when the node stops."""
+    entries = [json.loads(line) for line in node.log().splitlines() if line.startswith("{")]
+    return {entry["plugin"]: entry["calls"] for entry in entries if entry["event"] == "hooks called"}
+
+
+@pytest.mark.parametrize("way", ["route", "all"])
+def test_hooks_are_called(
+    way: str, broker: Mosquitto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = HookedNode(tmp_path / "node", broker.address, way)
+    node.start()
+    try:
+        assert node.process is not None
+        result = load(node.port, 0.3, [broker.process.pid, node.process.pid])  # type: ignore[union-attr]
+        node.stop()
+    finally:
+        node.kill()
+    calls = calls_of(node)
+    assert set(calls) == {name_of(plugin) for plugin in HOOKS[way]}
+    if way == "route":
+        assert calls["bench-eachtopic"] == TOPICS
+    else:
+        published = int(result["ingress"] * result["seconds"])
+        assert calls["bench-admission"] == CLIENTS + CLIENTS // 2
+        for each in ("listener", "eachpublish", "eachmessage"):
+            assert calls[f"bench-{each}"] >= published
+    report({way: [result]})
+    assert way in capsys.readouterr().out
