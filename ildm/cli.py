@@ -22,7 +22,7 @@ DEFAULT_SOCKET = Path("ildm-state/admin.sock")
 FAMILIES = {
     "neighbor": "Neighbour nodes: list, add, remove.",
     "overlay": "Keys and neighbours in the overlay; trace.",
-    "plugin": "Plugins installed on this machine.",
+    "plugin": "Plugins installed on this machine: list; new ones.",
 }
 """First words of commands that consist of two. The word alone may be a command, too."""
 

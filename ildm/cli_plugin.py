@@ -1,13 +1,46 @@
-"""``ildm plugin``: what plugins are installed on this machine; no node is needed."""
+"""``ildm plugin``: plugins installed on this machine, and new ones; no node is needed."""
 
 from __future__ import annotations
 
 import json
+import shlex
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+class Kind(StrEnum):
+    """What a new plugin is: :data:`ildm.scaffold.KINDS`."""
+
+    tree = "tree"
+    overlay = "overlay"
+    filter = "filter"
+
+
+def new_plugin(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="As configurations will say it, e.g. rate-limit.")
+    ],
+    kind: Annotated[
+        Kind, typer.Option("--kind", help="An algorithm of one kind or the other, or a filter.")
+    ] = Kind.tree,
+    directory: Annotated[
+        Path | None, typer.Option("--directory", metavar="DIR", help="Of the package; NAME by default.")
+    ] = None,
+) -> None:
+    """Write a package with a plugin that works, and its tests, to begin with."""
+    from ildm.scaffold import create_package  # noqa: PLC0415 - slow to import
+
+    made = create_package(name, kind.value, directory)
+    print(f"{made}: written. Next:")
+    print(f"  cd {shlex.quote(str(made))}")
+    print("  pip install -e '.[test]'")
+    print("  pytest")
+    print("  ildm run --config node.yaml")
 
 
 def list_plugins(as_json: JsonOption = False) -> None:
@@ -29,3 +62,4 @@ def list_plugins(as_json: JsonOption = False) -> None:
 def add_to(family: typer.Typer) -> None:
     """Register the commands that need no node."""
     family.command("list")(list_plugins)
+    family.command("new")(new_plugin)

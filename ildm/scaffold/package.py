@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, get_args
 
 import ildm.api
 import ildm.mqtt
+from ildm.admin.commands import UsageError
 from ildm.core.plugin.loading import ALGORITHMS, FILTERS
 from ildm.mqtt import IldmError
 from ildm.text import reason
@@ -31,8 +32,8 @@ LONGEST = 40
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 
 
-class ScaffoldError(IldmError):
-    """A package that cannot be made: a name that is wrong or taken, a directory that is there."""
+class ScaffoldError(UsageError):
+    """A package that is not made: a name that is wrong or taken, a directory that is there."""
 
 
 class Names(NamedTuple):
@@ -77,7 +78,8 @@ def create_package(name: str, kind: Kind = "tree", directory: Path | None = None
         The directory.
 
     Raises:
-        ScaffoldError: the name is wrong or taken, or the directory cannot be written.
+        ScaffoldError: the name is wrong or taken, or something is in the directory.
+        IldmError: it cannot be written.
     """
     names = named(name)
     target = Path(name) if directory is None else directory
@@ -88,7 +90,7 @@ def create_package(name: str, kind: Kind = "tree", directory: Path | None = None
         target.parent.mkdir(parents=True, exist_ok=True)
         _write(target, rendered(names, kind))
     except OSError as error:
-        raise ScaffoldError(f"{target}: cannot be written: {reason(error)}") from error
+        raise IldmError(f"{target}: cannot be written: {reason(error)}") from error
     return target
 
 

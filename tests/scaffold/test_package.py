@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ildm.mqtt import IldmError
 from ildm.scaffold import KINDS, Kind, ScaffoldError, create_package, named, rendered
 
 
@@ -59,7 +60,7 @@ def test_what_is_there_already_is_left_alone(tmp_path: Path) -> None:
     for place in ("full", "file", "link"):
         with pytest.raises(ScaffoldError, match="is there already"):
             create_package("gossip", directory=tmp_path / place)
-    with pytest.raises(ScaffoldError, match="cannot be written"):
+    with pytest.raises(IldmError, match="cannot be written"):
         create_package("gossip", directory=tmp_path / "file" / "below")
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -92,7 +93,7 @@ def test_a_disk_that_is_full_leaves_nothing_half_written(
         return write(path, text, *args)
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(ScaffoldError, match="gossip: cannot be written: No space left on device"):
+    with pytest.raises(IldmError, match="gossip: cannot be written: No space left on device"):
         create_package("gossip", directory=tmp_path / "gossip")
     assert len(written) == 3
     assert list(tmp_path.iterdir()) == []

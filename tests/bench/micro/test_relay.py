@@ -33,7 +33,7 @@ def calls_of(node: HookedNode) -> dict[str, int]:
     return {entry["plugin"]: entry["calls"] for entry in entries if entry["event"] == "hooks called"}
 
 
-@pytest.mark.parametrize("way", ["route", "all"])
+@pytest.mark.parametrize("way", ["route"])
 def test_hooks_are_called(
     way: str, broker: Mosquitto, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
