@@ -14,9 +14,26 @@ from pathlib import Path
 
 import pytest
 
+from ildm import pytest_plugin
 from tests.support.brokers import KINDS, Broker, Fleet
 
-_BROKER_FIXTURES = {"broker", "broker_factory", "broker_pair", "fleet", "mosquitto", "shared_broker"}
+_BROKER_FIXTURES = {
+    "ildm_broker",
+    "ildm_fleet",
+    "ildm_node",
+    "broker",
+    "broker_factory",
+    "broker_pair",
+    "fleet",
+    "mosquitto",
+    "shared_broker",
+}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The fixtures of ildm.testing, also where the project is run from its tree without being installed."""
+    if not config.pluginmanager.hasplugin("ildm"):
+        config.pluginmanager.register(pytest_plugin, "ildm")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -27,11 +44,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def fleet(ildm_fleet: Fleet) -> Fleet:
     """The brokers that live as long as the session."""
-    fleet = Fleet(tmp_path_factory.mktemp("brokers"))
-    yield fleet
-    fleet.close()
+    return ildm_fleet
 
 
 @pytest.fixture

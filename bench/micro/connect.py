@@ -20,9 +20,10 @@ import uvloop
 
 from bench.micro.measure import cpu_seconds, machine, median
 from bench.micro.relay import start
-from bench.testbed.front import HaproxyProcess, NodeProcess
+from bench.testbed.front import HaproxyProcess
 from ildm.mqtt import Connect, Disconnect, Version
 from ildm.testing.live.brokers import Mosquitto
+from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.process import ManagedProcess
 
 WAYS = ("direct", "haproxy", "none", "sf", "logged")

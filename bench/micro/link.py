@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.micro.measure import cpu_seconds, machine, median
-from bench.testbed.front import NodeProcess
 from ildm.core.frames import PUBLISH, id_offset, publish_run, with_ids
 from ildm.core.transfer.qos1 import acknowledgements
 from ildm.mqtt import ConnAck, Connect, Framer, PacketType, PingResp, Publish, Version, decode_varint
 from ildm.mqtt import decode as decode_packet
+from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import LOOPBACK, free_port
 from ildm.testing.live.process import POLL
 

@@ -35,7 +35,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench.micro.measure import machine, median
-from bench.testbed.front import NodeProcess
 from ildm.admin.client import AdminClient
 from ildm.admin.view import AdminError
 from ildm.mqtt import (
@@ -51,6 +50,7 @@ from ildm.mqtt import (
     decode,
 )
 from ildm.testing.live.brokers import new_broker
+from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.process import POLL, ProcessError
 
 TOPIC = "recovery"

@@ -21,8 +21,9 @@ from typing import TypeVar
 
 from bench.micro.hooks import HOOKS, choice, install
 from bench.micro.measure import cpu_seconds, machine, median
-from bench.testbed.front import HaproxyProcess, NodeProcess
+from bench.testbed.front import HaproxyProcess
 from ildm.testing.live.brokers import Mosquitto
+from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.process import ManagedProcess
 
 WAYS = ("direct", "haproxy", "none", "pf", "sf")

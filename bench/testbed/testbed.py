@@ -20,13 +20,14 @@ from typing import Any, ClassVar, NamedTuple, Self
 from bench.manifest import Process
 from bench.testbed.bridging import bridge_lines, wait_crossing
 from bench.testbed.cgroups import Cgroups, enter_command, find_cgroups
-from bench.testbed.front import HaproxyProcess, NodeProcess, write_private
+from bench.testbed.front import HaproxyProcess
 from bench.testbed.leftovers import give_up_name, new_name, remove_leftovers
 from bench.testbed.network import Network, NetworkError
 from bench.testbed.spec import SpecError, TestbedSpec
 from ildm.config import parse_config
 from ildm.core.plugin.loading import load_plugins
 from ildm.testing.live.brokers import Broker, Mosquitto, broker_class, new_broker
+from ildm.testing.live.node import NodeProcess, write_private
 from ildm.testing.live.ports import LOOPBACK
 from ildm.testing.live.process import POLL, ManagedProcess, Placement, ProcessError, reaper
 from ildm.testing.live.reaper import MARK, clear_up

@@ -43,7 +43,9 @@ class PahoClient:
 
     Without `client_id` it gets one that nobody else has. `level` is the protocol level of CONNECT (3, 4, 5).
     `clean` is clean session (in MQTT 5 clean start, and a session that is not clean lasts an hour). `will` is
-    topic, payload, QoS and retain.
+    topic, payload, QoS and retain. `login` is user name and password. `user_properties` go with CONNECT.
+
+    Every wait has an end: what does not come within 20 s raises TimeoutError, queue.Empty or ConnectionError.
     """
 
     def __init__(
@@ -54,6 +56,8 @@ class PahoClient:
         level: int = 4,
         clean: bool = True,
         will: tuple[str, bytes, int, bool] | None = None,
+        login: tuple[str, str] | None = None,
+        user_properties: Sequence[tuple[str, str]] = (),
     ) -> None:
         self._address = address
         self._level = level
@@ -69,6 +73,10 @@ class PahoClient:
         if will is not None:
             topic, payload, qos, retain = will
             self._paho.will_set(topic, payload, qos, retain)
+        if login is not None:
+            self._paho.username_pw_set(*login)
+        self._user_properties = user_properties
+        self._reasons: dict[int, int] = {}
         self.session_present = False
         self.server_keep_alive: int | None = None
         self._answer: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -78,14 +86,15 @@ class PahoClient:
         self._down = threading.Event()
         self._paho.on_connect = self._on_connect
         self._paho.on_disconnect = self._on_disconnect
+        self._paho.on_publish = self._on_publish
         self._paho.on_subscribe = self._on_subscribe
         self._paho.on_unsubscribe = self._on_unsubscribe
         self._paho.on_message = self._on_message
 
     def __enter__(self) -> Self:
-        properties = None
+        properties = self._properties(PacketTypes.CONNECT, self._user_properties)
         if self._level == 5:
-            properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+            properties = properties or Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
             if not self._clean:
                 properties.SessionExpiryInterval = 3600
         start = self._clean if self._level == 5 else paho.MQTT_CLEAN_START_FIRST_ONLY
@@ -102,12 +111,16 @@ class PahoClient:
     ) -> None:
         self.close()
 
-    def subscribe(self, *filters: tuple[str, int]) -> list[int]:
+    def subscribe(
+        self, *filters: tuple[str, int], user_properties: Sequence[tuple[str, str]] = ()
+    ) -> list[int]:
         """Pairs of filter and QoS; the return codes of the SUBACK, in the same order."""
         if not self._settled:
             self._settled = True
             self.unsubscribe(UNKNOWN_FILTER)
-        self._paho.subscribe(list(filters))
+        self._paho.subscribe(
+            list(filters), properties=self._properties(PacketTypes.SUBSCRIBE, user_properties)
+        )
         return self._acknowledgement()
 
     def unsubscribe(self, *filters: str) -> None:
@@ -129,9 +142,16 @@ class PahoClient:
         *,
         retain: bool = False,
         properties: Properties | None = None,
-    ) -> None:
-        """Returns when the message is sent (QoS 0) or the broker has taken it over (QoS 1, 2)."""
-        self._paho.publish(topic, payload, qos, retain, properties).wait_for_publish(_PATIENCE)
+    ) -> int:
+        """Returns when the message is sent (QoS 0) or the broker has taken it over (QoS 1, 2).
+
+        The answer is the reason code of PUBACK (QoS 1, MQTT 5), else 0.
+        """
+        sent = self._paho.publish(topic, payload, qos, retain, properties)
+        sent.wait_for_publish(_PATIENCE)
+        if not sent.is_published():
+            raise TimeoutError(f"no acknowledgement of {topic!r}")
+        return self._reasons.pop(sent.mid, 0)
 
     def receive(self, timeout: float = _PATIENCE) -> paho.MQTTMessage:
         """The next message; raises queue.Empty when none comes."""
@@ -171,6 +191,18 @@ class PahoClient:
         self._answer.put(None)
         self._granted.put(None)
         self._down.set()
+
+    def _properties(self, kind: int, pairs: Sequence[tuple[str, str]]) -> Properties | None:
+        if not pairs:
+            return None
+        if self._level != 5:
+            raise ValueError("user properties are of MQTT 5")
+        properties = Properties(kind)  # type: ignore[no-untyped-call]
+        properties.UserProperty = list(pairs)
+        return properties
+
+    def _on_publish(self, _client: Any, _data: Any, mid: int, code: ReasonCode, _props: Any) -> None:
+        self._reasons[mid] = code.value
 
     def _on_subscribe(
         self, _client: Any, _data: Any, _mid: int, codes: Sequence[ReasonCode], _props: Any

@@ -61,6 +61,10 @@ class Fleet:
             broker.start()
         return broker
 
+    def pids(self) -> list[int]:
+        """The living processes of all brokers."""
+        return [pid for broker in self._all for pid in broker.pids()]
+
     def close(self) -> None:
         """End all of them. Nobody needs what they would still write, so none is asked first."""
         for broker in self._all:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.testbed.front import NodeProcess, merge, write_private
 from ildm.testing.live.brokers import KINDS, Broker, new_broker
+from ildm.testing.live.node import NodeProcess, merge, write_private
 from ildm.testing.live.process import Placement
 
 

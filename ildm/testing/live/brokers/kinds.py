@@ -15,7 +15,6 @@ from ildm.testing.live.ports import LOOPBACK, free_port
 from ildm.testing.live.process import HERE, Placement
 
 _MAX_PACKET = 4 * 1024 * 1024
-_PROJECT = Path(__file__).parents[4]
 # Small and quick to boot: the tests need an answer soon rather than a high rate later.
 _QUICK_JVM = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _TUNED_JVM = ("-Xms256m", "-Xmx1g", "-XX:+UseParallelGC", "-Xshare:auto")
@@ -211,7 +210,8 @@ class Moquette(Broker):
     name = "moquette"
     versions = frozenset({3, 4})
 
-    _JARS: ClassVar[Path] = _PROJECT / ".cache/moquette"
+    _JARS: ClassVar[Path] = Path(__file__).parents[4] / ".cache/moquette"
+    """Where ``.ci/moquette/fetch`` puts it; the environment may name another place with ``ILDM_MOQUETTE``."""
 
     def __init__(
         self,
@@ -228,11 +228,13 @@ class Moquette(Broker):
     def available(cls) -> str | None:
         if not shutil.which("java"):
             return "Moquette needs Java: apt-get install default-jre-headless"
-        return (
-            None
-            if any(cls._JARS.glob("moquette-broker-*.jar"))
-            else "Moquette is not here: .ci/moquette/fetch"
-        )
+        if any(cls._jars().glob("moquette-broker-*.jar")):
+            return None
+        return "Moquette is not here: .ci/moquette/fetch, or say where its JAR files are with ILDM_MOQUETTE"
+
+    @classmethod
+    def _jars(cls) -> Path:
+        return Path(os.environ.get("ILDM_MOQUETTE") or cls._JARS)
 
     def command(self) -> Sequence[str | Path]:
         for name in ("config", "data"):
@@ -259,7 +261,7 @@ class Moquette(Broker):
             f"-Dmoquette.path={self.directory}",
             f"-Dlog4j.configuration=file:{self.directory}/log4j.properties",
             "-cp",
-            f"{self._JARS}/*",
+            f"{self._jars()}/*",
             "io.moquette.broker.Server",
         ]
 
@@ -278,7 +280,9 @@ class Amqtt(Broker):
     @classmethod
     def available(cls) -> str | None:
         return (
-            None if importlib.util.find_spec("amqtt") else "amqtt is not installed: pip install 'ildm[demo]'"
+            None
+            if importlib.util.find_spec("amqtt")
+            else "amqtt is not installed: pip install 'ildm[testing]'"
         )
 
     def command(self) -> Sequence[str | Path]:
