@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ildm.testing.live.site import NodeFactory
 
 
+pytest.register_assert_rewrite("ildm.testing.contract")
+
+
 @pytest.fixture(scope="session")
 def ildm_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Brokers that live until the end of the session: ``ildm_fleet.shared("mosquitto")``.

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from ildm.mqtt import PubAck, PubComp, Publish, PubRec, PubRel, ReasonCode, Version
-from tests.plugins.node_process import NodeProcess, RawClient, ildm
+from ildm.testing.live.node import NodeProcess
+from ildm.testing.live.site import NodeFactory
+from tests.plugins.commands import ildm
+from tests.plugins.raw_client import RawClient
 from tests.support.brokers import Broker, PahoClient
-from tests.support.ports import free_port
 
 EXAMPLE = Path(__file__).parent / "examples"
 MODULES = ("ildm_example/prefix_sharing.py", "ildm_example/json_only.py")
@@ -44,55 +43,37 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Sites:
     """Two nodes that run the example's configuration, each before a broker of its own."""
 
-    def __init__(self, a: NodeProcess, b: NodeProcess, config_a: Path, ports: tuple[int, int]) -> None:
+    def __init__(self, a: NodeProcess, b: NodeProcess) -> None:
         self.a = a
         self.b = b
-        self.config_a = config_a
-        self.ports = ports
 
     def client(self, site: int, level: int = 4) -> PahoClient:
-        return PahoClient(("127.0.0.1", self.ports[site]), level=level)
+        return PahoClient((self.a, self.b)[site].address, level=level)
 
 
 @pytest.fixture
-def sites(
-    installed: Path, tmp_path: Path, shared_broker: Callable[..., Broker]
-) -> Iterator[tuple[Sites, Path]]:
-    brokers = [shared_broker("mosquitto"), shared_broker("amqtt")]
-    ports = (free_port(), free_port())
-    links = (free_port(), free_port())
-    configs = []
-    for name, broker, port, link in zip("ab", brokers, ports, links, strict=True):
-        document = yaml.safe_load((EXAMPLE / "node.yaml").read_text())
-        document |= {
-            "node_id": name,
-            "state_dir": name,
-            "listen": f"127.0.0.1:{port}",
-            "broker": {"address": f"127.0.0.1:{broker.port}"},
-            "link": {"listen": f"127.0.0.1:{link}", "settle": 0.05, "reconnect_min": 0.05},
-        }
-        if name == "b":
-            document["link"]["neighbors"] = [f"127.0.0.1:{links[0]}"]
-        config = tmp_path / f"{name}.yaml"
-        config.write_text(yaml.safe_dump(document))
-        configs.append(config)
-    with ExitStack() as stack:
-        a, b = (stack.enter_context(NodeProcess(installed, config)) for config in configs)
-        assert a.wait_for("sharing begins")["neighbor"] == "b"
-        joined = b.wait_for("sharing begins")
-        assert (joined["neighbor"], joined["plugin"]) == ("a", "prefix-sharing")
-        yield Sites(a, b, configs[0], ports), installed
+def sites(installed: Path, ildm_node: NodeFactory, shared_broker: Callable[..., Broker]) -> Sites:
+    document = yaml.safe_load((EXAMPLE / "node.yaml").read_text())
+
+    def start(name: str, make: str, *neighbors: NodeProcess) -> NodeProcess:
+        return ildm_node(
+            document["algorithm"],
+            filters=document["filters"],
+            broker=shared_broker(make),
+            neighbors=neighbors,
+            name=name,
+            python_path=installed,
+        )
+
+    a = start("a", "mosquitto")
+    b = start("b", "amqtt", a)
+    assert a.wait_for("sharing begins")["neighbor"] == "b"
+    assert b.wait_for("sharing begins", plugin="prefix-sharing")["neighbor"] == "a"
+    return Sites(a, b)
 
 
-def shown(installed: Path, config: Path, command: str) -> dict[str, Any]:
-    done = ildm(installed, command, "--json", "--config", config)
-    assert done.returncode == 0, done.stderr
-    return dict(json.loads(done.stdout))
-
-
-def test_prefixes_are_shared_and_other_topics_stay_local(sites: tuple[Sites, Path]) -> None:
-    both, installed = sites
-    with both.client(0) as near, both.client(1) as far, both.client(0, 5) as publisher:
+def test_prefixes_are_shared_and_other_topics_stay_local(sites: Sites) -> None:
+    with sites.client(0) as near, sites.client(1) as far, sites.client(0, 5) as publisher:
         for subscriber in (near, far):
             subscriber.subscribe(("alarm/#", 2), ("shared/#", 2), ("local/#", 2))
         publisher.publish("local/reading", b"1", 1)
@@ -102,29 +83,28 @@ def test_prefixes_are_shared_and_other_topics_stay_local(sites: tuple[Sites, Pat
         publisher.publish("shared/end", b"end", 1)
         assert [m.payload for m in near.receive_until(b"end")] == [b"1", b"2", b"3", b"4"]
         assert [m.payload for m in far.receive_until(b"end")] == [b"2", b"4"]
-    algorithm = shown(installed, both.config_a, "algorithm")
+    algorithm = sites.a.admin.algorithm()
     assert algorithm["name"] == "prefix-sharing"
     assert algorithm["counters"] == {"topics_kept_local": 2}
     assert algorithm["options"] == {"prefixes": ["alarm/", "shared/"], "qos": 2}
 
 
-def test_the_filter_drops_what_is_not_json(sites: tuple[Sites, Path], topic_root: str) -> None:
+def test_the_filter_drops_what_is_not_json(sites: Sites, topic_root: str) -> None:
     """Each publisher gets the acknowledgements of its QoS and version, and no subscriber the message."""
-    both, installed = sites
     watched, free = f"shared/{topic_root}/state", f"shared/{topic_root}/text"
-    with both.client(0) as near, both.client(1) as far:
+    with sites.client(0) as near, sites.client(1) as far:
         for subscriber in (near, far):
             subscriber.subscribe((f"shared/{topic_root}/#", 2))
         for version in (Version.V311, Version.V5):
-            with RawClient(both.ports[0], f"raw-{version}", version) as publisher:
+            with RawClient(sites.a.port, f"raw-{version}", version) as publisher:
                 _publish_bad_and_good(publisher, watched)
-        with both.client(0) as last:
+        with sites.client(0) as last:
             last.publish(free, b"end", 2)
         for subscriber in (near, far):
             got = [(m.topic, m.payload) for m in subscriber.receive_until(b"end")]
             # no order holds between messages of different QoS
             assert sorted(got) == sorted((watched, good) for good in (b'{"n": 0}', b"[1]", b'"two"') * 2)
-    counters = shown(installed, both.config_a, "status")["counters"]
+    counters = sites.a.admin.status()["counters"]
     assert counters["filtered"] == counters["json-only.not_json"] == 2 * 5
     assert "plugin_errors" not in counters
 

@@ -11,7 +11,7 @@ import pytest
 
 from ildm.api import Algorithm, Filter, Link, NodeApi, OverlayAlgorithm, Plugin, TreeAlgorithm
 from ildm.scaffold import named, rendered
-from tests.plugins.node_process import PROJECT
+from tests.plugins.commands import PROJECT
 
 GUIDE = PROJECT / "algorithms" / "README.md"
 DOCUMENTS = (PROJECT / "README.md", GUIDE)

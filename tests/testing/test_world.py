@@ -19,6 +19,7 @@ from ildm.api import (
     Peer,
     Route,
     SendResult,
+    Session,
     Stamp,
     TreeAlgorithm,
     Unreachable,
@@ -633,6 +634,8 @@ def test_a_plugin_that_wants_packets_is_refused() -> None:
         from ildm.api import Source
 
         wants = frozenset({(Source.CLIENT, PacketType.PUBLISH)})
+
+        def mqtt_message_arrived(self, session: Session, type: PacketType, message: bytes) -> None: ...
 
     with pytest.raises(SimulationError, match="wants to see packets"):
         World(Spy)
