@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ildm.render import make_console, show
-from tests.plugins.node_process import ildm
+from tests.plugins.commands import ildm
 
 GOOD = """
 from ildm.api import Filter, TreeAlgorithm

@@ -32,7 +32,7 @@ from ildm.mqtt import (
     PacketType,
     Publish,
 )
-from tests.plugins.node_process import ildm
+from tests.plugins.commands import ildm
 from tests.support.world import World, make_node, plugin_specs
 
 PUBLISH = PacketType.PUBLISH

@@ -15,7 +15,7 @@ from ildm.admin.client import AdminClient
 from ildm.mqtt import PingReq, PingResp
 from tests.docker.files import BROKERS, DOCKER
 from tests.docker.testbed import COMPOSED, LocalNode, broker_is_healthy
-from tests.plugins.node_process import NodeProcess
+from tests.plugins.commands import NodeProcess
 from tests.sites.client import Client, until
 from tests.support.brokers import Broker, require_broker
 from tests.support.ports import LOOPBACK, free_port

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ildm.scaffold import Kind, create_package
-from tests.plugins.node_process import PROJECT, ildm
+from tests.plugins.commands import PROJECT, ildm
 
 NAMES: dict[Kind, str] = {"tree": "made-sharing", "overlay": "made-gossip", "filter": "made-check"}
 OFFLINE = ("--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
