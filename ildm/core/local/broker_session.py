@@ -46,6 +46,7 @@ class BrokerSession(BaseSession):
     __slots__ = (
         "_accepted",
         "_aliases",
+        "_beside",
         "_connect",
         "_framer",
         "_gate",
@@ -70,6 +71,7 @@ class BrokerSession(BaseSession):
         self._connect = connect
         self._accepted = False
         self._interjected: list[bytes] = []
+        self._beside: bytearray | None = None
         self._held = b""
         self._scanner: GateScanner | None = None
         self.watching = False
@@ -196,8 +198,46 @@ class BrokerSession(BaseSession):
                 self._arrived(frame, withhold=False)
             self.node.dispatch.deliver()
 
+    def to_client(self, packet: bytes) -> None:
+        """Send the client a packet beside the broker's stream, after one of the broker's it has in part.
+
+        A client that makes the node answer and does not read is not read either.
+        """
+        client = self.paired
+        if self._beside or (self._scanner is not None and self._scanner.begun):
+            if self._beside is None:
+                self._beside = bytearray()
+            self._beside += packet
+            self.watching = True
+            if len(self._beside) > self.node.config.limits.write_buffer:
+                client.pause("answers")
+            return
+        client.write(packet)
+        if not client.writable:
+            client.pause("answers")
+
+    def _send_beside(self) -> None:
+        beside, self._beside = self._beside, None
+        if beside:
+            self.paired.write(bytes(beside))
+        if self.paired.writable:
+            self.paired.resume("answers")
+
     def _watch(self, scanner: GateScanner, data: bytes) -> None:
-        """Relay what passes the gate."""
+        """Relay what passes the gate, and between two packets what is to be sent beside it."""
+        while self._beside and data:
+            begun = scanner.begun
+            if begun:
+                self._relay_watched(scanner, data[:begun])
+                data = data[begun:]
+            if not scanner.begun:
+                self._send_beside()
+        if data:
+            self._relay_watched(scanner, data)
+        else:
+            self._watched()
+
+    def _relay_watched(self, scanner: GateScanner, data: bytes) -> None:
         if len(data) == 4 and data[:2] == b"\x40\x02" and scanner.between_frames and not scanner.wanted[0x40]:
             # the one PUBACK that a client awaits who sends message by message
             self.paired.answered(((data[2] << 8) | data[3],))
@@ -223,7 +263,7 @@ class BrokerSession(BaseSession):
         """What had to be looked at has come: whether there is more of it."""
         waiting = self._gate is not None and not self._gate.idle
         withheld = self._scanner is not None and self._scanner.withheld
-        self.watching = waiting or withheld or self.paired.expects_answers
+        self.watching = bool(waiting or withheld or self._beside or self.paired.expects_answers)
         if self._lingering is not None and not self.paired.unanswered:
             self._end_lingering()
 
@@ -329,7 +369,7 @@ class BrokerSession(BaseSession):
     def gate(self) -> Gate:
         """What makes acknowledgements wait."""
         if self._gate is None:
-            self._gate = Gate(self.paired.write, self.paired.too_much_withheld)
+            self._gate = Gate(self.to_client, self.paired.too_much_withheld)
         return self._gate
 
     def _in_order(self, answer: Answer) -> bool:

@@ -182,6 +182,7 @@ class ClientSession(FilteredClient):
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self.resume("answers")
         if self.paired is not None:
             self.paired.resume("client")
 

@@ -139,7 +139,7 @@ class FilteredClient(Publisher):
         v5 = self.version is Version.V5
         code = int(rejected.reason) if v5 else 0
         acknowledgement = PubAck if packet.qos == 1 else PubRec
-        self.write(
+        self._answer(
             self.with_reason(acknowledgement(packet_id=packet.packet_id, reason_code=code), rejected.text)
         )
         if packet.qos == 2 and code < 0x80:  # a failure ends the handshake (MQTT-4.3.3-4)

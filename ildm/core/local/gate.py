@@ -50,6 +50,15 @@ class GateScanner(HeaderScanner):
         self.withheld = False
         """The part of a packet that is kept has not gone to the client: :meth:`split` must go on."""
 
+    @property
+    def begun(self) -> int:
+        """Bytes, at least, that are still to come of a packet whose beginning the client has; 0: of none."""
+        if self.withheld:
+            return 0
+        if self._held is not None:
+            return self._missing
+        return self._skip or (1 if self._head else 0)
+
     def split(self, data: bytes) -> list[Piece]:
         """The stream in pieces, in order. Acknowledgements and what is ``wanted`` come whole.
 

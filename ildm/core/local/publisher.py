@@ -128,6 +128,11 @@ class Publisher(BaseSession, ABC):
         if message.qos == 2 and message.retain and self.record is not None and message.packet_id is not None:
             self.node.retained.releases.sent(self.record.key, message.packet_id, message.topic)
 
+    def _answer(self, packet: bytes) -> None:
+        """Answer the client in the broker's place."""
+        assert self.paired is not None
+        self.paired.to_client(packet)
+
     def _pubrel(self, frame: bytes) -> bytes | None:
         packet_id = (frame[2] << 8) | frame[3] if len(frame) >= 4 else 0
         if self.record is not None:
@@ -135,7 +140,7 @@ class Publisher(BaseSession, ABC):
             self.node.retained.releases.released(self.record.key, packet_id)
         if self.dropped_qos2 and packet_id in self.dropped_qos2:
             self.dropped_qos2.remove(packet_id)
-            self.write(PubComp(packet_id=packet_id).encode(self.version))
+            self._answer(PubComp(packet_id=packet_id).encode(self.version))
             return None
         self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBREL, frame)
         return frame
