@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 from algorithms.pf import PublicationFlooding
@@ -19,8 +20,16 @@ ALGORITHMS = {"pf": PublicationFlooding, "sf": SubscriptionFlooding}
 class Site:
     """A node with its broker, and clients."""
 
-    def __init__(self, world: World, name: str, algorithm: str | None, **settings: Any) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        algorithm: str | None,
+        filters: Sequence[tuple[str, Any]] = (),
+        **settings: Any,
+    ) -> None:
         self.world = world
+        self.filters = list(filters)
         self.name = name
         self.algorithm = algorithm
         self.settings = settings
@@ -32,7 +41,7 @@ class Site:
 
     def start(self, neighbors: tuple[str, ...] = ()) -> None:
         plugin = ALGORITHMS[self.algorithm] if self.algorithm else None
-        specs = plugin_specs(self.algorithm, plugin)
+        specs = plugin_specs(self.algorithm, plugin, self.filters)
         self.node = make_node(self.world, self.name, specs, store=self.store, **self.settings)
         self.node.start({Address(name, 2): False for name in neighbors})
 

@@ -250,8 +250,13 @@ class BrokerSession(BaseSession):
             if ids:
                 self.paired.answered(ids)
                 passes = self._gate is None or self._gate.acknowledgement(piece, len(ids))
+            elif first:
+                passing = self._arrived(piece, withhold=first < PASSED)
+                if passing is not None and first < PASSED:
+                    out.append(passing)
+                continue
             else:
-                passes = not first or (self._arrived(piece, withhold=first < PASSED) and first < PASSED)
+                passes = True
             if passes:
                 out.append(piece)
         if out:
@@ -284,8 +289,9 @@ class BrokerSession(BaseSession):
                     continue
                 self._passed += 1
                 frame = passed  # noqa: PLW2901
-            if self._arrived(frame, withhold=True):
-                out.append(frame)
+            passing = self._arrived(frame, withhold=True)
+            if passing is not None:
+                out.append(passing)
         self.paired.write(b"".join(out))
         self._watched()
         self.node.dispatch.deliver()
@@ -323,8 +329,8 @@ class BrokerSession(BaseSession):
         """PUBLISH messages relayed to the client."""
         return self._passed + (0 if self._scanner is None else self._scanner.publishes)
 
-    def _arrived(self, frame: bytes, withhold: bool) -> bool:
-        """A packet the node looks at has come: whether it passes to the client now.
+    def _arrived(self, frame: bytes, withhold: bool) -> bytes | None:
+        """A packet the node looks at has come: what passes to the client now, if anything does.
 
         Without ``withhold`` the client has it already.
         """
@@ -333,7 +339,11 @@ class BrokerSession(BaseSession):
         if type == PacketType.SUBACK:
             suback = decode(frame, self.version)
             assert isinstance(suback, SubAck)
+            rejections = self.paired.pending.rejections(suback.packet_id)
             request = self.paired.pending.take(suback.packet_id)
+            if rejections is not None and withhold:
+                codes = rejections.merged(suback.reason_codes)
+                frame = self.paired.suback(suback.packet_id, codes, rejections.text, suback.properties)
             answer = Answer(frame, True)
             if request and self.paired.record is not None:
                 subscriptions = [s for s in request if isinstance(s, Subscription)]
@@ -361,7 +371,7 @@ class BrokerSession(BaseSession):
             passes = not withhold or self._gate is None or self._gate.acknowledgement(frame, 1)
         if type:  # 0 is reserved (2.1.2); the client is to judge it
             self.node.dispatch.arrived(Source.BROKER, self, PacketType(type), frame)
-        return passes
+        return frame if passes else None
 
     # the gate ---------------------------------------------------------------------------------
 
@@ -371,6 +381,11 @@ class BrokerSession(BaseSession):
         if self._gate is None:
             self._gate = Gate(self.to_client, self.paired.too_much_withheld)
         return self._gate
+
+    def answer_suback(self, frame: bytes) -> None:
+        """Answer a SUBSCRIBE in the broker's place, after the answers that wait."""
+        if self._in_order(Answer(frame, True)):
+            self.to_client(frame)
 
     def _in_order(self, answer: Answer) -> bool:
         return (answer.ready and self._gate is None) or self.gate.answer(answer)

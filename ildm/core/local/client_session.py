@@ -10,9 +10,10 @@ from ildm.core.frames import PUBLISH, head_topic, packet_ids, publish_run, run_t
 from ildm.core.local.actions import Action
 from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.broker_session import BrokerSession
-from ildm.core.local.filtered import FilteredClient
+from ildm.core.local.filtered import FilteredClient, return_code
 from ildm.core.local.partial import SMALL, Partial
 from ildm.core.local.unanswered import Unanswered
+from ildm.core.plugin.filtering import Rejected
 from ildm.core.transfer.lane import Lane
 from ildm.mqtt import (
     ConnAck,
@@ -26,7 +27,6 @@ from ildm.mqtt import (
     Property,
     ProtocolViolation,
     ReasonCode,
-    Subscribe,
     Unsubscribe,
     UnsupportedVersion,
     Version,
@@ -56,6 +56,7 @@ class State(Enum):
     """Phases of a client connection."""
 
     AWAITING_CONNECT = "awaiting CONNECT"
+    AWAITING_DECISION = "awaiting the filters' decision"
     AWAITING_BROKER = "awaiting the broker's connection"
     AWAITING_CONNACK = "awaiting CONNACK"
     RELAYING = "relaying"
@@ -203,15 +204,38 @@ class ClientSession(FilteredClient):
         assert isinstance(packet, Connect)
         if packet.version is not Version.V31:
             check_first_byte(frame[0], packet.version)
-        self._cancel_connect_timer()
+        self.version = packet.version
+        self.takes_reasons(packet)
         if self in self.node.admission.being_told:
-            self.version = packet.version
             self._refuse(ReasonCode.QUOTA_EXCEEDED, ConnectReturnCode.SERVER_UNAVAILABLE)
             return
-        self.connect = packet
-        self.takes_reasons(packet)
         self.client_id = packet.client_id
-        self.version = packet.version
+        chain = self.node.dispatch.chain
+        if not chain.admits_clients or self._is_reserved(packet.client_id):
+            self._dial(frame, packet)
+            return
+        self.state = State.AWAITING_DECISION
+        answer = chain.client(self, packet)
+        self._when_decided(answer, lambda answer: self._client_decided(frame, packet, answer))
+        self._hold()
+
+    def _is_reserved(self, client_id: str) -> bool:
+        """Whether it is the name of the node's own sessions, of which no filter is to know."""
+        return client_id in self.node.injector.client_ids or self.node.loop_guard.is_own(client_id)
+
+    def _client_decided(self, frame: bytes, packet: Connect, answer: Connect | Rejected) -> None:
+        if isinstance(answer, Rejected):
+            self.node.counters["clients_rejected"] += 1
+            self._log_rejected("client", answer)
+            self._refuse(answer.reason, return_code(answer.reason), answer.text)
+        else:
+            self._dial(frame if answer is packet else answer.encode(), answer)
+
+    def _dial(self, frame: bytes, packet: Connect) -> None:
+        """Connect to the broker for a client whose CONNECT it is to get."""
+        self._cancel_connect_timer()
+        self.connect = packet
+        self.client_id = packet.client_id
         guard = self.node.loop_guard
         if packet.client_id in self.node.injector.client_ids:
             guard.suspect()  # somebody has taken the node's identifier, or it is the node itself that calls
@@ -228,15 +252,17 @@ class ClientSession(FilteredClient):
         self._hold()
         self.driver.dial(self.node.broker_address, self.paired, self.node.config.broker.connect_timeout)
 
-    def _refuse(self, reason: ReasonCode, code: ConnectReturnCode) -> None:
+    def _refuse(self, reason: ReasonCode, code: ConnectReturnCode, text: str = "") -> None:
         """Answer a CONNECT in the client's version (5: 3.2.2.2; 3.1.1: 3.2.2.3), and close."""
+        self._cancel_connect_timer()
         answer = int(reason if self.version is Version.V5 else code)
-        self.write(ConnAck(session_present=False, reason_code=answer).encode(self.version))
+        self.write(self.with_reason(ConnAck(session_present=False, reason_code=answer), text))
         self.state = State.ENDED
         self.close()
 
     def _connect_timed_out(self) -> None:
         self._connect_timer = None
+        self._stop_waiting()
         self.node.counters["connect_timeouts"] += 1
         self.state = State.ENDED
         self.abort()
@@ -543,11 +569,8 @@ class ClientSession(FilteredClient):
             return self._pubrel(frame)
         _check_held(frame[0], len(frame))
         if type == PacketType.SUBSCRIBE:
-            subscribe = decode(frame, self.version, self.node.packet_limits)
-            assert isinstance(subscribe, Subscribe)
-            self.pending.add(subscribe.packet_id, subscribe.subscriptions, len(frame))
-            self._watch()
-        elif type == PacketType.UNSUBSCRIBE:
+            return self._subscribe(frame)
+        if type == PacketType.UNSUBSCRIBE:
             unsubscribe = decode(frame, self.version, self.node.packet_limits)
             assert isinstance(unsubscribe, Unsubscribe)
             self.pending.add(unsubscribe.packet_id, unsubscribe.topic_filters, len(frame))
@@ -611,6 +634,7 @@ class ClientSession(FilteredClient):
             # a DISCONNECT now would become part of the packet, or be sent before one that has come before it
             self._moving_off = True
             return
+        self._stop_waiting()
         relaying = self.state is State.RELAYING
         self.state = State.ENDED
         if relaying:

@@ -7,27 +7,78 @@ kept: what it sends stays in order, and its buffers are TCP's.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ildm.api import Source
 from ildm.core.local.publisher import Publisher
+from ildm.core.local.requests import Rejections
 from ildm.core.plugin.filtering import Awaited, Rejected
-from ildm.mqtt import MqttError, Property, PubAck, Publish, PubRec, Version, decode
+from ildm.mqtt import (
+    ConnAck,
+    ConnectReturnCode,
+    MqttError,
+    PacketType,
+    Property,
+    PubAck,
+    Publish,
+    PubRec,
+    ReasonCode,
+    SubAck,
+    Subscribe,
+    Subscription,
+    Version,
+    decode,
+)
 
 if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.node import Node
     from ildm.mqtt import Connect
+    from ildm.mqtt.properties import Properties
 
+FAILURE = 0x80
+"""Return code of SUBACK for a subscription that is not made (3.1.1, 3.9.3)."""
 ANY_SIZE = 0xFFFFFFFF
 """Bytes of a packet for a client that has set no maximum."""
+
+_NEAREST = {
+    ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: ConnectReturnCode.UNACCEPTABLE_PROTOCOL_VERSION,
+    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: ConnectReturnCode.IDENTIFIER_REJECTED,
+    ReasonCode.BAD_USER_NAME_OR_PASSWORD: ConnectReturnCode.BAD_USER_NAME_OR_PASSWORD,
+    ReasonCode.BAD_AUTHENTICATION_METHOD: ConnectReturnCode.BAD_USER_NAME_OR_PASSWORD,
+    ReasonCode.UNSPECIFIED_ERROR: ConnectReturnCode.SERVER_UNAVAILABLE,
+    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: ConnectReturnCode.SERVER_UNAVAILABLE,
+    ReasonCode.SERVER_UNAVAILABLE: ConnectReturnCode.SERVER_UNAVAILABLE,
+    ReasonCode.SERVER_BUSY: ConnectReturnCode.SERVER_UNAVAILABLE,
+    ReasonCode.QUOTA_EXCEEDED: ConnectReturnCode.SERVER_UNAVAILABLE,
+    ReasonCode.USE_ANOTHER_SERVER: ConnectReturnCode.SERVER_UNAVAILABLE,
+    ReasonCode.SERVER_MOVED: ConnectReturnCode.SERVER_UNAVAILABLE,
+    ReasonCode.CONNECTION_RATE_EXCEEDED: ConnectReturnCode.SERVER_UNAVAILABLE,
+}
+
+
+def return_code(reason: ReasonCode) -> ConnectReturnCode:
+    """The return code of CONNACK before MQTT 5 (3.1.1, 3.2.2.3) that is nearest to a reason.
+
+    What says that it may be otherwise later is "server unavailable", what does not, "not authorized".
+    """
+    return _NEAREST.get(reason, ConnectReturnCode.NOT_AUTHORIZED)
 
 
 class FilteredClient(Publisher):
     """The part of a client's session that asks the filters and carries out what they decide."""
 
-    __slots__ = ("_after_rest", "_awaited", "_last_call", "_reason_room", "_rest", "_told_filtered")
+    __slots__ = (
+        "_after_rest",
+        "_awaited",
+        "_last_call",
+        "_packet_room",
+        "_rest",
+        "_told_filtered",
+        "_wants_reasons",
+    )
 
     def __init__(self, node: Node) -> None:
         super().__init__(node)
@@ -35,8 +86,9 @@ class FilteredClient(Publisher):
         self._rest = b""  # of a chunk of many packets: its turn comes when others have had theirs
         self._after_rest: Callable[[], None] | None = None
         self._last_call: Timer | None = None
-        self._reason_room = 0
-        """The largest packet with a reason string that it takes; 0: it wants none in its acknowledgements."""
+        self._packet_room = ANY_SIZE
+        """The largest packet that it takes."""
+        self._wants_reasons = False
         self._told_filtered: set[str] | None = None
         """What kinds of its packets the log has named as rejected."""
 
@@ -47,8 +99,9 @@ class FilteredClient(Publisher):
     def takes_reasons(self, connect: Connect) -> None:
         """Note what the client allows in acknowledgements, as it has sent it (MQTT-3.1.2-29)."""
         properties = connect.properties
-        if connect.version is Version.V5 and properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1):
-            self._reason_room = int(properties.get(Property.MAXIMUM_PACKET_SIZE, ANY_SIZE))
+        if connect.version is Version.V5:
+            self._wants_reasons = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
+            self._packet_room = int(properties.get(Property.MAXIMUM_PACKET_SIZE, ANY_SIZE))
 
     # decisions that wait ----------------------------------------------------------------------
 
@@ -147,12 +200,88 @@ class FilteredClient(Publisher):
                 self.dropped_qos2 = set()
             self.dropped_qos2.add(packet.packet_id)
 
-    def with_reason(self, packet: PubAck | PubRec, text: str) -> bytes:
-        """The packet with a reason string, if the client takes it (MQTT-3.4.2-2, MQTT-3.5.2-2)."""
-        if text and self._reason_room:
+    # SUBSCRIBE --------------------------------------------------------------------------------
+
+    def _subscribe(self, frame: bytes) -> bytes | None:
+        """Ask about each entry; answers what is to be relayed."""
+        packet = decode(frame, self.version, self.node.packet_limits)
+        assert isinstance(packet, Subscribe)
+        chain = self.node.dispatch.chain
+        if not chain.admits_subscriptions:
+            return self._request(frame, packet.packet_id, packet.subscriptions)
+        answers = chain.subscriptions(self, packet)
+        return self._when_decided(answers, lambda answers: self._admitted(frame, packet, answers))
+
+    def _admitted(
+        self, frame: bytes, packet: Subscribe, answers: Sequence[Subscription | Rejected]
+    ) -> bytes | None:
+        """The broker gets what is admitted, in the client's own bytes if that is all of it as it was."""
+        entries = [answer for answer in answers if not isinstance(answer, Rejected)]
+        rejections = None
+        if len(entries) < len(answers):
+            rejections = self._rejections(packet.subscriptions, answers)
+            if not entries:
+                assert self.paired is not None
+                codes = rejections.merged(())
+                self.paired.answer_suback(self.suback(packet.packet_id, codes, rejections.text, {}))
+                return None
+        elif all(entry is answer for entry, answer in zip(packet.subscriptions, entries, strict=True)):
+            return self._request(frame, packet.packet_id, entries)
+        admitted = Subscribe(packet_id=packet.packet_id, subscriptions=entries, properties=packet.properties)
+        return self._request(admitted.encode(self.version), packet.packet_id, entries, rejections)
+
+    def _request(
+        self,
+        frame: bytes,
+        packet_id: int,
+        entries: list[Subscription],
+        rejections: Rejections | None = None,
+    ) -> bytes:
+        self.pending.add(packet_id, entries, len(frame), rejections)
+        self._watch()
+        self.node.dispatch.arrived(Source.CLIENT, self, PacketType.SUBSCRIBE, frame)
+        return frame
+
+    def _rejections(
+        self, entries: Sequence[Subscription], answers: Sequence[Subscription | Rejected]
+    ) -> Rejections:
+        codes: list[int | None] = []
+        found: list[tuple[Subscription, Rejected]] = []
+        for entry, answer in zip(entries, answers, strict=True):
+            if not isinstance(answer, Rejected):
+                codes.append(None)
+                continue
+            found.append((entry, answer))
+            if self.version is Version.V5:
+                codes.append(int(answer.reason))
+            else:
+                # MQTT 3.1 has no code for it: "it must therefore make a positive acknowledgement" (3.8)
+                codes.append(entry.qos if self.version is Version.V31 else FAILURE)
+        self.node.counters["subscriptions_rejected"] += len(found)
+        entry, first = found[0]
+        self._log_rejected("subscription", first, filter=entry.topic_filter[:200], entries=len(found))
+        return Rejections(codes, next((answer.text for _, answer in found if answer.text), ""))
+
+    # answers ----------------------------------------------------------------------------------
+
+    def suback(self, packet_id: int, codes: list[int], text: str, properties: Properties) -> bytes:
+        """A SUBACK with these codes; the rest as far as the client has room for it (MQTT-3.9.2-1, -2)."""
+        packet = SubAck(packet_id=packet_id, reason_codes=codes, properties=dict(properties))
+        encoded = self.with_reason(packet, "" if Property.REASON_STRING in properties else text)
+        if len(encoded) > self._packet_room:
+            packet.properties.clear()
+            encoded = packet.encode(self.version)
+        return encoded
+
+    def with_reason(self, packet: ConnAck | PubAck | PubRec | SubAck, text: str) -> bytes:
+        """The packet with a reason string, if the client takes it there and has room for it.
+
+        MQTT-3.1.2-29, MQTT-3.2.2-19, MQTT-3.4.2-2, MQTT-3.5.2-2, MQTT-3.9.2-1.
+        """
+        if text and (self._wants_reasons or (self.version is Version.V5 and isinstance(packet, ConnAck))):
             packet.properties[Property.REASON_STRING] = text
             encoded = packet.encode(self.version)
-            if len(encoded) <= self._reason_room:
+            if len(encoded) <= self._packet_room:
                 return encoded
             del packet.properties[Property.REASON_STRING]
         return packet.encode(self.version)

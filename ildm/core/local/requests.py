@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from ildm.mqtt import OverLimit, ProtocolViolation, Subscription
+from ildm.mqtt import OverLimit, ProtocolViolation, ReasonCode, Subscription
 
 if TYPE_CHECKING:
     from ildm.config import LimitsConfig
@@ -53,21 +54,43 @@ class FilterBudget:
         self.bytes += size
 
 
+class Rejections(NamedTuple):
+    """The entries of a SUBSCRIBE that filters have rejected, of which the broker does not know."""
+
+    codes: Sequence[int | None]
+    """For each entry its code in SUBACK; None: the broker's."""
+    text: str
+    """Reason string; empty: none."""
+
+    def merged(self, codes: Sequence[int]) -> list[int]:
+        """One code for each entry, where the broker has given ``codes``; it may give too few, or too many."""
+        given = iter(codes)
+        unanswered = int(ReasonCode.UNSPECIFIED_ERROR)
+        return [next(given, unanswered) if code is None else code for code in self.codes]
+
+
 class Requests:
     """SUBSCRIBE and UNSUBSCRIBE of one connection not yet acknowledged, by packet identifier."""
 
-    __slots__ = ("_limit", "_requests", "bytes")
+    __slots__ = ("_limit", "_rejections", "_requests", "bytes")
 
     def __init__(self, limit: int) -> None:
         self._requests: dict[int, tuple[list[Subscription] | list[str], int]] = {}
+        self._rejections: dict[int, Rejections] | None = None
         self._limit = limit
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._requests)
 
-    def add(self, packet_id: int, request: list[Subscription] | list[str], size: int) -> None:
-        """A request, whose packet has ``size`` bytes, goes to the broker.
+    def add(
+        self,
+        packet_id: int,
+        request: list[Subscription] | list[str],
+        size: int,
+        rejections: Rejections | None = None,
+    ) -> None:
+        """A request, whose packet has ``size`` bytes, goes to the broker; without what was rejected of it.
 
         Raises:
             ProtocolViolation: all packet identifiers are in use.
@@ -81,6 +104,14 @@ class Requests:
             raise OverLimit("too much subscribed to that is not acknowledged", clause="MQTT-4.13.2")
         self.bytes += size
         self._requests[packet_id] = request, size
+        if rejections is not None:
+            if self._rejections is None:
+                self._rejections = {}
+            self._rejections[packet_id] = rejections
+
+    def rejections(self, packet_id: int) -> Rejections | None:
+        """What belongs into the answer to a request besides the broker's; to be asked before :meth:`take`."""
+        return None if self._rejections is None else self._rejections.get(packet_id)
 
     def take(self, packet_id: int) -> list[Subscription] | list[str] | None:
         """What is answered now; None if there was no such request."""
@@ -88,4 +119,6 @@ class Requests:
         if found is None:
             return None
         self.bytes -= found[1]
+        if self._rejections is not None:
+            self._rejections.pop(packet_id, None)
         return found[0]
