@@ -16,6 +16,8 @@ from tests.plugins.commands import PROJECT, ildm
 NAMES: dict[Kind, str] = {"tree": "made-sharing", "overlay": "made-gossip", "filter": "made-check"}
 OFFLINE = ("--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check")
 
+PYTEST = ("-p", "ildm.pytest_plugin", "-p", "no:cacheprovider", "-rs")
+
 
 @pytest.fixture(scope="module", params=["tree"])
 def package(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
@@ -38,6 +40,7 @@ def run(module: str, *arguments: str, at: Path, path: Path) -> str:
             **os.environ,
             "PYTHONPATH": os.pathsep.join((str(path), str(PROJECT))),
             "MYPYPATH": str(PROJECT),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # others have settings and warnings of their own
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -50,7 +53,7 @@ def run(module: str, *arguments: str, at: Path, path: Path) -> str:
 
 def test_its_tests_pass(package: tuple[Path, Path]) -> None:
     directory, target = package
-    said = run("pytest", "-p", "no:cacheprovider", "-rs", at=directory, path=target)
+    said = run("pytest", *PYTEST, at=directory, path=target)
     assert "passed" in said
     assert "skipped" not in said, said
 
