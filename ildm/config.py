@@ -154,6 +154,8 @@ class LinkConfig(Section):
     """How long an absent neighbour's interest and queue are kept."""
     sync_interval: Seconds = 60.0
     """How often neighbours compare the retained messages they remember."""
+    waiting_bytes: Bytes = 64 << 20
+    """What may wait for links made on demand that are not there yet, for all nodes together."""
     idle: Seconds = 60.0
     """A link made on demand is closed when it has carried nothing for so long."""
     max_neighbors: Annotated[int, Field(ge=1, le=10_000)] = 64

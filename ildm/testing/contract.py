@@ -137,6 +137,8 @@ class Probe(Algorithm):
         self.made_in = api.status
         self.heard: list[tuple[Any, ...]] = []
         self.routes: Callable[[str, Link | None], Any] = lambda topic, source: ()
+        self.then: Callable[[str], object] = lambda node_id: None
+        """What is done when a node cannot be reached."""
         self.leaving = False
         self.published: list[tuple[Publish, int]] = []
 
@@ -215,6 +217,7 @@ class OverlayProbe(Probe, OverlayAlgorithm):
 
     def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
         self.heard.append(("unreachable", node_id, reason))
+        self.then(node_id)
 
 
 B = Peer("b", "b:2")
@@ -624,6 +627,40 @@ class NodeContract:
         ]
         stage.quiet()
         assert not two.of("message")
+
+    @states("send", "on_unreachable")
+    def test_a_hook_that_sends_again_does_not_run_away(self, make: Make) -> None:
+        """After each failure there is a pause, and the hook is never called within itself."""
+        stage = make(OverlayProbe)
+        one, two = stage.add("a"), stage.add("b")
+        peer = two.api.peer
+        stage.kill("b")
+        depth: list[str] = []
+
+        def again(node_id: str) -> None:
+            assert not depth
+            depth.append(node_id)
+            assert one.api.send(peer, b"again")
+            depth.pop()
+
+        one.then = again
+        began = one.api.now()
+        assert one.api.send(peer, b"first")
+        stage.until(lambda: len(one.of("unreachable")) == 4)
+        assert one.api.now() - began >= SOON
+        one.then = lambda node_id: None
+
+    @states("send")
+    def test_endless_sends_come_to_an_end(self, make: Make) -> None:
+        stage = make(OverlayProbe)
+        one, two = stage.add("a"), stage.add("b")
+        answers = [one.api.send(two.api.peer, b"%d" % number) for number in range(10_001)]
+        assert set(answers) == {SendResult.OK, SendResult.FULL}
+        taken = answers.index(SendResult.FULL)
+        assert answers == [SendResult.OK] * taken + [SendResult.FULL] * (10_001 - taken)
+        stage.until(lambda: len(two.of("message")) == taken)
+        assert [int(event[2]) for event in two.of("message")] == list(range(taken))
+        assert one.api.send(two.api.peer, b"again")
 
     @states("send")
     def test_nodes_of_a_tree_send_nothing(self, make: Make) -> None:

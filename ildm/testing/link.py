@@ -22,6 +22,7 @@ class SimLink:
         "announced",
         "back",
         "dialed",
+        "held",
         "here",
         "interest",
         "introducer",
@@ -29,6 +30,7 @@ class SimLink:
         "last_used",
         "node_id",
         "overlay",
+        "paused",
         "peer",
         "ready_at",
         "stall_timer",
@@ -51,6 +53,10 @@ class SimLink:
         self.last_used = 0.0
         self.last_arrival = [0.0] * sessions
         self.under_way = 0
+        self.paused = False
+        """The neighbour could not be reached; it is dialed again later."""
+        self.held: list[tuple[int, Cause | None, Callable[..., None], tuple[Any, ...]]] | None = None
+        """What waits for a neighbour that is not reached yet."""
         self.stalled: list[tuple[Cause | None, Callable[..., None], tuple[Any, ...]]] | None = None
         self.stall_timer: Timer | None = None
 

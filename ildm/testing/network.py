@@ -75,6 +75,10 @@ class LinkModel:
     """Until a link is taken for lost if nothing comes from it: power cut, partition."""
     expiry: float = 300.0
     """The same for links of a tree, which last through outages (``link.expiry``)."""
+    reconnect_min: float = 0.5
+    """The shortest pause until a node that could not be reached is dialed again; it doubles each time."""
+    reconnect_max: float = 30.0
+    """The longest one, unless ``connect_timeout`` is less."""
     redial: float = 5.0
     """Configured neighbours find each other again within this time, when they can."""
     idle: float = 60.0
@@ -119,6 +123,9 @@ class Network:
         self.lost: Counter[str] = Counter()
         self.cause: Cause | None = None
         self.classify: Callable[[bytes], str] | None = None
+        self.jitter = Random()
+        """Chance of the pauses between dials: a stream of its own, so that they change nothing else."""
+        self.jitter.setstate(self.random.getstate())
         self._side: dict[str, int] = {}  # of a partition, by node id
         self._next_sweep = 0.0
 
@@ -134,26 +141,46 @@ class Network:
             return False
         self.sent[kind] += 1
         self.bytes[kind] += size
-        now = self.kernel.now
-        link.last_used = now
-        if link.back is None:
+        link.last_used = self.kernel.now
+        if link.back is not None:
+            self._depart(link, turn, self.cause, receive, args)
+        elif link.here.by_id.get(link.node_id) is link:
+            if link.held is None:
+                link.held = []
+            link.held.append((turn, self.cause, receive, args))
+            link.under_way += 1
+        else:
             self.lost["unreachable"] += 1
-            return True
-        random = self.random
+        return True
+
+    def _depart(
+        self,
+        link: SimLink,
+        turn: int,
+        cause: Cause | None,
+        receive: Callable[..., None],
+        args: tuple[Any, ...],
+    ) -> None:
+        model, random = self.model, self.random
         if model.loss and random.random() < model.loss:
             self.lost["loss"] += 1
-            return True
-        departure = max(now, link.ready_at)
+            return
+        departure = max(self.kernel.now, link.ready_at)
         if model.sending:
             departure = max(departure, link.here.sends_until) + model.sending
             link.here.sends_until = departure
-        self._post(link, turn, departure, receive, args)
+        self._post(link, turn, departure, cause, receive, args)
         if model.duplicate and random.random() < model.duplicate:
-            self._post(link, turn, departure, receive, args)
-        return True
+            self._post(link, turn, departure, cause, receive, args)
 
     def _post(
-        self, link: SimLink, turn: int, departure: float, receive: Callable[..., None], args: tuple[Any, ...]
+        self,
+        link: SimLink,
+        turn: int,
+        departure: float,
+        cause: Cause | None,
+        receive: Callable[..., None],
+        args: tuple[Any, ...],
     ) -> None:
         arrival = departure + self.model.delay(self.random)
         if self.model.ordered:
@@ -162,7 +189,7 @@ class Network:
             arrival = max(arrival, last[lane])
             last[lane] = arrival
         link.under_way += 1
-        self.kernel.post_at(arrival, self._arrive, link, self.cause, receive, args)
+        self.kernel.post_at(arrival, self._arrive, link, cause, receive, args)
 
     def _arrive(
         self, link: SimLink, cause: Cause | None, receive: Callable[..., None], args: tuple[Any, ...]
@@ -200,11 +227,27 @@ class Network:
         return a.alive and b.alive and self._side.get(a.node_id) == self._side.get(b.node_id)
 
     def dial(self, here: SimNode, to: Peer) -> SimLink:
-        """Begin a link. It takes messages at once; they wait until it is up, or are lost with it."""
+        """Begin a link. It takes messages at once; they wait until it is up, or are lost with it.
+
+        A node that could not be reached shortly before is dialed after a pause.
+        """
         existing = here.by_id.get(to.node_id)
         if existing is not None:
             return existing
         link = here.make_link(to, dialed=True)
+        pause = here.pauses.left(to.node_id, self.kernel.now) if here.has_failed else 0.0
+        if pause:
+            link.paused = True
+            self.kernel.post(pause, self._attempt, link)
+        else:
+            self._attempt(link)
+        return link
+
+    def _attempt(self, link: SimLink) -> None:
+        here, to = link.here, link.peer
+        link.paused = False
+        if not here.alive or here.by_id.get(to.node_id) is not link:
+            return  # there is a link that the other side has made
         far = self.nodes.get(to.node_id)
         delay = self.model.delay
         if far is None or not self.reachable(here, far) or far.peer.address != to.address:
@@ -212,15 +255,28 @@ class Network:
             # without an answer it takes long, a refusal one round trip
             mute = why is Unreachable.NO_ANSWER
             after = self.model.connect_timeout if mute else 2 * delay(self.random)
-            self.kernel.post(0.0 if why is Unreachable.NO_ADDRESS else after, self.lose, link, why)
-            return link
+            self.kernel.post(0.0 if why is Unreachable.NO_ADDRESS else after, self._failed, link, why)
+            return
+        theirs = far.by_id.get(here.node_id)
         back = far.make_link(here.peer, dialed=False)
         link.back, back.back = back, link
         handshake = sum(delay(self.random) for _ in range(self.model.handshake))
         link.ready_at = back.ready_at = self.kernel.now + handshake
+        for end, held in ((link, link.held), (back, None if theirs is None else theirs.held)):
+            for turn, cause, receive, args in held or ():
+                self._depart(end, turn, cause, receive, args)
+        if link.held:
+            link.under_way -= len(link.held)
+            link.held = None
         self.kernel.post(handshake, self._up, link)
         self._sweep()
-        return link
+
+    def _failed(self, link: SimLink, why: Unreachable) -> None:
+        here = link.here
+        if here.alive and here.by_id.get(link.node_id) is link:
+            here.has_failed = True
+            here.pauses.failed(link.node_id, why, self.kernel.now)
+            self.lose(link, why)
 
     def _why_not(self, here: SimNode, to: Peer, far: SimNode | None) -> Unreachable:
         """Why a dial fails."""
@@ -240,6 +296,8 @@ class Network:
             # the first end's hook may close the link
             if end is not None and end.back is not None and end.here.alive:
                 end.up = True
+                if end.here.has_failed:
+                    end.here.pauses.reached(end.node_id)
                 end.here.link_up(end)
 
     def lose(self, link: SimLink, why: Unreachable | None = Unreachable.LOST) -> None:
@@ -254,9 +312,15 @@ class Network:
             if end.stalled:
                 self.lost["link"] += len(end.stalled)
             end.stalled = None
+            if end.held:
+                self.lost["unreachable"] += len(end.held)
+            end.held = None
             node = end.here
             if node.by_id.get(end.node_id) is end:
                 del node.by_id[end.node_id]
+            if end.up and why is not None and node.alive and self.any_topology:
+                node.has_failed = True
+                node.pauses.link_lost(end.node_id, self.kernel.now - end.ready_at, self.kernel.now)
         back, link.back = link.back, None
         if back is not None:
             back.back = None

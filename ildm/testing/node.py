@@ -22,6 +22,7 @@ from ildm.api import (
 )
 from ildm.config import LimitsConfig
 from ildm.core.counters import Counters
+from ildm.core.link.pauses import Pauses
 from ildm.core.plugin.arguments import (
     check_data,
     check_delay,
@@ -82,6 +83,7 @@ class SimNode:
     """
 
     __slots__ = (
+        "_pauses",
         "_random",
         "_retained",
         "_turn",
@@ -93,6 +95,7 @@ class SimNode:
         "configured",
         "counters",
         "deliveries",
+        "has_failed",
         "kernel",
         "local_interest",
         "network",
@@ -123,6 +126,9 @@ class SimNode:
         self.counters = Counters()
         self.busy_until = 0.0
         self.sends_until = 0.0
+        self.has_failed = False
+        """Some node could not be reached from here."""
+        self._pauses: Pauses | None = None
         self._random: Random | None = None
         self._retained: Retained | None = None
         self._turn = -1
@@ -267,6 +273,15 @@ class SimNode:
         return [link for link in self.by_id.values() if link.up]
 
     @property
+    def pauses(self) -> Pauses:
+        """Nodes that could not be reached; made when first needed."""
+        if self._pauses is None:
+            model = self.network.model
+            longest = min(model.reconnect_max, model.connect_timeout)
+            self._pauses = Pauses(self.network.jitter, model.reconnect_min, longest)
+        return self._pauses
+
+    @property
     def random(self) -> Random:
         if self._random is None:  # most nodes of a large run never ask
             self._random = Random(f"{self.world.seed}/{self.node_id}")
@@ -295,7 +310,12 @@ class SimNode:
             return SendResult.TOO_LARGE
         link = self.by_id.get(to.node_id)
         if link is None:
+            if self.has_failed and not self.pauses.has_room(to.node_id, self.kernel.now):
+                self.network.lost["queue"] += 1
+                return SendResult.FULL
             link = self.network.dial(self, to)
+        elif link.paused:
+            link.peer = to  # it may have moved
         classify = self.network.classify
         kind = "data" if classify is None else classify(data)
         lane = turn % self.network.model.sessions

@@ -12,6 +12,7 @@ from tests.algorithms.sg_tbps.world import World as OverlayWorld
 
 NO_LINKS = "over an overlay links are not the algorithm's affair"
 NO_SESSIONS = "no algorithm here opens sessions"
+NO_DIALS = "here data go without links, and without bounds"
 NO_STOP = "a test calls the hook itself"
 
 
@@ -31,6 +32,8 @@ class OverlayStage(Stage):
         "test_an_algorithm_may_transfer_single_messages": NO_LINKS,
         "test_wrong_messages_are_refused": NO_LINKS,
         "test_a_link_on_demand_is_nobodys_introducer": NO_LINKS,
+        "test_a_hook_that_sends_again_does_not_run_away": NO_DIALS,
+        "test_endless_sends_come_to_an_end": NO_DIALS,
         "test_a_session_from_its_creation_to_its_end": NO_SESSIONS,
         "test_what_may_happen_to_a_session": NO_SESSIONS,
         "test_an_address_that_is_none_is_refused": NO_SESSIONS,

@@ -36,6 +36,7 @@ class Talker(OverlayAlgorithm):
         self.heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         self.unreachable: asyncio.Queue[tuple[str, Unreachable]] = asyncio.Queue()
         self.links: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self.then: Callable[[], object] = lambda: None
         self.alone = False
 
     def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
@@ -43,6 +44,7 @@ class Talker(OverlayAlgorithm):
 
     def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
         self.unreachable.put_nowait((node_id, reason))
+        self.then()
 
     def on_link_up(self, link: Link) -> None:
         self.links.put_nowait(("up", link.node_id))
@@ -223,6 +225,18 @@ async def test_another_node_at_the_address(nodes: Nodes) -> None:
     a.api.send(Peer("c", b.api.peer.address), b"x")
     assert (await a.unreachable.get())[0] == "c"
     await exchange(a, b)
+
+
+async def test_a_hook_that_sends_again_costs_one_dial_each_time(nodes: Nodes) -> None:
+    a = await nodes.start("a")
+    nobody = Peer("x", f"{LOOPBACK}:{free_port()}")
+    a.then = lambda: a.api.send(nobody, b"again")
+    a.api.send(nobody, b"first")
+    began = a.api.now()
+    for _ in range(5):
+        assert await a.unreachable.get() == ("x", Unreachable.REFUSED)
+    assert a.api.now() - began > 0.01 + 0.02 + 0.04 + 0.05
+    assert nodes.running["a"].node.counters["on_demand_dials"] == 5
 
 
 async def test_an_address_where_nobody_answers(nodes: Nodes) -> None:

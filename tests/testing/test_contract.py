@@ -17,6 +17,8 @@ NO_SESSIONS = "a fake node has links, but no TCP connections"
 class FakeStage(Stage):
     cannot: ClassVar[Mapping[str, str]] = {
         "test_adding_and_removing_neighbours_is_told_and_shown": NO_LINKS,
+        "test_a_hook_that_sends_again_does_not_run_away": "the test says when a node cannot be reached",
+        "test_endless_sends_come_to_an_end": "what is sent is the test's to look at",
         "test_a_session_from_its_creation_to_its_end": NO_SESSIONS,
         "test_what_may_happen_to_a_session": NO_SESSIONS,
         "test_an_address_that_is_none_is_refused": NO_SESSIONS,

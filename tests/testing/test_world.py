@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -283,6 +283,7 @@ class Talker(OverlayAlgorithm):
         super().__init__(api, config)
         self.heard: list[tuple[str, bytes]] = []
         self.events: list[str] = []
+        self.then: Callable[[], object] = lambda: None
         self.published: list[tuple[Publish, int]] = []
 
     def on_publish(self, message: Publish, turn: int) -> None:
@@ -293,6 +294,7 @@ class Talker(OverlayAlgorithm):
 
     def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
         self.events.append(f"unreachable {node_id} at {self.api.now():.3f}: {reason}")
+        self.then()
 
     def on_link_up(self, link: Link) -> None:
         marks = " dialed" * link.dialed + " introducer" * link.introducer
@@ -410,6 +412,52 @@ def test_a_node_of_the_same_id_starts_anew() -> None:
     assert isinstance(again.algorithm, Talker)
     assert again.algorithm.heard == [("n0", b"2")]
     assert second.heard == [("n0", b"1")]
+
+
+def test_a_hook_that_sends_again_costs_few_dials() -> None:
+    world, (one, two), (first, _) = talkers(2)
+    world.kill("n1")
+    first.then = lambda: one.send(two.peer, b"again")
+    one.send(two.peer, b"first")
+    world.run(60.0)
+    # pauses of 0.25 to 0.5 s, 0.5 to 1 s, ... and of 2.5 to 5 s from the fifth on
+    assert 60 / 5 < len(first.events) < 5 + 60 / 2.5
+    assert world.network.lost["unreachable"] == len(first.events)
+
+
+@pytest.mark.parametrize("dialer", ["n0", "n1"])
+def test_what_waits_in_a_pause_arrives_when_the_node_is_back(dialer: str) -> None:
+    world, (one, two), (first, _) = talkers(2)
+    world.kill("n1")
+    first.then = lambda: one.send(two.peer, b"again") and one.send(two.peer, b"and again")
+    one.send(two.peer, b"first")
+    world.run(60.0)
+    told = len(first.events)
+    two = world.add("n1")
+    if dialer == "n1":
+        two.send(one.peer, b"here")
+        world.run(0.1)
+        assert first.heard == [("n1", b"here")]
+    world.run(5.1)
+    assert isinstance(two.algorithm, Talker)
+    assert two.algorithm.heard == [("n0", b"again"), ("n0", b"and again")]
+    assert first.events[told:] == ["up n1" + " dialed" * (dialer == "n0")]
+    assert one.by_id["n1"].under_way == 0
+    world.run(60.0)
+    assert len(first.events) == told + 1
+
+
+def test_too_many_nodes_that_cannot_be_reached() -> None:
+    world, (one, two), (first, _) = talkers(2)
+    results = []
+    for number in range(1100):
+        results.append(one.send(Peer(f"x{number}", f"x{number}.sim:1885"), b"x"))
+        world.run(0.003)
+    assert results == [SendResult.OK] * 1000 + [SendResult.FULL] * 100
+    assert len(first.events) == 1000
+    world.run(10.0)
+    assert one.send(Peer("x", "x.sim:1885"), b"x")
+    assert one.send(two.peer, b"x")
 
 
 def test_configured_neighbours_meet_again() -> None:

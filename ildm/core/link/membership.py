@@ -148,7 +148,7 @@ class OpenMembership(Membership):
 
     @property
     def idle(self) -> bool:
-        return not self._on_demand.waiting
+        return self._on_demand.idle
 
     @property
     def most_links(self) -> int:
@@ -195,6 +195,7 @@ class OpenMembership(Membership):
             return
         if broken:
             self.parts.counters["links_lost"] += 1
+            self._on_demand.link_broke(link)
             why = Unreachable.NO_ANSWER if kind == "timeout" else Unreachable.LOST
             self.parts.dispatch.call("on_unreachable", link.node_id, why)
         self._on_demand.link_lost(link)

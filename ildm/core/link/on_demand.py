@@ -1,9 +1,10 @@
 """Data of the algorithm to any node, over links made on demand (topology ``any``).
 
 What is to be sent to a node without a link waits here, bounded, while its address is dialed; it goes out,
-in order, as soon as a link with that node has joined the cooperation, whichever side has made it. A link
-on demand that carries nothing for a while is closed politely: one side says BYE and sends nothing more,
-the other sends what it has, then ends the connection, so that nothing is lost on the way.
+in order, as soon as a link with that node has joined the cooperation, whichever side has made it. A node
+that could not be reached is dialed again only after a pause (:mod:`ildm.core.link.pauses`). A link on demand
+that carries nothing for a while is closed politely: one side says BYE and sends nothing more, the other
+sends what it has, then ends the connection, so that nothing is lost on the way.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ildm.config import parse_address
 from ildm.core.backoff import Backoff
 from ildm.core.link.control import ALGORITHM, BYE, send_control
 from ildm.core.link.dialer import Dialer, Neighbor
+from ildm.core.link.pauses import Pauses
 from ildm.mqtt import ReasonCode, encode_varint
 
 if TYPE_CHECKING:
@@ -27,15 +29,15 @@ if TYPE_CHECKING:
 CHECKS = 4
 """How often within the idle time links are looked at."""
 DRAIN_CHECK = 0.02
-REMEMBERED = 1000
-"""Nodes whose last failure is remembered, to log it once."""
+FRAME_COST = 128
+"""Bytes that each frame takes in memory while it waits, besides its own."""
 _TOPIC = len(ALGORITHM).to_bytes(2, "big") + ALGORITHM.encode() + b"\0"
 
 
 class Waiting:
     """Data for a node to which there is no link that carries it yet."""
 
-    __slots__ = ("backoff", "bytes", "deadline", "frames", "neighbor", "peer", "timer")
+    __slots__ = ("backoff", "bytes", "cost", "deadline", "frames", "neighbor", "paused", "peer", "timer")
 
     def __init__(self, peer: Peer, deadline: float, backoff: Backoff) -> None:
         self.peer = peer
@@ -43,6 +45,10 @@ class Waiting:
         self.backoff = backoff
         self.frames: list[tuple[bytes, int]] = []
         self.bytes = 0
+        self.cost = 0
+        """Bytes of memory."""
+        self.paused = False
+        """The node could not be reached shortly before."""
         self.neighbor: Neighbor | None = None
         """The dial under way."""
         self.timer: Any = None
@@ -59,7 +65,12 @@ class OnDemand:
         self.links = links
         self.dialer = dialer
         self.waiting: dict[str, Waiting] = {}
-        self._reasons: dict[str, str] = {}
+        self.waiting_bytes = 0
+        """Of memory, for all nodes."""
+        config = parts.config
+        self.pauses = Pauses(
+            parts.driver.random, config.reconnect_min, min(config.reconnect_max, config.connect_timeout)
+        )
         self._timer: Any = None
         sessions = self.config.sessions
         self._most_messages = max(1, self.config.queue_messages // sessions)
@@ -76,7 +87,14 @@ class OnDemand:
             if waiting.neighbor is not None:
                 waiting.neighbor.gone = True
                 self.dialer.give_up(waiting.neighbor)
+            self.parts.counters["algorithm_dropped_unreachable"] += len(waiting.frames)
         self.waiting.clear()
+        self.waiting_bytes = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits for a link that may come soon."""
+        return all(waiting.paused for waiting in self.waiting.values())
 
     # sending ----------------------------------------------------------------------------------
 
@@ -107,29 +125,45 @@ class OnDemand:
 
     def _wait(self, to: Peer, frame: bytes, turn: int, link: NeighborLink | None) -> bool:
         waiting = self.waiting.get(to.node_id)
+        cost = len(frame) + FRAME_COST
+        if self.waiting_bytes + cost > self.config.waiting_bytes and self.waiting:
+            return False
         if waiting is None:
-            if link is None and not self.make_room():
+            now = self.driver.now()
+            if link is None and not (self.pauses.has_room(to.node_id, now) and self.make_room()):
                 return False
-            config = self.config
-            waiting = self.waiting[to.node_id] = Waiting(
-                to,
-                self.driver.now() + config.connect_timeout,
-                Backoff(self.driver.random, config.reconnect_min, config.reconnect_max),
-            )
-            if link is None:
+            waiting = self._begin(to, 0.0 if link is not None else self.pauses.left(to.node_id, now))
+            if link is None and not waiting.paused:
                 self._dial(waiting)
         elif len(waiting.frames) >= self._most_messages or waiting.bytes + len(frame) > self._most_bytes:
             return False
+        elif waiting.neighbor is None:
+            waiting.peer = to  # it may have moved
         waiting.frames.append((frame, turn))
         waiting.bytes += len(frame)
+        waiting.cost += cost
+        self.waiting_bytes += cost
         return True
+
+    def _begin(self, to: Peer, pause: float) -> Waiting:
+        config = self.config
+        waiting = self.waiting[to.node_id] = Waiting(
+            to,
+            self.driver.now() + pause + config.connect_timeout,
+            Backoff(self.driver.random, config.reconnect_min, config.reconnect_max),
+        )
+        if pause:
+            waiting.paused = True
+            waiting.timer = self.driver.call_later(pause, self._dial, waiting)
+        return waiting
 
     def joined(self, link: NeighborLink) -> None:
         """A link carries data now: what has waited for it goes out."""
         link.used_at = self.driver.now()
-        self._reasons.pop(link.node_id, None)
+        self.pauses.reached(link.node_id)
         waiting = self.waiting.pop(link.node_id, None)
         if waiting is not None:
+            self.waiting_bytes -= waiting.cost
             self._cancel_timer(waiting)
             for frame, turn in waiting.frames:
                 link.lanes[turn % len(link.lanes)].send_frames(frame, len(frame))
@@ -156,7 +190,10 @@ class OnDemand:
 
     def _dial(self, waiting: Waiting) -> None:
         waiting.timer = None
+        waiting.paused = False
         peer = waiting.peer
+        if peer.node_id in self.links:
+            return  # it is about to carry data; if it does not, its loss is told
         try:
             address = parse_address(peer.address)
         except ValueError as error:
@@ -183,6 +220,11 @@ class OnDemand:
         else:
             self._fail(waiting, reason, why if refusal is None else refusal.why)
 
+    def link_broke(self, link: NeighborLink) -> None:
+        """A link has gone without a good-bye."""
+        now = self.driver.now()
+        self.pauses.link_lost(link.node_id, now - link.joined_at, now)
+
     def link_lost(self, link: NeighborLink) -> None:
         """A link has gone; what was to be sent after its end, or instead of it, needs another."""
         waiting = self.waiting.get(link.node_id)
@@ -200,12 +242,10 @@ class OnDemand:
         peer = waiting.peer
         waiting.timer = None
         del self.waiting[peer.node_id]
+        self.waiting_bytes -= waiting.cost
         self.parts.counters["on_demand_unreachable"] += 1
         self.parts.counters["algorithm_dropped_unreachable"] += len(waiting.frames)
-        if self._reasons.get(peer.node_id) != reason:
-            if len(self._reasons) >= REMEMBERED:
-                self._reasons.clear()
-            self._reasons[peer.node_id] = reason
+        if self.pauses.failed(peer.node_id, reason, self.driver.now()):
             self.driver.log(
                 "warning", "node unreachable", node=peer.node_id, address=peer.address, reason=reason
             )
