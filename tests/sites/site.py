@@ -15,10 +15,10 @@ from ildm.config import Address, Config
 from ildm.core.link.link import NeighborLink
 from ildm.core.node import Node
 from ildm.net.run import NodeServer
+from ildm.testing.live.client import UNKNOWN_FILTER
 from tests.sites.client import PATIENCE, Client, until
 from tests.sites.overlay import SG_TBPS, list_fault, overlay_fault, rows_of, status_fault
 from tests.support.brokers import Broker
-from tests.support.brokers.client import UNKNOWN_FILTER
 from tests.support.ports import LOOPBACK, free_port
 
 LINK = {"settle": 0.02, "keep_alive": 1, "reconnect_min": 0.02, "reconnect_max": 0.1}
