@@ -38,7 +38,7 @@ Message generator  ``NodeApi.create_mqtt_message``
 """
 
 from ildm.api.algorithm import Algorithm, OverlayAlgorithm, TreeAlgorithm
-from ildm.api.node import Link, NodeApi, Route, Session, Timer
+from ildm.api.node import Link, NodeApi, Route, Session, Timer, Via
 from ildm.api.plugin import VERSION, Filter, Plugin, PluginConfig
 from ildm.api.values import (
     STAMP_PROPERTY,
@@ -80,4 +80,5 @@ __all__ = [
     "Timer",
     "TreeAlgorithm",
     "Unreachable",
+    "Via",
 ]

@@ -29,6 +29,12 @@ class Algorithm(Plugin[Options_co]):
         ``link.idle`` seconds, of which no :meth:`OverlayAlgorithm.on_unreachable` tells.
         """
 
+    def on_writable(self, link: Link) -> None:
+        """The queue of a link that had refused something (``transfer``, ``send``) is half empty again.
+
+        Of several sessions it is the queue of the one whose turn it was.
+        """
+
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
         """Interest of local clients (``source`` None, after a successful SUBACK) or of a neighbour changed.
 
@@ -52,6 +58,21 @@ class TreeAlgorithm(Algorithm[Options_co]):
         source, are passed over; an answer with a QoS that is none counts as a failure.
         """
         return ()
+
+    def route_message(self, message: Publish, source: Link | None, turn: int) -> Route:
+        """The same for one message, asked instead of :meth:`route` and for each message if overridden.
+
+        For decisions on payload, properties, rate or load. Wills are asked about, too. The message is as it
+        will cross: topic aliases resolved, a retained one with the node's stamp. It is a copy of its own,
+        which may be kept, and what becomes of it changes nothing.
+        ``turn`` is the publisher's, or that of the session over which a neighbour sent it; what has the same
+        turn and source comes in order, to be passed to :meth:`NodeApi.transfer` if need be.
+
+        Not asked about: what this node tells a neighbour of retained messages it had missed, and what was on
+        its way over a link that has left. That goes over the link which leads to the same neighbour now, if
+        :meth:`route` is overridden as soon as that wants it to.
+        """
+        return self.route(message.topic, message.retain, source)
 
 
 class OverlayAlgorithm(Algorithm[Options_co]):

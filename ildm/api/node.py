@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ildm.api.values import NodeStatus, Peer, Role, SendResult, SessionStatus
 from ildm.mqtt import PacketType, Publish, Version
@@ -63,6 +63,15 @@ class Link(Protocol):
     @property
     def sessions(self) -> Sequence[Session]: ...
 
+    @property
+    def queued(self) -> int:
+        """Messages that wait in the link's queues because it is slow, full or down. What the operating
+        system holds in its buffers, and what is under way, is not among them."""
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of the same, as ``link.queue_bytes`` bounds them."""
+
     def __hash__(self) -> int:
         """Links may be keys."""
 
@@ -86,8 +95,19 @@ class Link(Protocol):
         """Withdraw filters inter-subscribed to before; unknown ones are ignored."""
 
 
-Route = Iterable[tuple[Link, int]]
-"""Where a PUBLISH goes: links, each with the highest QoS (0-2) at which the message is to cross."""
+class Via(NamedTuple):
+    """One way of a message; a pair ``(link, qos)`` does as well."""
+
+    link: Link
+    qos: int = 2
+    """The highest QoS (0-2) at which the message is to cross."""
+    priority: int = 0
+    """-8 to 7. Of what waits for the link the highest goes first, and the lowest is dropped first when the
+    queue is full. The order of a publisher's messages is kept within one priority."""
+
+
+Route = Iterable[tuple[Link, int] | Via]
+"""Where a message goes besides the local broker."""
 
 
 class Timer(Protocol):
@@ -157,11 +177,22 @@ class NodeApi(Protocol):
     def create_mqtt_message(self, type: PacketType, version: Version = Version.V5, **params: Any) -> bytes:
         """Build a message (*createMqttMessage*); parameters are the fields of the packet classes."""
 
-    def transfer(self, link: Link, message: Publish) -> None:
-        """Send one PUBLISH over a link; for algorithms that do not use :meth:`TreeAlgorithm.route`.
+    def transfer(self, link: Link, message: Publish, turn: int = 0, priority: int = 0) -> bool:
+        """Send one PUBLISH over a link, for what :meth:`TreeAlgorithm.route` cannot express, such as a delay.
 
-        A retained message should carry its stamp, as :meth:`retained` gives it: without one nobody can
-        tell whether it is newer than another. Over a link that has left it is dropped and counted.
+        The far node takes it as if its ``route`` had been answered there: into its broker, and on. What is
+        sent with the same turn and priority stays in order. A QoS 1 or 2 message is this node's from here on:
+        nobody's acknowledgement waits for it. Its message expiry begins with the call: who has kept a message
+        for some time reduces it (MQTT-3.3.2-6).
+
+        Returns:
+            False: the queue is full (:meth:`Algorithm.on_writable` tells when it is not), or the link has
+            left; nothing was taken, and that is counted.
+
+        Raises:
+            PluginError: a wrong argument; also a retained message without its stamp, as
+                :meth:`TreeAlgorithm.route_message` and :meth:`retained` give it: without one the sites would
+                not agree on which of two is newer.
         """
 
     def send(self, to: Peer, data: bytes, turn: int = 0) -> SendResult:

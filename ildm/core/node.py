@@ -107,7 +107,7 @@ class Node:
                 version,
                 routing=self.router.active,
                 looked_at=looked_at,
-                whole=self.has_overlay,
+                whole=self.has_overlay or self.dispatch.asks_each,
             )
             for version in Version
         }
@@ -156,7 +156,7 @@ class Node:
                     "warning",
                     "drain timed out",
                     clients=len(self.sessions),
-                    queued_links=sum(link.queued_messages for link in self.links.links.values()),
+                    queued_links=sum(link.queued for link in self.links.links.values()),
                     queued_injection=self.injector.queued_messages,
                 )
             for session in list(self.sessions):

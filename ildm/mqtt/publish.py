@@ -31,6 +31,25 @@ class Publish(ControlPacket):
     packet_id: int | None = None
     properties: Properties = field(default_factory=dict)
 
+    def copy(self) -> Publish:
+        """The same message, which shares nothing that could be changed."""
+        properties = self.properties
+        if properties:
+            properties = {
+                name: value.copy() if isinstance(value, list) else value for name, value in properties.items()
+            }
+        else:
+            properties = {}
+        return Publish(
+            topic=self.topic,
+            payload=self.payload,
+            qos=self.qos,
+            retain=self.retain,
+            dup=self.dup,
+            packet_id=self.packet_id,
+            properties=properties,
+        )
+
     def encode(self, version: Version) -> bytes:
         qos = self.qos
         topic = self.topic

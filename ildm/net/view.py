@@ -77,7 +77,7 @@ class LiveView:
                 "bytes": sum(lane.queued_bytes for lane in node.injector.lanes),
             },
             "links": {
-                "messages": sum(link.queued_messages for link in links),
+                "messages": sum(link.queued for link in links),
                 "bytes": sum(link.queued_bytes for link in links),
             },
             "dropped": sum(number for name, number in counters.items() if name.startswith(DROPPED)),
@@ -120,7 +120,7 @@ class LiveView:
             "direction": "out" if link.dialed else "in",
             "transferred_out": link.transferred_out,
             "transferred_in": link.transferred_in,
-            "queued_messages": link.queued_messages,
+            "queued_messages": link.queued,
             "queued_bytes": link.queued_bytes,
             "dropped": link.dropped,
             "interest": len(link.interest),

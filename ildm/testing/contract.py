@@ -31,6 +31,7 @@ from ildm.api import (
     Stamp,
     TreeAlgorithm,
     Unreachable,
+    Via,
 )
 from ildm.config import LinkConfig
 from ildm.mqtt import PacketType, PingReq, PingResp, Property, Publish, Version, decode
@@ -87,6 +88,14 @@ class Stage(ABC):
     @abstractmethod
     def unlink(self, here: str, far: str) -> None:
         """Node ``here`` is told that ``far`` is its neighbour no longer."""
+
+    @abstractmethod
+    def hold(self, here: str, far: str) -> None:
+        """Let what node ``here`` sends to its neighbour ``far`` wait."""
+
+    @abstractmethod
+    def release(self, here: str, far: str) -> None:
+        """Let it pass again."""
 
     @abstractmethod
     def kill(self, name: str) -> None:
@@ -189,6 +198,9 @@ class Probe(Algorithm):
     def on_link_down(self, link: Link) -> None:
         self.heard.append(("down", link.node_id, link in self.api.links))
 
+    def on_writable(self, link: Link) -> None:
+        self.heard.append(("writable", link.node_id))
+
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
         now = self.api.local_interest if source is None else source.interest
         agrees = all(now.get(topic_filter) == qos for topic_filter, qos in changes.items())
@@ -201,6 +213,19 @@ class TreeProbe(Probe, TreeAlgorithm):
     def route(self, topic: str, retain: bool, source: Link | None) -> Any:
         self.heard.append(("route", topic, retain, source and source.node_id))
         return self.routes(topic, source)
+
+
+class MessageProbe(TreeProbe):
+    """Decides on each message."""
+
+    def __init__(self, api: NodeApi, config: PluginConfig) -> None:
+        super().__init__(api, config)
+        self.decide: Callable[[Publish, Link | None], Any] = lambda message, source: ()
+        self.shown: list[tuple[Publish, str | None, int]] = []
+
+    def route_message(self, message: Publish, source: Link | None, turn: int) -> Any:
+        self.shown.append((message.copy(), None if source is None else source.node_id, turn))
+        return self.decide(message, source)
 
 
 class OverlayProbe(Probe, OverlayAlgorithm):
@@ -502,15 +527,15 @@ class NodeContract:
         assert stage.injected("b") == [Injected("t", b"1", 1, True), Injected("t", b"2", 1, True)]
         assert one.of("route") == [("route", "t", True, None)] * 2
 
-    @pytest.mark.parametrize("qos", [9, -1, None, "1"])
+    @pytest.mark.parametrize("way", [(9,), (-1,), (None,), ("1",), (), (1, 8), (1, -9), (1, "1"), (1, 0, 0)])
     @states("route")
-    def test_a_route_with_a_qos_that_is_none_is_a_failure(self, make: Make, qos: Any) -> None:
+    def test_a_route_that_is_none_is_a_failure(self, make: Make, way: tuple[Any, ...]) -> None:
         """The message stays local, and the failure is not hidden."""
         stage = make(TreeProbe)
         one, two = stage.add("a"), stage.add("b")
         stage.link("a", "b")
         stage.until(lambda: one.linked("b") and two.linked("a"))
-        one.routes = lambda topic, source: [(one.link("b"), qos)]
+        one.routes = lambda topic, source: [(one.link("b"), *way)] if way else [one.link("b")]
         stage.publish("a", "t", b"1")
         stage.until(lambda: stage.failures("a") == 1)
         one.routes = lambda topic, source: [(one.link("b"), 0)]
@@ -518,6 +543,73 @@ class NodeContract:
         stage.publish("a", "t", b"2")
         stage.until(lambda: stage.injected("b"))
         assert stage.injected("b") == [Injected("t", b"2", 0, False)]
+
+    @states("route_message")
+    def test_an_algorithm_may_decide_on_each_message(self, make: Make) -> None:
+        """Its own clients' and those from neighbours; what goes nowhere stays local; ``$`` topics do."""
+        stage = make(MessageProbe)
+        probes = [stage.add(name) for name in "abc"]
+        for probe in probes:
+            assert isinstance(probe, MessageProbe)
+            probe.decide = lambda message, source, api=probe.api: [  # type: ignore[misc]
+                Via(link, 1) for link in api.links if message.payload.isdigit()
+            ]
+        stage.link("a", "b")
+        stage.link("b", "c")
+        stage.until(lambda: probes[0].linked("b") and probes[1].linked("a", "c") and probes[2].linked("b"))
+        stage.publish("a", "$private", b"0")
+        for payload in (b"no", b"1", b"no", b"2"):
+            stage.publish("a", "t", payload, qos=1)
+        stage.until(lambda: len(stage.injected("c")) == 2)
+        stage.quiet()
+        for name in "bc":
+            assert stage.injected(name) == [Injected("t", b"1", 1, False), Injected("t", b"2", 1, False)]
+        sources = (None, "a", "b")
+        for probe, source in zip(probes, sources, strict=True):
+            assert isinstance(probe, MessageProbe)
+            shown = [(message.payload, message.qos, near) for message, near, _ in probe.shown]
+            passed = [(b"1", 1, source), (b"2", 1, source)]
+            refused = (b"no", 1, source)
+            assert shown == ([refused, passed[0], refused, passed[1]] if source is None else passed)
+            assert len({turn for _, _, turn in probe.shown}) == 1
+            assert not probe.of("route")
+
+    @states("route_message")
+    def test_what_an_algorithm_does_to_a_message_is_its_own_affair(self, make: Make) -> None:
+        stage = make(MessageProbe)
+        one, two = stage.add("a"), stage.add("b")
+        assert isinstance(one, MessageProbe)
+
+        def meddle(message: Publish, source: Link | None) -> Any:
+            message.topic, message.payload, message.qos, message.retain = "other", b"2", 0, True
+            message.properties[Property.CONTENT_TYPE] = 7
+            return [(link, 2) for link in one.api.links]
+
+        one.decide = meddle
+        stage.link("a", "b")
+        stage.until(lambda: one.linked("b") and two.linked("a"))
+        stage.publish("a", "t", b"1", qos=1)
+        stage.until(lambda: stage.injected("b"))
+        assert stage.injected("b") == [Injected("t", b"1", 1, False)]
+        assert not stage.failures("a")
+
+    @states("route_message")
+    def test_a_retained_message_is_decided_on_with_its_stamp(self, make: Make) -> None:
+        """It may be kept, and transferred later."""
+        stage = make(MessageProbe)
+        one, two = stage.add("a"), stage.add("b")
+        assert isinstance(one, MessageProbe)
+        stage.link("a", "b")
+        stage.until(lambda: one.linked("b") and two.linked("a"))
+        stage.publish("a", "t", b"1", retain=True)
+        stage.until(lambda: one.shown)
+        ((message, source, turn),) = one.shown
+        stamp = Stamp.of(message)
+        assert stamp is not None
+        assert (message.retain, stamp.node, source) == (True, "a", None)
+        assert one.api.transfer(one.link("b"), message, turn)
+        stage.until(lambda: stage.injected("b"))
+        assert stage.injected("b") == [Injected("t", b"1", 0, True)]
 
     @states("transfer")
     def test_an_algorithm_may_transfer_single_messages(self, make: Make) -> None:
@@ -536,9 +628,67 @@ class NodeContract:
         assert two.of("route")
         stage.unlink("a", "b")
         stage.until(lambda: one.of("down") and two.of("down"))
-        one.api.transfer(link, Publish(topic="t", payload=b"late"))
+        assert not one.api.transfer(link, Publish(topic="t", payload=b"late"))
         stage.quiet()
         assert len(stage.injected("b")) == 3
+
+    @states("transfer", "Link.queued", "Link.queued_bytes")
+    def test_the_highest_priority_goes_first(self, make: Make) -> None:
+        """Of what waits, which is shown; within one priority the order is kept."""
+        stage = make(TreeProbe)
+        one, two = stage.add("a"), stage.add("b")
+        stage.link("a", "b")
+        stage.until(lambda: one.linked("b") and two.linked("a"))
+        link = one.link("b")
+        assert (link.queued, link.queued_bytes) == (0, 0)
+        stage.hold("a", "b")
+        bulk = [b"%d" % number for number in range(1500)]
+        for payload in bulk:  # more than may be under way without an acknowledgement
+            assert one.api.transfer(link, Publish(topic="bulk", payload=payload, qos=1), 3)
+        assert one.api.transfer(link, Publish(topic="less", qos=1), 3, -8)
+        assert one.api.transfer(link, Publish(topic="alarm", qos=1), 3, 7)
+        stage.until(lambda: link.queued > 400)
+        assert link.queued_bytes > link.queued
+        stage.release("a", "b")
+        stage.until(lambda: len(stage.injected("b")) == len(bulk) + 2)
+        stage.until(lambda: (link.queued, link.queued_bytes) == (0, 0))
+        topics = [message.topic for message in stage.injected("b")]
+        assert topics.index("alarm") < 1200
+        assert topics.index("less") == len(bulk) + 1
+        assert [message.payload for message in stage.injected("b") if message.topic == "bulk"] == bulk
+
+    @states("transfer", "on_writable")
+    def test_who_transfers_without_end_is_refused(self, make: Make) -> None:
+        """And hears of it when there is room again: once, and not within the call."""
+        stage = make(TreeProbe)
+        one, two = stage.add("a"), stage.add("b")
+        stage.link("a", "b")
+        stage.until(lambda: one.linked("b") and two.linked("a"))
+        link = one.link("b")
+        message = Publish(topic="t", payload=b"x")
+        taken = next(number for number in range(100_000) if not one.api.transfer(link, message, 1))
+        assert not one.api.transfer(link, message, 1)
+        assert taken > 100
+        assert not one.of("writable")
+        stage.until(lambda: one.of("writable"))
+        assert one.api.transfer(link, message, 1)
+        stage.until(lambda: len(stage.injected("b")) == taken + 1)
+        stage.quiet()
+        assert one.of("writable") == [("writable", "b")]
+
+    @pytest.mark.parametrize("arguments", [(0, 8), (0, -9), (0, "1"), ("1", 0), (0, 0, True)])
+    @states("transfer")
+    def test_a_wrong_turn_priority_or_stamp_is_refused(self, make: Make, arguments: tuple[Any, ...]) -> None:
+        stage = make(TreeProbe)
+        one, two = stage.add("a"), stage.add("b")
+        stage.link("a", "b")
+        stage.until(lambda: one.linked("b") and two.linked("a"))
+        turn, priority, *retain = arguments
+        with pytest.raises(PluginError):
+            one.api.transfer(one.link("b"), Publish(topic="t", retain=bool(retain)), turn, priority)
+        assert one.api.transfer(one.link("b"), Publish(topic="t"))
+        stage.until(lambda: stage.injected("b"))
+        assert len(stage.injected("b")) == 1
 
     # messages of an overlay -----------------------------------------------------------------------
 

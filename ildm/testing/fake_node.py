@@ -28,6 +28,7 @@ class Transferred(NamedTuple):
     link: SimLink
     message: Publish
     turn: int
+    priority: int
 
 
 class Sent(NamedTuple):
@@ -44,7 +45,36 @@ class FakeLink(SimLink):
     Implements :class:`ildm.api.Link`; :attr:`announced` shows what the plugin has inter-subscribed to.
     """
 
-    __slots__ = ()
+    __slots__ = ("_full", "_queued")
+
+    def __init__(self, here: SimNode, peer: Peer, dialed: bool, introducer: bool, sessions: int) -> None:
+        super().__init__(here, peer, dialed, introducer, sessions)
+        self._queued = (0, 0)
+        self._full = False
+
+    @property
+    def queued(self) -> int:
+        return self._queued[0]
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued[1]
+
+    @property
+    def full(self) -> bool:
+        return self._full
+
+    def queue(self, messages: int, size: int = 0, full: bool = False) -> None:
+        """So many messages wait for the neighbour, of so many bytes.
+
+        While the queue is ``full`` nothing more is taken; when it is no longer, and something was refused,
+        :meth:`Algorithm.on_writable` is called.
+        """
+        self.check_up()
+        self._queued, self._full = (messages, size), full
+        if self.refused and not full:
+            self.refused = False
+            self.writable()
 
     def hear(self, changes: Mapping[str, int | None]) -> None:
         """The neighbour inter-subscribes to filters with their QoS; None takes a filter back."""
@@ -91,6 +121,7 @@ class FakeNode(SimNode, Generic[P]):
     Attributes:
         plugin: the algorithm.
         transferred: messages that have left over links, whether by ``route`` or by ``transfer``, in order.
+            With 10,000 in it and :attr:`sent` nothing more is taken until the test removes some.
         sent: data that have left for other nodes (:meth:`NodeApi.send`), in order. As far as the plugin can
             tell they wait until :meth:`link` makes the link or :meth:`unreachable` ends it.
         counters: of the plugin.
@@ -179,14 +210,28 @@ class _Out(Network):
         super().__init__(like.kernel, like.model, like.any_topology)
         self.node = node
 
+    def full(self, link: SimLink) -> bool:
+        assert isinstance(link, FakeLink)
+        kept = len(self.node.transferred) + len(self.node.sent)
+        full = link.full or kept >= self.model.queue_messages
+        link.refused = link.refused or full
+        return full
+
     def carry(
-        self, link: SimLink, turn: int, kind: str, size: int, receive: Callable[..., None], *args: Any
+        self,
+        link: SimLink,
+        turn: int,
+        kind: str,
+        size: int,
+        receive: Callable[..., None],
+        *args: Any,
+        priority: int = 0,
     ) -> bool:
         self.sent[kind] += 1
         self.bytes[kind] += size
         first = args[0]
         if isinstance(first, Publish):
-            self.node.transferred.append(Transferred(link, first, turn))
+            self.node.transferred.append(Transferred(link, first, turn, priority))
         elif isinstance(first, bytes):
             self.node.sent.append(Sent(link.peer, first, turn))
         return True

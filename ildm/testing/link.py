@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import Peer, Session
 from ildm.core.plugin.arguments import check_filters
 from ildm.mqtt import Publish
 from ildm.testing.kernel import Timer
+from ildm.testing.outbox import Outbox
 
 if TYPE_CHECKING:
     from ildm.testing.network import Cause
     from ildm.testing.node import SimNode
+
+
+class Carried(NamedTuple):
+    """A message between nodes, for ``receive(far link, *args)`` to take."""
+
+    turn: int
+    size: int
+    priority: int
+    cause: Cause | None
+    receive: Callable[..., None]
+    args: tuple[Any, ...]
 
 
 class SimLink:
@@ -29,10 +41,11 @@ class SimLink:
         "last_arrival",
         "last_used",
         "node_id",
-        "overlay",
+        "outbox",
         "paused",
         "peer",
         "ready_at",
+        "refused",
         "stall_timer",
         "stalled",
         "under_way",
@@ -55,9 +68,14 @@ class SimLink:
         self.under_way = 0
         self.paused = False
         """The neighbour could not be reached; it is dialed again later."""
-        self.held: list[tuple[int, Cause | None, Callable[..., None], tuple[Any, ...]]] | None = None
+        self.refused = False
+        """Something was, and :meth:`ildm.api.Algorithm.on_writable` is due."""
+        self.outbox: Outbox | None = None
+        """What has not departed; made when first needed."""
+        self.held: list[Carried] | None = None
         """What waits for a neighbour that is not reached yet."""
-        self.stalled: list[tuple[Cause | None, Callable[..., None], tuple[Any, ...]]] | None = None
+        self.stalled: list[Carried] | None = None
+        """What would have arrived if anything passed the link."""
         self.stall_timer: Timer | None = None
 
     def __repr__(self) -> str:
@@ -67,6 +85,25 @@ class SimLink:
     def sessions(self) -> Sequence[Session]:
         """None: the simulator has links, but no TCP connections."""
         return ()
+
+    @property
+    def queued(self) -> int:
+        """Messages that have not departed, or would have arrived but for a fault."""
+        return len(self._waiting)
+
+    @property
+    def queued_bytes(self) -> int:
+        return sum(carried.size for carried in self._waiting)
+
+    @property
+    def _waiting(self) -> list[Carried]:
+        parcels = () if self.outbox is None else self.outbox.waiting(self.here.kernel.now)
+        return [*(self.held or ()), *(parcel.carried for parcel in parcels), *(self.stalled or ())]
+
+    def writable(self) -> None:
+        """There is room again after something was refused."""
+        if self.here.alive and self.up:
+            self.here.algorithm.on_writable(self)
 
     def inter_subscribe(self, filters: Mapping[str, int]) -> None:
         changed = {f: qos for f, qos in filters.items() if self.announced.get(f) != qos}

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import Peer, Unreachable
 from ildm.config import parse_address
+from ildm.testing.link import Carried
+from ildm.testing.outbox import Outbox, Parcel, by_priority
 
 if TYPE_CHECKING:
     from ildm.testing.kernel import Kernel
@@ -62,11 +64,13 @@ class LinkModel:
     processing: float = 0.0
     """Time a node is busy with each message that arrives; the next ones wait."""
     sending: float = 0.0
-    """Time a node needs for each message it sends; they leave one after the other."""
+    """Time a node needs for each message it sends; they leave one after the other, those of the highest
+    priority first."""
     handshake: int = 4
     """One-way delays until a new link can be used: TCP, then CONNECT and CONNACK."""
     queue_messages: int = 10_000
-    """Messages sent but not arrived on one session, above which further ones are refused."""
+    """Messages sent but not arrived on one session, above which further ones are refused, unless they have a
+    higher priority than one that has not left."""
     packet_size: int = 16 << 20
     """Bytes of the largest message (``link.packet_size``)."""
     connect_timeout: float = 5.0
@@ -131,73 +135,122 @@ class Network:
 
     # messages ---------------------------------------------------------------------------------
 
+    def full(self, link: SimLink) -> bool:
+        """Whether a link takes no more; its algorithm hears of it when it does again."""
+        if link.under_way < self.model.queue_messages * self.model.sessions:
+            return False
+        link.refused = True
+        return True
+
     def carry(
-        self, link: SimLink, turn: int, kind: str, size: int, receive: Callable[..., None], *args: Any
+        self,
+        link: SimLink,
+        turn: int,
+        kind: str,
+        size: int,
+        receive: Callable[..., None],
+        *args: Any,
+        priority: int = 0,
     ) -> bool:
         """Send one message, for ``receive(far link, *args)`` to take. False: the queue is full."""
         model = self.model
         if link.under_way >= model.queue_messages * model.sessions:
             self.lost["queue"] += 1
-            return False
+            dropped = None
+            if link.outbox is not None and link.here.ranked:
+                dropped = link.outbox.drop_lowest(priority, self.kernel.now)
+            if dropped is None:
+                return False
+            link.under_way -= len(dropped.delays)
         self.sent[kind] += 1
         self.bytes[kind] += size
         link.last_used = self.kernel.now
+        carried = Carried(turn, size, priority, self.cause, receive, args)
         if link.back is not None:
-            self._depart(link, turn, self.cause, receive, args)
+            self._depart(link, carried)
         elif link.here.by_id.get(link.node_id) is link:
             if link.held is None:
                 link.held = []
-            link.held.append((turn, self.cause, receive, args))
+            link.held.append(carried)
             link.under_way += 1
         else:
             self.lost["unreachable"] += 1
         return True
 
-    def _depart(
-        self,
-        link: SimLink,
-        turn: int,
-        cause: Cause | None,
-        receive: Callable[..., None],
-        args: tuple[Any, ...],
-    ) -> None:
-        model, random = self.model, self.random
+    def _depart(self, link: SimLink, carried: Carried) -> None:
+        model, random, now = self.model, self.random, self.kernel.now
         if model.loss and random.random() < model.loss:
             self.lost["loss"] += 1
             return
-        departure = max(self.kernel.now, link.ready_at)
-        if model.sending:
-            departure = max(departure, link.here.sends_until) + model.sending
-            link.here.sends_until = departure
-        self._post(link, turn, departure, cause, receive, args)
+        departure = max(now, link.ready_at)
+        if departure > now or model.sending:
+            self._wait(Parcel(link, carried), departure)
+            return
+        self._post(link, carried, departure + model.delay(random))
         if model.duplicate and random.random() < model.duplicate:
-            self._post(link, turn, departure, cause, receive, args)
+            self._post(link, carried, departure + model.delay(random))
 
-    def _post(
-        self,
-        link: SimLink,
-        turn: int,
-        departure: float,
-        cause: Cause | None,
-        receive: Callable[..., None],
-        args: tuple[Any, ...],
-    ) -> None:
-        arrival = departure + self.model.delay(self.random)
+    def _post(self, link: SimLink, carried: Carried, arrival: float) -> None:
+        link.under_way += 1
+        arrival = self._in_order(link, carried.turn, arrival)
+        self.kernel.post_at(arrival, self._arrive, link, carried)
+
+    def _in_order(self, link: SimLink, turn: int, arrival: float) -> float:
+        """When a message arrives that would have at ``arrival`` if it had the session to itself."""
         if self.model.ordered:
             last = link.last_arrival
             lane = turn % len(last)
-            arrival = max(arrival, last[lane])
-            last[lane] = arrival
-        link.under_way += 1
-        self.kernel.post_at(arrival, self._arrive, link, cause, receive, args)
+            last[lane] = arrival = max(arrival, last[lane])
+        return arrival
 
-    def _arrive(
-        self, link: SimLink, cause: Cause | None, receive: Callable[..., None], args: tuple[Any, ...]
-    ) -> None:
+    def _wait(self, parcel: Parcel, ready: float) -> None:
+        """Send a message that departs later: the link is ready then, and those before it must have gone."""
+        model, random, link, now = self.model, self.random, parcel.link, self.kernel.now
+        here, priority = link.here, parcel.carried.priority
+        parcel.begins = parcel.departure = ready
+        if model.sending:
+            parcel.begins = max(ready, here.sends_until)
+            here.sends_until = parcel.departure = parcel.begins + model.sending
+        if link.outbox is None:
+            link.outbox = Outbox()
+        link.outbox.add(parcel, now)
+        parcel.delays.append(model.delay(random))
+        self._post_parcel(parcel)
+        if model.duplicate and random.random() < model.duplicate:
+            parcel.delays.append(model.delay(random))
+            self._post_copy(parcel, parcel.delays[1])
+        link.under_way += len(parcel.delays)
+        here.ranked = here.ranked or priority != 0
+        last, here.last_parcel = here.last_parcel, parcel
+        if model.sending and last is not None and last.begins > now and last.carried.priority < priority:
+            here.last_parcel = last
+            moved, here.sends_until = by_priority(here.by_id.values(), now, model.sending)
+            for each in moved:
+                self._post_parcel(each)
+                for delay in each.delays[1:]:
+                    self._post_copy(each, delay)
+
+    def _post_parcel(self, parcel: Parcel) -> None:
+        last = parcel.link.last_arrival
+        parcel.before = last[parcel.carried.turn % len(last)]
+        self._post_copy(parcel, parcel.delays[0])
+
+    def _post_copy(self, parcel: Parcel, delay: float) -> None:
+        arrival = self._in_order(parcel.link, parcel.carried.turn, parcel.departure + delay)
+        self.kernel.post_at(arrival, self._parcel_arrives, parcel, parcel.version)
+
+    def _parcel_arrives(self, parcel: Parcel, version: int) -> None:
+        if version == parcel.version:
+            self._arrive(parcel.link, parcel.carried)
+
+    def _arrive(self, link: SimLink, carried: Carried) -> None:
         if link.stalled is not None:
-            link.stalled.append((cause, receive, args))
+            link.stalled.append(carried)
             return
         link.under_way -= 1
+        if link.refused and 2 * link.under_way <= self.model.queue_messages * self.model.sessions:
+            link.refused = False
+            self.kernel.post(0.0, link.writable)
         back = link.back
         if back is None:
             self.lost["link"] += 1
@@ -206,18 +259,17 @@ class Network:
         if processing:
             node = back.here
             node.busy_until = max(self.kernel.now, node.busy_until) + processing
-            self.kernel.post_at(node.busy_until, self._handle, back, cause, receive, args)
+            self.kernel.post_at(node.busy_until, self._handle, back, carried)
         else:
-            self._handle(back, cause, receive, args)
+            self._handle(back, carried)
 
-    def _handle(
-        self, link: SimLink, cause: Cause | None, receive: Callable[..., None], args: tuple[Any, ...]
-    ) -> None:
+    def _handle(self, link: SimLink, carried: Carried) -> None:
         if not link.here.alive:
             self.lost["node"] += 1
             return
+        cause = carried.cause
         self.cause = None if cause is None else Cause(cause.origin, cause.time, cause.hops + 1)
-        receive(link, *args)
+        carried.receive(link, *carried.args)
         self.cause = None
 
     # links ------------------------------------------------------------------------------------
@@ -263,8 +315,8 @@ class Network:
         handshake = sum(delay(self.random) for _ in range(self.model.handshake))
         link.ready_at = back.ready_at = self.kernel.now + handshake
         for end, held in ((link, link.held), (back, None if theirs is None else theirs.held)):
-            for turn, cause, receive, args in held or ():
-                self._depart(end, turn, cause, receive, args)
+            for carried in sorted(held or (), key=_rank):
+                self._depart(end, carried)
         if link.held:
             link.under_way -= len(link.held)
             link.held = None
@@ -345,11 +397,11 @@ class Network:
                 end.stall_timer.cancel()
                 end.stall_timer = None
             waiting, end.stalled = end.stalled or [], None
-            for cause, receive, args in waiting:
+            for carried in sorted(waiting, key=_rank):
                 arrival = self.kernel.now + self.model.delay(self.random)
                 # what waited keeps one order, on whatever sessions it was
                 end.last_arrival = [max(arrival, *end.last_arrival, 0.0)] * len(end.last_arrival)
-                self.kernel.post_at(end.last_arrival[0], self._arrive, end, cause, receive, args)
+                self.kernel.post_at(end.last_arrival[0], self._arrive, end, carried)
 
     def _sweep(self) -> None:
         """Close links made on demand that nothing uses, now and then."""
@@ -421,3 +473,8 @@ class Network:
             far = self.nodes.get(node_id)
             if node_id not in node.by_id and far is not None and self.reachable(node, far):
                 self.kernel.post(self.random.uniform(0, self.model.redial), node.connect, far.peer)
+
+
+def _rank(carried: Carried) -> int:
+    """The highest priority first."""
+    return -carried.priority

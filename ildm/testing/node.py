@@ -28,7 +28,8 @@ from ildm.core.plugin.arguments import (
     check_delay,
     check_message,
     check_overlay,
-    checked_qos,
+    check_transfer,
+    checked_way,
 )
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
@@ -50,6 +51,7 @@ from ildm.testing.values import Delivery, SimulationError
 
 if TYPE_CHECKING:
     from ildm.core.tables import Key, Row, Table
+    from ildm.testing.outbox import Parcel
     from ildm.testing.world import World
 
 LIMITS = LimitsConfig()
@@ -89,6 +91,7 @@ class SimNode:
         "_turn",
         "algorithm",
         "alive",
+        "asks_each",
         "broker",
         "busy_until",
         "by_id",
@@ -97,11 +100,13 @@ class SimNode:
         "deliveries",
         "has_failed",
         "kernel",
+        "last_parcel",
         "local_interest",
         "network",
         "node_id",
         "overlay",
         "peer",
+        "ranked",
         "sends_until",
         "silent",
         "status",
@@ -129,11 +134,18 @@ class SimNode:
         self.has_failed = False
         """Some node could not be reached from here."""
         self._pauses: Pauses | None = None
+        self.last_parcel: Parcel | None = None
+        """Of all that it has sent the one that departs last."""
+        self.ranked = False
+        """Some message had another priority than 0."""
         self._random: Random | None = None
         self._retained: Retained | None = None
         self._turn = -1
         self.algorithm = made = algorithm(self, config)
         self.tree = made if isinstance(made, TreeAlgorithm) else None
+        self.asks_each = (
+            self.tree is not None and type(self.tree).route_message is not TreeAlgorithm.route_message
+        )
         self.overlay = made if isinstance(made, OverlayAlgorithm) else None
 
     def __repr__(self) -> str:
@@ -233,21 +245,25 @@ class SimNode:
     def _route(self, message: Publish, source: SimLink | None, turn: int) -> None:
         if self.tree is None:
             return
-        for link, qos in self.tree.route(message.topic, message.retain, source):
+        if self.asks_each:
+            answers = self.tree.route_message(message.copy(), source, turn)
+        else:
+            answers = self.tree.route(message.topic, message.retain, source)
+        for link, wanted, priority in [checked_way(answer) for answer in answers]:
             if not isinstance(link, SimLink) or link.here is not self:
                 raise SimulationError(f"route() of {self.node_id} answered {link!r}")
-            wanted = checked_qos(qos)
             if link is source or not link.up:
                 continue
             # a retained message keeps its QoS: the far broker serves it to later subscribers with it
-            self._transfer(link, message, message.qos if message.retain else min(message.qos, wanted), turn)
+            qos = message.qos if message.retain else min(message.qos, wanted)
+            self._transfer(link, message, qos, turn, priority)
 
-    def _transfer(self, link: SimLink, message: Publish, qos: int, turn: int) -> None:
+    def _transfer(self, link: SimLink, message: Publish, qos: int, turn: int, priority: int = 0) -> None:
         # a copy, as the far node takes the stamp off its own
         copy = replace(
             message, qos=qos, packet_id=1 if qos else None, dup=False, properties=dict(message.properties)
         )
-        self.network.carry(link, turn, "publish", _size(copy), message_arrived, copy, turn)
+        self.network.carry(link, turn, "publish", _size(copy), message_arrived, copy, turn, priority=priority)
 
     def arrived(self, link: SimLink, message: Publish, turn: int) -> None:
         """A message has come over a link: to the local broker and on."""
@@ -318,9 +334,12 @@ class SimNode:
             link.peer = to  # it may have moved
         classify = self.network.classify
         kind = "data" if classify is None else classify(data)
+        if self.network.full(link):
+            self.network.lost["queue"] += 1
+            return SendResult.FULL
         lane = turn % self.network.model.sessions
-        taken = self.network.carry(link, turn, kind, size, data_arrived, data, lane)
-        return SendResult.OK if taken else SendResult.FULL
+        self.network.carry(link, turn, kind, size, data_arrived, data, lane)
+        return SendResult.OK
 
     def retained(self, topic_filter: str) -> Sequence[Publish]:
         if self._retained is None:
@@ -336,15 +355,18 @@ class SimNode:
             message = judged
         self._deliver(message, self.broker.inject(message))
 
-    def transfer(self, link: Link, message: Publish) -> None:
-        check_message(message)
+    def transfer(self, link: Link, message: Publish, turn: int = 0, priority: int = 0) -> bool:
+        check_transfer(message, turn, priority)
         if not isinstance(link, SimLink):
             raise PluginError(f"{link!r} is not a link of this node")
         if not link.up:
             self.network.lost["link"] += 1
-            return
-        self._turn = (self._turn + 1) & 0xFFFF
-        self._transfer(link, message, message.qos, self._turn)
+            return False
+        if self.network.full(link):
+            self.network.lost["queue"] += 1
+            return False
+        self._transfer(link, message.copy(), message.qos, turn, priority)
+        return True
 
     def routes_changed(self) -> None:
         """Nothing to forget: the simulator asks each time."""

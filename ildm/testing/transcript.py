@@ -56,7 +56,14 @@ class _Noting(Network):
         self.lines = lines
 
     def carry(
-        self, link: SimLink, turn: int, kind: str, size: int, receive: Callable[..., None], *args: Any
+        self,
+        link: SimLink,
+        turn: int,
+        kind: str,
+        size: int,
+        receive: Callable[..., None],
+        *args: Any,
+        priority: int = 0,
     ) -> bool:
         way = f"{link.here.node_id} -> {link.node_id}  "
         first = args[0]
@@ -70,7 +77,7 @@ class _Noting(Network):
                 )
         else:
             self.lines.append(f"{way}DATA {len(first)} bytes")
-        return super().carry(link, turn, kind, size, receive, *args)
+        return super().carry(link, turn, kind, size, receive, *args, priority=priority)
 
 
 class _NotingBroker(RecordingBroker):

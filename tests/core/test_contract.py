@@ -59,6 +59,16 @@ class VirtualStage(Stage):
     def unlink(self, here: str, far: str) -> None:
         self.nodes[here].links.remove(f"{far}:2")
 
+    def hold(self, here: str, far: str) -> None:
+        for session in self.nodes[far].links.links[here].sessions:
+            assert session.transport is not None
+            session.transport.pause_reading()
+
+    def release(self, here: str, far: str) -> None:
+        for session in self.nodes[far].links.links[here].sessions:
+            assert session.transport is not None
+            session.transport.resume_reading()
+
     def kill(self, name: str) -> None:
         driver = self.nodes[name].driver
         assert isinstance(driver, WorldDriver)

@@ -100,6 +100,16 @@ class SocketStage(Stage):
     def unlink(self, here: str, far: str) -> None:
         self.servers[here].node.links.remove(str(self.servers[far].config.link.listen))
 
+    def hold(self, here: str, far: str) -> None:
+        for session in self.servers[far].node.links.links[here].sessions:
+            assert session.transport is not None
+            session.transport.pause_reading()
+
+    def release(self, here: str, far: str) -> None:
+        for session in self.servers[far].node.links.links[here].sessions:
+            assert session.transport is not None
+            session.transport.resume_reading()
+
     def kill(self, name: str) -> None:
         self.servers[name].kill()
 

@@ -606,7 +606,7 @@ class Broken(TreeAlgorithm):
             raise RuntimeError("no idea")
 
     def route(self, topic: str, retain: bool, source: Link | None) -> Route:
-        return [("nonsense", 3)]  # type: ignore[list-item]
+        return [("nonsense", 2)]  # type: ignore[list-item]
 
 
 def test_an_exception_of_a_plugin_ends_the_run() -> None:

@@ -10,6 +10,7 @@ from ildm.core.link.interest import Announcer, Heard
 from ildm.core.link.state import Stateful
 from ildm.core.transfer.inbound import Holdable, Inbound
 from ildm.core.transfer.lane import Lane, QueueLimits, total
+from ildm.core.transfer.queue import Entry
 from ildm.mqtt import (
     Publish,
 )
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver
     from ildm.core.link.hello import Hello
     from ildm.core.link.session import LinkSession
-    from ildm.core.transfer.queue import Entry
 
 
 class NeighborLink(Stateful):
@@ -37,6 +37,7 @@ class NeighborLink(Stateful):
         levels: int = 128,
         synchronized: Callable[[NeighborLink], None] = lambda link: None,
         progressed: Callable[[NeighborLink], None] = lambda link: None,
+        writable: Callable[[NeighborLink], None] = lambda link: None,
     ) -> None:
         super().__init__()
         self.driver = driver
@@ -90,6 +91,7 @@ class NeighborLink(Stateful):
             inflight_bytes=config.inflight_bytes,
             overflow=config.overflow,
         )
+        self._writable = writable
         self.lost: Callable[[Publish], None] | None = None
         """Told of each single message that a queue has thrown away for want of room."""
         self.lanes: list[Lane] = []
@@ -101,6 +103,7 @@ class NeighborLink(Stateful):
         while len(self.lanes) < count:
             lane = Lane(self.driver, self.limits, self.counters, "link", len(self.lanes))
             lane.lost = self._lost
+            lane.writable_again = self._writable_again
             self.lanes.append(lane)
             self.inbounds.append(Inbound(self.config.inflight, self.config.inflight_bytes, lane.write))
         if len(self.lanes) > count:
@@ -179,11 +182,42 @@ class NeighborLink(Stateful):
     # messages ---------------------------------------------------------------------------------
 
     def send(
-        self, message: Publish, qos: int, index: int, expires_at: float | None, source: Holdable | None
+        self,
+        message: Publish,
+        qos: int,
+        index: int,
+        expires_at: float | None,
+        source: Holdable | None,
+        priority: int = 0,
     ) -> None:
         """Transfer one message on the session whose turn ``index`` is."""
         lane = self.lanes[index % len(self.lanes)]
-        lane.send(message, min(message.qos, qos, self.config.qos), expires_at, source)
+        lane.send(message, min(message.qos, qos, self.config.qos), expires_at, source, None, priority)
+
+    def offer(self, message: Publish, turn: int, expires_at: float | None, priority: int) -> bool:
+        """Transfer one message of the algorithm's, unless there is no room: it hears of that later."""
+        lane = self.lanes[turn % len(self.lanes)]
+        entry = Entry(b"", 1, message, min(message.qos, self.config.qos), expires_at, None, priority)
+        if not lane.admit(entry.size):
+            return False
+        lane.send_entry(entry)
+        return True
+
+    def offer_data(self, frame: bytes, turn: int) -> bool:
+        """The same for data of the algorithm's, a PUBLISH of QoS 0."""
+        lane = self.lanes[turn % len(self.lanes)]
+        if not lane.admit(len(frame)):
+            return False
+        lane.send_frames(frame, len(frame))
+        return True
+
+    def refused(self, turn: int) -> None:
+        """Something of the algorithm's was refused before there was the link: it hears of room later."""
+        self.lanes[turn % len(self.lanes)].refused()
+
+    def _writable_again(self) -> None:
+        if self.in_cooperation:
+            self._writable(self)
 
     def give_up(self) -> int:
         """The node stops: what it still had for the neighbour is counted; answers how much that is."""
@@ -216,7 +250,7 @@ class NeighborLink(Stateful):
         return total(self.lanes, "sent")
 
     @property
-    def queued_messages(self) -> int:
+    def queued(self) -> int:
         return total(self.lanes, "queued_messages")
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Peer, Unreachable
@@ -322,6 +323,7 @@ class LinkManager:
             levels=self.node.config.limits.topic_levels,
             synchronized=self.cooperation.synchronized,
             progressed=self.cooperation.telling.progressed,
+            writable=partial(self.parts.dispatch.call, "on_writable"),
         )
 
     def _further_session(self, session: LinkSession, link: NeighborLink | None) -> None:

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ildm.core.link.hello import Refusal
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.parts import Parts
-    from ildm.core.transfer.lane import Lane
 
 CHECKS = 4
 """How often within the idle time links are looked at."""
@@ -115,12 +114,9 @@ class OnDemand:
         return SendResult.OK if accepted else SendResult.FULL
 
     def _put(self, link: NeighborLink, frame: bytes, turn: int) -> bool:
-        lanes = link.lanes
-        lane = lanes[turn % len(lanes)]
-        if _full(lane, len(frame)):
+        if not link.offer_data(frame, turn):
             return False
         link.used_at = self.driver.now()
-        lane.send_frames(frame, len(frame))
         return True
 
     def _wait(self, to: Peer, frame: bytes, turn: int, link: NeighborLink | None) -> bool:
@@ -289,15 +285,9 @@ class OnDemand:
         link.closing = True
         if self.links.get(link.node_id) is not link:
             return
-        if link.queued_messages:
+        if link.queued:
             self.driver.call_later(DRAIN_CHECK, self.bye, link)
             return
         link.reason = "unused"
         for session in list(link.open_sessions):
             session.disconnect(ReasonCode.SUCCESS, "unused")
-
-
-def _full(lane: Lane, size: int) -> bool:
-    """Whether something of that size would push older data out of a lane's queue."""
-    waiting, limits = lane.queued_messages, lane.limits
-    return waiting > 0 and (waiting >= limits.messages or lane.queued_bytes + size > limits.bytes)

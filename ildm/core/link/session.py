@@ -281,7 +281,7 @@ class LinkSession(BaseSession):
         parts = self.parts
         link = self.link
         assert link is not None
-        run = None if parts.dispatch.looks_at_links else publish_run(data, pos, header_end, end, True)
+        run = publish_run(data, pos, header_end, end, True) if parts.dispatch.takes_link_runs else None
         if run is None or run[2][:1] == b"$":
             self._packet(data[pos:end])
             return end

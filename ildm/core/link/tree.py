@@ -68,7 +68,7 @@ class TreeMembership(Membership):
                 "neighbour given up",
                 neighbor=link.node_id,
                 away=self.config.expiry,
-                messages=link.queued_messages,
+                messages=link.queued,
                 bytes=link.queued_bytes,
                 filters=len(link.interest),
             )

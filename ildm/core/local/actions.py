@@ -28,7 +28,7 @@ def client_actions(
 ) -> bytes:
     """The table for frames from a local client.
 
-    ``routing``: an algorithm routes PUBLISH messages, and with ``whole`` takes each of them;
+    ``routing``: an algorithm routes PUBLISH messages, and with ``whole`` decides on each of them;
     ``looked_at``: types which plugins want.
     """
     table = bytearray(256)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ildm.api import Peer, PluginError
+from ildm.api import Link, Peer, PluginError, Stamp, Via
 from ildm.mqtt import (
     EncodeError,
     MqttError,
@@ -102,8 +102,7 @@ def check_data(to: Peer, data: bytes, turn: int) -> None:
         raise PluginError(f"the receiver is {_kind(to)}, not a Peer")
     if not isinstance(data, bytes):
         raise PluginError(f"the data is {_kind(data)}, not bytes")
-    if not isinstance(turn, int):
-        raise PluginError(f"the turn is {_kind(turn)}, not int")
+    _check_turn(turn)
 
 
 def check_address(host: str, port: int) -> None:
@@ -147,6 +146,44 @@ def checked_qos(qos: int) -> int:
     if not isinstance(qos, int) or not 0 <= qos <= 2:
         raise PluginError(f"QoS {qos!r}, not 0, 1 or 2")
     return qos
+
+
+def checked_way(answer: tuple[Link, int] | Via) -> Via:
+    """One way of a route; what its link is the caller knows.
+
+    Raises:
+        PluginError: it is neither a :class:`Via` nor a link and a QoS, or its QoS or priority is none.
+    """
+    if not isinstance(answer, tuple) or not 2 <= len(answer) <= 3:
+        raise PluginError(f"{_kind(answer)} is no Via, nor a link and a QoS")
+    way = Via(*answer)
+    checked_qos(way.qos)
+    _check_priority(way.priority)
+    return way
+
+
+def _check_priority(priority: int) -> None:
+    if not isinstance(priority, int) or not -8 <= priority <= 7:
+        raise PluginError(f"priority {priority!r}, not -8 to 7")
+
+
+def check_transfer(message: Publish, turn: int, priority: int) -> None:
+    """Check a message that is to be transferred.
+
+    Raises:
+        PluginError: as :func:`check_message`; or a retained one without its stamp, a turn or a priority
+            that is none.
+    """
+    check_message(message)
+    if message.retain and Stamp.of(message) is None:
+        raise PluginError(f"{message.topic!r}: a retained message without the stamp of a node")
+    _check_turn(turn)
+    _check_priority(priority)
+
+
+def _check_turn(turn: int) -> None:
+    if not isinstance(turn, int):
+        raise PluginError(f"the turn is {_kind(turn)}, not int")
 
 
 def _kind(value: object) -> str:

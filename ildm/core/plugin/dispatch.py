@@ -9,11 +9,20 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Algorithm, Filter, OverlayAlgorithm, Plugin, PluginError, Session, Source, TreeAlgorithm
+from ildm.api import (
+    Algorithm,
+    Filter,
+    OverlayAlgorithm,
+    Plugin,
+    PluginError,
+    Session,
+    Source,
+    TreeAlgorithm,
+)
 from ildm.core.counters import Counters
-from ildm.core.plugin.arguments import checked_qos
+from ildm.core.plugin.arguments import checked_way
 from ildm.core.plugin.filtering import FilterChain
-from ildm.mqtt import PacketType
+from ildm.mqtt import PacketType, Publish
 
 if TYPE_CHECKING:
     from ildm.core.driver import Driver
@@ -48,8 +57,15 @@ class Dispatch:
         self.algorithm: Algorithm | None = None
         self.looks_at_links = False
         """Some plugin wants to see messages from neighbours."""
+        self.asks_each = False
+        """The algorithm decides on each message, not on topics."""
+        self.asks_for_topics = False
+        """The algorithm has an answer about topics, even where it is asked about each message."""
+        self.takes_link_runs = True
+        """Nobody looks at each message from neighbours."""
         self.chain: FilterChain[Loaded] = FilterChain(driver, self._failed, self._returned, decision_timeout)
         self._algorithm: Loaded | None = None
+        self._tree: TreeAlgorithm | None = None
         self._listeners: dict[tuple[Source, int], list[tuple[Loaded, Plugin]]] = {}
         self._hooks: dict[str, list[tuple[Loaded, Callable[..., None]]]] = {}
         self._waiting: deque[tuple[Source, Session, PacketType, bytes]] = deque()
@@ -61,6 +77,10 @@ class Dispatch:
         self.loaded.append(loaded)
         if isinstance(plugin, Algorithm):
             self.algorithm, self._algorithm = plugin, loaded
+        if isinstance(plugin, TreeAlgorithm):
+            self._tree = plugin
+            self.asks_each = type(plugin).route_message is not TreeAlgorithm.route_message
+            self.asks_for_topics = type(plugin).route is not TreeAlgorithm.route
         listens = type(plugin).mqtt_message_arrived is not Plugin.mqtt_message_arrived
         if isinstance(plugin, Filter):
             self.chain.add(loaded, plugin)
@@ -72,6 +92,7 @@ class Dispatch:
             if all(getattr(base, name, None) is not overridden for base in INTERFACE):
                 self._hooks.setdefault(name, []).append((loaded, getattr(plugin, name)))
         self.looks_at_links = bool(self.looked_at(Source.LINK))
+        self.takes_link_runs = not (self.looks_at_links or self.asks_each)
 
     def looked_at(self, source: Source) -> frozenset[PacketType]:
         """Types of messages from a source which some plugin wants to see."""
@@ -102,20 +123,27 @@ class Dispatch:
             self.call("on_interest_changed", source, changes)
 
     def route(self, topic: str, retain: bool, source: NeighborLink | None) -> Targets:
-        """The algorithm's answer, checked; nobody if it fails."""
-        if self._algorithm is None or not isinstance(self.algorithm, TreeAlgorithm):
+        """The algorithm's answer about a topic, checked; nobody if it fails."""
+        if self._tree is None:
             return ()
+        return self._routed(source, self._tree.route, topic, retain, source)
+
+    def route_message(self, message: Publish, source: NeighborLink | None, turn: int) -> Targets:
+        """The algorithm's answer about one message, which it may keep and change."""
+        assert self._tree is not None
+        return self._routed(source, self._tree.route_message, message, source, turn)
+
+    def _routed(self, source: NeighborLink | None, hook: Callable[..., Any], *args: object) -> Targets:
+        assert self._algorithm is not None
         began = self.driver.now()
         try:
-            answer: Any = self.algorithm.route(topic, retain, source)
-            return tuple(
-                (link, checked_qos(qos)) for link, qos in answer if link.in_cooperation and link is not source
-            )
+            ways: list[Any] = [checked_way(answer) for answer in hook(*args)]
+            return tuple(tuple(way) for way in ways if way.link.in_cooperation and way.link is not source)
         except Exception as error:
-            self._failed(self._algorithm, "route", error)
+            self._failed(self._algorithm, _name(hook), error)
             return ()
         finally:
-            self._returned(self._algorithm, "route", began)
+            self._returned(self._algorithm, _name(hook), began)
 
     def is_leaving(self) -> bool:
         """Whether the algorithm still has to take leave of other nodes."""

@@ -18,10 +18,11 @@ from ildm.core.plugin.arguments import (
     check_delay,
     check_message,
     check_overlay,
+    check_transfer,
 )
 from ildm.core.plugin.peer_session import PeerSession
 from ildm.core.session import BaseSession
-from ildm.mqtt import PacketType, Property, Publish, Version, create_message
+from ildm.mqtt import PacketType, Publish, Version, create_message
 
 if TYPE_CHECKING:
     from ildm.core.node import Node
@@ -89,18 +90,19 @@ class PluginApi:
     def create_mqtt_message(self, type: PacketType, version: Version = Version.V5, **params: Any) -> bytes:
         return create_message(type, version, **params)
 
-    def transfer(self, link: Link, message: Publish) -> None:
-        check_message(message)
+    def transfer(self, link: Link, message: Publish, turn: int = 0, priority: int = 0) -> bool:
+        check_transfer(message, turn, priority)
         if not isinstance(link, NeighborLink):
             raise PluginError(f"{link!r} is not a link of this node")
         node = self._node
         if not link.in_cooperation:
-            node.counters["transfer_dropped_no_link"] += 1
-            return
+            node.counters["transfer_refused_no_link"] += 1
+            return False
+        if not link.offer(message.copy(), turn, node.router.expiry(message), priority):
+            node.counters["transfer_refused_full"] += 1
+            return False
         node.counters["transferred_out"] += 1
-        expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
-        expires_at = None if expiry is None else node.driver.now() + expiry
-        link.send(message, message.qos, node.router.next_publisher(), expires_at, None)
+        return True
 
     def send(self, to: Peer, data: bytes, turn: int = 0) -> SendResult:
         on_demand = self._node.links.on_demand
@@ -114,7 +116,7 @@ class PluginApi:
 
     def inject(self, message: Publish) -> None:
         check_message(message)
-        self._node.router.inject(message)
+        self._node.router.inject(message.copy())
 
     def routes_changed(self) -> None:
         self._node.router.invalidate()

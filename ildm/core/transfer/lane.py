@@ -43,8 +43,12 @@ class Lane(Outgoing):
     """See the module; ``name`` begins the names of its counters (``link`` or ``injection``)."""
 
     __slots__ = (
+        "_at_once",
+        "_bytes_at_once",
         "_held",
+        "_refused",
         "_suspects",
+        "_telling",
         "_window",
         "index",
         "last_refusal",
@@ -52,6 +56,7 @@ class Lane(Outgoing):
         "lost",
         "open",
         "queue",
+        "writable_again",
     )
 
     def __init__(
@@ -72,6 +77,10 @@ class Lane(Outgoing):
         self.last_refusal: str | None = None
         self.lost: Callable[[Publish], None] | None = None
         """Told of each single message that was dropped for want of room."""
+        self.writable_again: Callable[[], None] | None = None
+        """Called once there is room after something was refused (:meth:`admit`)."""
+        self._refused = self._telling = False
+        self._at_once = self._bytes_at_once = 0
         self._window = Window(limits.inflight, limits.inflight_bytes)
         self._suspects = Suspects()
         self._held: set[Holdable] = set()
@@ -143,7 +152,7 @@ class Lane(Outgoing):
         for first_id, count in consecutive(ids[:room]):
             part = run.part(first_id, count)
             if self.write_run(part, run.size, first_id, run.receipt, dup=True):
-                self._window.add_run(InflightRun(part, run.size, first_id, run.receipt))
+                self._window.add_run(InflightRun(part, run.size, first_id, run.receipt, run.priority))
         return [run.entry(first_id, count) for first_id, count in consecutive(ids[room:])]
 
     def suspend(self) -> None:
@@ -190,7 +199,12 @@ class Lane(Outgoing):
     # sending ----------------------------------------------------------------------------------
 
     def send_frames(
-        self, frames: bytes, size: int, source: Holdable | None = None, receipt: Receipt | None = None
+        self,
+        frames: bytes,
+        size: int,
+        source: Holdable | None = None,
+        receipt: Receipt | None = None,
+        priority: int = 0,
     ) -> None:
         """Send a run of MQTT 5 PUBLISH frames, QoS 0 or 1 and without properties, ``size`` bytes each.
 
@@ -200,13 +214,13 @@ class Lane(Outgoing):
         count = len(frames) // size
         ready = self.open and self.writable and not self.queue and not self._suspects.active
         if frames[0] != PUBLISH:
-            sent = self._transmit_run(frames, size, count, receipt) if ready else 0
+            sent = self._transmit_run(frames, size, count, receipt, priority) if ready else 0
             if sent < count:
-                self._enqueue(RunEntry(frames[sent * size :], count - sent, receipt), source)
+                self._enqueue(RunEntry(frames[sent * size :], count - sent, receipt, priority), source)
         elif ready:
             self.transmit_frames(frames, size, count)
         else:
-            self._enqueue(Entry(frames, count, None, 0, None), source)
+            self._enqueue(Entry(frames, count, None, 0, None, None, priority), source)
 
     def send(
         self,
@@ -215,18 +229,58 @@ class Lane(Outgoing):
         expires_at: float | None,
         source: Holdable | None = None,
         receipt: Receipt | None = None,
+        priority: int = 0,
     ) -> None:
         """Send one message at ``qos``; ``expires_at`` is the monotonic time after which nobody wants it.
 
         ``receipt`` is told of the message's packet identifier when it is disposed of.
         """
-        self.send_entry(Entry(b"", 1, message, qos, expires_at, receipt), source)
+        self.send_entry(Entry(b"", 1, message, qos, expires_at, receipt, priority), source)
 
     def send_entry(self, entry: Entry, source: Holdable | None = None) -> None:
         """Send one message."""
         ready = self.open and self.writable and not self.queue and not self._suspects.active
         if not (ready and self._transmit(entry)):
             self._enqueue(entry, source)
+
+    def admit(self, size: int) -> bool:
+        """Whether an algorithm may have something of that size sent, for which nobody is made to wait.
+
+        Not if it would push out what waits; :attr:`writable_again` is then called later. What is admitted in
+        one turn of the event loop is bounded in the same way: who sends on and on lets others have theirs.
+        """
+        queue, limits = self.queue, self.limits
+        messages = max(queue.messages - queue.owed_messages, self._at_once)
+        waiting = max(queue.bytes - queue.owed_bytes, self._bytes_at_once)
+        if messages and (messages >= limits.messages or waiting + size > limits.bytes):
+            self._refused = True
+            return False
+        if not self._at_once:
+            self.driver.call_soon(self._next_turn)
+        self._at_once += 1
+        self._bytes_at_once += size
+        return True
+
+    def refused(self) -> None:
+        """Something was refused before it came to be this lane's."""
+        self._refused = True
+        self._tell_soon()
+
+    def _next_turn(self) -> None:
+        self._at_once = self._bytes_at_once = 0
+        self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        if self._refused and not self._telling and not self._at_once and not self._over(0.5):
+            self._telling = True
+            self.driver.call_soon(self._tell)  # not amidst what makes the room
+
+    def _tell(self) -> None:
+        self._telling = False
+        if not self._at_once and not self._over(0.5):
+            self._refused = False
+            if self.writable_again is not None:
+                self.writable_again()
 
     def new_packet_id(self) -> int:
         """A packet identifier for SUBSCRIBE or UNSUBSCRIBE; free again with :meth:`release_packet_id`."""
@@ -305,12 +359,13 @@ class Lane(Outgoing):
         if self._suspects.active and self.open:
             self._send_suspect()
         while queue and self.open and self.writable and not self._suspects.active:
-            entry = queue.oldest
+            entry = queue.first
             if isinstance(entry, RunEntry):
                 count = self._window.takes(entry.frame_size, entry.count) if self.max_qos else entry.count
                 if count <= 0:
                     break
-                sent = self._transmit_run(entry.first(count), entry.frame_size, count, entry.receipt)
+                part = entry.first(count)
+                sent = self._transmit_run(part, entry.frame_size, count, entry.receipt, entry.priority)
                 queue.remove(sent)
             else:
                 if entry.message is None:
@@ -325,6 +380,8 @@ class Lane(Outgoing):
             held, self._held = self._held, set()
             for source in held:
                 source.release(self)
+        if self._refused:
+            self._tell_soon()
 
     def _over(self, factor: float) -> bool:
         """There is more than this part of the bounds, apart from what is within a neighbour's credit."""
@@ -384,8 +441,13 @@ class Lane(Outgoing):
         if entry.receipt is not None:
             entry.receipt.when_void = queue.disown
         queue.append(entry)
-        if not self._over(1):
-            return
+        if self._over(1):
+            self._make_room(entry, source)
+        if self.open and self.writable and queue.overtakes(entry):
+            self.drain()  # what it has overtaken may wait for room in the window, not for the connection
+
+    def _make_room(self, entry: Entry, source: Holdable | None) -> None:
+        """There is more than the bounds allow, since an entry was appended."""
         if self.limits.overflow == "drop":
             self._trim(self.limits.messages, self.limits.bytes)
             return
@@ -422,7 +484,9 @@ class Lane(Outgoing):
 
     # transmission -----------------------------------------------------------------------------
 
-    def _transmit_run(self, frames: bytes, size: int, count: int, receipt: Receipt | None) -> int:
+    def _transmit_run(
+        self, frames: bytes, size: int, count: int, receipt: Receipt | None, priority: int
+    ) -> int:
         """Send a run of QoS 1 as far as the window allows; answers how many messages need not wait."""
         if self.max_qos == 0:
             self.transmit_frames(*frames_to_qos_0(frames, size), count)
@@ -434,7 +498,7 @@ class Lane(Outgoing):
             first_id, number = self._window.next_ids(room)
             part = frames[done * size : (done + number) * size]
             if self.write_run(part, size, first_id, receipt):
-                self._window.add_run(InflightRun(part, size, first_id, receipt))
+                self._window.add_run(InflightRun(part, size, first_id, receipt, priority))
                 self.count_sent(number)
             done += number
         return done

@@ -1,8 +1,9 @@
 """What waits in a lane: the port, the entries, and the queue in memory.
 
-What goes first when there is no room: messages of QoS 0, the oldest first, as for telemetry the newest value
-is the one worth keeping; then those of QoS 1 and 2; never those whose sender, a neighbour, has not been
-answered yet: they are within the credit it was given. What stays keeps the order of arrival.
+Of what waits the highest priority leaves first; within one priority the order of arrival is kept. What is
+dropped first when there is no room: of the lowest priority the messages of QoS 0, the oldest first, as for
+telemetry the newest value is the one worth keeping; then its messages of QoS 1 and 2, then the next priority;
+never those whose sender, a neighbour, has not been answered yet: they are within the credit it was given.
 """
 
 from __future__ import annotations
@@ -26,7 +27,18 @@ class Entry:
     ``receipt`` is told when a message from a neighbour is disposed of; ``packet_id`` is the neighbour's.
     """
 
-    __slots__ = ("count", "expires_at", "frames", "message", "packet_id", "qos", "receipt", "size", "turn")
+    __slots__ = (
+        "count",
+        "expires_at",
+        "frames",
+        "message",
+        "packet_id",
+        "priority",
+        "qos",
+        "receipt",
+        "size",
+        "turn",
+    )
 
     def __init__(
         self,
@@ -36,6 +48,7 @@ class Entry:
         qos: int,
         expires_at: float | None,
         receipt: Receipt | None = None,
+        priority: int = 0,
     ):
         self.frames = frames
         self.count = count
@@ -44,8 +57,9 @@ class Entry:
         self.expires_at = expires_at
         self.receipt = receipt
         self.packet_id = 0
+        self.priority = priority
         self.turn = 0
-        """Place in the queue: the smaller one goes first."""
+        """Place in the queue: of one priority the smaller one goes first."""
         self.size = len(frames)
         if message is not None:
             self.size = kept_size(message)
@@ -84,8 +98,8 @@ class RunEntry(Entry):
 
     __slots__ = ("_taken",)
 
-    def __init__(self, frames: bytes, count: int, receipt: Receipt | None = None):
-        super().__init__(frames, count, None, 1, None, receipt)
+    def __init__(self, frames: bytes, count: int, receipt: Receipt | None = None, priority: int = 0):
+        super().__init__(frames, count, None, 1, None, receipt, priority)
         self._taken = 0
 
     @property
@@ -138,7 +152,7 @@ def kept_size(message: Publish) -> int:
 
 
 class Queue(Protocol):
-    """Where a lane keeps what cannot be sent yet, in order."""
+    """Where a lane keeps what cannot be sent yet, in order: by priority, then by arrival."""
 
     messages: int
     bytes: int
@@ -149,16 +163,19 @@ class Queue(Protocol):
     def __bool__(self) -> bool: ...
 
     @property
-    def oldest(self) -> Entry:
+    def first(self) -> Entry:
         """The entry whose turn it is; the queue is not empty."""
+
+    def overtakes(self, entry: Entry) -> bool:
+        """Whether an entry just appended goes before something that was there already."""
 
     def append(self, entry: Entry) -> None: ...
 
     def put_back(self, entries: Iterable[Entry]) -> None:
-        """Put entries before all others, in their order."""
+        """Put entries before all others of their priority, in their order."""
 
     def remove(self, count: int) -> None:
-        """The first messages of the oldest entry, perhaps all of them, no longer wait."""
+        """The first messages of the entry whose turn it is, perhaps all of them, no longer wait."""
 
     def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
         """Remove what is more than these bounds, apart from what is owed; with ``lowest`` of QoS 0 only.
@@ -171,23 +188,29 @@ class Queue(Protocol):
         """Remove of the entry appended last what is more than these bounds; answers how many messages."""
 
     def take_all(self) -> list[Entry]:
-        """Empty the queue; answers the entries in order."""
+        """Empty the queue; answers the entries in the order of their arrival."""
 
     def disown(self, receipt: Receipt) -> None:
         """Nobody waits for an answer to these messages any longer."""
 
     def own(self, enough: Callable[[], bool]) -> int:
-        """Answer the senders of the oldest messages owed until it is enough; answers how many messages."""
+        """Answer the senders of messages owed, of the lowest priority the oldest first, until it is enough;
+        answers how many messages."""
+
+
+Lines = tuple[deque[Entry], deque[Entry], deque[Entry]]
+"""Of one priority: what is of QoS 0, of QoS 1 and 2, and what is owed."""
 
 
 class Backlog:
-    """The queue in memory: one line for each class of what may go first, merged by the turns of entries."""
+    """The queue in memory: for each priority one line for each class of what may be dropped first, merged by
+    the turns of entries."""
 
-    __slots__ = ("_first", "_last", "_lines", "bytes", "messages", "owed_bytes", "owed_messages")
+    __slots__ = ("_first", "_last", "_ranks", "bytes", "messages", "owed_bytes", "owed_messages")
 
     def __init__(self) -> None:
-        self._lines: tuple[deque[Entry], deque[Entry], deque[Entry]] = (deque(), deque(), deque())
-        """Of QoS 0, of QoS 1 and 2, and those owed."""
+        self._ranks: dict[int, Lines] = {0: (deque(), deque(), deque())}
+        """By priority, the highest first; those that never came are not there."""
         self._first = self._last = 0
         self.messages = 0
         self.bytes = 0
@@ -198,11 +221,18 @@ class Backlog:
         return self.messages > 0
 
     @property
-    def oldest(self) -> Entry:
+    def first(self) -> Entry:
         return self._front()[0]
 
     def _front(self) -> deque[Entry]:
-        return min((line for line in self._lines if line), key=_turn_of_first)
+        for lines in self._ranks.values():
+            waiting = [line for line in lines if line]
+            if waiting:
+                return waiting[0] if len(waiting) == 1 else min(waiting, key=_turn_of_first)
+        raise LookupError("the queue is empty")
+
+    def overtakes(self, entry: Entry) -> bool:
+        return len(self._ranks) > 1 and self.messages > entry.count and self._front()[0] is entry
 
     def append(self, entry: Entry) -> None:
         self._last += 1
@@ -220,7 +250,14 @@ class Backlog:
             self._count(entry, entry.count, entry.size)
 
     def _line(self, entry: Entry) -> deque[Entry]:
-        return self._lines[2 if entry.receipt is not None else 1 if entry.qos else 0]
+        lines = self._ranks.get(entry.priority)
+        if lines is None:
+            self._ranks[entry.priority] = lines = (deque(), deque(), deque())
+            self._ranks = dict(sorted(self._ranks.items(), reverse=True))
+        return lines[2 if entry.receipt is not None else 1 if entry.qos else 0]
+
+    def _lines(self) -> Iterator[deque[Entry]]:
+        return (line for lines in self._ranks.values() for line in lines)
 
     def _count(self, entry: Entry, count: int, size: int) -> None:
         self.messages += count
@@ -242,7 +279,8 @@ class Backlog:
             self._count(entry, -entry.count, -entry.size)
 
     def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
-        for line in self._lines[: 1 if lowest else 2]:
+        most = 1 if lowest else 2
+        for line in [line for lines in reversed(self._ranks.values()) for line in lines[:most]]:
             while line:
                 over = self.messages - self.owed_messages - messages
                 bytes_over = self.bytes - self.owed_bytes - size
@@ -261,7 +299,7 @@ class Backlog:
                 yield entry, count
 
     def cut(self, messages: int, size: int) -> int:
-        line = max((line for line in self._lines if line), key=_turn_of_last)
+        line = max((line for line in self._lines() if line), key=_turn_of_last)
         entry = line[-1]
         over = self.messages - self.owed_messages - messages
         bytes_over = self.bytes - self.owed_bytes - size
@@ -279,8 +317,8 @@ class Backlog:
         return count
 
     def take_all(self) -> list[Entry]:
-        entries = sorted((entry for line in self._lines for entry in line), key=_turn)
-        for line in self._lines:
+        entries = sorted((entry for line in self._lines() for entry in line), key=_turn)
+        for line in self._lines():
             line.clear()
         self.messages = self.bytes = self.owed_messages = self.owed_bytes = 0
         return entries
@@ -293,17 +331,18 @@ class Backlog:
         self.put_back(entries)
 
     def own(self, enough: Callable[[], bool]) -> int:
-        owed, line, count = self._lines[2], self._lines[1], 0
-        while owed and not enough():
-            entry = owed.popleft()
-            self._count(entry, -entry.count, -entry.size)
-            entry.own()
-            place = len(line)
-            while place and line[place - 1].turn > entry.turn:
-                place -= 1
-            line.insert(place, entry)
-            self._count(entry, entry.count, entry.size)
-            count += entry.count
+        count = 0
+        for _, line, owed in reversed(self._ranks.values()):
+            while owed and not enough():
+                entry = owed.popleft()
+                self._count(entry, -entry.count, -entry.size)
+                entry.own()
+                place = len(line)
+                while place and line[place - 1].turn > entry.turn:
+                    place -= 1
+                line.insert(place, entry)
+                self._count(entry, entry.count, entry.size)
+                count += entry.count
         return count
 
 

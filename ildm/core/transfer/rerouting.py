@@ -7,7 +7,10 @@ the algorithm wants the message to go there.
 Where that link has joined since, nobody behind it can have had the message. Where it was part of the tree all
 the time, nodes on the new path have had it already, and get it again: QoS 1 and 2 then come more than once,
 and QoS 0, which must not, is dropped and counted. The order between what is sent again and what is sent
-meanwhile is not kept.
+meanwhile is not kept. Priorities are kept.
+
+An algorithm that decides on each message has done so: it is not asked again, as it may have counted or kept
+the message. Only ``route``, where it has that, too, says from when on the new path is known.
 """
 
 from __future__ import annotations
@@ -126,19 +129,21 @@ class Rerouting:
             self.counters["link_rerouted"] += entry.count
             if entry.message is not None:
                 wanted = entry.qos if entry.message.retain else min(entry.qos, qos)
-                link.send(entry.message, wanted, index, entry.expires_at, None)
+                link.send(entry.message, wanted, index, entry.expires_at, None, entry.priority)
             else:
                 frames = entry.waiting_frames
                 size = len(frames) // entry.count
-                self.router.forward_frames(((link, qos),), frames, size, index, None)
+                self.router.forward_frames(((link, qos, entry.priority),), frames, size, index, None)
 
     def _wanted(self, entry: Entry, link: NeighborLink) -> int | None:
         """The QoS at which a message is wanted behind a link, if it is."""
+        if not self.router.dispatch.asks_for_topics:
+            return entry.qos
         if entry.message is not None:
             route = self.router.route(entry.message.topic.encode(), entry.message.retain)
         else:
             route = self.router.route(PublishView(entry.frames, Version.V5).topic_bytes, False)
-        return next((qos for target, qos in route if target is link), None)
+        return next((qos for target, qos, _ in route if target is link), None)
 
     def _end(self, node: str, reason: str) -> None:
         stranded = self._stranded.pop(node)

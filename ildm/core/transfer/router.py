@@ -1,4 +1,7 @@
-"""Where transferred messages go: the algorithm's answers, cached, and the round-robin over sessions."""
+"""Where transferred messages go: the algorithm's answers, cached, and the round-robin over sessions.
+
+An algorithm that decides on each message (``route_message``) is asked each time, and nothing is cached.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ if TYPE_CHECKING:
     from ildm.core.transfer.inbound import Holdable, Inbound, Receipt
     from ildm.core.transfer.injection import Injector
 
-    Targets = tuple[tuple[NeighborLink, int], ...]
-    """Links a message is transferred over, each with the QoS wanted there."""
+    Targets = tuple[tuple[NeighborLink, int, int], ...]
+    """Links a message is transferred over, each with the QoS wanted there and the priority."""
 
 MAX_CACHED_TOPIC = 512
 """Bytes of a topic whose route is remembered; longer ones, up to 64 kB each, would fill the memory."""
@@ -117,7 +120,7 @@ class Router:
         """Transfer a run of frames of QoS 0 or 1 without properties, ``size`` bytes each."""
         self.counters["transferred_out"] += len(frames) // size * len(route)
         received = frames, size
-        for link, qos in route:
+        for link, qos, priority in route:
             frames, size = received
             if frames[0] != PUBLISH and not min(qos, link.config.qos):
                 frames, size = frames_to_qos_0(frames, size)
@@ -126,10 +129,11 @@ class Router:
                 pieces = [frames[p : p + size] for p in range(0, len(frames), size)]
                 for offset in range(min(len(lanes), len(pieces))):
                     lane = lanes[self.next_publisher() % len(lanes)]
-                    lane.send_frames(b"".join(pieces[offset :: len(lanes)]), size, source)
+                    part = b"".join(pieces[offset :: len(lanes)])
+                    lane.send_frames(part, size, source, None, priority)
             else:
                 turn = self.next_publisher() if self.by_message else index
-                lanes[turn % len(lanes)].send_frames(frames, size, source)
+                lanes[turn % len(lanes)].send_frames(frames, size, source, None, priority)
 
     def run_arrived(
         self,
@@ -175,7 +179,7 @@ class Router:
             onward = judged
         if here.packet_id != packet_id:
             here = replace(here, packet_id=packet_id)
-        self.injector.publish(here, index, self._expiry(here), receipt)
+        self.injector.publish(here, index, self.expiry(here), receipt)
         self._forward(onward, source, index, receipt)
 
     def publish(
@@ -199,18 +203,23 @@ class Router:
     ) -> None:
         if message.topic.startswith("$"):
             return
-        route = self.route(message.topic.encode(), message.retain, source)
-        if not route:
-            return
-        expires_at = self._expiry(message)
-        turn = self.next_publisher() if self.by_message else index
-        for link, qos in route:
+        if self.dispatch.asks_each:
+            turn = self.next_publisher() if self.by_message else index
+            route = self.dispatch.route_message(message.copy(), source, turn)
+        else:
+            route = self.route(message.topic.encode(), message.retain, source)
+            if not route:
+                return
+            turn = self.next_publisher() if self.by_message else index
+        expires_at = self.expiry(message)
+        for link, qos, priority in route:
             # a retained message keeps its QoS: the far broker serves it to later subscribers with it
             wanted = message.qos if message.retain else min(message.qos, qos)
-            link.send(message, wanted, turn, expires_at, holder)
+            link.send(message, wanted, turn, expires_at, holder, priority)
         self.counters["transferred_out"] += len(route)
 
-    def _expiry(self, message: Publish) -> float | None:
+    def expiry(self, message: Publish) -> float | None:
+        """When nobody wants the message any longer, in monotonic time."""
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         return None if expiry is None else self.driver.now() + expiry
 
@@ -224,7 +233,7 @@ class Router:
                 return
             message = judged
         self.counters["transferred_in"] += 1
-        self.injector.publish(message, 0, self._expiry(message), None)
+        self.injector.publish(message, 0, self.expiry(message), None)
 
 
 def decode_topic(topic: bytes) -> str:

@@ -37,16 +37,20 @@ class InflightRun:
         size: bytes of one.
         first_id: the identifier of the first; the others count up from it.
         receipt: told of what is done; the identifiers in the frames are its own.
+        priority: of what would have to wait again.
     """
 
-    __slots__ = ("first_id", "frames", "left", "next_id", "receipt", "size")
+    __slots__ = ("first_id", "frames", "left", "next_id", "priority", "receipt", "size")
     released = False
 
-    def __init__(self, frames: bytes, size: int, first_id: int, receipt: Receipt | None = None) -> None:
+    def __init__(
+        self, frames: bytes, size: int, first_id: int, receipt: Receipt | None = None, priority: int = 0
+    ) -> None:
         self.frames = frames
         self.size = size
         self.first_id = self.next_id = first_id
         self.receipt = receipt
+        self.priority = priority
         self.left = len(frames) // size
 
     @property
@@ -69,7 +73,7 @@ class InflightRun:
 
     def entry(self, first_id: int, count: int) -> RunEntry:
         """The same as what may wait in a queue."""
-        return RunEntry(self.part(first_id, count), count, self.receipt)
+        return RunEntry(self.part(first_id, count), count, self.receipt, self.priority)
 
     def settle(self, first_id: int, count: int) -> None:
         """Those messages have been disposed of."""
@@ -193,7 +197,7 @@ class Window:
             for packet_id in run.ids:
                 if self._items.get(packet_id) is run:
                     part = run.part(packet_id, 1)
-                    self._items[packet_id] = InflightRun(part, run.size, packet_id, run.receipt)
+                    self._items[packet_id] = InflightRun(part, run.size, packet_id, run.receipt, run.priority)
 
     def take_all(self) -> Iterator[tuple[Inflight | InflightRun, list[int]]]:
         """Empty the window; answers what was under way, in order, with what is left of each run."""

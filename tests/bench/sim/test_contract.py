@@ -44,6 +44,12 @@ class SimStage(Stage):
     def unlink(self, here: str, far: str) -> None:
         self.world.unlink(here, far)
 
+    def hold(self, here: str, far: str) -> None:
+        self.world.network.stall(self.world[here].by_id[far])
+
+    def release(self, here: str, far: str) -> None:
+        self.world.network.resume(self.world[here].by_id[far])
+
     def kill(self, name: str) -> None:
         self.world.kill(name)
 
