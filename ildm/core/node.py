@@ -24,7 +24,7 @@ from ildm.core.status import NodeState
 from ildm.core.transfer.injection import Injector
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.router import Router
-from ildm.mqtt import ConnAck, Connect, MqttError, OverLimit, Publish, Version
+from ildm.mqtt import ConnAck, Connect, MqttError, OverLimit, PacketType, Publish, Version
 
 if TYPE_CHECKING:
     from ildm.config import Address, Config
@@ -111,7 +111,10 @@ class Node:
             )
             for version in Version
         }
-        self.broker_wanted = broker_wanted(self.dispatch.looked_at(Source.BROKER))
+        wanted = self.dispatch.looked_at(Source.BROKER)
+        if self.dispatch.chain.keeps_back:
+            wanted |= {PacketType.PINGRESP}
+        self.broker_wanted = broker_wanted(wanted)
 
     def _make(self, spec: PluginSpec) -> None:
         loaded = Loaded(spec.name)

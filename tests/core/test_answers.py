@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ildm.mqtt import Framer, PubAck, Publish, Version, decode
+from ildm.mqtt import Framer, PingReq, PingResp, PubAck, Publish, Version, decode
 from tests.core.test_filtered_messages import Setting, publish
 from tests.support.examples import examples
 from tests.support.world import World
@@ -90,3 +92,57 @@ def test_who_does_not_read_his_answers_is_not_read(amid: bool) -> None:
     world.run(60)
     assert not session.paused
     assert len(client.got(PubAck)) == setting.node.counters["filtered"] == 100_000
+
+
+# the broker hears of the client -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["rejected", "deferred"])
+@pytest.mark.parametrize("version", [Version.V311, Version.V5])
+def test_a_broker_does_not_take_a_client_for_gone_whose_messages_are_rejected(
+    version: Version, way: str
+) -> None:
+    """MQTT-3.1.2-22: it must hear of it within one and a half times the keep alive, of which the client sees
+    nothing: it gets the answers to its own PINGREQ, no others."""
+    world = World()
+    setting = Setting(world)
+    client = setting.client(version, keep_alive=6)
+    heard: list[float] = []
+    connection = setting.broker.connections[0]
+    packet = connection._packet
+
+    def note(each: object) -> None:
+        heard.append(world.time)
+        packet(each)
+
+    connection._packet = note  # type: ignore[method-assign]
+    begun = world.time
+    for number in range(30):
+        client.send(publish(b"0x99" if way == "rejected" else b"later"))
+        world.run(1)
+        if way == "deferred":
+            setting.filter.decide(number, None)
+    world.run(1)
+    gaps = [after - before for before, after in itertools.pairwise([begun, *heard, world.time])]
+    assert max(gaps) < 1.5 * 6
+    assert len(heard) < 20
+    assert {type(each) for each in connection.received[1:]} == {PingReq}
+    assert not client.got(PingResp)
+    (session,) = setting.node.sessions
+    assert not session.paired.watching  # type: ignore[union-attr]
+    client.send(publish(b"0x99"))
+    client.send(PingReq())
+    world.run(1)
+    assert len(client.got(PingResp)) == 1
+
+
+@pytest.mark.parametrize("keep_alive", [0, 60_000])
+def test_no_more_is_sent_than_needed(keep_alive: int) -> None:
+    world = World()
+    setting = Setting(world)
+    world.run(keep_alive)
+    client = setting.client(keep_alive=keep_alive)
+    for _ in range(100):
+        client.send(publish(b"0x99"))
+    world.run(1)
+    assert len(setting.broker.connections[0].received) == (2 if keep_alive else 1)

@@ -126,10 +126,17 @@ def test_what_nothing_changes_stays_the_same_object() -> None:
     assert Bench("admit_client", lambda g: g).connect(packet) is packet
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("answer", [None, Reject(), Reject(None, "no")])
-def test_a_rejection_ends_the_chain(answer: Any) -> None:
-    bench = Bench("filter", lambda given: answer, never_asked)
+def test_a_rejection_ends_the_chain(answer: Any, late: bool) -> None:
+    deferred: Deferred[Any] = Deferred()
+    bench = Bench("filter", lambda given: deferred if late else answer, never_asked)
     rejected = bench.message(frame())
+    if late:
+        told = bench.told(rejected)
+        deferred.decide(answer)
+        bench.world.run(1)
+        (rejected,) = told
     assert rejected == Rejected(ReasonCode.PAYLOAD_FORMAT_INVALID, answer.text if answer else "", "f0")
     assert not bench.failed
 

@@ -16,6 +16,7 @@ from ildm.mqtt import (
     OverLimit,
     PacketTooLarge,
     PacketType,
+    PingReq,
     Property,
     PubAck,
     PublishView,
@@ -54,6 +55,7 @@ class BrokerSession(BaseSession):
         "_interjected",
         "_lingering",
         "_passed",
+        "_pings",
         "_scanner",
         "node",
         "paired",
@@ -72,6 +74,7 @@ class BrokerSession(BaseSession):
         self._accepted = False
         self._interjected: list[bytes] = []
         self._beside: bytearray | None = None
+        self._pings = 0
         self._held = b""
         self._scanner: GateScanner | None = None
         self.watching = False
@@ -268,7 +271,9 @@ class BrokerSession(BaseSession):
         """What had to be looked at has come: whether there is more of it."""
         waiting = self._gate is not None and not self._gate.idle
         withheld = self._scanner is not None and self._scanner.withheld
-        self.watching = bool(waiting or withheld or self._beside or self.paired.expects_answers)
+        self.watching = bool(
+            waiting or withheld or self._beside or self._pings or self.paired.expects_answers
+        )
         if self._lingering is not None and not self.paired.unanswered:
             self._end_lingering()
 
@@ -318,6 +323,13 @@ class BrokerSession(BaseSession):
             self._interjected.append(packet)
         else:
             self.write(packet)
+
+    def ping(self) -> None:
+        """Send a PINGREQ of the node's own, whose answer the client does not get."""
+        if not self.paired.ended:
+            self._pings += 1
+            self.watching = True
+            self.interject(PingReq().encode(self.version))
 
     def between_packets(self) -> bytes:
         """What was kept until a packet of the client's is whole."""
@@ -369,6 +381,9 @@ class BrokerSession(BaseSession):
             assert isinstance(acknowledgement, PubAck | PubRec)
             self.paired.answered_one(acknowledgement)
             passes = not withhold or self._gate is None or self._gate.acknowledgement(frame, 1)
+        elif type == PacketType.PINGRESP and self._pings and withhold:
+            self._pings -= 1
+            return None
         if type:  # 0 is reserved (2.1.2); the client is to judge it
             self.node.dispatch.arrived(Source.BROKER, self, PacketType(type), frame)
         return frame if passes else None

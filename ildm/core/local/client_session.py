@@ -71,6 +71,7 @@ class ClientSession(FilteredClient):
         "_asked",
         "_connect_timer",
         "_held",
+        "_keep_alive",
         "_moving_off",
         "_partial",
         "connect",
@@ -92,6 +93,7 @@ class ClientSession(FilteredClient):
         """What the loop guard is told when the broker has answered."""
         self._connect_timer: Any = None
         self._actions = b""
+        self._keep_alive = 0
         self._held = bytearray()  # received before the broker has accepted the client
         self._partial = Partial(node.partials, self.fail)
         self.ended = False
@@ -317,6 +319,7 @@ class ClientSession(FilteredClient):
         self._cancel_connect_timer()
         self._answered()
         self.state = State.RELAYING
+        self._keep_alive = int(connack.properties.get(Property.SERVER_KEEP_ALIVE, self.connect.keep_alive))
         if self.version is Version.V5:
             self._aliases = TopicAliases(int(connack.properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)))
         self.record = self.node.client_connected(self, self.connect, connack)
@@ -476,6 +479,10 @@ class ClientSession(FilteredClient):
         else:
             self.pause("turn")
             self.driver.call_soon(self._next_turn)
+
+    @property
+    def keep_alive(self) -> int:
+        return self._keep_alive
 
     def _next_turn(self) -> None:
         rest, self._rest = self._rest, b""

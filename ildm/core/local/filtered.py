@@ -75,6 +75,7 @@ class FilteredClient(Publisher):
         "_awaited",
         "_last_call",
         "_packet_room",
+        "_pinged",
         "_rest",
         "_told_filtered",
         "_wants_reasons",
@@ -89,12 +90,18 @@ class FilteredClient(Publisher):
         self._packet_room = ANY_SIZE
         """The largest packet that it takes."""
         self._wants_reasons = False
+        self._pinged = 0.0
         self._told_filtered: set[str] | None = None
         """What kinds of its packets the log has named as rejected."""
 
     @abstractmethod
     def _go_on(self) -> None:
         """A decision has been carried out: what waited behind the packet has its turn."""
+
+    @property
+    @abstractmethod
+    def keep_alive(self) -> int:
+        """Seconds, as the broker counts them; 0: it does not."""
 
     def takes_reasons(self, connect: Connect) -> None:
         """Note what the client allows in acknowledgements, as it has sent it (MQTT-3.1.2-29)."""
@@ -110,6 +117,7 @@ class FilteredClient(Publisher):
         if not isinstance(answer, Awaited):
             return carry_out(answer)
         self._awaited = answer
+        self._kept_back()
         answer.then(partial(self._decided, carry_out))
         return None
 
@@ -168,6 +176,16 @@ class FilteredClient(Publisher):
         else:
             callback()
 
+    def _kept_back(self) -> None:
+        """The broker does not hear of what the client sends; it must not take it for gone (MQTT-3.1.2-22).
+
+        With a third of the keep alive between two PINGREQ it always hears within one and a half times.
+        """
+        now = self.driver.now()
+        if self.paired is not None and self.keep_alive and now - self._pinged >= self.keep_alive / 3:
+            self._pinged = now
+            self.paired.ping()
+
     # what is rejected -------------------------------------------------------------------------
 
     def _filtered(self, frame: bytes, answer: bytes | Rejected) -> bytes | None:
@@ -184,6 +202,7 @@ class FilteredClient(Publisher):
     def _drop(self, frame: bytes, rejected: Rejected) -> None:
         """Answer a message that a filter has dropped as the broker would have."""
         self.node.counters["filtered"] += 1
+        self._kept_back()
         packet = decode(frame, self.version)
         assert isinstance(packet, Publish)
         self._log_rejected("message", rejected, topic=packet.topic[:200])
@@ -222,6 +241,7 @@ class FilteredClient(Publisher):
             rejections = self._rejections(packet.subscriptions, answers)
             if not entries:
                 assert self.paired is not None
+                self._kept_back()
                 codes = rejections.merged(())
                 self.paired.answer_suback(self.suback(packet.packet_id, codes, rejections.text, {}))
                 return None

@@ -65,6 +65,8 @@ class _Hook(ABC, Generic[T]):
     """Reason of a rejection that has none."""
     possible: ClassVar[frozenset[int]]
     """Reasons of a rejection which the answer to the client can carry."""
+    rejected_by_none: ClassVar[bool] = False
+    """None rejects without a reason."""
 
     @abstractmethod
     def call(self, plugin: Filter, session: Session, value: T, packet: Any) -> object:
@@ -79,13 +81,13 @@ class _MessageHook(_Hook[bytes]):
     name = "filter"
     default = ReasonCode.PAYLOAD_FORMAT_INVALID
     possible = REASON_CODES[PacketType.PUBACK]
+    rejected_by_none = True
 
     def __init__(self, source: Source) -> None:
         self.source = source
 
     def call(self, plugin: Filter, session: Session, value: bytes, packet: Any) -> object:
-        answer = plugin.filter(session, value)
-        return Reject() if answer is None else answer
+        return plugin.filter(session, value)
 
     def accept(self, session: Session, value: bytes, answer: Any) -> bytes:
         if not isinstance(answer, bytes):
@@ -323,6 +325,11 @@ class FilterChain(Generic[Owner]):
     def admits_clients(self) -> bool:
         return bool(self._clients)
 
+    @property
+    def keeps_back(self) -> bool:
+        """Whether packets of accepted clients may not reach the broker."""
+        return self.filters(Source.CLIENT) or self.admits_subscriptions
+
     def message(
         self, source: Source, session: Session, frame: bytes
     ) -> bytes | Rejected | Awaited[bytes | Rejected]:
@@ -411,6 +418,8 @@ class FilterChain(Generic[Owner]):
         """What a decision means."""
         if answer is value:
             return value
+        if answer is None and hook.rejected_by_none:
+            answer = Reject()
         try:
             if isinstance(answer, Reject):
                 return self._rejected(hook, owner, answer)
