@@ -17,6 +17,8 @@ import pytest
 from ildm.api import (
     STAMP_PROPERTY,
     Algorithm,
+    Deferred,
+    Filter,
     Link,
     NodeApi,
     NodeStatus,
@@ -24,17 +26,31 @@ from ildm.api import (
     Peer,
     PluginConfig,
     PluginError,
+    Reject,
     Role,
     SendResult,
     Session,
     SessionStatus,
+    Source,
     Stamp,
     TreeAlgorithm,
     Unreachable,
     Via,
 )
 from ildm.config import LinkConfig
-from ildm.mqtt import PacketType, PingReq, PingResp, Property, Publish, Version, decode
+from ildm.mqtt import (
+    Connect,
+    PacketType,
+    PingReq,
+    PingResp,
+    Property,
+    Publish,
+    ReasonCode,
+    Subscribe,
+    Subscription,
+    Version,
+    decode,
+)
 
 SOON = 0.05
 """Seconds; what a timer of a test waits for."""
@@ -243,6 +259,34 @@ class OverlayProbe(Probe, OverlayAlgorithm):
     def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
         self.heard.append(("unreachable", node_id, reason))
         self.then(node_id)
+
+
+class DecidingProbe(TreeProbe, Filter):
+    """Decides about what clients send and neighbours transfer, as a test wants it."""
+
+    wants = frozenset({(Source.CLIENT, PacketType.PUBLISH), (Source.LINK, PacketType.PUBLISH)})
+
+    def __init__(self, api: NodeApi, config: PluginConfig) -> None:
+        super().__init__(api, config)
+        self.routes = _everywhere(api)
+        self.about_message: Callable[[Publish], Any] = lambda message: message
+        self.about_subscription: Callable[[Subscription], Any] = lambda subscription: subscription
+        self.about_client: Callable[[Connect], Any] = lambda packet: packet
+
+    def filter(self, session: Session, message: bytes) -> Any:
+        packet = decode(message, session.version)
+        assert isinstance(packet, Publish)
+        self.heard.append(("filter", session.role, packet.payload))
+        answer = self.about_message(packet)
+        return answer.encode(session.version) if isinstance(answer, Publish) else answer
+
+    def admit_subscription(self, session: Session, subscription: Subscription, packet: Subscribe) -> Any:
+        assert subscription in packet.subscriptions
+        return self.about_subscription(subscription)
+
+    def admit_client(self, session: Session, packet: Connect) -> Any:
+        assert session.client_id == packet.client_id
+        return self.about_client(packet)
 
 
 B = Peer("b", "b:2")
@@ -999,6 +1043,115 @@ class NodeContract:
         one = make(TreeProbe).add("a")
         with pytest.raises(PluginError):
             one.api.create_session(*address)
+
+    # filters --------------------------------------------------------------------------------------
+
+    def deciding(self, make: Make) -> tuple[Stage, DecidingProbe, DecidingProbe]:
+        """Two nodes that are neighbours."""
+        stage = make(DecidingProbe)
+        one, two = stage.add("a"), stage.add("b")
+        assert isinstance(one, DecidingProbe)
+        assert isinstance(two, DecidingProbe)
+        stage.link("a", "b")
+        stage.until(lambda: one.linked("b") and two.linked("a"))
+        return stage, one, two
+
+    @states("filter")
+    def test_a_filter_checks_and_changes_messages(self, make: Make) -> None:
+        """Those of clients and those from neighbours; what is rejected goes nowhere."""
+        stage, one, two = self.deciding(make)
+
+        def about_message(message: Publish) -> Any:
+            if message.payload in (b"none", b"reject"):
+                return None if message.payload == b"none" else Reject(ReasonCode.QUOTA_EXCEEDED, "enough")
+            message.payload += b"!"
+            return message
+
+        one.about_message = two.about_message = about_message
+        for payload in (b"none", b"reject", b"pass"):
+            stage.publish("a", "t", payload, qos=1)
+        stage.until(lambda: stage.injected("b"))
+        stage.quiet()
+        assert stage.injected("b") == [Injected("t", b"pass!!", 1, False)]
+        assert [payload for _, _, payload in one.of("filter")] == [b"none", b"reject", b"pass"]
+        assert two.of("filter") == [("filter", Role.LINK, b"pass!")]
+
+    @states("filter")
+    def test_a_filter_may_decide_later(self, make: Make) -> None:
+        """What the client sends after the message waits behind it."""
+        stage, one, _ = self.deciding(make)
+        deferred: list[Deferred[Any]] = []
+
+        def about_message(message: Publish) -> Any:
+            if not message.payload.startswith(b"later"):
+                return message
+            deferred.append(Deferred())
+            return deferred[-1]
+
+        one.about_message = about_message
+        for payload in (b"1", b"later", b"2", b"later", b"3"):
+            stage.publish("a", "t", payload)
+        stage.until(lambda: len(deferred) == 1 and stage.injected("b"))
+        one.api.call_later(SOON, deferred[0].decide, Reject())
+        stage.until(lambda: len(deferred) == 2)
+        with pytest.raises(PluginError):
+            deferred[0].decide(None)
+        one.api.call_later(SOON, deferred[1].decide, None)
+        stage.until(lambda: len(stage.injected("b")) == 3)
+        assert [message.payload for message in stage.injected("b")] == [b"1", b"2", b"3"]
+        assert stage.failures("a") == 0
+
+    @states("filter")
+    def test_a_filter_that_answers_nonsense_lets_pass(self, make: Make) -> None:
+        """Only what clients send may be deferred."""
+        stage, one, two = self.deciding(make)
+        one.about_message = lambda message: "text"
+        two.about_message = lambda message: Deferred()
+        stage.publish("a", "t", b"1")
+        stage.until(lambda: stage.injected("b"))
+        assert stage.injected("b") == [Injected("t", b"1", 0, False)]
+        assert (stage.failures("a"), stage.failures("b")) == (1, 1)
+
+    @states("admit_subscription")
+    def test_a_filter_admits_subscriptions(self, make: Make) -> None:
+        """Only what is admitted is wanted, as it was admitted."""
+        stage = make(DecidingProbe)
+        one = stage.add("a")
+        assert isinstance(one, DecidingProbe)
+
+        def about_subscription(subscription: Subscription) -> Any:
+            if subscription.topic_filter.startswith("no"):
+                return Reject(ReasonCode.NOT_AUTHORIZED)
+            subscription.qos = min(subscription.qos, 1)
+            return subscription
+
+        one.about_subscription = about_subscription
+        stage.subscribe("a", "no/#", 1)
+        stage.subscribe("a", "yes", 2)
+        stage.subscribe("a", "$share/group/yes/too", 0)
+        stage.until(lambda: len(one.api.local_interest) == 2)
+        stage.quiet()
+        assert dict(one.api.local_interest) == {"yes": 1, "yes/too": 0}
+        stage.unsubscribe("a", "no/#")
+        assert dict(one.api.local_interest) == {"yes": 1, "yes/too": 0}
+
+    @states("admit_client")
+    def test_a_filter_admits_clients(self, make: Make) -> None:
+        stage, one, _ = self.deciding(make)
+        asked: list[str] = []
+
+        def about_client(packet: Connect) -> Any:
+            asked.append(packet.client_id)
+            return Reject(ReasonCode.BANNED, "not here")
+
+        one.about_client = about_client
+        stage.publish("a", "t", b"rejected")
+        stage.publish("b", "t", b"admitted")
+        stage.until(lambda: stage.injected("a"))
+        stage.quiet()
+        assert stage.injected("a") == [Injected("t", b"admitted", 0, False)]
+        assert stage.injected("b") == []
+        assert len(asked) == 1
 
     # the rest -------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from tests.algorithms.sg_tbps.world import World as OverlayWorld
 NO_LINKS = "over an overlay links are not the algorithm's affair"
 NO_SESSIONS = "no algorithm here opens sessions"
 NO_DIALS = "here data go without links, and without bounds"
+NO_FILTERS = "no filters are asked there"
 NO_STOP = "a test calls the hook itself"
 
 
@@ -43,6 +44,11 @@ class OverlayStage(Stage):
         "test_a_session_from_its_creation_to_its_end": NO_SESSIONS,
         "test_what_may_happen_to_a_session": NO_SESSIONS,
         "test_an_address_that_is_none_is_refused": NO_SESSIONS,
+        "test_a_filter_checks_and_changes_messages": NO_FILTERS,
+        "test_a_filter_may_decide_later": NO_FILTERS,
+        "test_a_filter_that_answers_nonsense_lets_pass": NO_FILTERS,
+        "test_a_filter_admits_subscriptions": NO_FILTERS,
+        "test_a_filter_admits_clients": NO_FILTERS,
         "test_messages_are_generated": "SG-TBPS builds its messages itself",
     }
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ildm.api import (
     Algorithm,
+    Filter,
     Link,
     NodeApi,
     OverlayAlgorithm,
@@ -159,7 +160,7 @@ def test_the_suite_speaks_of_the_whole_interface() -> None:
         for name in getattr(test, "states", ())
     }
     members = {name for name in vars(NodeApi) if not name.startswith("_")}
-    for base in (Plugin, Algorithm, TreeAlgorithm, OverlayAlgorithm):
+    for base in (Plugin, Algorithm, TreeAlgorithm, OverlayAlgorithm, Filter):
         members |= {name for name, m in vars(base).items() if inspect.isfunction(m) and name[0] != "_"}
     for part in (Link, Session, Timer):
         members |= {f"{part.__name__}.{name}" for name in vars(part) if not name.startswith("_")}

@@ -12,6 +12,7 @@ from ildm.testing.contract import Injected, NodeContract, Probe, Stage
 
 NO_LINKS = "a test makes links, nobody tells a fake node to"
 NO_SESSIONS = "a fake node has links, but no TCP connections"
+NO_FILTERS = "a fake node asks no filters"
 
 
 class FakeStage(Stage):
@@ -21,6 +22,11 @@ class FakeStage(Stage):
         "test_a_session_from_its_creation_to_its_end": NO_SESSIONS,
         "test_what_may_happen_to_a_session": NO_SESSIONS,
         "test_an_address_that_is_none_is_refused": NO_SESSIONS,
+        "test_a_filter_checks_and_changes_messages": NO_FILTERS,
+        "test_a_filter_may_decide_later": NO_FILTERS,
+        "test_a_filter_that_answers_nonsense_lets_pass": NO_FILTERS,
+        "test_a_filter_admits_subscriptions": NO_FILTERS,
+        "test_a_filter_admits_clients": NO_FILTERS,
     }
 
     def __init__(self, algorithm: type[Algorithm]) -> None:
