@@ -11,9 +11,11 @@ from typing import Any, Protocol
 from algorithms.sg_tbps.keys import segment_of_filter
 from ildm.admin.client import AdminClient
 from ildm.admin.commands import split_name
+from ildm.api import Filter
 from ildm.config import Address, Config
 from ildm.core.link.link import NeighborLink
 from ildm.core.node import Node
+from ildm.core.plugin.loading import PluginSpec, load_plugins
 from ildm.net.run import NodeServer
 from ildm.testing.live.client import UNKNOWN_FILTER
 from tests.sites.client import PATIENCE, Client, until
@@ -59,8 +61,10 @@ class Site:
         name: str,
         *,
         broker_address: tuple[str, int] | None = None,
+        filters: Sequence[type[Filter]] = (),
         **changes: Any,
     ) -> None:
+        self.filters = filters
         self.broker = broker
         self.name = name
         document = settings(broker_address or broker.address, directory, algorithm, name, **changes)
@@ -77,7 +81,9 @@ class Site:
         return self.server.node
 
     async def start(self) -> None:
-        self.server = NodeServer(self.config)
+        specs = load_plugins(self.config)
+        filters = [PluginSpec(each.__name__, each, each.Config()) for each in self.filters]
+        self.server = NodeServer(self.config, specs._replace(filters=filters))
         await self.server.start()
         self.running = True
         if self.has_overlay:
