@@ -29,12 +29,17 @@ class Layer(NamedTuple):
     pure: bool = False
 
 
+PLUGINS = ("ildm.mqtt", "ildm.api")
+"""What an outside author's plugin imports is all that those here import, too."""
+
 LAYERS = (
     Layer("ildm.mqtt", ("ildm.mqtt",), pure=True),
     Layer("ildm.api", ("ildm.mqtt", "ildm.api"), pure=True),
     Layer("ildm.core", ("ildm.mqtt", "ildm.api", "ildm.config", "ildm.core"), pure=True),
     Layer("ildm", ("ildm",)),
-    Layer("algorithms", ("ildm.mqtt", "ildm.api", "algorithms.overlay"), pure=True),
+    Layer("algorithms.overlay", (*PLUGINS, "algorithms.overlay"), pure=True),
+    Layer("algorithms.tbps", (*PLUGINS, "algorithms.overlay", "algorithms.tbps"), pure=True),
+    Layer("algorithms", (*PLUGINS, "algorithms.overlay", "algorithms.tbps"), pure=True),
     Layer("bench", ("ildm", "algorithms", "bench")),
     Layer("tests", OURS),
 )
@@ -166,6 +171,9 @@ def test_all_layers_were_looked_at() -> None:
         ("algorithms/x.py", "from . import pf"),
         ("algorithms/x/rings.py", "from ..sf import SubscriptionFlooding"),
         ("algorithms/overlay/keys.py", "from algorithms.x.rings import Ring"),
+        ("algorithms/overlay/graph.py", "from algorithms.tbps import TopicBased"),
+        ("algorithms/tbps/outbox.py", "from algorithms.sg_tbps import SgTbpsConfig"),
+        ("algorithms/x/rings.py", "from algorithms.sg_tbps import SgTbps"),
         ("algorithms/x.py", "import logging"),
         ("bench/x.py", "from tests.support.ports import free_port"),
     ],
@@ -189,6 +197,8 @@ def test_what_is_forbidden_is_found(path: str, source: str) -> None:
             "algorithms/x/rings.py",
             "from .keys import Key\nfrom algorithms.x import keys\nfrom ..overlay import sfb",
         ),
+        ("algorithms/x/__init__.py", "from algorithms.tbps import TopicBased"),
+        ("algorithms/tbps/keys.py", "from algorithms.overlay.keys import Range\nfrom . import segments"),
         ("algorithms/overlay/keys.py", "from . import tables"),
         ("bench/x.py", "import algorithms.sf, ildm.net.run, bench.micro, time"),
         ("tests/x.py", "import bench, tests.support, algorithms, ildm, random"),

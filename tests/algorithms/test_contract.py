@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from ildm.api import Algorithm, Unreachable
 from ildm.testing.contract import Injected, NodeContract, Probe, Stage
-from tests.algorithms.sg_tbps.world import Node
-from tests.algorithms.sg_tbps.world import World as OverlayWorld
+from tests.algorithms.tbps.world import Node
+from tests.algorithms.tbps.world import World as OverlayWorld
 
 NO_LINKS = "over an overlay links are not the algorithm's affair"
 NO_SESSIONS = "no algorithm here opens sessions"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from algorithms.sg_tbps.keys import segment_of_filter
+from algorithms.tbps.keys import segment_of_filter
 from ildm.admin.client import AdminClient
 from ildm.admin.commands import split_name
 from ildm.api import Filter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.algorithms.sg_tbps.world import World
+from tests.algorithms.tbps.world import World
 
 
 @pytest.mark.parametrize("parts", [2, 3, 6])

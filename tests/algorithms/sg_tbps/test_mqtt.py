@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.algorithms.sg_tbps.world import Node, World
+from tests.algorithms.tbps.world import Node, World
 
 OVER = pytest.mark.parametrize("over", ["line", "graph"])
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from algorithms.sg_tbps.publisher import State
-from tests.algorithms.sg_tbps.world import Node, World
+from algorithms.tbps.publisher import State
+from tests.algorithms.tbps.world import Node, World
 from tests.support.transcripts import check_transcript
 
 IDLE = 1000.0

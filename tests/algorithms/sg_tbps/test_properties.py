@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ildm.mqtt import topic_matches
-from tests.algorithms.sg_tbps.world import World
+from tests.algorithms.tbps.world import World
 
 FILTERS = ["a", "a/b", "a/+", "a/#", "+/b", "#", "b/#", "+", "b", "a/", "/+", "+/+", "a-b", "a/b/#"]
 TOPICS = ["a", "a/b", "a/c", "b", "b/b", "c/b", "a/", "/b", "a-b", "a/b/c"]

@@ -1,4 +1,4 @@
-"""SG-TBPS nodes in virtual time, each with a small broker, over a perfect list or over the Skip Graph."""
+"""Nodes in virtual time, each with a small broker, over a perfect list or over the Skip Graph."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from algorithms.sg_tbps import SgTbps
-from algorithms.sg_tbps.keys import key_text
+from algorithms.tbps.keys import key_text
 from ildm.api import NodeStatus, OverlayAlgorithm, Peer, SendResult, Unreachable
 from ildm.config import LimitsConfig, LinkConfig
 from ildm.core.counters import Counters
@@ -19,7 +19,7 @@ from ildm.core.tables import Key, Row, Table
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Property, Publish, topic_matches
-from tests.algorithms.sg_tbps.line import Line, PerfectGraph
+from tests.algorithms.tbps.line import Line, PerfectGraph
 
 LARGEST = LinkConfig().packet_size
 
@@ -70,7 +70,7 @@ class Clock:
 
 
 class Node:
-    """A node with its broker; implements what SG-TBPS uses of NodeApi."""
+    """A node with its broker; implements what topic-based algorithms use of NodeApi."""
 
     def __init__(
         self, world: World, node_id: str, algorithm: type[SgTbps], options: Mapping[str, Any]
@@ -203,10 +203,16 @@ class Node:
 
 
 class World:
-    """Nodes, the messages between them, and virtual time."""
+    """Nodes, the messages between them, and virtual time.
 
-    def __init__(self, over: str = "line", seed: int = 0, **options: Any) -> None:
+    They run ``algorithm``, by default SG-TBPS ``over`` the perfect list ("line") or the Skip Graph.
+    """
+
+    def __init__(
+        self, over: str = "line", seed: int = 0, algorithm: type[SgTbps] | None = None, **options: Any
+    ) -> None:
         self.over = over
+        self.algorithm = algorithm or (OverLine if over == "line" else SgTbps)
         self.seed = seed
         self.options = options
         self.now = 0.0
@@ -227,8 +233,7 @@ class World:
         """New nodes; over the Skip Graph each joins ``to``, or else the first of all."""
         made = []
         for name in names:
-            algorithm = OverLine if self.over == "line" else SgTbps
-            node = self.nodes[name] = Node(self, name, algorithm, {**self.options, **options})
+            node = self.nodes[name] = Node(self, name, self.algorithm, {**self.options, **options})
             made.append(node)
             first = to or next(iter(self.nodes.values()))
             if first is not node:

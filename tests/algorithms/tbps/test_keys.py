@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from algorithms.overlay.keys import EVERYTHING
-from algorithms.sg_tbps.keys import (
+from algorithms.tbps.keys import (
     MAX_PATH,
     KeyFormatError,
     Role,

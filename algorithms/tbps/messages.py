@@ -1,4 +1,4 @@
-"""What SG-TBPS nodes send each other, as bytes.
+"""What nodes of a topic-based overlay send each other, as bytes.
 
 Two kinds of carriers: a *cast* reaches all keys of a range, a *tell* one node. Each payload begins
 with its kind. Numbers are big-endian; texts and frames have their length before them.
@@ -21,8 +21,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from algorithms.sg_tbps.keys import KeyFormatError, Segment
-from algorithms.sg_tbps.publisher import Epoch, Status
+from algorithms.tbps.keys import KeyFormatError, Segment
+from algorithms.tbps.publisher import Epoch, Status
 from ildm.mqtt import IldmError
 
 __all__ = [
@@ -48,7 +48,7 @@ _COMPLETE_OF = {value: key for key, value in _COMPLETE.items()}
 
 
 class MessageError(IldmError):
-    """Bytes from another node that are no payload of SG-TBPS."""
+    """Bytes from another node that are no payload of a topic-based overlay."""
 
 
 @dataclass(frozen=True, slots=True)

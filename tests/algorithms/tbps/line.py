@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from algorithms.overlay.graph import Arrival, CastResult
 from algorithms.overlay.keys import Range, Ref
-from algorithms.sg_tbps.keys import key_text
-from algorithms.sg_tbps.messages import (
+from algorithms.tbps.keys import key_text
+from algorithms.tbps.messages import (
     Answer,
     Ask,
     Merged,
@@ -28,7 +28,7 @@ from ildm.mqtt import Publish, Version, decode
 
 if TYPE_CHECKING:
     from algorithms.sg_tbps import SgTbps
-    from tests.algorithms.sg_tbps.world import World
+    from tests.algorithms.tbps.world import World
 
 DELAY = 0.001
 

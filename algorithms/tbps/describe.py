@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from algorithms.sg_tbps.keys import Role, default_key, key_text, segments_of_topic
-from algorithms.sg_tbps.segments import KeyState
+from algorithms.tbps.keys import Role, default_key, key_text, segments_of_topic
+from algorithms.tbps.segments import KeyState
 
 if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult, SkipGraph
     from algorithms.overlay.keys import Ref
-    from algorithms.sg_tbps.segments import Member, Segments
+    from algorithms.tbps.segments import Member, Segments
+    from algorithms.tbps.spreading import Spreading
 
 __all__ = ["Tracer", "describe"]
 
@@ -58,13 +59,10 @@ def _name(ref: Ref | None) -> str | None:
 class Tracer:
     """Finds the trees of a topic, one for each of its segments."""
 
-    def __init__(
-        self, node_id: str, graph: SkipGraph, segments: Segments, routing: Literal["sfb", "mrf"]
-    ) -> None:
+    def __init__(self, node_id: str, segments: Segments, spreading: Spreading) -> None:
         self.node_id = node_id
-        self.graph = graph
         self.segments = segments
-        self.routing = routing
+        self.spreading = spreading
 
     def trace(self, topic: str, done: Callable[[Mapping[str, Any]], None]) -> None:
         """See :meth:`ildm.api.Algorithm.trace`; a suspended segment has no tree."""
@@ -103,7 +101,7 @@ class Tracer:
                 answers[at] = head | {"tree": _readable(result.tree)}
                 finish()
 
-            self.graph.cast(segment.subscribers, b"", routing=self.routing, trace=True, done=traced)
+            self.spreading.trace(segment, traced)
         if not results:
             finish()
 

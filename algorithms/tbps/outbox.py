@@ -7,15 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from algorithms.overlay.keys import Range
-from algorithms.sg_tbps.keys import segments_of_topic
-from algorithms.sg_tbps.messages import Message
+from algorithms.tbps.keys import segments_of_topic
+from algorithms.tbps.messages import Message
 from ildm.mqtt import Property, Publish, Version
 
 if TYPE_CHECKING:
-    from algorithms.overlay.graph import CastResult, SkipGraph
-    from algorithms.sg_tbps.plugin import SgTbpsConfig
-    from algorithms.sg_tbps.segments import Member, Segments
+    from algorithms.overlay.graph import CastResult
+    from algorithms.overlay.keys import Range
+    from algorithms.tbps.config import TbpsConfig
+    from algorithms.tbps.segments import Member, Segments
+    from algorithms.tbps.spreading import Spreading
     from ildm.api import NodeApi
 
 __all__ = ["OVERHEAD", "Outbox"]
@@ -51,15 +52,15 @@ class Outbox:
     def __init__(
         self,
         api: NodeApi,
-        graph: SkipGraph,
+        spreading: Spreading,
         segments: Segments,
-        config: SgTbpsConfig,
+        config: TbpsConfig,
         holds: Callable[[str], bool],
         unheard: Callable[[Member], None],
         count: Callable[[str], None],
     ) -> None:
         self.api = api
-        self.graph = graph
+        self.spreading = spreading
         self.segments = segments
         self.config = config
         self.count = count
@@ -114,8 +115,11 @@ class Outbox:
             self.api.call_later(self.config.publisher_idle, self._sweep)
         return topic
 
-    def ready(self, member: Member) -> None:
-        """An own key of the segment is in the graph: messages that waited for it go."""
+    def prepared(self, member: Member) -> None:
+        """An own key of the segment is in the graph, and it is known how to send there: messages go."""
+        if not member.inside:
+            return  # the key has left meanwhile
+        member.prepared = True
         waiters, member.waiters = member.waiters, set()
         for name in waiters:
             topic = self.topics.get(name)
@@ -163,14 +167,7 @@ class Outbox:
             elif not result.keys and target == member.segment.subscribers:
                 self.unheard(member)
 
-        self.graph.cast(
-            target,
-            payload,
-            routing=self.config.routing,
-            reliable=reliable,
-            done=done if reliable else None,
-            turn=turn,
-        )
+        self.spreading.send(member, target, payload, reliable, turn, done if reliable else None)
 
     def _frame(self, message: Publish) -> bytes:
         qos = min(message.qos, self.config.qos)

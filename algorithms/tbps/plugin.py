@@ -1,20 +1,20 @@
-"""SG-TBPS, topic-based publish/subscribe on a Skip Graph (thesis 3.2), as a cooperation algorithm."""
+"""The hooks of a topic-based algorithm: between the node, the graph and the parts."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import Field
-
-from algorithms.overlay.config import OverlayConfig
 from algorithms.overlay.graph import SkipGraph
-from algorithms.sg_tbps.describe import Tracer, describe
-from algorithms.sg_tbps.keys import ALL_NODES, Role, default_key, segment_of_filter
-from algorithms.sg_tbps.merging import MergeWatch
-from algorithms.sg_tbps.messages import (
+from algorithms.tbps.config import TbpsConfig
+from algorithms.tbps.describe import Tracer, describe
+from algorithms.tbps.keys import ALL_NODES, Role, default_key, segment_of_filter
+from algorithms.tbps.merging import MergeWatch
+from algorithms.tbps.messages import (
     Answer,
     Ask,
     Merged,
@@ -25,62 +25,36 @@ from algorithms.sg_tbps.messages import (
     Statuses,
     decode_payload,
 )
-from algorithms.sg_tbps.outbox import Outbox
-from algorithms.sg_tbps.retained import Retained, repeated
-from algorithms.sg_tbps.segments import Segments
-from algorithms.sg_tbps.suspension import Suspension
-from ildm.api import OverlayAlgorithm, PluginConfig
+from algorithms.tbps.outbox import Outbox
+from algorithms.tbps.retained import Retained, repeated
+from algorithms.tbps.segments import Segments
+from algorithms.tbps.suspension import Suspension
+from ildm.api import OverlayAlgorithm
 from ildm.mqtt import FilterTable, IldmError, Publish, Version, decode
 
 if TYPE_CHECKING:
     from algorithms.overlay.graph import Arrival
     from algorithms.overlay.keys import Ref
+    from algorithms.tbps.spreading import Spreading
     from ildm.api import Link, NodeApi, Peer, Unreachable
 
-__all__ = ["SgTbps", "SgTbpsConfig"]
+__all__ = ["TopicBased"]
 
 REPEAT_SPREAD = 5.0
 """Seconds within which nodes begin to repeat what they hold after graphs have merged."""
 
 
-class SgTbpsConfig(PluginConfig):
-    """Options of the algorithm ``sg_tbps``; times in seconds."""
-
-    routing: Literal["sfb", "mrf"] = "sfb"
-    """How messages spread over a segment: SFB (thesis 4.1.2) or MRF (2.2.5)."""
-    qos: Literal[0, 1, 2] = 2
-    """Highest QoS between nodes. From 1 on a message is kept until every subtree has acknowledged it."""
-    publisher_idle: float = Field(default=300.0, gt=0)
-    """A node leaves a topic as publisher when its clients have not published to it for so long."""
-    max_topics: int = Field(default=10_000, ge=1)
-    """Topics a node publishes to at once; the least recently used makes room."""
-    waiting_messages: int = Field(default=10_000, ge=0)
-    """Messages that wait while the keys of their topics join; more are dropped."""
-    waiting_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
-    seen: int = Field(default=65_536, ge=1)
-    """Messages remembered so that none is published twice in the local broker."""
-    status_interval: float = Field(default=15.0, gt=0)
-    """How often, on average, publishers make sure of being suspended or not."""
-    probe_interval: float = Field(default=30.0, gt=0)
-    """How often configured neighbours are asked whether they are in the same overlay."""
-    retained_interval: float = Field(default=600.0, ge=0)
-    """How often, on average, a node repeats the retained messages that have entered at it, for those who
-    have missed them. 0: never."""
-    retained_answers: int = Field(default=10_000, ge=1)
-    """Retained messages a node sends in answer to one query at most."""
-    locality: tuple[str, ...] = ()
-    """Path of sites from the largest to the smallest: nodes close to each other are so in the graph."""
-    overlay: OverlayConfig = Field(default_factory=OverlayConfig)
+Options_co = TypeVar("Options_co", bound=TbpsConfig, covariant=True)
 
 
-class SgTbps(OverlayAlgorithm[SgTbpsConfig]):
-    """Each message goes to the subscribers of its topic and to nobody else, over paths of their own.
+class TopicBased(OverlayAlgorithm[Options_co], ABC):
+    """The node has one key in the segment of each topic its clients subscribe or publish to.
 
-    The node has one key in the segment of each topic its clients subscribe or publish to. A publisher
-    whose segment has no subscriber sends nothing.
+    A publisher whose segment has no subscriber sends nothing. How its messages spread over the segment
+    is what an algorithm adds: :meth:`make_spreading`, and :meth:`make_graph` if the graph is another.
     """
 
-    def __init__(self, api: NodeApi, config: SgTbpsConfig) -> None:
+    def __init__(self, api: NodeApi, config: Options_co) -> None:
         super().__init__(api, config)
         self.counters: Counter[str] = Counter()
         self.interest: FilterTable[None] = FilterTable()
@@ -92,8 +66,12 @@ class SgTbps(OverlayAlgorithm[SgTbpsConfig]):
         self._merges = MergeWatch(api, self._is_alone, self._merged)
 
     def make_graph(self) -> SkipGraph:
-        """The overlay this node is part of."""
+        """The overlay this node is part of; called once, when the node has started."""
         return SkipGraph(self.api, self, self.config.overlay)
+
+    @abstractmethod
+    def make_spreading(self) -> Spreading:
+        """How messages spread; called once, when :attr:`graph` and :attr:`segments` are there."""
 
     def _is_alone(self) -> bool:
         """All keys that this node sees next to its own are its own."""
@@ -142,8 +120,15 @@ class SgTbps(OverlayAlgorithm[SgTbpsConfig]):
         self.retained = Retained(
             api, self.graph, self.segments, self.interest, config.retained_answers, self.count
         )
+        self.spreading = self.make_spreading()
         self.outbox = Outbox(
-            api, self.graph, self.segments, config, self.retained.holds, self.suspension.unheard, self.count
+            api,
+            self.spreading,
+            self.segments,
+            config,
+            self.retained.holds,
+            self.suspension.unheard,
+            self.count,
         )
 
     # hooks of the node ------------------------------------------------------------------------
@@ -223,7 +208,7 @@ class SgTbps(OverlayAlgorithm[SgTbpsConfig]):
         return describe(self.api.node_id, self.graph, self.segments, self.counters)
 
     def trace(self, topic: str, done: Callable[[Mapping[str, Any]], None]) -> None:
-        Tracer(self.api.node_id, self.graph, self.segments, self.config.routing).trace(topic, done)
+        Tracer(self.api.node_id, self.segments, self.spreading).trace(topic, done)
 
     # hooks of the graph -----------------------------------------------------------------------
 
@@ -236,7 +221,7 @@ class SgTbps(OverlayAlgorithm[SgTbpsConfig]):
         member, role = found
         if role is Role.PUBLISHER:
             self.suspension.joined(member, left, status)
-        self.outbox.ready(member)
+        self.spreading.prepare(member, partial(self.outbox.prepared, member))
         if role is Role.SUBSCRIBER:
             self.retained.ask(member)
         self.segments.settled(member)

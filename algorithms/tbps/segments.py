@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Protocol
 
-from algorithms.sg_tbps.keys import Role, Segment
-from algorithms.sg_tbps.publisher import Publisher, State
+from algorithms.tbps.keys import Role, Segment
+from algorithms.tbps.publisher import Publisher, State
 from ildm.mqtt import IldmError
 
 __all__ = ["Graph", "KeyState", "Member", "Progress", "Segments"]
@@ -47,7 +47,7 @@ class Progress(Enum):
 class Member:
     """This node in one segment."""
 
-    __slots__ = ("filters", "keys", "publisher", "segment", "states", "topics", "waiters")
+    __slots__ = ("filters", "keys", "prepared", "publisher", "segment", "states", "topics", "waiters")
 
     def __init__(self, segment: Segment, node_id: str, locality: Sequence[str]) -> None:
         self.segment = segment
@@ -63,6 +63,8 @@ class Member:
         }
         self.states = {Role.SUBSCRIBER: KeyState.OUT, Role.PUBLISHER: KeyState.OUT}
         self.publisher = Publisher(node_id)
+        self.prepared = False
+        """It is known how to send messages into the segment."""
 
     @property
     def wanted(self) -> Role | None:
@@ -75,9 +77,14 @@ class Member:
         return self.states[Role.SUBSCRIBER] is KeyState.IN
 
     @property
+    def inside(self) -> bool:
+        """A key is in the graph."""
+        return self.subscribed or self.publisher.state is not State.JOINING
+
+    @property
     def ready(self) -> bool:
         """Messages can be sent into the segment, or it is known that nobody wants them."""
-        return self.subscribed or self.publisher.state is not State.JOINING
+        return self.prepared and self.inside
 
     @property
     def active(self) -> bool:
@@ -169,6 +176,8 @@ class Segments:
         member.states[role] = KeyState.OUT
         if role is Role.PUBLISHER:
             member.publisher = Publisher(self.node_id)
+        if not {KeyState.IN, KeyState.LEAVING} & set(member.states.values()):
+            member.prepared = False
         self._reconcile(member)
 
     def _change(self, segment: Segment, change: Callable[[Member], object]) -> Member:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.sg_tbps.publisher import Epoch, Left, Order, Publisher, State, Status
+from algorithms.tbps.publisher import Epoch, Left, Order, Publisher, State, Status
 
 EPOCH = st.builds(Epoch, st.integers(0, 4), st.sampled_from(["", "a", "m", "z"]))
 STATUS = st.builds(Status, EPOCH, st.booleans())

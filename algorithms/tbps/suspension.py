@@ -1,19 +1,19 @@
-"""Carries the signals of :mod:`~algorithms.sg_tbps.publisher` between the publishers of a segment."""
+"""Carries the signals of :mod:`~algorithms.tbps.publisher` between the publishers of a segment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from algorithms.sg_tbps.keys import Role, Segment
-from algorithms.sg_tbps.messages import Ask, Report, Signal, Statuses, decode_payload
-from algorithms.sg_tbps.publisher import Command, Left, Order, State, Status
+from algorithms.tbps.keys import Role, Segment
+from algorithms.tbps.messages import Ask, Report, Signal, Statuses, decode_payload
+from algorithms.tbps.publisher import Command, Left, Order, State, Status
 from ildm.mqtt import IldmError
 
 if TYPE_CHECKING:
     from algorithms.overlay.graph import SkipGraph
     from algorithms.overlay.keys import Ref
-    from algorithms.sg_tbps.segments import Member, Segments
+    from algorithms.tbps.segments import Member, Segments
     from ildm.api import NodeApi, Peer
 
 __all__ = ["FIRST_CHECK", "Suspension"]

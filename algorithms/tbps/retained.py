@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from algorithms.sg_tbps.keys import (
+from algorithms.tbps.keys import (
     Role,
     Segment,
     literal_prefix,
@@ -24,15 +24,15 @@ from algorithms.sg_tbps.keys import (
     segment_of_filter,
     topics_below,
 )
-from algorithms.sg_tbps.messages import Answer, Query
-from algorithms.sg_tbps.segments import Progress
+from algorithms.tbps.messages import Answer, Query
+from algorithms.tbps.segments import Progress
 from ildm.api import STAMP_PROPERTY, Stamp
 from ildm.mqtt import FilterTable, IldmError, Property, Publish, Version, covers, decode
 
 if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult, SkipGraph
     from algorithms.overlay.keys import Range
-    from algorithms.sg_tbps.segments import Member, Segments
+    from algorithms.tbps.segments import Member, Segments
     from ildm.api import NodeApi, Peer
 
 ANSWER_BYTES = 32_768

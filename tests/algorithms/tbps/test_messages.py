@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from algorithms.sg_tbps.keys import Segment
-from algorithms.sg_tbps.messages import (
+from algorithms.tbps.keys import Segment
+from algorithms.tbps.messages import (
     Answer,
     Ask,
     Merged,
@@ -22,7 +22,7 @@ from algorithms.sg_tbps.messages import (
     Statuses,
     decode_payload,
 )
-from algorithms.sg_tbps.publisher import Epoch, Status
+from algorithms.tbps.publisher import Epoch, Status
 
 SEGMENT = st.sampled_from([Segment.exact("a/b"), Segment.wildcard([]), Segment.exact("/" * 60_000)])
 STATUS = st.builds(Status, st.builds(Epoch, st.integers(0, 2**64 - 1), st.text(max_size=3)), st.booleans())

@@ -1,0 +1,40 @@
+"""Options that all topic-based algorithms have."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from algorithms.overlay.config import OverlayConfig
+from ildm.api import PluginConfig
+
+__all__ = ["TbpsConfig"]
+
+
+class TbpsConfig(PluginConfig):
+    """How a node takes part in topics, and the bounds of that; times in seconds."""
+
+    qos: Literal[0, 1, 2] = 2
+    """Highest QoS between nodes. From 1 on a message is kept until every subtree has acknowledged it."""
+    publisher_idle: float = Field(default=300.0, gt=0)
+    """A node leaves a topic as publisher when its clients have not published to it for so long."""
+    max_topics: int = Field(default=10_000, ge=1)
+    """Topics a node publishes to at once; the least recently used makes room."""
+    waiting_messages: int = Field(default=10_000, ge=0)
+    """Messages that wait while the keys of their topics join; more are dropped."""
+    waiting_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
+    seen: int = Field(default=65_536, ge=1)
+    """Messages remembered so that none is published twice in the local broker."""
+    status_interval: float = Field(default=15.0, gt=0)
+    """How often, on average, publishers make sure of being suspended or not."""
+    probe_interval: float = Field(default=30.0, gt=0)
+    """How often configured neighbours are asked whether they are in the same overlay."""
+    retained_interval: float = Field(default=600.0, ge=0)
+    """How often, on average, a node repeats the retained messages that have entered at it, for those who
+    have missed them. 0: never."""
+    retained_answers: int = Field(default=10_000, ge=1)
+    """Retained messages a node sends in answer to one query at most."""
+    locality: tuple[str, ...] = ()
+    """Path of sites from the largest to the smallest: nodes close to each other are so in the graph."""
+    overlay: OverlayConfig = Field(default_factory=OverlayConfig)
