@@ -54,9 +54,9 @@ def list_plugins(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    from ildm.render import make_console, show  # noqa: PLC0415 - only where tables are wanted
+    from ildm.render import installed_plugins, make_console  # noqa: PLC0415 - only where tables are wanted
 
-    make_console().print(show("plugin list", rows))
+    make_console().print(installed_plugins(rows))
 
 
 def add_to(family: typer.Typer) -> None:

@@ -251,6 +251,18 @@ class LimitsConfig(Section):
     """A plugin's hook that takes longer, while which nothing else runs, is logged and counted."""
     decision_timeout: Seconds = 5.0
     """How long a filter may defer a decision; what the client sends meanwhile waits."""
+    plugin_timers: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
+    """Timers of one plugin that wait to be called."""
+    plugin_sessions: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """TCP connections one plugin has or makes."""
+    plugin_offloads: Annotated[int, Field(ge=1, le=10_000)] = 100
+    """Pieces of work one plugin has handed over that are not done."""
+    plugin_names: Annotated[int, Field(ge=1, le=100_000)] = 1000
+    """Counters and gauges of one plugin."""
+    plugin_log_rate: Annotated[int, Field(ge=1, le=100_000)] = 100
+    """Lines of the log a second that one plugin may write, and at once."""
+    plugin_state_bytes: Bytes = 1 << 20
+    """What one plugin may keep for the next start; an entry counts 300 bytes more than its key and value."""
     unsaved_bytes: Bytes = 64 << 20
     """State that waits to be written while the disk is slow or full."""
     will_grace: Annotated[float, Field(ge=0, le=86400)] = 5.0

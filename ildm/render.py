@@ -260,7 +260,8 @@ def _algorithm(data: Mapping[str, Any]) -> RenderableType:
     return Group(facts(rows), Text(), _counters(data["counters"]))
 
 
-def _plugins(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+def installed_plugins(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """What ``ildm plugin list`` shows, which needs no node."""
     if not rows:
         return Text("no plugins are installed", style="dim")
     grid = table(["kind", "name", "", "package", ">API", "class"])
@@ -352,10 +353,9 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "clients": _clients,
     "subscriptions": _subscriptions,
     "algorithm": _algorithm,
-    "plugin list": _plugins,
     "overlay": _overlay,
     "overlay trace": _trace,
     "log-level": lambda data: Text(f"log level is {data['level']} now"),
     "stop": lambda data: Text("stopped" if data["stopped"] else "stopping"),
 }
-"""By name in :data:`ildm.admin.commands.COMMANDS`, and what needs no node."""
+"""By name in :data:`ildm.admin.commands.COMMANDS`."""

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ildm.api.values import NodeStatus, Peer, Role, SendResult, SessionStatus
 from ildm.mqtt import PacketType, Publish, Version
 
 if TYPE_CHECKING:
     from random import Random
+
+Result = TypeVar("Result")
 
 
 class Session(Protocol):
@@ -143,16 +145,44 @@ class NodeApi(Protocol):
         """
 
     @property
+    def state(self) -> MutableMapping[str, bytes]:
+        """What the plugin wants to find again after a restart; complete from the constructor on.
+
+        Written soon, not at once; bounded by ``limits.plugin_state_bytes``.
+
+        Raises:
+            PluginError: on a change that goes beyond the bound, or a key or value of another type.
+        """
+
+    @property
     def random(self) -> Random:
         """The only source of chance a plugin may use."""
 
     def now(self) -> float:
         """Monotonic time in seconds."""
 
+    def wall(self) -> float:
+        """Unix time in seconds, for what outlives the process or is compared between nodes."""
+
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
         """Call ``callback(*args)`` after ``delay`` seconds, never within this call.
 
         Of callbacks due at the same time the one asked for first comes first; a cancelled one never does.
+        None comes before :meth:`Plugin.on_ildm_start` or after the node has stopped.
+
+        Raises:
+            PluginError: ``limits.plugin_timers`` are waiting already.
+        """
+
+    def offload(self, work: Callable[[], Result], done: Callable[[Result | Exception], None]) -> None:
+        """Let ``work()`` run beside the node, and call ``done`` with its result, or what it raised.
+
+        For what takes long or blocks: a look-up, a large document. ``work`` runs in a thread, and must not
+        touch the plugin or this interface; ``done`` is called like any hook, unless the node has stopped. In
+        the simulator ``work`` runs at once and ``done`` is called later in virtual time.
+
+        Raises:
+            PluginError: ``limits.plugin_offloads`` are under way or wait.
         """
 
     def create_session(self, host: str, port: int) -> Session:
@@ -160,6 +190,9 @@ class NodeApi(Protocol):
 
         The session is CLOSED until :meth:`Plugin.on_session_established`; if it cannot be
         established, :meth:`Plugin.on_tcp_down` follows.
+
+        Raises:
+            PluginError: the plugin has ``limits.plugin_sessions`` already.
         """
 
     def close_session(self, session: Session) -> None:
@@ -169,7 +202,15 @@ class NodeApi(Protocol):
         """
 
     def send_message(self, session: Session, message: bytes) -> bool:
-        """Send whole MQTT messages (*sendMessage*); False if the session is not established or full."""
+        """Send whole MQTT messages (*sendMessage*).
+
+        False: the session is not established, is full or, of a client or its broker session, in the middle
+        of a packet that is relayed.
+
+        Raises:
+            PluginError: the session is the node's own, with a neighbour or for :meth:`inject`; or the message
+                for a client or its broker session is not whole packets of its version.
+        """
 
     def get_paired_session(self, session: Session) -> Session | None:
         """The broker session of a client session and the reverse (*getPairedSession*)."""
@@ -226,7 +267,16 @@ class NodeApi(Protocol):
         """Forget the results of :meth:`TreeAlgorithm.route`; to be called when an answer would differ."""
 
     def count(self, name: str, by: int = 1) -> None:
-        """Add to a counter of this plugin, shown by ``ildm status``."""
+        """Add to a counter of this plugin, shown by ``ildm algorithm``; a name has at most 100 characters.
+
+        Of more than ``limits.plugin_names`` counters and gauges the rest goes into one called ``other``.
+        """
+
+    def gauge(self, name: str, value: float) -> None:
+        """Set a value that goes up and down, shown beside the counters; a finite number."""
 
     def log(self, event: str, **fields: object) -> None:
-        """Log one event at level info."""
+        """Log one event at level info; long values are cut.
+
+        More than ``limits.plugin_log_rate`` a second are counted instead, and the next line says how many.
+        """

@@ -70,6 +70,12 @@ class Driver(Protocol):
     def dial(self, address: Address, endpoint: Endpoint, timeout: float) -> None:
         """Connect by TCP; ends in ``endpoint.connection_made`` or ``endpoint.dial_failed``."""
 
+    def offload(self, owner: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Carry out ``work`` beside the node, then call ``done`` here with its result, or what it raised.
+
+        What is asked for by one owner does not hold up what is asked for by another.
+        """
+
     def log(self, level: str, event: str, **fields: object) -> None: ...
 
 

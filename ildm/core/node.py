@@ -17,8 +17,10 @@ from ildm.core.local.gate import Told
 from ildm.core.local.loop_guard import LoopGuard
 from ildm.core.local.partial import Partials
 from ildm.core.local.rules import PublishRules
+from ildm.core.plugin.account import FAILURES
 from ildm.core.plugin.checking import kind_of
 from ildm.core.plugin.dispatch import Dispatch, Loaded
+from ildm.core.plugin.kept import saved_states
 from ildm.core.plugin.node_api import PluginApi
 from ildm.core.status import NodeState
 from ildm.core.transfer.injection import Injector
@@ -95,10 +97,10 @@ class Node:
         self.links = LinkManager(self, config.link, link_secret, store)
         self.accepting = True
         self.drain_deadline = 0.0
-        for spec in plugins.filters:
-            self._make(spec)
-        if plugins.algorithm is not None:
-            self._make(plugins.algorithm)
+        chosen_plugins = [*plugins.filters, *([plugins.algorithm] if plugins.algorithm else [])]
+        states = saved_states(store) if chosen_plugins else {}
+        for spec in chosen_plugins:
+            self._make(spec, states)
         self.transfers_acknowledged = self.router.active and config.link.transfer == "acknowledged"
         """A client's QoS 1 and 2 messages are transferred when the broker has taken them."""
         looked_at = self.dispatch.looked_at(Source.CLIENT)
@@ -116,12 +118,14 @@ class Node:
             wanted |= {PacketType.PINGRESP}
         self.broker_wanted = broker_wanted(wanted)
 
-    def _make(self, spec: PluginSpec) -> None:
-        loaded = Loaded(spec.name)
+    def _make(self, spec: PluginSpec, states: Mapping[str, dict[str, bytes]]) -> None:
+        kind = kind_of(spec.plugin)
+        number = 1 + sum((each.kind, each.name) == (kind, spec.name) for each in self.dispatch.loaded)
+        loaded = Loaded(spec.name, kind, number, self.dispatch, self.config.limits)
         try:
-            plugin = spec.plugin(PluginApi(self, loaded), spec.config)
-        except Exception as error:  # whatever a stranger's constructor raises
-            raise PluginError(f"{kind_of(spec.plugin)} {spec.name!r} cannot be made: {error!r}") from error
+            plugin = spec.plugin(PluginApi(self, loaded, states.get(loaded.key, {})), spec.config)
+        except FAILURES as error:  # whatever a stranger's constructor raises
+            raise PluginError(f"{kind} {spec.name!r} cannot be made: {error!r}") from error
         self.dispatch.add(loaded, plugin)
 
     def start(self, neighbors: Mapping[Address, bool]) -> None:
@@ -172,6 +176,7 @@ class Node:
             self.links.stop()
             self.injector.stop()
             self.loop_guard.stop()
+            self.dispatch.stop()
             self.state.stop()
             finished()
 

@@ -51,5 +51,20 @@ INTEREST = Table("interest", {"node_id": str, "filter": str}, {"qos": int})
 """Filters these neighbours have inter-subscribed to."""
 CLOCK = Table("clock", {"of": str}, {"time": int})
 """The latest stamp of retained messages (``of`` is ``retained``), in milliseconds of Unix time."""
+PLUGIN_STATE = Table("plugin_state", {"plugin": str, "entry": str}, {"value": bytes})
+"""What plugins want to find again; ``plugin`` is ``algorithm/NAME`` or ``filter/NAME``, with ``/2`` after it
+for the second of that name in the chain."""
 
-TABLES = (META, NEIGHBORS, SESSIONS, SUBSCRIPTIONS, RETAINED, UNRELEASED, WILLS, COOPERATION, INTEREST, CLOCK)
+TABLES = (
+    META,
+    NEIGHBORS,
+    SESSIONS,
+    SUBSCRIPTIONS,
+    RETAINED,
+    UNRELEASED,
+    WILLS,
+    COOPERATION,
+    INTEREST,
+    CLOCK,
+    PLUGIN_STATE,
+)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ildm.api import Unreachable
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.log import get_logger, is_logged
+from ildm.net.workers import Workers
 
 if TYPE_CHECKING:
     from ildm.config import Address
@@ -30,6 +31,7 @@ class AsyncioDriver:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._dials: set[asyncio.Task[None]] = set()
+        self._workers: dict[str, Workers] = {}
         self._logger = get_logger("ildm")
         self.random: Random = SystemRandom()
         self.call_soon = loop.call_soon
@@ -70,8 +72,16 @@ class AsyncioDriver:
         finally:
             timer.cancel()
 
+    def offload(self, owner: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        workers = self._workers.get(owner)
+        if workers is None:
+            workers = self._workers[owner] = Workers(self._loop.call_soon_threadsafe, f"work of {owner}")
+        workers.submit(work, done)
+
     async def close(self) -> None:
-        """Give up the dials under way."""
+        """Give up the dials under way, and the threads."""
+        for workers in self._workers.values():
+            workers.stop()
         for task in list(self._dials):
             task.cancel()
         await asyncio.gather(*self._dials, return_exceptions=True)

@@ -59,12 +59,16 @@ class Kernel:
         Raises:
             ValueError: the delay is negative or no number.
         """
+        timer = Timer(self, callback, args)
+        self.enter(delay, timer)
+        return timer
+
+    def enter(self, delay: float, timer: Timer) -> None:
+        """The same for a timer that is made already."""
         if not delay >= 0:
             raise ValueError(f"a delay of {delay} s")
-        timer = Timer(self, callback, args)
         self._sequence = sequence = self._sequence + 1
         heappush(self._heap, (self.now + delay, sequence, None, timer))
-        return timer
 
     def post(self, delay: float, callback: Callable[..., None], *args: Any) -> None:
         """Like :meth:`schedule`, for what is never cancelled, and cheaper."""

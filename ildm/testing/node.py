@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from ildm.api import (
     Algorithm,
@@ -21,16 +21,21 @@ from ildm.api import (
     Unreachable,
 )
 from ildm.config import LimitsConfig
-from ildm.core.counters import Counters
 from ildm.core.link.pauses import Pauses
+from ildm.core.plugin.account import FAILURES, Account
 from ildm.core.plugin.arguments import (
+    as_result,
+    check_callable,
     check_data,
     check_delay,
     check_message,
     check_overlay,
+    check_pattern,
     check_transfer,
+    checked_fields,
     checked_way,
 )
+from ildm.core.plugin.kept import PluginState
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import (
@@ -55,6 +60,11 @@ if TYPE_CHECKING:
     from ildm.testing.world import World
 
 LIMITS = LimitsConfig()
+Result = TypeVar("Result")
+
+
+def _saved_already(key: str, value: bytes | None) -> None:
+    """The entries themselves are what the world keeps."""
 
 
 class _Clock:
@@ -74,12 +84,30 @@ class _Clock:
         """Nothing outlives a run."""
 
 
+class _NodeTimer(Timer):
+    """One that its node counts while it waits."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: SimNode, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
+        super().__init__(node.kernel, node.fire, (callback, args))
+        self.node = node
+        node.timers += 1
+
+    def cancel(self) -> None:
+        if self.callback is not None:
+            self.node.timers -= 1
+            super().cancel()
+
+
 class SimNode:
     """A node; implements :class:`ildm.api.NodeApi` for one algorithm, and stands for its local clients.
 
     Attributes:
         deliveries: what local clients got, in order, unless the world has ``on_delivery``.
         counters: of the algorithm (:meth:`count`).
+        timers: of the algorithm that wait.
+        offloads: of the algorithm whose results are still to come.
         by_id: links by the neighbour's id, also those not up yet.
         configured: ids of neighbours that this node was told to link with.
     """
@@ -88,7 +116,9 @@ class SimNode:
         "_pauses",
         "_random",
         "_retained",
+        "_state",
         "_turn",
+        "account",
         "algorithm",
         "alive",
         "asks_each",
@@ -104,12 +134,14 @@ class SimNode:
         "local_interest",
         "network",
         "node_id",
+        "offloads",
         "overlay",
         "peer",
         "ranked",
         "sends_until",
         "silent",
         "status",
+        "timers",
         "tree",
         "world",
     )
@@ -128,7 +160,11 @@ class SimNode:
         self.local_interest: dict[str, int] = {}
         self.broker = LocalBroker()
         self.deliveries: list[Delivery] = []
-        self.counters = Counters()
+        self.account = Account(LIMITS)
+        self.counters = self.account.counters
+        self.timers = 0
+        self.offloads = 0
+        self._state: PluginState | None = None
         self.busy_until = 0.0
         self.sends_until = 0.0
         self.has_failed = False
@@ -306,13 +342,42 @@ class SimNode:
     def now(self) -> float:
         return self.kernel.now
 
+    def wall(self) -> float:
+        return self.kernel.now
+
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
         check_delay(delay)
-        return self.kernel.schedule(delay, self._fire, callback, args)
+        check_callable(callback)
+        limit = LIMITS.plugin_timers
+        if self.timers >= limit:
+            raise self.account.refuse("timers", f"{limit} timers are waiting (limits.plugin_timers)")
+        timer = _NodeTimer(self, callback, args)
+        self.kernel.enter(delay, timer)
+        return timer
 
-    def _fire(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
+    def fire(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
+        self.timers -= 1
         if self.alive:
             callback(*args)
+
+    def offload(self, work: Callable[[], Result], done: Callable[[Result | Exception], None]) -> None:
+        """The work is done at once, in no time."""
+        check_callable(work)
+        check_callable(done)
+        if self.offloads >= LIMITS.plugin_offloads:
+            raise self.account.refuse("offloads", "work under way (limits.plugin_offloads)")
+        self.offloads += 1
+        result: Any
+        try:
+            result = work()
+        except FAILURES as error:
+            result = as_result(error)
+        self.kernel.post(0.0, self._finished, done, result)
+
+    def _finished(self, done: Callable[[Any], None], result: Any) -> None:
+        self.offloads -= 1
+        if self.alive:
+            done(result)
 
     def send(self, to: Peer, data: bytes, turn: int = 0) -> SendResult:
         check_overlay(self.network.any_topology)
@@ -342,6 +407,7 @@ class SimNode:
         return SendResult.OK
 
     def retained(self, topic_filter: str) -> Sequence[Publish]:
+        check_pattern(topic_filter)
         if self._retained is None:
             return []
         return list(self._retained.matching(topic_filter))
@@ -372,9 +438,28 @@ class SimNode:
         """Nothing to forget: the simulator asks each time."""
 
     def count(self, name: str, by: int = 1) -> None:
-        self.counters[name] += by
+        self.account.count(name, by)
+
+    def gauge(self, name: str, value: float) -> None:
+        self.account.gauge(name, value)
+
+    @property
+    def gauges(self) -> Mapping[str, float]:
+        """Of the algorithm."""
+        return self.account.gauges
+
+    @property
+    def state(self) -> MutableMapping[str, bytes]:
+        if self._state is None:  # most nodes of a large run have none
+            entries = self.world.saved.setdefault(self.node_id, {})
+            self._state = PluginState(self.account, entries, _saved_already)
+        return self._state
 
     def log(self, event: str, **fields: object) -> None:
+        fields = checked_fields(event, fields)
+        if not self.account.may_log(self.kernel.now):
+            return
+        fields.update(self.account.take_left_out())
         self.world.logs.append((self.kernel.now, self.node_id, event, fields))
 
     def create_mqtt_message(self, type: PacketType, version: Version = Version.V5, **params: Any) -> bytes:

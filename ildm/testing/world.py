@@ -33,6 +33,7 @@ class World:
 
     Attributes:
         logs: what plugins logged: time, node id, event, fields; the newest ``LOGS``.
+        saved: by node id: what its plugin keeps in :attr:`NodeApi.state`, through all lives of the node.
         on_delivery: takes each delivery instead of the lists of the nodes.
     """
 
@@ -54,6 +55,7 @@ class World:
             self.kernel, LinkModel() if model is None else model, issubclass(algorithm, OverlayAlgorithm)
         )
         self.logs: deque[tuple[float, str, str, Mapping[str, object]]] = deque(maxlen=LOGS)
+        self.saved: dict[str, dict[str, bytes]] = {}
         self.on_delivery: Callable[[SimNode, Delivery], None] | None = None
         self._neighbors: dict[str, set[str]] = {}
 

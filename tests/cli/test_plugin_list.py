@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ildm.render import make_console, show
+from ildm.render import installed_plugins, make_console
 from tests.plugins.commands import ildm
 
 GOOD = """
@@ -77,5 +77,5 @@ def test_the_list_for_people(installed: Path) -> None:
 
 
 def test_nothing_is_installed(capsys: pytest.CaptureFixture[str]) -> None:
-    make_console().print(show("plugin list", []))
+    make_console().print(installed_plugins([]))
     assert capsys.readouterr().out == "no plugins are installed\n"

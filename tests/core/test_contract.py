@@ -23,7 +23,7 @@ from ildm.core.node import Node
 from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Unsubscribe, Version
 from ildm.testing.contract import ELSEWHERE, Injected, NodeContract, Probe, Stage
 from tests.support.mini_broker import MiniBroker, MiniClient
-from tests.support.world import World, WorldDriver, make_node, plugin_specs
+from tests.support.world import MemoryStore, World, WorldDriver, make_node, plugin_specs
 
 LIMIT = 60.0
 
@@ -33,6 +33,7 @@ class VirtualStage(Stage):
         super().__init__(algorithm)
         self.world = World()
         self.nodes: dict[str, Node] = {}
+        self.stores: dict[str, MemoryStore] = {}
         self.brokers: dict[str, MiniBroker] = {}
         self.clients: dict[tuple[str, str], MiniClient] = {}
         self.packet_id = 0
@@ -42,7 +43,8 @@ class VirtualStage(Stage):
         self.world.listen(Address(name, 3), broker.connection)
         link = {"advertise": f"{name}:2"}
         specs = plugin_specs("probe", self.algorithm)
-        node = self.nodes[name] = make_node(self.world, name, specs, link=link)
+        store = self.stores.setdefault(name, MemoryStore())
+        node = self.nodes[name] = make_node(self.world, name, specs, store=store, link=link)
         node.start({})
         plugin = node.dispatch.algorithm
         assert isinstance(plugin, Probe)
@@ -130,6 +132,9 @@ class VirtualStage(Stage):
 
     def counters(self, name: str) -> Mapping[str, int]:
         return self.nodes[name].dispatch.loaded[0].counters
+
+    def gauges(self, name: str) -> Mapping[str, float]:
+        return self.nodes[name].dispatch.loaded[0].gauges
 
     def logged(self, name: str) -> Sequence[tuple[str, Mapping[str, object]]]:
         driver = self.nodes[name].driver

@@ -142,6 +142,7 @@ REFUSALS: list[tuple[str, object, str]] = [
     ("algorithm", made(Tree, api_version=0), "api_version is 0; this node has version 1"),
     ("filter", made(Filter, api_version="1"), "api_version is '1', not a number"),
     ("filter", made(Filter, api_version=True), "api_version is True, not a number"),
+    ("filter", Judging, "Judging): it is an algorithm, to be named as such"),
     ("algorithm", Either, "Either): it inherits from TreeAlgorithm and from OverlayAlgorithm"),
     (
         "filter",

@@ -50,6 +50,7 @@ class SocketStage(Stage):
         return port
 
     def add(self, name: str) -> Probe:
+        self.loop.run_until_complete(asyncio.gather(*self.ending))  # an earlier life has given all back
         broker = self.brokers[name] = MiniBroker()
         document = {
             "node_id": name,
@@ -179,6 +180,9 @@ class SocketStage(Stage):
 
     def counters(self, name: str) -> Mapping[str, int]:
         return self.servers[name].node.dispatch.loaded[0].counters
+
+    def gauges(self, name: str) -> Mapping[str, float]:
+        return self.servers[name].node.dispatch.loaded[0].gauges
 
     def logged(self, name: str) -> Sequence[tuple[str, Mapping[str, object]]]:
         return [(event, fields) for node, event, fields in self.told if node == name]

@@ -452,6 +452,13 @@ class WorldDriver:
             latency = world.latencies.get(address, world.latency)
             world.call_at(world.time + latency, connect, owner=self)
 
+    def offload(self, owner: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        try:
+            result = work()
+        except BaseException as error:
+            result = error
+        self.call_soon(done, result)
+
     def log(self, level: str, event: str, **fields: object) -> None:
         self.logged.append((level, event, fields))
 

@@ -27,6 +27,7 @@ class FakeStage(Stage):
         "test_a_filter_that_answers_nonsense_lets_pass": NO_FILTERS,
         "test_a_filter_admits_subscriptions": NO_FILTERS,
         "test_a_filter_admits_clients": NO_FILTERS,
+        "test_state_is_found_again_by_the_next_life": "each fake node is a world of its own",
     }
 
     def __init__(self, algorithm: type[Algorithm]) -> None:
@@ -157,6 +158,9 @@ class FakeStage(Stage):
 
     def counters(self, name: str) -> Mapping[str, int]:
         return self.nodes[name].counters
+
+    def gauges(self, name: str) -> Mapping[str, float]:
+        return self.nodes[name].gauges
 
     def logged(self, name: str) -> Sequence[tuple[str, Mapping[str, object]]]:
         return self.nodes[name].logged

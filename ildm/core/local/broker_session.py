@@ -337,6 +337,16 @@ class BrokerSession(BaseSession):
         return b"".join(kept)
 
     @property
+    def between_relayed(self) -> bool:
+        """The client has been accepted, and what is relayed to the broker has come to the end of a packet."""
+        return self._accepted and not self.paired.mid_packet
+
+    @property
+    def between_answers(self) -> bool:
+        """The same for what is relayed to the client."""
+        return self._accepted and (self._scanner is None or self._scanner.between_frames)
+
+    @property
     def messages_out(self) -> int:
         """PUBLISH messages relayed to the client."""
         return self._passed + (0 if self._scanner is None else self._scanner.publishes)

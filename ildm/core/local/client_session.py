@@ -509,6 +509,11 @@ class ClientSession(FilteredClient):
         """The broker has a part of a packet, whose rest is still to come from the client."""
         return self._partial.relayed
 
+    @property
+    def between_relayed(self) -> bool:
+        """The client has been accepted, and has got whole packets so far."""
+        return self.paired is not None and self.paired.between_answers
+
     def _stream(self, data: bytes, pos: int, header_end: int, missing: int) -> bool:
         """Whether the incomplete packet at ``pos`` can be relayed as it comes."""
         first = data[pos]

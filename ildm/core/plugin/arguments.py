@@ -7,20 +7,36 @@ raises :class:`PluginError` at the call, in the words of the interface.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from itertools import islice
+from typing import Any
 
 from ildm.api import Link, Peer, PluginError, Stamp, Via
 from ildm.mqtt import (
     EncodeError,
+    Framer,
     MqttError,
     PacketType,
     Property,
     Publish,
+    Version,
+    decode,
     encode_properties,
     validate_topic_filter,
     validate_topic_name,
 )
 
+LONGEST_NAME = 100
+"""Characters of the name of a counter or a gauge."""
+LONGEST_TEXT = 1000
+"""Characters of a value in a line of the log."""
+MOST_FIELDS = 50
+_CENTURY = 100 * 365.25 * 86_400
+_FIELDS_OF_THE_NODE = (
+    *("event", "exc_info", "exception", "left_out", "level", "logger", "method_name", "plugin", "self"),
+    *("stack_info", "timestamp"),
+)
 _OF_ONE_CONNECTION = (Property.TOPIC_ALIAS, Property.SUBSCRIPTION_IDENTIFIER)
 
 
@@ -60,6 +76,20 @@ def _check_topic(topic: str) -> None:
         raise PluginError(f"{topic!r}: topics that begin with $ stay with their broker")
 
 
+def check_pattern(topic_filter: str) -> None:
+    """Check a filter for which retained messages are asked.
+
+    Raises:
+        PluginError: it is none.
+    """
+    if not isinstance(topic_filter, str):
+        raise PluginError(f"the filter is {_kind(topic_filter)}, not str")
+    try:
+        validate_topic_filter(topic_filter)
+    except MqttError as error:
+        raise PluginError(f"{topic_filter[:80]!r}: {error}") from None
+
+
 def check_filters(filters: Mapping[str, int]) -> None:
     """Check filters, each with its maximum QoS, for inter-subscribing.
 
@@ -72,12 +102,7 @@ def check_filters(filters: Mapping[str, int]) -> None:
 
 
 def _check_filter(topic_filter: str) -> None:
-    if not isinstance(topic_filter, str):
-        raise PluginError(f"the filter is {_kind(topic_filter)}, not str")
-    try:
-        validate_topic_filter(topic_filter)
-    except MqttError as error:
-        raise PluginError(f"{topic_filter[:80]!r}: {error}") from None
+    check_pattern(topic_filter)
     if topic_filter.startswith("$"):
         raise PluginError(f"{topic_filter!r}: topics that begin with $ stay with their broker")
 
@@ -127,14 +152,31 @@ def check_bytes(message: bytes) -> None:
         raise PluginError(f"the message is {_kind(message)}, not bytes")
 
 
+def check_packets(message: bytes, version: Version) -> None:
+    """Check what goes out on a session that is relayed.
+
+    Raises:
+        PluginError: it is not whole packets: what is relayed after it would not be understood.
+    """
+    framer = Framer()
+    try:
+        frames = framer.feed(message)
+        for frame in frames:
+            decode(frame, version)
+    except MqttError as error:
+        raise PluginError(f"the message is no MQTT: {error}") from None
+    if framer.pending or not frames:
+        raise PluginError(f"the message of {len(message)} bytes does not end with a packet")
+
+
 def check_delay(delay: float) -> None:
     """Check a time in seconds.
 
     Raises:
-        PluginError: it is negative or no number.
+        PluginError: it is negative, no number, or longer than a century.
     """
-    if not isinstance(delay, int | float) or not delay >= 0:
-        raise PluginError(f"a delay of {delay!r} s")
+    if not isinstance(delay, int | float) or not 0 <= delay <= _CENTURY:
+        raise PluginError(f"a delay of {_shown(delay)} s")
 
 
 def checked_qos(qos: int) -> int:
@@ -186,5 +228,102 @@ def _check_turn(turn: int) -> None:
         raise PluginError(f"the turn is {_kind(turn)}, not int")
 
 
+def check_name(name: str) -> None:
+    """Check the name of a counter or a gauge.
+
+    Raises:
+        PluginError: it is no text of 1 to 100 characters.
+    """
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        raise PluginError(f"a name of 1 to {LONGEST_NAME} characters is due, not {_kind(name)}")
+
+
+def checked_gauge(value: float) -> float:
+    """The value of a gauge.
+
+    Raises:
+        PluginError: it is no finite number.
+    """
+    try:
+        number = float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise PluginError(f"a finite number is due, not {_kind(value)}")
+    return number
+
+
+def check_state(key: str, value: bytes) -> None:
+    """Check an entry of a plugin's state.
+
+    Raises:
+        PluginError: it cannot be kept.
+    """
+    if not isinstance(key, str):
+        raise PluginError(f"the key is {_kind(key)}, not str")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise PluginError(f"the key {key[:80]!r} is no text: it has a surrogate") from None
+    if not isinstance(value, bytes):
+        raise PluginError(f"the value is {_kind(value)}, not bytes")
+
+
+def check_callable(callback: object) -> None:
+    """Check what is to be called.
+
+    Raises:
+        PluginError: it cannot be.
+    """
+    if not callable(callback):
+        raise PluginError(f"{_kind(callback)} cannot be called")
+
+
+def as_result(result: object) -> Any:
+    """What work handed over has come to; ``sys.exit`` in it is an error like others."""
+    if isinstance(result, BaseException) and not isinstance(result, Exception):
+        return PluginError(f"the work has ended with {result!r}")
+    return result
+
+
+def checked_fields(event: str, fields: Mapping[str, object]) -> dict[str, object]:
+    """What goes into a line of the log: plain values, cut where they are long.
+
+    A field that is called like one the node writes itself gets a ``_`` behind its name.
+
+    Raises:
+        PluginError: the event is no text.
+    """
+    if not isinstance(event, str):
+        raise PluginError(f"the event is {_kind(event)}, not str")
+    found = islice(fields.items(), MOST_FIELDS)
+    return {f"{name}_" if name in _FIELDS_OF_THE_NODE else name: _plain(value, 3) for name, value in found}
+
+
 def _kind(value: object) -> str:
-    return f"{type(value).__name__} {str(value)[:40]!r}"
+    return f"{type(value).__name__} {_shown(value)[:40]!r}"
+
+
+def _plain(value: object, depth: int) -> object:
+    """A value of which no renderer can stumble over; containers up to some depth."""
+    kind = value.__class__
+    if value is None or kind is bool or kind is float:
+        return value
+    if kind is int:
+        return value if -(1 << 63) <= value < 1 << 64 else "a large number"  # type: ignore[operator]
+    if kind is str:
+        return value[:LONGEST_TEXT]  # type: ignore[index]
+    if depth and isinstance(value, dict):
+        pairs = islice(value.items(), MOST_FIELDS)
+        return {str(_plain(key, 0)): _plain(item, depth - 1) for key, item in pairs}
+    if depth and isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item, depth - 1) for item in islice(value, MOST_FIELDS)]
+    return _shown(value)
+
+
+def _shown(value: object) -> str:
+    """For people; a value whose text cannot be had is called by its type."""
+    try:
+        return str(value)[:LONGEST_TEXT]
+    except Exception:
+        return f"<{type(value).__name__}>"

@@ -37,6 +37,8 @@ def check_plugin(name: str, plugin: Any, base: type[Plugin]) -> None:
     if not (isinstance(plugin, type) and issubclass(plugin, kinds)):
         names = " or ".join(f"ildm.api.{each.__name__}" for each in kinds)
         raise PluginError(f"{called}: {plugin!r} is not a subclass of {names}")
+    if base is Filter and issubclass(plugin, Algorithm):
+        raise PluginError(f"{called} ({class_name(plugin)}): it is an algorithm, to be named as such")
     for check in (_kind, _version, _hooks, _wants, _values):
         for problem in check(plugin):
             raise PluginError(f"{called} ({class_name(plugin)}): {problem}")

@@ -19,14 +19,18 @@ from ildm.api import (
     Source,
     TreeAlgorithm,
 )
-from ildm.core.counters import Counters
+from ildm.core.plugin.account import FAILURES, Account
 from ildm.core.plugin.arguments import checked_way
 from ildm.core.plugin.filtering import FilterChain
+from ildm.core.plugin.timers import Timers
 from ildm.mqtt import PacketType, Publish
 
 if TYPE_CHECKING:
+    from ildm.config import LimitsConfig
+    from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
+    from ildm.core.plugin.peer_session import PeerSession
     from ildm.core.transfer.router import Targets
 
 
@@ -34,16 +38,30 @@ INTERFACE = (Plugin, Algorithm, TreeAlgorithm, OverlayAlgorithm, Filter)
 """Classes whose hooks do nothing."""
 
 
-class Loaded:
-    """One plugin at work, with what the node counts about it."""
+class Loaded(Account):
+    """One plugin at work, with what the node keeps and counts for it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, kind: str, number: int, dispatch: Dispatch, limits: LimitsConfig) -> None:
+        super().__init__(limits)
         self.name = name
+        self.kind = kind
+        """``algorithm`` or ``filter``."""
+        self.key = f"{kind}/{name}" if number == 1 else f"{kind}/{name}/{number}"
+        """What its state is saved under."""
         self.plugin: Plugin | None = None
-        self.counters = Counters()
         self.errors = 0
+        self.calls = 0
+        self.seconds = 0.0
+        """In all calls together."""
         self.slow = 0
         """Calls that took longer than ``limits.hook_warn``."""
+        self.sessions: set[PeerSession] = set()
+        """Its own, also those that are only being made."""
+        self.offloads = 0
+        """Under way."""
+        self.timers = Timers(
+            dispatch.driver, self, lambda callback, arguments: dispatch.run(self, callback, arguments)
+        )
 
 
 class Dispatch:
@@ -107,6 +125,16 @@ class Dispatch:
         """Tell every plugin that the node has started, before any other hook."""
         self._started = True
         self.call("on_ildm_start")
+        for loaded in self.loaded:
+            loaded.timers.start()
+
+    def stop(self) -> None:
+        """The node has stopped: no timer and no result of work reaches a plugin any more."""
+        self._started = False
+        for loaded in self.loaded:
+            loaded.timers.stop()
+            for session in list(loaded.sessions):
+                session.close()
 
     def call(self, hook: str, *args: object) -> None:
         """Call a hook of every plugin that overrides it."""
@@ -114,7 +142,7 @@ class Dispatch:
             began = self.driver.now()
             try:
                 method(*args)
-            except Exception as error:
+            except FAILURES as error:
                 self._failed(loaded, hook, error)
             self._returned(loaded, hook, began)
 
@@ -139,7 +167,7 @@ class Dispatch:
         try:
             ways: list[Any] = [checked_way(answer) for answer in hook(*args)]
             return tuple(tuple(way) for way in ways if way.link.in_cooperation and way.link is not source)
-        except Exception as error:
+        except FAILURES as error:
             self._failed(self._algorithm, _name(hook), error)
             return ()
         finally:
@@ -168,7 +196,7 @@ class Dispatch:
             return getattr(self.algorithm, method)(*args)
         except PluginError:
             raise
-        except Exception as error:
+        except FAILURES as error:
             self._failed(self._algorithm, method, error)
             raise PluginError(f"algorithm {self._algorithm.name} failed in {method}: {error!r}") from error
         finally:
@@ -187,25 +215,23 @@ class Dispatch:
                 began = self.driver.now()
                 try:
                     plugin.mqtt_message_arrived(session, type, frame)
-                except Exception as error:
+                except FAILURES as error:
                     self._failed(loaded, "mqtt_message_arrived", error)
                 self._returned(loaded, "mqtt_message_arrived", began)
 
-    def guarded(self, loaded: Loaded, callback: Callable[..., None]) -> Callable[..., None]:
-        """The same callback, with its failure and its time counted as the plugin's."""
-
-        def call(*args: object) -> None:
-            began = self.driver.now()
-            try:
-                callback(*args)
-            except Exception as error:
-                self._failed(loaded, _name(callback), error)
-            self._returned(loaded, _name(callback), began)
-
-        return call
+    def run(self, loaded: Loaded, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """Call back a plugin, with its failure and its time counted as the plugin's."""
+        began = self.driver.now()
+        try:
+            callback(*args)
+        except FAILURES as error:
+            self._failed(loaded, _name(callback), error)
+        self._returned(loaded, _name(callback), began)
 
     def _returned(self, loaded: Loaded, where: str, began: float) -> None:
         took = self.driver.now() - began
+        loaded.calls += 1
+        loaded.seconds += took
         if took <= self.hook_warn:
             return
         loaded.slow += 1
@@ -220,7 +246,7 @@ class Dispatch:
                 times=loaded.slow,
             )
 
-    def _failed(self, loaded: Loaded, where: str, error: Exception) -> None:
+    def _failed(self, loaded: Loaded, where: str, error: BaseException) -> None:
         loaded.errors += 1
         self.counters["plugin_errors"] += 1
         if _is_power_of_two(loaded.errors):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ildm.api import Link, NodeStatus, Peer, PluginError, SendResult, Session, Timer
 from ildm.config import Address
@@ -12,29 +12,43 @@ from ildm.core.link.link import NeighborLink
 from ildm.core.local.broker_session import BrokerSession
 from ildm.core.local.client_session import ClientSession
 from ildm.core.plugin.arguments import (
+    as_result,
     check_address,
     check_bytes,
+    check_callable,
     check_data,
     check_delay,
     check_message,
     check_overlay,
+    check_packets,
+    check_pattern,
     check_transfer,
+    checked_fields,
 )
+from ildm.core.plugin.kept import PluginState
 from ildm.core.plugin.peer_session import PeerSession
 from ildm.core.session import BaseSession
+from ildm.core.tables import PLUGIN_STATE
 from ildm.mqtt import PacketType, Publish, Version, create_message
 
 if TYPE_CHECKING:
     from ildm.core.node import Node
     from ildm.core.plugin.dispatch import Loaded
 
+Result = TypeVar("Result")
+
 
 class PluginApi:
     """See :class:`ildm.api.NodeApi` for the meaning of each member."""
 
-    def __init__(self, node: Node, loaded: Loaded) -> None:
+    def __init__(self, node: Node, loaded: Loaded, saved: dict[str, bytes]) -> None:
         self._node = node
         self._loaded = loaded
+
+        def save(key: str, value: bytes | None) -> None:
+            node.store.put(PLUGIN_STATE, (loaded.key, key), None if value is None else (value,))
+
+        self.state: MutableMapping[str, bytes] = PluginState(loaded, saved, save)
         self.random: Random = Random(node.driver.random.getrandbits(64))  # noqa: S311 - not for secrets
 
     @property
@@ -60,14 +74,34 @@ class PluginApi:
     def now(self) -> float:
         return self._node.driver.now()
 
+    def wall(self) -> float:
+        return self._node.driver.wall()
+
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
         check_delay(delay)
-        guarded = self._node.dispatch.guarded(self._loaded, callback)
-        return self._node.driver.call_later(delay, guarded, *args)
+        check_callable(callback)
+        return self._loaded.timers.call_later(delay, callback, args)
+
+    def offload(self, work: Callable[[], Result], done: Callable[[Result | Exception], None]) -> None:
+        check_callable(work)
+        check_callable(done)
+        loaded, limit = self._loaded, self._loaded.limits.plugin_offloads
+        if loaded.offloads >= limit:
+            raise loaded.refuse("offloads", f"{limit} pieces of work are under way (limits.plugin_offloads)")
+        loaded.offloads += 1
+
+        def finished(result: Any) -> None:
+            loaded.offloads -= 1
+            loaded.timers.call_now(done, (as_result(result),))
+
+        self._node.driver.offload(loaded.key, work, finished)
 
     def create_session(self, host: str, port: int) -> Session:
         check_address(host, port)
-        session = PeerSession(self._node)
+        loaded, limit = self._loaded, self._loaded.limits.plugin_sessions
+        if len(loaded.sessions) >= limit:
+            raise loaded.refuse("sessions", f"{limit} sessions are there (limits.plugin_sessions)")
+        session = PeerSession(self._node, loaded.sessions)
         self._node.driver.dial(Address(host, port), session, self._node.config.link.connect_timeout)
         return session
 
@@ -75,9 +109,16 @@ class PluginApi:
         _own(session).close()
 
     def send_message(self, session: Session, message: bytes) -> bool:
-        check_bytes(message)
         own = _own(session)
-        if not own.is_open or not own.writable:
+        check_bytes(message)
+        if isinstance(own, ClientSession | BrokerSession):
+            check_packets(message, own.version)
+            at_rest = own.between_relayed
+        elif isinstance(own, PeerSession):
+            at_rest = True
+        else:
+            raise PluginError("such a session is the node's own: use inject, transfer or send")
+        if not (at_rest and own.is_open and own.writable):
             return False
         own.write(message)
         return True
@@ -112,6 +153,7 @@ class PluginApi:
         return on_demand.send(to, data, turn)
 
     def retained(self, topic_filter: str) -> Sequence[Publish]:
+        check_pattern(topic_filter)
         return list(self._node.retained.matching(topic_filter))
 
     def inject(self, message: Publish) -> None:
@@ -122,10 +164,16 @@ class PluginApi:
         self._node.router.invalidate()
 
     def count(self, name: str, by: int = 1) -> None:
-        self._loaded.counters[name] += by
+        self._loaded.count(name, by)
+
+    def gauge(self, name: str, value: float) -> None:
+        self._loaded.gauge(name, value)
 
     def log(self, event: str, **fields: object) -> None:
-        self._node.driver.log("info", event, plugin=self._loaded.name, **fields)
+        plain = checked_fields(event, fields)
+        loaded, driver = self._loaded, self._node.driver
+        if loaded.may_log(driver.now()):
+            driver.log("info", event, plugin=loaded.name, **loaded.take_left_out(), **plain)
 
 
 def _own(session: Session) -> BaseSession:

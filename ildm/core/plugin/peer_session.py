@@ -15,11 +15,14 @@ if TYPE_CHECKING:
 class PeerSession(BaseSession):
     """Whole MQTT messages in both directions; what they mean is the plugin's affair."""
 
-    __slots__ = ("_framer", "_given_up", "node")
+    __slots__ = ("_framer", "_given_up", "_of_plugin", "node")
     role = Role.PEER
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, of_plugin: set[PeerSession]) -> None:
+        """``of_plugin`` has the sessions of its plugin from their creation to their end."""
         super().__init__(node.driver)
+        self._of_plugin = of_plugin
+        of_plugin.add(self)
         self.node = node
         self.version = Version.V5
         self._framer = Framer(node.config.link.packet_size)
@@ -50,6 +53,7 @@ class PeerSession(BaseSession):
         self.node.dispatch.deliver()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._of_plugin.discard(self)
         if self._given_up and self.status is SessionStatus.CLOSED:
             return
         expected = self.status is SessionStatus.TERMINATING
@@ -57,6 +61,7 @@ class PeerSession(BaseSession):
         self.node.session_closed(self, None if expected else exc or ConnectionError("closed by the peer"))
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
+        self._of_plugin.discard(self)
         super().dial_failed(reason)
         if not self._given_up:
             self.node.dispatch.call("on_tcp_down", self)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ildm.core.node import Node
 
@@ -52,6 +52,9 @@ class _IdleDriver:
 
     def dial(self, address: Address, endpoint: Endpoint, timeout: float) -> None:
         """Nobody is called."""
+
+    def offload(self, owner: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
+        """Nobody works."""
 
     def log(self, level: str, event: str, **fields: object) -> None:
         """There is no log."""

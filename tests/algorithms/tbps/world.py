@@ -14,7 +14,7 @@ from algorithms.tbps.keys import key_text
 from ildm.api import NodeStatus, OverlayAlgorithm, Peer, SendResult, Unreachable
 from ildm.config import LimitsConfig, LinkConfig
 from ildm.core.counters import Counters
-from ildm.core.plugin.arguments import check_data, check_delay, check_message, check_overlay
+from ildm.core.plugin.arguments import check_callable, check_data, check_delay, check_message, check_overlay
 from ildm.core.tables import Key, Row, Table
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
@@ -84,6 +84,7 @@ class Node:
         self.local_interest: dict[str, int] = {}
         self.wanted: dict[str, dict[str, int]] = {}
         """Filter -> client -> QoS."""
+        self.state: dict[str, bytes] = {}
         self.counters: dict[str, int] = {}
         self.logged: list[tuple[str, dict[str, object]]] = []
         clock: Any = Clock(world)
@@ -164,6 +165,7 @@ class Node:
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
         check_delay(delay)
+        check_callable(callback)
         life = self.life
 
         def fire() -> None:

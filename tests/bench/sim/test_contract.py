@@ -103,6 +103,9 @@ class SimStage(Stage):
     def counters(self, name: str) -> Mapping[str, int]:
         return self.world[name].counters
 
+    def gauges(self, name: str) -> Mapping[str, float]:
+        return self.world[name].gauges
+
     def logged(self, name: str) -> Sequence[tuple[str, Mapping[str, object]]]:
         return [(event, fields) for _, node_id, event, fields in self.world.logs if node_id == name]
 
