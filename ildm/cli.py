@@ -22,7 +22,7 @@ DEFAULT_SOCKET = Path("ildm-state/admin.sock")
 FAMILIES = {
     "neighbor": "Neighbour nodes: list, add, remove.",
     "overlay": "Keys and neighbours in the overlay; trace.",
-    "plugin": "Plugins installed on this machine: list; new ones.",
+    "plugin": "Plugins: list, new, reload.",
 }
 """First words of commands that consist of two. The word alone may be a command, too."""
 
@@ -87,7 +87,7 @@ def run(
     loaded = load_config(config)
     from ildm.net.run import run_node  # noqa: PLC0415
 
-    raise typer.Exit(run_node(loaded))
+    raise typer.Exit(run_node(loaded, source=config))
 
 
 @app.command()

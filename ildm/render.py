@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from rich import box
@@ -245,19 +245,75 @@ def _subscriptions(page: Page) -> RenderableType:
 
 
 def _algorithm(data: Mapping[str, Any]) -> RenderableType:
+    parts: list[RenderableType] = []
     if data["name"] is None:
-        return Text("no algorithm: this node relays only", style="dim")
-    options = data["options"]
-    shown = ", ".join(f"{cell(key)}: {cell(value)}" for key, value in options.items()) or "none"
+        parts.append(Text("no algorithm: this node relays only", style="dim"))
+    else:
+        parts += _plugin("algorithm", data, [("topology", cell(data["topology"]))])
+    for row in data["filters"]:
+        parts += [Text(), *_plugin("filter", row, [])]
+    return Group(*parts)
+
+
+def _plugin(
+    kind: str, data: Mapping[str, Any], more: list[tuple[str, RenderableType]]
+) -> Iterator[RenderableType]:
+    calls, seconds = data["calls"], data["seconds"]
+    waiting = {name: number for name, number in data["waiting"].items() if number}
     rows: list[tuple[str, RenderableType]] = [
-        ("algorithm", Text(cell(data["name"]), style="bold")),
-        ("topology", cell(data["topology"])),
-        ("options", shown),
+        (kind, Text(cell(data["name"]), style="bold")),
+        *more,
+        ("options", _pairs(data["options"]) or "none"),
+        ("calls", f"{calls:,} in {_seconds(seconds)}, {_seconds(seconds / calls)} each" if calls else "0"),
         ("errors", Text(cell(data["errors"]), style="red" if data["errors"] else "")),
+        ("slow hooks", Text(cell(data["slow_hooks"]), style="red" if data["slow_hooks"] else "")),
     ]
-    if not data["counters"]:
-        return facts(rows)
-    return Group(facts(rows), Text(), _counters(data["counters"]))
+    if waiting:
+        rows.append(("waiting", _pairs(waiting)))
+    if data["refused"]:
+        rows.append(("refused", Text(f"{_pairs(data['refused'])}  (beyond limits.plugin_*)", style="red")))
+    yield facts(rows)
+    if data["counters"]:
+        yield Text()
+        yield _counters(data["counters"])
+    if data["gauges"]:
+        grid = table(["gauge", ">value"])
+        for name in sorted(data["gauges"]):
+            grid.add_row(cell(name), f"{data['gauges'][name]:,.6g}")
+        yield Text()
+        yield grid
+
+
+def _pairs(pairs: Mapping[str, Any]) -> str:
+    return ", ".join(f"{cell(name)}: {cell(value)}" for name, value in pairs.items())
+
+
+def _seconds(seconds: float) -> str:
+    """A time of use: ``1.25 s``, ``310 ms``, ``12 µs``."""
+    for unit, factor in (("s", 1), ("ms", 1e3)):
+        if seconds * factor >= 1:
+            return f"{seconds * factor:,.3g} {unit}" if seconds < 1000 else f"{seconds:,.0f} s"
+    return f"{seconds * 1e6:.3g} µs"
+
+
+RESULTS = {"changed": "green", "unchanged": "dim", "needs a restart": "yellow", "failed": "red"}
+
+
+def _reloaded(data: Mapping[str, Any]) -> RenderableType:
+    parts: list[RenderableType] = []
+    if data["plugins"]:
+        grid = table(["kind", "name", "result", "options"])
+        for row in data["plugins"]:
+            result = Text(cell(row["result"]), style=RESULTS.get(row["result"], ""))
+            options = cell(", ".join(row["options"]) or None)
+            grid.add_row(cell(row["kind"]), Text(cell(row["name"]), style="bold"), result, options)
+        parts.append(grid)
+    else:
+        parts.append(Text("this node has no plugins", style="dim"))
+    if data["not_applied"]:
+        keys = cell(", ".join(data["not_applied"]))
+        parts.append(Text(f"not applied, these need a restart: {keys}", style="yellow"))
+    return Group(*parts)
 
 
 def installed_plugins(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
@@ -353,6 +409,7 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "clients": _clients,
     "subscriptions": _subscriptions,
     "algorithm": _algorithm,
+    "plugin reload": _reloaded,
     "overlay": _overlay,
     "overlay trace": _trace,
     "log-level": lambda data: Text(f"log level is {data['level']} now"),

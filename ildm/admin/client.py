@@ -66,6 +66,9 @@ class AdminClient:
         query = urlencode({"save": "true" if save else "false"})
         return self._object("DELETE", f"/v1/neighbors/{quote(target, safe='')}?{query}")
 
+    def reload_plugins(self) -> Row:
+        return self._object("POST", "/v1/plugins/reload", {})
+
     def set_log_level(self, level: str) -> Row:
         return self._object("PUT", "/v1/log-level", {"level": level})
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, NewType
 
 from ildm.admin.client import AdminClient, Page
-from ildm.admin.view import Row
+from ildm.admin.view import AdminError, Row
 from ildm.mqtt import IldmError, MqttError, validate_topic_name
+from ildm.text import printable
 
 AddressText = NewType("AddressText", str)
 """``HOST:PORT``, checked."""
@@ -274,8 +275,24 @@ def subscriptions(node: AdminClient, *, limit: Limit = ROWS) -> Page:
 
 @command("algorithm")
 def algorithm(node: AdminClient) -> Row:
-    """The algorithm, its options and counters."""
+    """The algorithm and the filters: options, counters."""
     return node.algorithm()
+
+
+@command("plugin reload")
+def plugin_reload(node: AdminClient) -> Row:
+    """Give plugins their options of the file again."""
+    answer = node.reload_plugins()
+    if any(row["error"] is not None for row in answer["plugins"]):
+        raise AdminError("\n".join(map(_reloaded, answer["plugins"])))
+    return answer
+
+
+def _reloaded(row: Row) -> str:
+    what = f"{row['kind']} {row['name']!r}"
+    if row["error"] is not None:
+        return f"{what} has its former options: {printable(row['error'])}"
+    return f"{what}: {row['result']}" + (f" ({', '.join(row['options'])})" if row["options"] else "")
 
 
 @command("overlay")

@@ -10,6 +10,7 @@ GET     /v1/overlay                                                           th
 GET     /v1/overlay/trace         ``?topic=``                                 the tree of a message
 POST    /v1/neighbors             ``{"address": "HOST:PORT", "save": true}``  201, the neighbour
 DELETE  /v1/neighbors/TARGET      ``?save=true``                              the neighbour
+POST    /v1/plugins/reload                                                    the view's object
 PUT     /v1/log-level             ``{"level": "debug"}``                      ``{level}``
 POST    /v1/stop                                                              202, ``{"stopping": true}``
 ======= ========================= =========================================== ======================
@@ -122,6 +123,7 @@ class AdminServer:
                 web.get("/v1/overlay/trace", self._trace),
                 web.post("/v1/neighbors", self._add_neighbor),
                 web.delete("/v1/neighbors/{target}", self._remove_neighbor),
+                web.post("/v1/plugins/reload", self._reload_plugins),
                 web.put("/v1/log-level", self._set_log_level),
                 web.post("/v1/stop", self._stop),
             ]
@@ -179,6 +181,13 @@ class AdminServer:
             problem = f"the disk gave no answer within {SAVE_TIMEOUT:g} s"
         if problem is not None:
             raise AdminError(f"{done}, but not saved: {problem}; the node goes on trying")
+
+    async def _reload_plugins(self, request: web.Request) -> web.Response:
+        config = await asyncio.to_thread(self.view.read_config)
+        answer = self.view.reload_plugins(config)
+        changed = [row["name"] for row in answer["plugins"] if row["result"] == "changed"]
+        get_logger("ildm.admin").info("options of plugins reloaded", file=answer["file"], changed=changed)
+        return web.json_response(answer)
 
     async def _set_log_level(self, request: web.Request) -> web.Response:
         body = await _body(request, LogLevel)

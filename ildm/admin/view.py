@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ildm.mqtt import IldmError
 
 if TYPE_CHECKING:
-    from ildm.config import Address
+    from ildm.config import Address, Config
 
 Row = dict[str, Any]
 """One JSON object."""
@@ -54,7 +54,12 @@ class NodeView(Protocol):
         """Each with ``filter, qos, source``; source is ``client ID`` or ``neighbor ID``."""
 
     def algorithm(self) -> Row:
-        """``name, topology, options, counters, errors``; ``{"name": None}`` on a node that only relays."""
+        """``name``, None on a node that only relays, and else also ``topology, options, counters, gauges``,
+
+        ``errors``, ``slow_hooks``, ``calls`` and the ``seconds`` they took, ``refused`` (bound -> how often
+        it was reached) and ``waiting``: ``{timers, sessions, offloads}``. ``filters`` has the same of each
+        filter but for ``topology``.
+        """
 
     def overlay(self) -> Row:
         """What :meth:`ildm.api.Algorithm.overlay` answers.
@@ -86,6 +91,24 @@ class NodeView(Protocol):
 
     def when_saved(self, done: Callable[[str | None], None]) -> None:
         """``done`` gets None when all changes up to now are in the state file, else why they are not."""
+
+    def read_config(self) -> Config:
+        """Read the node's configuration file again. Blocks, so it is called in a thread.
+
+        Raises:
+            AdminError: it cannot be read, is wrong, or there is none.
+        """
+
+    def reload_plugins(self, config: Config) -> Row:
+        """Give plugins the options of a configuration, as far as they can take them.
+
+        ``file``, ``plugins``: each with ``kind, name, result, options`` (names of those that differ) and
+        ``error``, and ``not_applied``: other keys that differ from those the node was started with.
+        ``result`` is changed, unchanged, needs a restart, or failed.
+
+        Raises:
+            AdminError: it names other plugins, or an option is wrong; nothing was done then.
+        """
 
     def set_log_level(self, level: str) -> None:
         """``level`` is debug, info, warning or error."""

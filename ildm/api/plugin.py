@@ -94,6 +94,13 @@ class Plugin(Generic[Options_co]):
     def on_ildm_remove(self, host: str, port: int) -> None:
         """The node begins to remove a neighbour (*onIldmRemove*); its links are closed by the node."""
 
+    def on_config_changed(self) -> None:
+        """``self.config`` holds other options than before (``ildm plugin reload``).
+
+        Plugins that do not override it keep their options until the node starts again. One that raises
+        gets the former options back, and the administrator the error.
+        """
+
 
 OnError = Literal["pass", "reject"]
 

@@ -121,7 +121,7 @@ class Node:
     def _make(self, spec: PluginSpec, states: Mapping[str, dict[str, bytes]]) -> None:
         kind = kind_of(spec.plugin)
         number = 1 + sum((each.kind, each.name) == (kind, spec.name) for each in self.dispatch.loaded)
-        loaded = Loaded(spec.name, kind, number, self.dispatch, self.config.limits)
+        loaded = Loaded(spec, kind, number, self.dispatch, self.config.limits)
         try:
             plugin = spec.plugin(PluginApi(self, loaded, states.get(loaded.key, {})), spec.config)
         except FAILURES as error:  # whatever a stranger's constructor raises

@@ -26,6 +26,8 @@ from ildm.preflight import examine
 from ildm.state.store import StateStore
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ildm.core.plugin.loading import PluginSpecs
 
 BACKLOG = 1024
@@ -42,8 +44,12 @@ class RunError(IldmError):
 class NodeServer:
     """A node with its sockets; for tests and programs that run one in their own event loop."""
 
-    def __init__(self, config: Config, plugins: PluginSpecs | None = None) -> None:
+    def __init__(
+        self, config: Config, plugins: PluginSpecs | None = None, source: Path | None = None
+    ) -> None:
+        """``source`` is the file of the configuration, to be read again by ``ildm plugin reload``."""
         self.config = config
+        self.source = source
         self.plugins = load_plugins(config) if plugins is None else plugins
         self.stop_requested = asyncio.Event()
         self.draining = False
@@ -87,7 +93,8 @@ class NodeServer:
             )
             files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             self.node.admission.descriptors_for = descriptors_for_clients(config, files)
-            self.admin = AdminServer(LiveView(self.node, self.store, self.request_stop), config.admin_socket)
+            view = LiveView(self.node, self.store, self.request_stop, self.source)
+            self.admin = AdminServer(view, config.admin_socket)
             await self.admin.start()
             await self._listen(config.listen, "listen", lambda: ClientSession(self.node))
             if config.link.listen is not None and self.node.router.active:
@@ -134,6 +141,7 @@ class NodeServer:
         """End without any good-bye, as a crash would; for tests."""
         for server in self._servers:
             server.close()
+        self.node.dispatch.stop()
         for client in list(self.node.sessions):
             client.abort()
         self.node.links.stop(farewell=False)
@@ -188,10 +196,11 @@ class NodeServer:
         return neighbors
 
 
-def run_node(config: Config, *, started: Callable[[], None] | None = None) -> int:
+def run_node(config: Config, *, source: Path | None = None, started: Callable[[], None] | None = None) -> int:
     """Run a node until a signal or the admin API stops it; returns the exit status.
 
     SIGTERM, SIGINT and SIGHUP drain, in the same way; a second one ends the drain, and the status is 1.
+    ``source`` is the file of the configuration.
 
     Raises:
         ConfigError: something named in the configuration cannot be used.
@@ -209,7 +218,7 @@ def run_node(config: Config, *, started: Callable[[], None] | None = None) -> in
     status = 0
 
     async def main() -> None:
-        server = NodeServer(config, plugins)
+        server = NodeServer(config, plugins, source)
 
         def end(number: signal.Signals) -> None:
             nonlocal status

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.admin.view import AdminError
 from ildm.api import OverlayAlgorithm, PluginError
+from ildm.config import ConfigError, load_config
 from ildm.core.counters import Counters
+from ildm.core.plugin.reloading import differing_keys, reload_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
 from ildm.mqtt import IldmError, Version
+from ildm.net.plugin_view import plugin_rows
 
 if TYPE_CHECKING:
-    from ildm.config import Address
+    from pathlib import Path
+
+    from ildm.config import Address, Config
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.manager import Neighbor
     from ildm.core.node import Node
@@ -27,10 +32,13 @@ VERSIONS = {Version.V31: "3.1", Version.V311: "3.1.1", Version.V5: "5"}
 class LiveView:
     """Implements :class:`ildm.admin.view.NodeView`."""
 
-    def __init__(self, node: Node, store: StateStore, stop: Callable[[], None]) -> None:
+    def __init__(
+        self, node: Node, store: StateStore, stop: Callable[[], None], source: Path | None = None
+    ) -> None:
         self.node = node
         self.store = store
         self._stop = stop
+        self._source = source
 
     def status(self) -> dict[str, Any]:
         node = self.node
@@ -95,6 +103,8 @@ class LiveView:
             for name, value in loaded.counters.items():
                 key = f"{loaded.name}.{name}"
                 counters[key] = counters.get(key, 0) + value  # one filter may stand in the chain twice
+            if loaded.refused:
+                counters["plugin_refused"] += sum(loaded.refused.values())
         return counters
 
     def neighbors(self) -> list[dict[str, Any]]:
@@ -195,18 +205,7 @@ class LiveView:
         return rows
 
     def algorithm(self) -> dict[str, Any]:
-        dispatch = self.node.dispatch
-        loaded = next((p for p in dispatch.loaded if p.plugin is dispatch.algorithm), None)
-        if loaded is None or loaded.plugin is None:
-            return {"name": None}
-        return {
-            "name": loaded.name,
-            "topology": "any" if self.node.has_overlay else "tree",
-            "options": loaded.plugin.config.model_dump(mode="json"),
-            "counters": dict(loaded.counters),
-            "errors": loaded.errors,
-            "slow_hooks": loaded.slow,
-        }
+        return plugin_rows(self.node)
 
     def overlay(self) -> dict[str, Any]:
         found = self._ask("overlay")
@@ -256,6 +255,25 @@ class LiveView:
         self.store.when_written(
             lambda written: done(None if written else self.store.failure or "not written")
         )
+
+    def read_config(self) -> Config:
+        if self._source is None:
+            raise AdminError("this node was not started with a configuration file")
+        try:
+            return load_config(self._source)
+        except ConfigError as error:
+            raise AdminError(str(error)) from error
+
+    def reload_plugins(self, config: Config) -> dict[str, Any]:
+        try:
+            plugins = reload_options(self.node.dispatch, config)
+        except PluginError as error:
+            raise AdminError(f"{self._source}: {error}") from error
+        return {
+            "file": str(self._source),
+            "plugins": [each._asdict() for each in plugins],
+            "not_applied": differing_keys(self.node.config, config),
+        }
 
     def set_log_level(self, level: str) -> None:
         set_log_level(level)

@@ -1321,6 +1321,7 @@ class NodeContract:
 
 
 ELSEWHERE = {
+    "on_config_changed": "tests/core/test_plugin_options.py: asked by the administrator only",
     "mqtt_message_arrived": "tests/core/test_api.py: packets are the live node's alone",
     "overlay": "tests/admin, tests/net: asked by the administrator only",
     "trace": "tests/admin, tests/net: asked by the administrator only",

@@ -11,7 +11,7 @@ from typing import Any
 
 from ildm.admin.server import AdminServer
 from ildm.admin.view import AdminError
-from ildm.config import Address
+from ildm.config import Address, Config
 
 NEIGHBOR = {
     "address": "127.0.0.1:1885",
@@ -54,6 +54,18 @@ TREE = {
         {"node": "west", "keys": ["a/b subscriber west"], "depth": 1},
     ],
 }
+PLUGIN: dict[str, Any] = {
+    "name": "sf",
+    "options": {"k": 2},
+    "counters": {"seen": 9},
+    "gauges": {"load": 0.25},
+    "errors": 0,
+    "slow_hooks": 1,
+    "calls": 2000,
+    "seconds": 0.5,
+    "refused": {"log": 17},
+    "waiting": {"timers": 3, "sessions": 0, "offloads": 0},
+}
 
 
 class FakeView:
@@ -65,6 +77,7 @@ class FakeView:
         self.client_id = "sensor-1"
         self.broken: Exception | None = None
         self.without_overlay = False
+        self.reloaded: list[dict[str, Any]] = []
         self.silent = False
         self.stopped = threading.Event()
 
@@ -120,7 +133,7 @@ class FakeView:
         return [{"filter": f"a/{number}/#", "qos": 1, "source": "client sensor-1"} for number in range(5)]
 
     def algorithm(self) -> dict[str, Any]:
-        return {"name": "sf", "topology": "tree", "options": {"k": 2}, "counters": {"seen": 9}, "errors": 0}
+        return {**PLUGIN, "topology": "tree", "filters": [{**PLUGIN, "name": "validate"}]}
 
     def overlay(self) -> dict[str, Any]:
         if self.without_overlay:
@@ -158,6 +171,16 @@ class FakeView:
 
     def when_saved(self, done: Callable[[str | None], None]) -> None:
         done(None)
+
+    def read_config(self) -> Config:
+        if self.broken is not None:
+            raise self.broken
+        return Config(node_id="again")
+
+    def reload_plugins(self, config: Config) -> dict[str, Any]:
+        self.calls.append(("reload", config.node_id))
+        row = {"kind": "algorithm", "name": "sf", "result": "changed", "options": ["k"], "error": None}
+        return {"file": "node.yaml", "plugins": [row, *self.reloaded], "not_applied": ["log.level"]}
 
     def set_log_level(self, level: str) -> None:
         self.calls.append(("level", level))

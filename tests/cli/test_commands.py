@@ -12,6 +12,7 @@ from ildm.text import printable
 from tests.admin.fake_node import NEIGHBOR, FakeView
 
 STATUS = FakeView().status()
+RELOADED = FakeView().reload_plugins(FakeView().read_config())
 
 
 def traced(topic: str = "a/b") -> dict[str, Any]:
@@ -30,7 +31,13 @@ ANSWERS: dict[str, list[Any]] = {
     "neighbor remove": [{"address": None, "node_id": "north", "state": "removed"}],
     "clients": [Page(2, FakeView().clients()), Page(0, [])],
     "subscriptions": [Page(5, FakeView().subscriptions()), Page(0, [])],
-    "algorithm": [FakeView().algorithm(), {**FakeView().algorithm(), "counters": {}}, {"name": None}],
+    "algorithm": [
+        FakeView().algorithm(),
+        {**FakeView().algorithm(), "counters": {}, "gauges": {}, "refused": {}, "calls": 0, "filters": []},
+        {"name": None, "filters": FakeView().algorithm()["filters"]},
+        {"name": None, "filters": []},
+    ],
+    "plugin reload": [RELOADED, {**RELOADED, "not_applied": [], "plugins": []}],
     "overlay": [
         FakeView().overlay(),
         {"node": "south", "members": None, "keys": [{"key": "default south", "status": "joining"}]},

@@ -14,6 +14,7 @@ from ildm.api import (
     Filter,
     OverlayAlgorithm,
     Plugin,
+    PluginConfig,
     PluginError,
     Session,
     Source,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
+    from ildm.core.plugin.loading import PluginSpec
     from ildm.core.plugin.peer_session import PeerSession
     from ildm.core.transfer.router import Targets
 
@@ -41,9 +43,12 @@ INTERFACE = (Plugin, Algorithm, TreeAlgorithm, OverlayAlgorithm, Filter)
 class Loaded(Account):
     """One plugin at work, with what the node keeps and counts for it."""
 
-    def __init__(self, name: str, kind: str, number: int, dispatch: Dispatch, limits: LimitsConfig) -> None:
+    def __init__(
+        self, spec: PluginSpec, kind: str, number: int, dispatch: Dispatch, limits: LimitsConfig
+    ) -> None:
         super().__init__(limits)
-        self.name = name
+        self.name = name = spec.name
+        self.options = spec.config
         self.kind = kind
         """``algorithm`` or ``filter``."""
         self.key = f"{kind}/{name}" if number == 1 else f"{kind}/{name}/{number}"
@@ -218,6 +223,22 @@ class Dispatch:
                 except FAILURES as error:
                     self._failed(loaded, "mqtt_message_arrived", error)
                 self._returned(loaded, "mqtt_message_arrived", began)
+
+    def change_options(self, loaded: Loaded, options: PluginConfig) -> str | None:
+        """Hand a plugin other options; why it has its former ones again, None if it took them."""
+        assert loaded.plugin is not None
+        loaded.plugin.config = options
+        began = self.driver.now()
+        try:
+            loaded.plugin.on_config_changed()
+        except FAILURES as error:
+            loaded.plugin.config = loaded.options
+            self._failed(loaded, "on_config_changed", error)
+            return str(error) if isinstance(error, PluginError) else repr(error)
+        finally:
+            self._returned(loaded, "on_config_changed", began)
+        loaded.options = options
+        return None
 
     def run(self, loaded: Loaded, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
         """Call back a plugin, with its failure and its time counted as the plugin's."""
