@@ -1,6 +1,8 @@
 """What authors of plugins test with; README.md beside this file shows how."""
 
+from ildm.core.plugin.filtering import Rejected
 from ildm.testing.broker import LocalBroker, RecordingBroker
+from ildm.testing.client import SimClient, SimSession
 from ildm.testing.fake_node import FakeLink, FakeNode, Sent, Transferred
 from ildm.testing.kernel import Kernel
 from ildm.testing.link import SimLink
@@ -21,9 +23,12 @@ __all__ = [
     "LocalBroker",
     "Network",
     "RecordingBroker",
+    "Rejected",
     "Sent",
+    "SimClient",
     "SimLink",
     "SimNode",
+    "SimSession",
     "SimulationError",
     "Transcript",
     "Transferred",

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, overload
 
-from ildm.api import Algorithm, Peer, Unreachable
+from ildm.api import (
+    Algorithm,
+    Filter,
+    NodeApi,
+    Peer,
+    Plugin,
+    PluginError,
+    Role,
+    Source,
+    TreeAlgorithm,
+    Unreachable,
+)
 from ildm.core.plugin.arguments import check_data, check_filters, check_message
-from ildm.mqtt import Publish
+from ildm.core.plugin.filtering import Awaited, Rejected
+from ildm.mqtt import Connect, Publish, Subscribe, Subscription, Version, decode
 from ildm.testing.broker import RecordingBroker
+from ildm.testing.client import SimSession
 from ildm.testing.link import SimLink, data_arrived, hear, message_arrived
+from ildm.testing.looking import LookingNode
 from ildm.testing.network import Network
 from ildm.testing.node import SimNode, peer_of
 from ildm.testing.values import SimulationError
 from ildm.testing.world import World
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+P = TypeVar("P", bound=Plugin)
 
-P = TypeVar("P", bound=Algorithm)
+
+class KeepLocal(TreeAlgorithm):
+    """Routes no message: a node with it is alone with its clients."""
 
 
 class Transferred(NamedTuple):
@@ -98,7 +113,7 @@ class FakeLink(SimLink):
             raise SimulationError(f"{self!r} has left")
 
 
-class FakeNode(SimNode, Generic[P]):
+class FakeNode(LookingNode, Generic[P]):
     """A node with one plugin and no network: what leaves it is kept, what comes is the test's to say::
 
         node = FakeNode(SubscriptionFlooding)
@@ -114,12 +129,12 @@ class FakeNode(SimNode, Generic[P]):
     node. A hook that raises raises in the test. The node has started when it is made.
 
     Args:
-        plugin: the algorithm's class.
+        plugin: the class of an algorithm, or of a filter.
         options: of the plugin, checked by its ``Config``.
         seed: of :attr:`NodeApi.random`.
 
     Attributes:
-        plugin: the algorithm.
+        plugin: the plugin.
         transferred: messages that have left over links, whether by ``route`` or by ``transfer``, in order.
             With 10,000 in it and :attr:`sent` nothing more is taken until the test removes some.
         sent: data that have left for other nodes (:meth:`NodeApi.send`), in order. As far as the plugin can
@@ -130,16 +145,25 @@ class FakeNode(SimNode, Generic[P]):
     def __init__(
         self, plugin: type[P], options: Mapping[str, Any] | None = None, node_id: str = "node", seed: int = 0
     ) -> None:
-        world = World(plugin, options, seed)
+        if issubclass(plugin, Algorithm):
+            world = World(plugin, options, seed)
+        elif issubclass(plugin, Filter):
+            world = World(KeepLocal, seed=seed, filters=[(plugin, options)])
+        else:
+            raise PluginError(f"{plugin!r} is neither an algorithm nor a filter")
         world.network = _Out(world.network, self)
         self.transferred: list[Transferred] = []
         self.sent: list[Sent] = []
-        super().__init__(world, node_id, plugin, world.config)
+        super().__init__(world, node_id, world.algorithm, world.config, world.filters)
         world.nodes[node_id] = self
-        assert isinstance(self.algorithm, plugin)
-        self.plugin: P = self.algorithm
+        made = self.plugins.filters[0] if self.plugins.filters else self.algorithm
+        assert isinstance(made, plugin)
+        self.plugin: P = made
         self.broker: RecordingBroker = RecordingBroker()
         self.start()
+
+    def api_for(self, name: str) -> NodeApi:
+        return self  # what a filter counts and logs is not mixed with anything here
 
     @property
     def injected(self) -> list[Publish]:
@@ -193,7 +217,71 @@ class FakeNode(SimNode, Generic[P]):
 
     def stop(self) -> None:
         """The node begins to stop: :meth:`Plugin.on_ildm_stop` is called."""
-        self.algorithm.on_ildm_stop()
+        self.tell("on_ildm_stop")
+
+    # decisions of a filter --------------------------------------------------------------------
+
+    def filter(
+        self, message: Publish, source: Source = Source.CLIENT, version: Version = Version.V5
+    ) -> Publish | Rejected:
+        """What becomes of a message; if the decision is deferred, time passes until it has come.
+
+        It goes nowhere: to see what a client is told let one publish it (:meth:`client`).
+
+        Args:
+            source: CLIENT, LINK, or BROKER for what the local broker sends to a client.
+            version: of the session it comes over; that of a link is always MQTT 5.
+        """
+        if message.qos and message.packet_id is None:
+            message = replace(message, packet_id=1)
+        session = self._session(source, version)
+        answer = self._decision(self.plugins.chain.message(source, session, message.encode(session.version)))
+        if isinstance(answer, Rejected):
+            return answer
+        passed = decode(answer, session.version)
+        assert isinstance(passed, Publish)
+        return passed
+
+    @overload
+    def admit(self, packet: Connect) -> Connect | Rejected: ...
+    @overload
+    def admit(
+        self, packet: Subscribe, version: Version = Version.V5
+    ) -> Sequence[Subscription | Rejected]: ...
+    def admit(
+        self, packet: Connect | Subscribe, version: Version = Version.V5
+    ) -> Connect | Rejected | Sequence[Subscription | Rejected]:
+        """What becomes of a client, or of each entry of its SUBSCRIBE; time passes as in :meth:`filter`."""
+        if isinstance(packet, Connect):
+            session = self._session(Source.CLIENT, packet.version)
+            session.client_id = packet.client_id
+            packet.encode()
+            client: Connect | Rejected = self._decision(self.plugins.chain.client(session, packet))
+            return client
+        packet.encode(version)
+        session = self._session(Source.CLIENT, version)
+        entries: Sequence[Subscription | Rejected] = self._decision(
+            self.plugins.chain.subscriptions(session, packet)
+        )
+        return entries
+
+    def _session(self, source: Source, version: Version) -> SimSession:
+        role: Role = source.value
+        of = Version.V5 if source is Source.LINK else version
+        session = SimSession(next(self.world.session_ids), role, f"{role}.sim:1883", of)
+        session.client_id = str(role)
+        return session
+
+    def _decision(self, answer: Any) -> Any:
+        if not isinstance(answer, Awaited):
+            return answer
+        told: list[Any] = []
+        answer.then(told.append)
+        while not told:
+            self.kernel.run(max_events=1)
+        return told[0]
+
+    # what the node asks of itself -------------------------------------------------------------
 
     def make_link(self, peer: Peer, dialed: bool) -> FakeLink:
         link = self.by_id[peer.node_id] = self._stray(peer, dialed)

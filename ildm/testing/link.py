@@ -12,6 +12,7 @@ from ildm.testing.kernel import Timer
 from ildm.testing.outbox import Outbox
 
 if TYPE_CHECKING:
+    from ildm.testing.client import SimSession
     from ildm.testing.network import Cause
     from ildm.testing.node import SimNode
 
@@ -46,6 +47,7 @@ class SimLink:
         "peer",
         "ready_at",
         "refused",
+        "session",
         "stall_timer",
         "stalled",
         "under_way",
@@ -64,6 +66,8 @@ class SimLink:
         self.back: SimLink | None = None
         self.ready_at = 0.0
         self.last_used = 0.0
+        self.session: SimSession | None = None
+        """What filters are told; made when one looks."""
         self.last_arrival = [0.0] * sessions
         self.under_way = 0
         self.paused = False

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import replace
 from random import Random
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from ildm.api import (
     Algorithm,
     Link,
+    NodeApi,
     NodeStatus,
     OverlayAlgorithm,
     Peer,
@@ -17,6 +18,7 @@ from ildm.api import (
     PluginError,
     SendResult,
     Session,
+    SessionStatus,
     TreeAlgorithm,
     Unreachable,
 )
@@ -39,6 +41,7 @@ from ildm.core.plugin.kept import PluginState
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import (
+    Connect,
     PacketType,
     Properties,
     Publish,
@@ -49,9 +52,11 @@ from ildm.mqtt import (
     validate_topic_name,
 )
 from ildm.testing.broker import LocalBroker
+from ildm.testing.client import SimClient
 from ildm.testing.kernel import Kernel, Timer
 from ildm.testing.link import SimLink, data_arrived, message_arrived
 from ildm.testing.network import FRAME, Cause, Network
+from ildm.testing.plugins import FilterApi, Plugins
 from ildm.testing.values import Delivery, SimulationError
 
 if TYPE_CHECKING:
@@ -104,6 +109,8 @@ class SimNode:
     """A node; implements :class:`ildm.api.NodeApi` for one algorithm, and stands for its local clients.
 
     Attributes:
+        clients: local clients whose packets are made one by one, by their identifier.
+        plugins: those which look at packets; None: nobody does.
         deliveries: what local clients got, in order, unless the world has ``on_delivery``.
         counters: of the algorithm (:meth:`count`).
         timers: of the algorithm that wait.
@@ -112,6 +119,7 @@ class SimNode:
         configured: ids of neighbours that this node was told to link with.
     """
 
+    plugins: Plugins | None = None
     __slots__ = (
         "_pauses",
         "_random",
@@ -125,6 +133,7 @@ class SimNode:
         "broker",
         "busy_until",
         "by_id",
+        "clients",
         "configured",
         "counters",
         "deliveries",
@@ -177,6 +186,7 @@ class SimNode:
         self._random: Random | None = None
         self._retained: Retained | None = None
         self._turn = -1
+        self.clients: dict[str, SimClient] = {}
         self.algorithm = made = algorithm(self, config)
         self.tree = made if isinstance(made, TreeAlgorithm) else None
         self.asks_each = (
@@ -189,22 +199,53 @@ class SimNode:
 
     # local clients ----------------------------------------------------------------------------
 
+    def client(self, client_id: str, version: Version = Version.V5, **connect: Any) -> SimClient:
+        """A local client that is connected; if it is not yet, with these fields of its CONNECT.
+
+        Its calls are packets. The other methods here are for clients that nobody looks at closely; where a
+        plugin looks at packets they are sent by such a client, too, of MQTT 5.
+        """
+        known = self.clients.get(client_id)
+        if known is not None and known.session.status is not SessionStatus.CLOSED:
+            return known
+        self.check_alive()
+        packet = Connect(client_id=client_id, version=version, **connect)
+        made = self.clients[client_id] = SimClient(self, packet)
+        return made
+
     def subscribe(self, topic_filter: str, qos: int = 0, client: str = "client") -> None:
         """A local client's subscription is granted; it gets the retained messages that match."""
-        self._check_alive()
+        self.check_alive()
         validate_topic_filter(topic_filter)
-        self.broker.filters.add(topic_filter, client, qos)
-        for topic, message in list(self.broker.retained.items()):
-            if topic_matches(topic_filter, topic):
-                self._hand(message, client, min(qos, message.qos), True)
-        self._interest_changed(topic_filter)
+        self.granted(topic_filter, qos, client)
+
+    def granted(self, topic_filter: str, qos: int, client: str) -> None:
+        """The local broker has granted a subscription."""
+        plain = self.broker.subscribe(topic_filter, qos, client)
+        if plain is topic_filter:  # no retained messages for a shared subscription (MQTT 5, 4.8.2)
+            for topic, message in list(self.broker.retained.items()):
+                if topic_matches(topic_filter, topic):
+                    self._hand(message, client, min(qos, message.qos), True)
+        self._interest_changed(plain)
 
     def unsubscribe(self, topic_filter: str, client: str = "client") -> None:
         """A local client withdraws a filter."""
-        self._check_alive()
-        if not self.broker.filters.remove(topic_filter, client):
+        self.check_alive()
+        if not self.withdrawn(topic_filter, client):
             raise SimulationError(f"{client} at {self.node_id} has no subscription {topic_filter!r}")
-        self._interest_changed(topic_filter)
+
+    def withdrawn(self, topic_filter: str, client: str) -> bool:
+        """A client takes a filter back; False: it had none such."""
+        plain = self.broker.unsubscribe(topic_filter, client)
+        if plain is None:
+            return False
+        self._interest_changed(plain)
+        return True
+
+    def forget(self, client: str) -> None:
+        """The local broker forgets a client's subscriptions."""
+        for topic_filter in self.broker.subscriptions(client):
+            self.withdrawn(topic_filter, client)
 
     def publish(
         self,
@@ -214,15 +255,27 @@ class SimNode:
         retain: bool = False,
         properties: Properties | None = None,
         publisher: int | None = None,
+        client: str = "client",
     ) -> None:
         """A local client publishes.
 
         Args:
             publisher: its turn in the round-robin; None: each message takes the next one.
         """
-        self._check_alive()
+        self.check_alive()
+        message = self.message_of(topic, payload, qos, retain, properties)
+        self.enter(message, publisher, Cause(self.node_id, self.kernel.now, 0))
+
+    def message_of(
+        self, topic: str, payload: bytes, qos: int, retain: bool, properties: Properties | None
+    ) -> Publish:
+        """A client's message.
+
+        Raises:
+            MqttError: it cannot be published on such a topic.
+        """
         validate_topic_name(topic)
-        message = Publish(
+        return Publish(
             topic=topic,
             payload=payload,
             qos=qos,
@@ -230,13 +283,16 @@ class SimNode:
             packet_id=1 if qos else None,
             properties={} if properties is None else dict(properties),
         )
+
+    def enter(self, message: Publish, publisher: int | None, cause: Cause) -> None:
+        """A local client's message has come to the broker, and is the algorithm's."""
         if publisher is None:
             self._turn = publisher = (self._turn + 1) & 0xFFFF
-        before, self.network.cause = self.network.cause, Cause(self.node_id, self.kernel.now, 0)
+        before, self.network.cause = self.network.cause, cause
         try:
             self._deliver(message, self.broker.publish(message))
-            if not topic.startswith("$"):
-                if retain:
+            if not message.topic.startswith("$"):
+                if message.retain:
                     message = stamped(message, self.memory.entered(message))
                 if self.overlay is not None:
                     self.overlay.on_publish(message, publisher)
@@ -245,7 +301,7 @@ class SimNode:
         finally:
             self.network.cause = before
 
-    def _check_alive(self) -> None:
+    def check_alive(self) -> None:
         if not self.alive:
             raise SimulationError(f"node {self.node_id} is dead")
 
@@ -357,6 +413,11 @@ class SimNode:
 
     def fire(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
         self.timers -= 1
+        if self.alive:
+            callback(*args)
+
+    def if_alive(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
+        """What a dead node does no more."""
         if self.alive:
             callback(*args)
 
@@ -474,14 +535,31 @@ class SimNode:
     def send_message(self, session: Session, message: bytes) -> NoReturn:
         raise SimulationError("the simulator has no TCP connections to other programs")
 
-    def get_paired_session(self, session: Session) -> None:
+    def get_paired_session(self, session: Session) -> Session | None:
+        for client in self.clients.values():
+            if session is client.session:
+                return client.paired
+            if session is client.paired:
+                return client.session
         return None
 
     # called by the world and the network ------------------------------------------------------
 
     def start(self) -> None:
         self.status = NodeStatus.RUNNING
-        self.algorithm.on_ildm_start()
+        self.tell("on_ildm_start")
+
+    def tell(self, hook: str, *args: object) -> None:
+        """Call a hook that filters have as well."""
+        if self.plugins is None:
+            getattr(self.algorithm, hook)(*args)
+        else:
+            self.plugins.call(hook, *args)
+
+    def api_for(self, name: str) -> NodeApi:
+        """The node as a filter has it."""
+        api: Any = FilterApi(self, name)
+        return cast(NodeApi, api)
 
     def make_link(self, peer: Peer, dialed: bool) -> SimLink:
         """A new link, not up yet."""

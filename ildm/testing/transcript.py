@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ildm.api import Algorithm
+from ildm.api import Algorithm, Filter
 from ildm.mqtt import Publish
 from ildm.testing.broker import RecordingBroker
 from ildm.testing.link import SimLink
@@ -30,8 +30,9 @@ class Transcript(World):
         options: Mapping[str, Any] | None = None,
         seed: int = 0,
         model: LinkModel | None = None,
+        filters: Iterable[tuple[type[Filter], Mapping[str, Any] | None]] = (),
     ) -> None:
-        super().__init__(algorithm, options, seed, model)
+        super().__init__(algorithm, options, seed, model, filters)
         self.lines: list[str] = []
         self.network = _Noting(self.network, self.lines)
 

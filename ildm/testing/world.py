@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ildm.api import Algorithm, NodeStatus, OverlayAlgorithm
+from ildm.api import Algorithm, Filter, NodeStatus, OverlayAlgorithm
 from ildm.core.plugin.checking import check_plugin
 from ildm.testing.kernel import Kernel
+from ildm.testing.looking import LookingNode
 from ildm.testing.network import LinkModel, Network
 from ildm.testing.node import SimNode
+from ildm.testing.plugins import FilterSpec, looks
 from ildm.testing.values import Delivery, SimulationError
 
 LOGS = 10_000
@@ -30,6 +33,8 @@ class World:
         options: of the plugin, checked by its ``Config``.
         seed: two worlds of one seed that are treated alike behave alike.
         model: of the links between any two nodes.
+        filters: of every node, each with its options. What they count is in the node's counters as
+            ``CLASS.NAME``.
 
     Attributes:
         logs: what plugins logged: time, node id, event, fields; the newest ``LOGS``.
@@ -43,12 +48,14 @@ class World:
         options: Mapping[str, Any] | None = None,
         seed: int = 0,
         model: LinkModel | None = None,
+        filters: Iterable[tuple[type[Filter], Mapping[str, Any] | None]] = (),
     ) -> None:
         check_plugin(algorithm.__name__, algorithm, Algorithm)
-        if algorithm.wants:
-            raise SimulationError(f"{algorithm.__name__} wants to see packets; the simulator has none")
         self.algorithm = algorithm
         self.config = algorithm.Config.model_validate({} if options is None else dict(options))
+        self.filters = [FilterSpec.of(plugin, chosen) for plugin, chosen in filters]
+        self.session_ids = itertools.count(1)
+        self._looks = bool(self.filters) or looks(algorithm)
         self.seed = seed
         self.kernel = Kernel(seed)
         self.network = Network(
@@ -102,6 +109,8 @@ class World:
 
     def make_node(self, node_id: str) -> SimNode:
         """The node that :meth:`add` starts; for those who want another class of it, or another broker."""
+        if self._looks:
+            return LookingNode(self, node_id, self.algorithm, self.config, self.filters)
         return SimNode(self, node_id, self.algorithm, self.config)
 
     def link(self, a: str, b: str) -> None:
@@ -170,7 +179,7 @@ class World:
         """Let a node stop in an orderly way: its plugin is told, and has ``DRAIN`` seconds."""
         node = self._living(node_id)
         with self.guarded():
-            node.algorithm.on_ildm_stop()
+            node.tell("on_ildm_stop")
         self.kernel.post(DRAIN, self._stopped, node)
 
     def _stopped(self, node: SimNode) -> None:

@@ -19,12 +19,11 @@ from ildm.api import (
     Peer,
     Route,
     SendResult,
-    Session,
     Stamp,
     TreeAlgorithm,
     Unreachable,
 )
-from ildm.mqtt import PacketType, Property, Publish, Version, decode, topic_matches
+from ildm.mqtt import Property, Publish, Version, decode, topic_matches
 from ildm.testing import LinkModel, SimNode, SimulationError, World, constant, lognormal, normal, uniform
 
 FIGURE_5_5 = (("I1", "I2"), ("I2", "I3"), ("I2", "I4"), ("I3", "I5"))
@@ -675,18 +674,6 @@ def test_settle_says_when_a_condition_never_comes() -> None:
     with pytest.raises(SimulationError, match="does not hold after 5"):
         world.settle(lambda: False, limit=5.0)
     assert world.settle(lambda: world.kernel.now >= 12.0) == pytest.approx(2.0)
-
-
-def test_a_plugin_that_wants_packets_is_refused() -> None:
-    class Spy(TreeAlgorithm):
-        from ildm.api import Source
-
-        wants = frozenset({(Source.CLIENT, PacketType.PUBLISH)})
-
-        def mqtt_message_arrived(self, session: Session, type: PacketType, message: bytes) -> None: ...
-
-    with pytest.raises(SimulationError, match="wants to see packets"):
-        World(Spy)
 
 
 def test_delays_follow_their_distribution() -> None:

@@ -1,0 +1,148 @@
+"""The plugins of a simulated node that look at packets, and filters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ildm.api import Algorithm, Filter, Plugin, PluginConfig, Session, Source
+from ildm.config import LimitsConfig
+from ildm.core.plugin.checking import check_plugin
+from ildm.core.plugin.filtering import FilterChain
+from ildm.mqtt import Connect, Packet, PacketType, Version
+
+if TYPE_CHECKING:
+    from ildm.api import Timer
+    from ildm.testing.node import SimNode
+
+
+class FilterSpec(NamedTuple):
+    """A filter of a world: its class and its checked options."""
+
+    plugin: type[Filter]
+    config: PluginConfig
+
+    @classmethod
+    def of(cls, plugin: type[Filter], options: Mapping[str, Any] | None) -> FilterSpec:
+        """Check both.
+
+        Raises:
+            PluginError: the class breaks the interface.
+            ValidationError: its ``Config`` does not take the options.
+        """
+        check_plugin(plugin.__name__, plugin, Filter)
+        return cls(plugin, plugin.Config.model_validate({} if options is None else dict(options)))
+
+
+def looks(algorithm: type[Algorithm]) -> bool:
+    """Whether an algorithm is to be shown packets or sessions, or decides about them."""
+    return bool(
+        algorithm.wants
+        or issubclass(algorithm, Filter)
+        or algorithm.on_session_established is not Plugin.on_session_established
+        or algorithm.on_session_closed is not Plugin.on_session_closed
+    )
+
+
+class Owner(NamedTuple):
+    """A plugin as the chain of filters knows it."""
+
+    name: str
+
+
+class FilterApi:
+    """The node as one of its filters has it: with counters, log lines and chance of its own."""
+
+    def __init__(self, node: SimNode, name: str) -> None:
+        self._node = node
+        self._name = name
+        self.random = Random(f"{node.world.seed}/{node.node_id}/{name}")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._node, name)
+
+    def count(self, name: str, by: int = 1) -> None:
+        self._node.count(f"{self._name}.{name}", by)
+
+    def log(self, event: str, **fields: object) -> None:
+        self._node.log(event, plugin=self._name, **fields)
+
+
+class _Clock:
+    """Virtual time for the chain of filters; a dead node decides no more."""
+
+    def __init__(self, node: SimNode) -> None:
+        self._node = node
+
+    def now(self) -> float:
+        return self._node.kernel.now
+
+    def call_soon(self, callback: Callable[..., None], *args: object) -> None:
+        self._node.kernel.post(0.0, self._node.if_alive, callback, args)
+
+    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
+        return self._node.kernel.schedule(delay, self._node.if_alive, callback, args)
+
+
+class Plugins:
+    """The filters of a node and its algorithm, as far as they look at packets.
+
+    Attributes:
+        filters: in the order they are asked; an algorithm that is a filter, too, is asked after them.
+    """
+
+    def __init__(
+        self, node: SimNode, algorithm: Algorithm, specs: Sequence[FilterSpec], limits: LimitsConfig
+    ) -> None:
+        self._node = node
+        self.chain: FilterChain[Owner] = FilterChain(
+            _Clock(node), self._failed, _returned, limits.decision_timeout
+        )
+        self._listeners: dict[tuple[Source, PacketType], list[Plugin]] = {}
+        self.filters: list[Filter] = []
+        for plugin, config in specs:
+            made = plugin(node.api_for(plugin.__name__), config)
+            self.filters.append(made)
+            self._take(made)
+        self._all: list[Plugin] = [*self.filters, algorithm]
+        self._take(algorithm)
+
+    def _take(self, plugin: Plugin) -> None:
+        if isinstance(plugin, Filter):
+            self.chain.add(Owner(type(plugin).__name__), plugin)
+        if type(plugin).mqtt_message_arrived is not Plugin.mqtt_message_arrived:
+            for key in plugin.wants:
+                self._listeners.setdefault(key, []).append(plugin)
+
+    def looks_at(self, source: Source, type: PacketType) -> bool:
+        """Whether a packet has to be made at all."""
+        if (source, type) in self._listeners:
+            return True
+        return type is PacketType.PUBLISH and self.chain.filters(source)
+
+    def show(self, source: Source, session: Session, type: PacketType, packet: Packet | bytes) -> None:
+        """Call those who want to see a packet."""
+        listeners = self._listeners.get((source, type))
+        if listeners is None:
+            return
+        if not isinstance(packet, bytes):
+            version = session.version
+            packet = packet.encode() if isinstance(packet, Connect) else packet.encode(Version(version))
+        for plugin in listeners:
+            plugin.mqtt_message_arrived(session, type, packet)
+
+    def call(self, hook: str, *args: object) -> None:
+        """Call a hook of all plugins, the algorithm last."""
+        for plugin in self._all:
+            getattr(plugin, hook)(*args)
+
+    def _failed(self, owner: Owner, hook: str, error: Exception) -> None:
+        """A failure ends the run, as that of any hook. A decision that did not come in time is none."""
+        if not isinstance(error, TimeoutError):
+            raise error
+        self._node.network.lost["undecided"] += 1
+
+
+def _returned(owner: Owner, hook: str, began: float) -> None:
+    """The simulator takes no time for hooks."""
