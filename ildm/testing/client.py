@@ -159,6 +159,7 @@ class SimClient:
         if isinstance(answer, Rejected):
             code = int(answer.reason if self.version is Version.V5 else return_code(answer.reason))
             self._tell(ConnAck(session_present=False, reason_code=code), answer)
+            self.node.network.lost["client rejected"] += len(self._waiting)
             self._waiting.clear()
             self._closed(self.session)
             return

@@ -296,6 +296,22 @@ class DecidingProbe(TreeProbe, Filter):
         return self.about_client(packet)
 
 
+class LookingProbe(TreeProbe):
+    """Notes messages of clients and neighbours."""
+
+    wants = frozenset({(Source.CLIENT, PacketType.PUBLISH), (Source.LINK, PacketType.PUBLISH)})
+
+    def __init__(self, api: NodeApi, config: PluginConfig) -> None:
+        super().__init__(api, config)
+        self.routes = _everywhere(api)
+
+    def mqtt_message_arrived(self, session: Session, type: PacketType, message: bytes) -> None:
+        packet = decode(message, session.version)
+        assert isinstance(packet, Publish)
+        assert bool(session.client_id) or session.role is Role.LINK
+        self.heard.append(("seen", session.role, type, packet.payload))
+
+
 B = Peer("b", "b:2")
 Make = Callable[[type[Algorithm]], Stage]
 
@@ -1060,6 +1076,20 @@ class NodeContract:
         with pytest.raises(PluginError):
             one.api.create_session(*address)
 
+    # packets --------------------------------------------------------------------------------------
+
+    @states("mqtt_message_arrived", "Session.role", "Session.version", "Session.client_id")
+    def test_plugins_see_what_they_want(self, make: Make) -> None:
+        stage = make(LookingProbe)
+        one, two = stage.add("a"), stage.add("b")
+        stage.link("a", "b")
+        stage.until(lambda: one.linked("b") and two.linked("a"))
+        stage.publish("a", "t", b"1", qos=1)
+        stage.publish("a", "t", b"2", qos=1)
+        stage.until(lambda: len(two.of("seen")) == 2)
+        assert one.of("seen") == [("seen", Role.CLIENT, PacketType.PUBLISH, b"%d" % n) for n in (1, 2)]
+        assert two.of("seen") == [("seen", Role.LINK, PacketType.PUBLISH, b"%d" % n) for n in (1, 2)]
+
     # filters --------------------------------------------------------------------------------------
 
     def deciding(self, make: Make) -> tuple[Stage, DecidingProbe, DecidingProbe]:
@@ -1322,10 +1352,7 @@ class NodeContract:
 
 ELSEWHERE = {
     "on_config_changed": "tests/core/test_plugin_options.py: asked by the administrator only",
-    "mqtt_message_arrived": "tests/core/test_api.py: packets are the live node's alone",
     "overlay": "tests/admin, tests/net: asked by the administrator only",
     "trace": "tests/admin, tests/net: asked by the administrator only",
-    "Session.client_id": "tests/core/test_api.py: sessions of clients are the live node's alone",
-    "Session.version": "tests/core/test_api.py: sessions of clients are the live node's alone",
 }
 """Members of the interface which the suite leaves to other tests, and why."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Algorithm, PluginConfig, Role, SessionStatus, Source
 from ildm.mqtt import PacketType, Properties, Publish, Version, decode
-from ildm.testing.client import SimSession
+from ildm.testing.client import SimClient, SimSession
 from ildm.testing.link import SimLink
 from ildm.testing.node import LIMITS, SimNode
 from ildm.testing.plugins import FilterSpec, Plugins
@@ -39,11 +39,23 @@ class LookingNode(SimNode):
 
     # local clients ----------------------------------------------------------------------------
 
+    def _sender(self, client: str) -> SimClient | None:
+        """A client that need not be there yet; None: it was rejected, and what it would send is lost."""
+        known = self.client(client)
+        if known.session.status is not SessionStatus.CLOSED:
+            return known
+        self.network.lost["client rejected"] += 1
+        return None
+
     def subscribe(self, topic_filter: str, qos: int = 0, client: str = "client") -> None:
-        self.client(client).subscribe((topic_filter, qos))
+        known = self._sender(client)
+        if known is not None:
+            known.subscribe((topic_filter, qos))
 
     def unsubscribe(self, topic_filter: str, client: str = "client") -> None:
-        self.client(client).unsubscribe(topic_filter)
+        known = self._sender(client)
+        if known is not None:
+            known.unsubscribe(topic_filter)
 
     def publish(
         self,
@@ -55,7 +67,9 @@ class LookingNode(SimNode):
         publisher: int | None = None,
         client: str = "client",
     ) -> None:
-        self.client(client).publish(topic, payload, qos, retain, properties, publisher)
+        known = self._sender(client)
+        if known is not None:
+            known.publish(topic, payload, qos, retain, properties, publisher)
 
     def _hand(self, message: Publish, client: str, qos: int, retain: bool) -> None:
         known = self.clients[client]

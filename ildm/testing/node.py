@@ -38,6 +38,7 @@ from ildm.core.plugin.arguments import (
     checked_way,
 )
 from ildm.core.plugin.kept import PluginState
+from ildm.core.status import NodeState
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import (
@@ -140,6 +141,7 @@ class SimNode:
         "has_failed",
         "kernel",
         "last_parcel",
+        "life",
         "local_interest",
         "network",
         "node_id",
@@ -149,7 +151,6 @@ class SimNode:
         "ranked",
         "sends_until",
         "silent",
-        "status",
         "timers",
         "tree",
         "world",
@@ -161,7 +162,7 @@ class SimNode:
         self.network: Network = world.network
         self.node_id = node_id
         self.peer = peer_of(node_id)
-        self.status = NodeStatus.STOPPED
+        self.life = NodeState()
         self.alive = True
         self.silent = False
         self.by_id: dict[str, SimLink] = {}
@@ -377,6 +378,10 @@ class SimNode:
     # NodeApi ----------------------------------------------------------------------------------
 
     @property
+    def status(self) -> NodeStatus:
+        return self.life.status
+
+    @property
     def links(self) -> Sequence[Link]:
         return [link for link in self.by_id.values() if link.up]
 
@@ -546,8 +551,14 @@ class SimNode:
     # called by the world and the network ------------------------------------------------------
 
     def start(self) -> None:
-        self.status = NodeStatus.RUNNING
+        self.life.start()
         self.tell("on_ildm_start")
+
+    def change_begins(self, change: str, neighbor: Peer) -> None:
+        """A neighbour is being added (``add``) or removed (``remove``)."""
+        self.life.begin(change)
+        host, _, port = neighbor.address.rpartition(":")
+        self.tell("on_ildm_add" if change == "add" else "on_ildm_remove", host, int(port))
 
     def tell(self, hook: str, *args: object) -> None:
         """Call a hook that filters have as well."""
@@ -575,6 +586,9 @@ class SimNode:
 
     def link_up(self, link: SimLink) -> None:
         """A link can be used; in a tree the ends tell each other the retained messages they remember."""
+        if not link.introducer and link.back is not None and link.back.introducer:
+            self.change_begins("add", link.peer)  # the neighbour was told to, and so is here
+        self.life.done("add")
         self.algorithm.on_link_up(link)
         if self.network.any_topology or self._retained is None or link.back is None:
             return
@@ -586,6 +600,8 @@ class SimNode:
     def link_lost(self, link: SimLink, why: Unreachable | None) -> None:
         """A link of this node is no more; without a reason it was closed on purpose."""
         was_up, link.up = link.up, False
+        if link.introducer:
+            self.life.done("add")
         if was_up:
             self.algorithm.on_link_down(link)
         if self.overlay is not None and why is not None and (was_up or link.dialed):
@@ -595,7 +611,7 @@ class SimNode:
         """No hook is called any more."""
         self.alive = False
         self.silent = silent
-        self.status = NodeStatus.STOPPED
+        self.life.stop()
 
 
 def peer_of(node_id: str) -> Peer:

@@ -130,6 +130,7 @@ class World:
         self._neighbors.setdefault(b, set()).add(a)
         known = here.by_id.get(b)
         with self.guarded():
+            here.change_begins("add", far.peer)
             if known is None:
                 here.connect(far.peer)
             elif not known.introducer:
@@ -155,14 +156,22 @@ class World:
     def unlink(self, a: str, b: str) -> None:
         """Both nodes forget the other as a neighbour; the link is closed."""
         here, far = self[a], self[b]
-        here.configured.pop(b, None)
-        far.configured.pop(a, None)
+        told = [
+            (node, other)
+            for node, other in ((here, far), (far, here))
+            if node.configured.pop(other.node_id, self) is None and node.alive
+        ]
         self._neighbors.get(a, set()).discard(b)
         self._neighbors.get(b, set()).discard(a)
         link = here.by_id.get(b)
-        if link is not None:
-            with self.guarded():
+        with self.guarded():
+            for node, other in told:
+                node.change_begins("remove", other.peer)
+            if link is not None:
                 self.network.lose(link, None)
+        for node, _ in told:
+            node.life.done("remove")
+            node.life.done("add")
 
     # ends -------------------------------------------------------------------------------------
 

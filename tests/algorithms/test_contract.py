@@ -45,6 +45,7 @@ class OverlayStage(Stage):
         "test_a_session_from_its_creation_to_its_end": NO_SESSIONS,
         "test_what_may_happen_to_a_session": NO_SESSIONS,
         "test_an_address_that_is_none_is_refused": NO_SESSIONS,
+        "test_plugins_see_what_they_want": NO_LINKS,
         "test_a_filter_checks_and_changes_messages": NO_FILTERS,
         "test_a_filter_may_decide_later": NO_FILTERS,
         "test_a_filter_that_answers_nonsense_lets_pass": NO_FILTERS,
