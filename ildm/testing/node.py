@@ -57,7 +57,7 @@ from ildm.testing.client import SimClient
 from ildm.testing.kernel import Kernel, Timer
 from ildm.testing.link import SimLink, data_arrived, message_arrived
 from ildm.testing.network import FRAME, Cause, Network
-from ildm.testing.plugins import FilterApi, Plugins
+from ildm.testing.plugins import FilterApi, Plugins, saved_already
 from ildm.testing.values import Delivery, SimulationError
 
 if TYPE_CHECKING:
@@ -67,10 +67,6 @@ if TYPE_CHECKING:
 
 LIMITS = LimitsConfig()
 Result = TypeVar("Result")
-
-
-def _saved_already(key: str, value: bytes | None) -> None:
-    """The entries themselves are what the world keeps."""
 
 
 class _Clock:
@@ -518,7 +514,7 @@ class SimNode:
     def state(self) -> MutableMapping[str, bytes]:
         if self._state is None:  # most nodes of a large run have none
             entries = self.world.saved.setdefault(self.node_id, {})
-            self._state = PluginState(self.account, entries, _saved_already)
+            self._state = PluginState(self.account, entries, saved_already)
         return self._state
 
     def log(self, event: str, **fields: object) -> None:

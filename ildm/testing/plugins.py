@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import Algorithm, Filter, Plugin, PluginConfig, Session, Source
 from ildm.config import LimitsConfig
+from ildm.core.plugin.account import OTHER, Account
+from ildm.core.plugin.arguments import checked_fields
 from ildm.core.plugin.checking import check_plugin
 from ildm.core.plugin.filtering import FilterChain
+from ildm.core.plugin.kept import PluginState
 from ildm.mqtt import Connect, Packet, PacketType, Version
 
 if TYPE_CHECKING:
@@ -52,21 +55,44 @@ class Owner(NamedTuple):
 
 
 class FilterApi:
-    """The node as one of its filters has it: with counters, log lines and chance of its own."""
+    """The node as one of its filters has it: with counters, gauges, log, state and chance of its own."""
 
     def __init__(self, node: SimNode, name: str) -> None:
         self._node = node
         self._name = name
+        self._account = Account(node.account.limits)
+        self._state: PluginState | None = None
         self.random = Random(f"{node.world.seed}/{node.node_id}/{name}")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._node, name)
 
     def count(self, name: str, by: int = 1) -> None:
-        self._node.count(f"{self._name}.{name}", by)
+        self._account.count(name, by)
+        shown = name if name in self._account.counters else OTHER
+        self._node.counters[f"{self._name}.{shown}"] += by
+
+    def gauge(self, name: str, value: float) -> None:
+        self._account.gauge(name, value)
+        shown = name if name in self._account.gauges else OTHER
+        self._node.account.gauges[f"{self._name}.{shown}"] = self._account.gauges[shown]
 
     def log(self, event: str, **fields: object) -> None:
-        self._node.log(event, plugin=self._name, **fields)
+        fields = checked_fields(event, fields)
+        if self._account.may_log(self._node.kernel.now):
+            fields.update(self._account.take_left_out(), plugin=self._name)
+            self._node.world.logs.append((self._node.kernel.now, self._node.node_id, event, fields))
+
+    @property
+    def state(self) -> MutableMapping[str, bytes]:
+        if self._state is None:
+            entries = self._node.world.saved.setdefault(f"{self._node.node_id}/{self._name}", {})
+            self._state = PluginState(self._account, entries, saved_already)
+        return self._state
+
+
+def saved_already(key: str, value: bytes | None) -> None:
+    """What a plugin keeps is in the world's hands at once."""
 
 
 class _Clock:

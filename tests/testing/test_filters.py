@@ -204,6 +204,26 @@ def test_an_algorithm_that_filters_is_asked_last() -> None:
     assert a.counters == {"GOOD": 1}
 
 
+def test_what_a_filter_keeps_and_counts_is_its_own() -> None:
+    class Keeper(Filter):
+        def admit_client(self, session: Session, packet: Connect) -> Connect:
+            self.api.state["last"] = packet.client_id.encode()
+            self.api.gauge("clients", len(self.api.state))
+            self.api.log("client", name=packet.client_id)
+            self.api.count("clients")
+            assert self.api.random is self.api.random
+            return packet
+
+    world, a, _ = pair((Keeper, None))
+    a.client("c")
+    assert dict(a.state) == {}
+    assert (a.counters, a.gauges) == ({"Keeper.clients": 1}, {"Keeper.clients": 1})
+    assert world.logs[-1][1:] == ("a", "client", {"name": "c", "plugin": "Keeper"})
+    world.kill("a")
+    world.add("a")
+    assert filter_of(world["a"]).api.state == {"last": b"c"}
+
+
 def test_a_filter_that_fails_ends_the_run() -> None:
     class Wrong(Censor):
         def filter(self, session: Session, message: bytes) -> Any:
