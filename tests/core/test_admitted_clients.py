@@ -274,3 +274,50 @@ def test_a_client_that_goes_meanwhile_is_forgotten(world: World, end: str) -> No
         assert setting.node.counters["undecided"] == 1
     assert not setting.node.sessions
     assert setting.node.dispatch.loaded[0].errors == 0
+
+
+@pytest.mark.parametrize("room", [None, 20])
+def test_a_client_is_told_what_is_otherwise_than_it_has_asked(world: World, room: int | None) -> None:
+    """Of MQTT 5, if it takes so large a packet: its name, keep alive and session expiry."""
+    expiry = Property.SESSION_EXPIRY_INTERVAL
+
+    class Changing(Filter):
+        def admit_client(self, session: Session, packet: Connect) -> Connect:
+            packet.client_id = "given"
+            packet.keep_alive = 30
+            packet.properties[expiry] = 7
+            return packet
+
+    Setting(world, Changing)
+    properties: Any = {Property.MAXIMUM_PACKET_SIZE: room} if room else {expiry: 100}
+    packet = Connect(client_id="", version=Version.V5, properties=properties)
+    (answer,) = connect(world, packet).packets
+    theirs = {Property.TOPIC_ALIAS_MAXIMUM: 10}
+    ours = {Property.ASSIGNED_CLIENT_IDENTIFIER: "given", Property.SERVER_KEEP_ALIVE: 30, expiry: 7}
+    assert answer.properties == (theirs if room else {**ours, **theirs})
+
+
+@pytest.mark.parametrize("speaks_5", [True, False])
+def test_a_broker_may_refuse_a_changed_client(world: World, speaks_5: bool) -> None:
+    """Also in the form of 3.1.1."""
+    setting = Setting(world, Admitting)
+    setting.broker.speaks_5 = speaks_5
+    received = bytearray()
+    client = connect(world, hello("later", keep_alive=60))
+    packet, deferred = setting.filter.waiting[0]
+    packet.keep_alive = 30
+    setting.broker.refuse_with = ReasonCode.SERVER_BUSY
+    client.data_received = received.extend  # type: ignore[method-assign,assignment]
+    deferred.decide(packet)
+    world.run(1)
+    assert bytes(received) == (b"\x20\x03\x00\x89\x00" if speaks_5 else b"\x20\x02\x00\x01")
+
+
+def test_before_mqtt_5_connack_goes_on_as_it_came(world: World) -> None:
+    setting = Setting(world, Admitting)
+    client = connect(world, hello("later", Version.V311))
+    packet, deferred = setting.filter.waiting[0]
+    packet.keep_alive = 30
+    deferred.decide(packet)
+    world.run(1)
+    assert client.packets == [ConnAck()]

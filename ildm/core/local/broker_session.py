@@ -111,7 +111,10 @@ class BrokerSession(BaseSession):
         try:
             if scanner is not None:
                 if self.watching:
-                    self._watch(scanner, data)
+                    if self._beside is None:
+                        self._watch(scanner, data)
+                    else:
+                        self._watch_and_send(scanner, data)
                     return
                 client = self.paired.transport
                 if client is not None:
@@ -163,6 +166,8 @@ class BrokerSession(BaseSession):
             if length is None or len(self._held) < length:
                 return
             frame, self._held = self._held[:length], self._held[length:]
+            if frame[0] >> 4 == PacketType.CONNACK and connack_code(frame) == 0:
+                frame = self.paired.connack(frame)
             self.paired.write(frame)
             if frame[0] >> 4 == PacketType.AUTH:
                 self.node.dispatch.arrived(Source.BROKER, self, PacketType.AUTH, frame)
@@ -226,21 +231,21 @@ class BrokerSession(BaseSession):
         if self.paired.writable:
             self.paired.resume("answers")
 
-    def _watch(self, scanner: GateScanner, data: bytes) -> None:
+    def _watch_and_send(self, scanner: GateScanner, data: bytes) -> None:
         """Relay what passes the gate, and between two packets what is to be sent beside it."""
         while self._beside and data:
             begun = scanner.begun
             if begun:
-                self._relay_watched(scanner, data[:begun])
+                self._watch(scanner, data[:begun])
                 data = data[begun:]
             if not scanner.begun:
                 self._send_beside()
         if data:
-            self._relay_watched(scanner, data)
+            self._watch(scanner, data)
         else:
             self._watched()
 
-    def _relay_watched(self, scanner: GateScanner, data: bytes) -> None:
+    def _watch(self, scanner: GateScanner, data: bytes) -> None:
         if len(data) == 4 and data[:2] == b"\x40\x02" and scanner.between_frames and not scanner.wanted[0x40]:
             # the one PUBACK that a client awaits who sends message by message
             self.paired.answered(((data[2] << 8) | data[3],))

@@ -231,7 +231,10 @@ class ClientSession(FilteredClient):
             self._log_rejected("client", answer)
             self._refuse(answer.reason, return_code(answer.reason), answer.text)
         else:
-            self._dial(frame if answer is packet else answer.encode(), answer)
+            if answer is not packet:
+                self.connect_changed(packet, answer)
+                frame = answer.encode()
+            self._dial(frame, answer)
 
     def _dial(self, frame: bytes, packet: Connect) -> None:
         """Connect to the broker for a client whose CONNECT it is to get."""

@@ -73,6 +73,7 @@ class FilteredClient(Publisher):
     __slots__ = (
         "_after_rest",
         "_awaited",
+        "_changed",
         "_last_call",
         "_packet_room",
         "_pinged",
@@ -86,6 +87,8 @@ class FilteredClient(Publisher):
         self._awaited: Awaited[Any] | None = None
         self._rest = b""  # of a chunk of many packets: its turn comes when others have had theirs
         self._after_rest: Callable[[], None] | None = None
+        self._changed: tuple[Connect, Connect] | None = None
+        """Its CONNECT of MQTT 5 as it has sent it and as the broker got it, until CONNACK."""
         self._last_call: Timer | None = None
         self._packet_room = ANY_SIZE
         """The largest packet that it takes."""
@@ -109,6 +112,36 @@ class FilteredClient(Publisher):
         if connect.version is Version.V5:
             self._wants_reasons = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
             self._packet_room = int(properties.get(Property.MAXIMUM_PACKET_SIZE, ANY_SIZE))
+
+    # CONNECT ----------------------------------------------------------------------------------
+
+    def connect_changed(self, sent: Connect, passed: Connect) -> None:
+        """The broker gets another CONNECT than the client has sent."""
+        if sent.version is Version.V5:
+            self._changed = sent, passed
+
+    def connack(self, frame: bytes) -> bytes:
+        """The broker's CONNACK, with what a server tells that does not do as the client has asked.
+
+        MQTT-3.1.2-21, MQTT-3.2.2-16 and 3.2.2.3.2; the broker does not know that it does otherwise.
+        """
+        changed, self._changed = self._changed, None
+        if changed is None:
+            return frame
+        sent, passed = changed
+        packet = decode(frame, self.version)
+        assert isinstance(packet, ConnAck)
+        told: Properties = {}
+        if not sent.client_id and passed.client_id:
+            told[Property.ASSIGNED_CLIENT_IDENTIFIER] = passed.client_id
+        if sent.keep_alive != passed.keep_alive:
+            told[Property.SERVER_KEEP_ALIVE] = passed.keep_alive
+        expiry = Property.SESSION_EXPIRY_INTERVAL
+        if sent.properties.get(expiry, 0) != passed.properties.get(expiry, 0):
+            told[expiry] = passed.properties.get(expiry, 0)
+        packet.properties = {**told, **packet.properties}
+        amended = packet.encode(self.version)
+        return amended if told and len(amended) <= self._packet_room else frame
 
     # decisions that wait ----------------------------------------------------------------------
 
