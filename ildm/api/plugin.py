@@ -143,6 +143,7 @@ class Filter(Plugin[Options_co]):
     ) -> Connect | Reject | Deferred[Connect | Reject]:
         """Return the CONNECT that the broker is to get, or reject the client with a CONNACK.
 
-        Anything but the MQTT version may be changed, such as user name and password.
+        Anything but the MQTT version may be changed, such as user name and password. A client of MQTT 5 is
+        told of another identifier in the place of an empty one, and of another keep alive or session expiry.
         """
         return packet

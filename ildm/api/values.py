@@ -144,7 +144,8 @@ class Reject(NamedTuple):
 
     reason: ReasonCode | None = None
     """None: payload format invalid (0x99) for a message, not authorized (0x87) otherwise. Before MQTT 5: a
-    message is acknowledged all the same, a SUBACK has 0x80, a CONNACK the return code nearest to it."""
+    message is acknowledged all the same, a SUBACK has 0x80 (in MQTT 3.1, which has no code for it, the QoS
+    asked for), a CONNACK the return code nearest to it."""
     text: str = ""
     """Reason string for the client (MQTT 5) and the log."""
 
@@ -156,7 +157,7 @@ class Deferred(Generic[Decision]):
     """A decision that is still to come, returned by a filter in the decision's place.
 
     What the same client sends after the packet waits behind it, unread beyond a buffer, so its order is
-    kept. If the decision has not come within ``limits.decision_timeout`` :attr:`Filter.on_error` decides.
+    kept; also the end of its connection, but not for longer than one decision may take. If the decision has not come within ``limits.decision_timeout`` :attr:`Filter.on_error` decides.
     """
 
     __slots__ = ("_decision", "_told")
