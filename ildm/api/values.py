@@ -157,7 +157,8 @@ class Deferred(Generic[Decision]):
     """A decision that is still to come, returned by a filter in the decision's place.
 
     What the same client sends after the packet waits behind it, unread beyond a buffer, so its order is
-    kept; also the end of its connection, but not for longer than one decision may take. If the decision has not come within ``limits.decision_timeout`` :attr:`Filter.on_error` decides.
+    kept; also the end of its connection, but not for longer than one decision may take. If the decision
+    has not come within ``limits.decision_timeout`` :attr:`Filter.on_error` decides.
     """
 
     __slots__ = ("_decision", "_told")

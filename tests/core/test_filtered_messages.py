@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ildm.api import Deferred, Filter, Reject, Session, Source, TreeAlgorithm
 from ildm.config import Address
@@ -26,6 +28,7 @@ from ildm.mqtt import (
     Will,
     decode,
 )
+from tests.support.examples import examples
 from tests.support.mini_broker import MiniBroker, MiniClient
 from tests.support.world import World, WorldDriver, make_node, plugin_specs
 
@@ -337,3 +340,51 @@ def test_an_algorithm_that_decides_too_is_asked_last(world: World) -> None:
     assert asked == ["filter", "algorithm"]
     assert client.got(PubAck) == [PubAck(packet_id=1, reason_code=0x99)]
     assert not [client_id for client_id, _ in broker.published if client_id == "c"]
+
+
+KINDS = st.sampled_from([b"pass", b"0x99", b"later", b"later no"])
+
+
+@examples(60)
+@given(st.lists(st.tuples(KINDS, st.integers(0, 2)), max_size=25), st.data())
+def test_what_passes_stays_in_order_whatever_waits(
+    packets: list[tuple[bytes, int]], draw: st.DataObject
+) -> None:
+    """However the stream is cut, whenever decisions come, and whether the client waits for the answers."""
+    world = World()
+    setting = Setting(world)
+    client = setting.client()
+    sent = [
+        publish(b"%s %d" % (kind, number), qos, number + 1 if qos else None)
+        for number, (kind, qos) in enumerate(packets)
+    ]
+    stream = b"".join(packet.encode(Version.V5) for packet in sent)
+    decided = 0
+
+    def decide() -> None:
+        nonlocal decided
+        for message, _ in setting.filter.waiting[decided:]:
+            setting.filter.decide(decided, None if b"no" in message else "pass")
+            decided += 1
+
+    while stream:
+        size = draw.draw(st.integers(1, 40))
+        client.transport.write(stream[:size])
+        stream = stream[size:]
+        world.run(draw.draw(st.sampled_from([0, 0.01])))
+        if draw.draw(st.booleans()):
+            decide()
+    if draw.draw(st.booleans()):
+        client.transport.write_eof()  # it reads on: a reset could overtake what it has sent
+    for _ in packets:
+        world.run(0.1)
+        decide()
+    world.run(1)
+    passed = [packet for packet in sent if packet.payload.split()[:2][-1] != b"no"]
+    passed = [packet for packet in passed if not packet.payload.startswith(b"0x")]
+    assert setting.payloads == [packet.payload for packet in passed]
+    for packet in sent:
+        answers = [p for p in client.packets if getattr(p, "packet_id", None) == packet.packet_id]
+        expected = 0 if packet in passed else 0x99
+        assert not packet.qos or answers[0].reason_code == expected
+    assert setting.node.counters["undecided"] == setting.node.dispatch.loaded[0].errors == 0
