@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ildm.api import Algorithm
 from ildm.config import Address
 from ildm.core.link.topology import Advertisement, Topology
 from ildm.mqtt import Publish
@@ -17,7 +18,7 @@ def world() -> World:
     return World()
 
 
-def ring(world: World, names: str, algorithm: str = "pf", **settings: object) -> list[Site]:
+def ring(world: World, names: str, algorithm: str | type[Algorithm] = "pf", **settings: object) -> list[Site]:
     """Sites in a row with a spare link between the first and the last, which stays blocked."""
     sites = row(world, names, algorithm, **settings)
     sites[-1].node.links.add(Address(names[0], 2), False)

@@ -8,6 +8,7 @@ from typing import Any
 
 from algorithms.pf import PublicationFlooding
 from algorithms.sf import SubscriptionFlooding
+from ildm.api import Algorithm
 from ildm.config import Address
 from ildm.core.node import Node
 from ildm.mqtt import Connect, SubAck, Subscribe, Subscription
@@ -24,7 +25,7 @@ class Site:
         self,
         world: World,
         name: str,
-        algorithm: str | None,
+        algorithm: str | type[Algorithm] | None,
         filters: Sequence[tuple[str, Any]] = (),
         **settings: Any,
     ) -> None:
@@ -40,8 +41,8 @@ class Site:
         self.start()
 
     def start(self, neighbors: tuple[str, ...] = ()) -> None:
-        plugin = ALGORITHMS[self.algorithm] if self.algorithm else None
-        specs = plugin_specs(self.algorithm, plugin, self.filters)
+        plugin = ALGORITHMS[self.algorithm] if isinstance(self.algorithm, str) else self.algorithm
+        specs = plugin_specs(plugin and plugin.__name__, plugin, self.filters)
         self.node = make_node(self.world, self.name, specs, store=self.store, **self.settings)
         self.node.start({Address(name, 2): False for name in neighbors})
 
@@ -100,7 +101,7 @@ class Site:
                 one.abort()
 
 
-def row(world: World, names: str, algorithm: str, **settings: Any) -> list[Site]:
+def row(world: World, names: str, algorithm: str | type[Algorithm], **settings: Any) -> list[Site]:
     """Sites in a row, each joined to the one before."""
     sites = [Site(world, name, algorithm, **settings) for name in names]
     for before, site in itertools.pairwise(sites):
