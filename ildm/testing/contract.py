@@ -778,6 +778,25 @@ class NodeContract:
         assert [event[:3] for event in one.of("message")] == [("message", there, b"back")]
         assert not one.of("unreachable")
 
+    @states("send", "on_writable")
+    def test_who_sends_data_without_end_is_refused_and_hears_of_room(self, make: Make) -> None:
+        """Also while the link is being made."""
+        stage = make(OverlayProbe)
+        one, two = stage.add("a"), stage.add("b")
+        for _ in range(2):
+            taken = next(n for n in range(100_000) if not one.api.send(two.api.peer, b"x", 1))
+            assert taken > 100
+            assert one.api.send(two.api.peer, b"x", 1) is SendResult.FULL
+            assert not one.of("writable")
+            stage.until(lambda: one.of("writable"))
+            stage.until(lambda: len(two.of("message")) == taken)  # noqa: B023 - within this round
+            stage.quiet()
+            assert one.of("writable") == [("writable", "b")]
+            assert one.of("up") == [("up", "b", True)]
+            assert len(two.of("message")) == taken
+            for probe in (one, two):
+                probe.heard[:] = probe.of("up")
+
     @states("send", "links", "Link.introducer")
     def test_a_link_on_demand_is_nobodys_introducer(self, make: Make) -> None:
         stage = make(OverlayProbe)

@@ -36,6 +36,7 @@ class OverlayStage(Stage):
         "test_a_retained_message_is_decided_on_with_its_stamp": NO_LINKS,
         "test_an_algorithm_may_transfer_single_messages": NO_LINKS,
         "test_the_highest_priority_goes_first": NO_LINKS,
+        "test_who_sends_data_without_end_is_refused_and_hears_of_room": NO_LINKS,
         "test_who_transfers_without_end_is_refused": NO_LINKS,
         "test_a_wrong_turn_priority_or_stamp_is_refused": NO_LINKS,
         "test_wrong_messages_are_refused": NO_LINKS,

@@ -103,8 +103,10 @@ def test_the_queue_of_a_node_that_is_being_dialed_is_bounded(world: World) -> No
     a, b = sites(world, "ab", link={"queue_messages": 5})
     assert [a.send(b, str(n)) for n in range(8)] == [SendResult.OK] * 5 + [SendResult.FULL] * 3
     assert a.node.counters["algorithm_dropped_full"] == 3
+    assert a.talker.writable == []
     world.run(1)
     assert b.heard() == list("01234")
+    assert a.talker.writable == ["b"]
 
 
 def test_the_bytes_of_the_queue_are_bounded_too(world: World) -> None:
@@ -121,9 +123,12 @@ def test_the_queue_of_a_link_that_does_not_take_more_is_bounded(world: World) ->
     (lane,) = a.node.links.links["b"].lanes
     lane.set_writable(False)
     assert [a.send(b, str(n)) for n in range(8)] == [SendResult.OK] * 5 + [SendResult.FULL] * 3
+    world.run(1)
+    assert a.talker.writable == []
     lane.set_writable(True)
     world.run(1)
     assert b.heard() == ["first", *"01234"]
+    assert a.talker.writable == ["b"]
 
 
 # what goes wrong ------------------------------------------------------------------------------------

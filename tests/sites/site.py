@@ -11,11 +11,11 @@ from typing import Any, Protocol
 from algorithms.tbps.keys import segment_of_filter
 from ildm.admin.client import AdminClient
 from ildm.admin.commands import split_name
-from ildm.api import Filter
+from ildm.api import Algorithm, Filter
 from ildm.config import Address, Config
 from ildm.core.link.link import NeighborLink
 from ildm.core.node import Node
-from ildm.core.plugin.loading import PluginSpec, load_plugins
+from ildm.core.plugin.loading import PluginSpec, PluginSpecs, load_plugins
 from ildm.net.run import NodeServer
 from ildm.testing.live.client import UNKNOWN_FILTER
 from tests.sites.client import PATIENCE, Client, until
@@ -62,9 +62,12 @@ class Site:
         *,
         broker_address: tuple[str, int] | None = None,
         filters: Sequence[type[Filter]] = (),
+        plugin: type[Algorithm] | None = None,
         **changes: Any,
     ) -> None:
         self.filters = filters
+        self.plugin = plugin
+        """A test's own class, in the place of the algorithm named."""
         self.broker = broker
         self.name = name
         document = settings(broker_address or broker.address, directory, algorithm, name, **changes)
@@ -83,7 +86,10 @@ class Site:
     async def start(self) -> None:
         specs = load_plugins(self.config)
         filters = [PluginSpec(each.__name__, each, each.Config()) for each in self.filters]
-        self.server = NodeServer(self.config, specs._replace(filters=filters))
+        algorithm = specs.algorithm
+        if self.plugin is not None and algorithm is not None:
+            algorithm = algorithm._replace(plugin=self.plugin, config=self.plugin.Config())
+        self.server = NodeServer(self.config, PluginSpecs(algorithm, filters))
         await self.server.start()
         self.running = True
         if self.has_overlay:

@@ -41,8 +41,10 @@ class Site:
         self.start()
 
     def start(self, neighbors: tuple[str, ...] = ()) -> None:
-        plugin = ALGORITHMS[self.algorithm] if isinstance(self.algorithm, str) else self.algorithm
-        specs = plugin_specs(plugin and plugin.__name__, plugin, self.filters)
+        name, plugin = "own", self.algorithm
+        if isinstance(plugin, str):
+            name, plugin = plugin, ALGORITHMS[plugin]
+        specs = plugin_specs(name if plugin else None, plugin, self.filters)
         self.node = make_node(self.world, self.name, specs, store=self.store, **self.settings)
         self.node.start({Address(name, 2): False for name in neighbors})
 

@@ -23,6 +23,7 @@ class Talker(OverlayAlgorithm):
         self.turns: list[tuple[str, int]] = []
         self.unreachable: list[str] = []
         self.links: list[tuple[str, str, bool]] = []
+        self.writable: list[str] = []
         self.published: list[tuple[Publish, int]] = []
         self.leaving_until = 0.0
         self.then: Callable[[str], object] = lambda node_id: None
@@ -45,6 +46,9 @@ class Talker(OverlayAlgorithm):
 
     def on_link_down(self, link: Link) -> None:
         self.links.append(("down", link.node_id, link.introducer))
+
+    def on_writable(self, link: Link) -> None:
+        self.writable.append(link.node_id)
 
     def on_publish(self, message: Publish, turn: int) -> None:
         self.published.append((message, turn))

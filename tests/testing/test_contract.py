@@ -69,10 +69,6 @@ class FakeStage(Stage):
                     held.append(each)
                     assert isinstance(each.link, FakeLink)
                     each.link.queue(len(held), sum(encoded_size(one.message) for one in held))
-            if transferred:
-                for link in node.links:
-                    assert isinstance(link, FakeLink)
-                    link.queue(link.queued, link.queued_bytes)  # there is room
             sent, node.sent[:] = list(node.sent), []
             for to, data, turn in sent:
                 far = self.nodes.get(to.node_id)
@@ -83,6 +79,10 @@ class FakeStage(Stage):
                     node.link(to.node_id)
                     far.link(node.node_id, dialed=False)
                 far.message(node.peer, data, turn)
+            if transferred or sent:
+                for link in node.links:
+                    assert isinstance(link, FakeLink)
+                    link.queue(link.queued, link.queued_bytes)  # there is room
             if node.node_id in self.stopping and not (node.overlay and node.overlay.is_leaving()):
                 node.life.stop()
 

@@ -13,6 +13,7 @@ from algorithms.sf import SubscriptionFlooding
 from ildm import testing
 from ildm.api import (
     Link,
+    NodeApi,
     NodeStatus,
     OverlayAlgorithm,
     Peer,
@@ -23,6 +24,7 @@ from ildm.api import (
     Stamp,
     TreeAlgorithm,
     Unreachable,
+    Via,
 )
 from ildm.mqtt import Property, Publish
 from ildm.testing import FakeNode, SimulationError
@@ -53,6 +55,41 @@ def test_messages_of_neighbours_reach_the_broker_and_go_on() -> None:
     assert [(m.topic, m.payload, m.qos) for m in node.injected] == [("t", b"x", 1)]
     assert [(d.topic, d.qos) for d in node.deliveries] == [("t", 1)]
     assert [(t.link, t.message.topic) for t in node.transferred] == [(two, "t")]
+
+
+class Congested(TreeAlgorithm):
+    """Passes by a link that is far behind, and waits for one that is full."""
+
+    def __init__(self, api: NodeApi, config: PluginConfig) -> None:
+        super().__init__(api, config)
+        self.kept: list[Publish] = []
+
+    def route_message(self, message: Publish, source: Link | None, turn: int) -> Route:
+        ways = [link for link in self.api.links if link.queued < 10]
+        for link in self.api.links:
+            if link not in ways and not self.api.transfer(link, message, turn, -8):
+                self.kept.append(message)
+        return [Via(link, 1, 3) for link in ways]
+
+    def on_writable(self, link: Link) -> None:
+        while self.kept and self.api.transfer(link, self.kept[0], 0, -8):
+            self.kept.pop(0)
+
+
+def test_what_a_link_bears_is_the_tests_to_say() -> None:
+    node = FakeNode(Congested)
+    link = node.link("b")
+    link.queue(9, 900)
+    node.publish("t", b"1")
+    link.queue(10, 1000)
+    node.publish("t", b"2")
+    link.queue(20, 2000, full=True)
+    node.publish("t", b"3")
+    assert (link.queued, link.queued_bytes) == (20, 2000)
+    assert [(t.message.payload, t.priority) for t in node.transferred] == [(b"1", 3), (b"2", -8)]
+    assert [message.payload for message in node.plugin.kept] == [b"3"]
+    link.queue(10, 1000)
+    assert [(t.message.payload, t.priority) for t in node.transferred][2:] == [(b"3", -8)]
 
 
 def test_retained_messages_are_stamped_and_judged() -> None:

@@ -36,7 +36,18 @@ _TOPIC = len(ALGORITHM).to_bytes(2, "big") + ALGORITHM.encode() + b"\0"
 class Waiting:
     """Data for a node to which there is no link that carries it yet."""
 
-    __slots__ = ("backoff", "bytes", "cost", "deadline", "frames", "neighbor", "paused", "peer", "timer")
+    __slots__ = (
+        "backoff",
+        "bytes",
+        "cost",
+        "deadline",
+        "frames",
+        "neighbor",
+        "paused",
+        "peer",
+        "refused",
+        "timer",
+    )
 
     def __init__(self, peer: Peer, deadline: float, backoff: Backoff) -> None:
         self.peer = peer
@@ -50,6 +61,8 @@ class Waiting:
         """The node could not be reached shortly before."""
         self.neighbor: Neighbor | None = None
         """The dial under way."""
+        self.refused: int | None = None
+        """The turn of what was refused last, for want of room."""
         self.timer: Any = None
         """Of the next dial."""
 
@@ -132,6 +145,7 @@ class OnDemand:
             if link is None and not waiting.paused:
                 self._dial(waiting)
         elif len(waiting.frames) >= self._most_messages or waiting.bytes + len(frame) > self._most_bytes:
+            waiting.refused = turn
             return False
         elif waiting.neighbor is None:
             waiting.peer = to  # it may have moved
@@ -163,6 +177,8 @@ class OnDemand:
             self._cancel_timer(waiting)
             for frame, turn in waiting.frames:
                 link.lanes[turn % len(link.lanes)].send_frames(frame, len(frame))
+            if waiting.refused is not None:
+                link.refused(waiting.refused)
 
     # making links -----------------------------------------------------------------------------
 
