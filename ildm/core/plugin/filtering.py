@@ -7,26 +7,20 @@ is asked about what the one before has let pass. A decision may be deferred: the
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ildm.api import Deferred, Filter, Reject, Session, Source, Timer
+from ildm.core.plugin.filter_hooks import CLIENT, MESSAGES, SUBSCRIPTION, Hook
 from ildm.mqtt import (
     Connect,
     PacketType,
-    Property,
-    Publish,
-    PublishView,
     ReasonCode,
     Subscribe,
     Subscription,
-    decode,
 )
-from ildm.mqtt.constants import REASON_CODES
 from ildm.mqtt.wire import put_string
 
 T = TypeVar("T")
@@ -55,97 +49,6 @@ class Rejected(NamedTuple):
     text: str
     plugin: str
     """Name of the plugin that has decided so."""
-
-
-class _Hook(ABC, Generic[T]):
-    """One of the questions a filter is asked."""
-
-    name: ClassVar[str]
-    default: ClassVar[ReasonCode]
-    """Reason of a rejection that has none."""
-    possible: ClassVar[frozenset[int]]
-    """Reasons of a rejection which the answer to the client can carry."""
-    rejected_by_none: ClassVar[bool] = False
-    """None rejects without a reason."""
-
-    @abstractmethod
-    def call(self, plugin: Filter, session: Session, value: T, packet: Any) -> object:
-        """Ask; what is handed out is not the value itself if that can be changed."""
-
-    @abstractmethod
-    def accept(self, session: Session, value: T, answer: Any) -> T:
-        """What passes: the value itself if nothing is changed. Raises: whatever is wrong with the answer."""
-
-
-class _MessageHook(_Hook[bytes]):
-    name = "filter"
-    default = ReasonCode.PAYLOAD_FORMAT_INVALID
-    possible = REASON_CODES[PacketType.PUBACK]
-    rejected_by_none = True
-
-    def __init__(self, source: Source) -> None:
-        self.source = source
-
-    def call(self, plugin: Filter, session: Session, value: bytes, packet: Any) -> object:
-        return plugin.filter(session, value)
-
-    def accept(self, session: Session, value: bytes, answer: Any) -> bytes:
-        if not isinstance(answer, bytes):
-            raise TypeError(f"filter returned {type(answer).__name__}, expected bytes, Reject or None")
-        version = session.version
-        old, new = PublishView(value, version), decode(answer, version)
-        if not isinstance(new, Publish) or old.qos != new.qos or old.packet_id != new.packet_id:
-            raise ValueError("filter changed the packet type, QoS or packet identifier of a PUBLISH")
-        if Property.TOPIC_ALIAS in new.properties:
-            raise ValueError("filter set a topic alias, which belongs to one connection")
-        if Property.SUBSCRIPTION_IDENTIFIER in new.properties and self.source is not Source.BROKER:
-            raise ValueError("filter set a subscription identifier, which only a broker does (MQTT-3.3.4-6)")
-        return bytes(answer)
-
-
-class _SubscriptionHook(_Hook[Subscription]):
-    name = "admit_subscription"
-    default = ReasonCode.NOT_AUTHORIZED
-    possible = frozenset(code for code in REASON_CODES[PacketType.SUBACK] if code >= 0x80)
-
-    def call(self, plugin: Filter, session: Session, value: Subscription, packet: Any) -> object:
-        return plugin.admit_subscription(session, replace(value), packet)
-
-    def accept(self, session: Session, value: Subscription, answer: Any) -> Subscription:
-        if not isinstance(answer, Subscription):
-            raise TypeError(
-                f"admit_subscription returned {type(answer).__name__}, expected Subscription or Reject"
-            )
-        if answer.topic_filter != value.topic_filter:
-            raise ValueError(f"admit_subscription changed the filter {value.topic_filter!r}")
-        # read as they are sent: whatever stands for them in the answer
-        changed = Subscription.parse(value.topic_filter, answer.options(session.version), session.version)
-        return value if changed == value else changed
-
-
-class _ClientHook(_Hook[Connect]):
-    name = "admit_client"
-    default = ReasonCode.NOT_AUTHORIZED
-    possible = frozenset(code for code in REASON_CODES[PacketType.CONNACK] if code >= 0x80)
-
-    def call(self, plugin: Filter, session: Session, value: Connect, packet: Any) -> object:
-        return plugin.admit_client(session, deepcopy(value))
-
-    def accept(self, session: Session, value: Connect, answer: Any) -> Connect:
-        if not isinstance(answer, Connect):
-            raise TypeError(f"admit_client returned {type(answer).__name__}, expected Connect or Reject")
-        if answer.version is not value.version:
-            raise ValueError(f"admit_client changed the MQTT version to {answer.version!r}")
-        if answer == value:
-            return value
-        changed = decode(answer.encode(), value.version)
-        assert isinstance(changed, Connect)
-        return changed
-
-
-_MESSAGES = {source: _MessageHook(source) for source in Source}
-_SUBSCRIPTION = _SubscriptionHook()
-_CLIENT = _ClientHook()
 
 
 class _Pause(NamedTuple):
@@ -192,7 +95,7 @@ class _Chain(Awaited["T | Rejected"]):
     __slots__ = ("_ask", "_filters", "_given", "_hook", "_index", "_packet", "_session", "_timer", "_value")
 
     def __init__(
-        self, ask: FilterChain[Any], hook: _Hook[T], filters: _Filters[Any], session: Session, packet: Any
+        self, ask: FilterChain[Any], hook: Hook[T], filters: _Filters[Any], session: Session, packet: Any
     ) -> None:
         super().__init__()
         self._ask = ask
@@ -338,7 +241,7 @@ class FilterChain(Generic[Owner]):
         Only about what a client sends a decision is awaited.
         """
         return self._begin(
-            _MESSAGES[source], self._messages[source], session, frame, None, source is Source.CLIENT
+            MESSAGES[source], self._messages[source], session, frame, None, source is Source.CLIENT
         )
 
     def subscriptions(
@@ -347,7 +250,7 @@ class FilterChain(Generic[Owner]):
         """Ask about each entry of a SUBSCRIBE; those that pass as they are stay the same objects."""
         shown = deepcopy(packet)
         answers = [
-            self._begin(_SUBSCRIPTION, self._subscriptions, session, entry, shown)
+            self._begin(SUBSCRIPTION, self._subscriptions, session, entry, shown)
             for entry in packet.subscriptions
         ]
         if any(isinstance(answer, Awaited) for answer in answers):
@@ -356,13 +259,13 @@ class FilterChain(Generic[Owner]):
 
     def client(self, session: Session, packet: Connect) -> Connect | Rejected | Awaited[Connect | Rejected]:
         """Ask about a CONNECT; what passes is ``packet`` itself if nothing changes."""
-        return self._begin(_CLIENT, self._clients, session, packet, None)
+        return self._begin(CLIENT, self._clients, session, packet, None)
 
     # the chain --------------------------------------------------------------------------------
 
     def _begin(
         self,
-        hook: _Hook[T],
+        hook: Hook[T],
         filters: _Filters[Owner],
         session: Session,
         value: T,
@@ -378,7 +281,7 @@ class FilterChain(Generic[Owner]):
 
     def decide(
         self,
-        hook: _Hook[T],
+        hook: Hook[T],
         filters: _Filters[Owner],
         start: int,
         session: Session,
@@ -413,7 +316,7 @@ class FilterChain(Generic[Owner]):
         return value
 
     def judged(
-        self, hook: _Hook[T], owner: Owner, plugin: Filter, session: Session, value: T, answer: object
+        self, hook: Hook[T], owner: Owner, plugin: Filter, session: Session, value: T, answer: object
     ) -> T | Rejected:
         """What a decision means."""
         if answer is value:
@@ -428,7 +331,7 @@ class FilterChain(Generic[Owner]):
             self.failed(owner, hook.name, error)
             return _on_error(owner, plugin, value)
 
-    def _rejected(self, hook: _Hook[Any], owner: Owner, answer: Reject) -> Rejected:
+    def _rejected(self, hook: Hook[Any], owner: Owner, answer: Reject) -> Rejected:
         reason, text = answer
         if reason is None:
             reason = hook.default
