@@ -1,4 +1,4 @@
-"""The sorted lists of all levels: insertion, deletion and repair (DDLL; see README.md for the tables).
+"""The sorted lists of all levels: insertion and repair (DDLL; see README.md for the tables).
 
 Every list is a ring in which each key is answerable for the link to its left neighbour. Insertion,
 repair and the merging of rings are one procedure, :class:`Attach`: ask a key on the left to take this
@@ -71,11 +71,11 @@ class Lists:
         self.table = table
         self.finder = finder
         self.attaching: dict[tuple[bytes, int], Attach] = {}
-        self.status_for: Callable[[bytes, Ref], bytes] = lambda key, joining: b""
         self.entered: Callable[[VirtualNode, bytes], None] = lambda node, status: None
-        self.departed: Callable[[VirtualNode], None] = lambda node: None
         self.repaired: Callable[[VirtualNode, int], None] = lambda node, level: None
         """A key that was in a list has moved to another left neighbour by itself."""
+        self.leave: Callable[[VirtualNode], None] = lambda node: None
+        """Takes out a key that was told to leave before it had entered."""
         self.placed: Callable[[bytes], None] = lambda key: None
         """:meth:`holds` may be false now."""
 
@@ -116,7 +116,7 @@ class Lists:
             return
         node, link = attach.node, attach.link
         if node.leaving:
-            self._abandon(attach)
+            self.abandon(attach)
             return
         attach.steps += 1
         if attach.steps > _STEPS:
@@ -132,7 +132,7 @@ class Lists:
             ):
                 best = ref
         if not attach.broken and (best is None or not nearer_left(node.key, best.key, link.left.key)):
-            self._finish(attach)
+            self.finish(attach)
             return
         attach.waiting = True
         if best is None:
@@ -198,7 +198,7 @@ class Lists:
     def _accepted(self, attach: Attach, left: Ref, ack: SetRAck, sent: tuple[int, int]) -> None:
         node, link, level = attach.node, attach.link, attach.level
         before = link.left
-        self._finish(attach)
+        self.finish(attach)
         seq = type(link.lseq)(*sent)
         if seq > link.lseq:
             self.table.set_left(node, level, left, seq)
@@ -207,7 +207,7 @@ class Lists:
         if link.status is Status.INS:
             self._in(node, level, link, ack.status)
         else:
-            self._grow(node, level)
+            self.grow(node, level)
             self.context.count("repairs")
             if level == 0 and nearer_left(node.key, left.key, before.key):
                 # After a crash it would be a farther one; who enters between does it all without a repair.
@@ -263,12 +263,12 @@ class Lists:
         else:
             self.table.show_again(node)
         if node.leaving:
-            self._leave(node, 0)
+            self.leave(node)
             return
-        self._grow(node, level)
+        self.grow(node, level)
         self._up(node)
 
-    def _grow(self, node: VirtualNode, level: int) -> None:
+    def grow(self, node: VirtualNode, level: int) -> None:
         """All own keys enter the next level as soon as one has a foreign neighbour at the last."""
         table = self.table
         if level == table.height - 1 and level < table.max_level and table.foreign(node.links[level]):
@@ -283,16 +283,16 @@ class Lists:
             near = left.key != node.key and self.table.same_list(left.vector, level)
             self.insert(node, level, (left,) if near else ())
 
-    def _finish(self, attach: Attach) -> None:
+    def finish(self, attach: Attach) -> None:
         attach.done = True
         self.attaching.pop((attach.node.key, attach.level), None)
 
-    def _abandon(self, attach: Attach) -> None:
+    def abandon(self, attach: Attach) -> None:
         """The key is to leave before it has entered."""
-        self._finish(attach)
+        self.finish(attach)
         if attach.link.status is Status.INS:
             attach.node.links.pop()
-            self._leave(attach.node, 0)
+            self.leave(attach.node)
 
     def _wait(self, attach: Attach) -> None:
         attach.waiting = True
@@ -366,9 +366,9 @@ class Lists:
         """Nobody else is in the list."""
         node, link, level = attach.node, attach.link, attach.level
         if node.leaving:
-            self._abandon(attach)
+            self.abandon(attach)
             return
-        self._finish(attach)
+        self.finish(attach)
         seq = link.lseq.gnext
         self.table.set_left(node, level, node.ref, seq)
         self.table.set_right(node, level, node.ref, seq)
@@ -377,177 +377,3 @@ class Lists:
             self._in(node, level, link, b"")
             # Another key may have found itself alone at the same time.
             self.context.later(self.context.back_off(1), self.repaired, node, level - 1)
-
-    # deletion ----------------------------------------------------------------------------------
-
-    def remove(self, node: VirtualNode) -> None:
-        """Leave all lists, from the highest down; a list that is being entered is entered first."""
-        node.leaving = True
-        top = len(node.links) - 1
-        for level in range(top + 1):
-            attach = self.attaching.get((node.key, level))
-            if attach is None:
-                continue
-            if attach.link.status is not Status.INS:
-                self._finish(attach)
-            elif not attach.waiting:
-                self._abandon(attach)
-                return
-            else:
-                return
-        self._leave(node, 0)
-        self.placed(node.key)
-
-    def _leave(self, node: VirtualNode, attempt: int, deadline: float | None = None) -> None:
-        context = self.context
-        if deadline is None:
-            deadline = context.env.now() + context.config.leave_timeout
-        while node.links:
-            level = len(node.links) - 1
-            link = node.links[level]
-            late = context.env.now() >= deadline
-            alone = node.key in (link.left.key, link.right.key)
-            if not (alone or late):
-                link.status = Status.DEL
-                self._ask_out(node, level, link, attempt, deadline)
-                return
-            if late:
-                context.count("left_alone")
-            self._drop(node)
-        if self.table.nodes.get(node.key) is node:
-            self.table.gone(node)
-            del self.table.nodes[node.key]
-            self.departed(node)
-
-    def _drop(self, node: VirtualNode) -> None:
-        link = node.links.pop()
-        link.status = Status.OUT
-        if not node.links:
-            self.finder.parted((link.left, link.right, *link.lefts))
-        self.table.show_again(node)
-
-    def _ask_out(self, node: VirtualNode, level: int, link: Link, attempt: int, deadline: float) -> None:
-        left, right, seq = link.left, link.right, link.rseq.next
-
-        def answered(answer: object) -> None:
-            if not node.links or node.links[-1] is not link:
-                return
-            if isinstance(answer, SetRAck):
-                self._drop(node)
-                self._leave(node, 0, deadline)
-                return
-            # The left neighbour is leaving, too, or is not the left neighbour any more.
-            link.status = Status.IN
-            if isinstance(answer, SetRNak):
-                self._move_left(node, level, link, left, answer.hint)
-            else:
-                self._move_left(node, level, link, left, self._next_left(link))
-            self.context.later(self.context.back_off(attempt) / 2, self._leave, node, attempt + 1, deadline)
-
-        self.context.request(
-            left.peer,
-            lambda number: SetR(number, self.context.peer, level, left.key, right, seq, b"", node.key, False),
-            answered,
-        )
-
-    def _next_left(self, link: Link) -> Ref | None:
-        return next((ref for ref in link.lefts if not self.context.avoid(ref.peer.node_id)), None)
-
-    def _move_left(self, node: VirtualNode, level: int, link: Link, asked: Ref, hint: Ref | None) -> None:
-        """A key that leaves does not repair its link: it asks the key that was named instead."""
-        if hint is not None and link.left == asked and hint.key != node.key:
-            self.table.set_left(node, level, hint, link.lseq)
-
-    # messages ----------------------------------------------------------------------------------
-
-    def on_set_r(self, message: SetR) -> None:
-        node = self.table.nodes.get(message.to)
-        link = node.link(message.level) if node is not None else None
-        send = self.context.send
-        if node is None or link is None or link.status is Status.OUT:
-            send(message.origin, SetRNak(message.id, False, None))
-            return
-        sender = f"{message.origin.node_id} {message.id}"
-        if link.reply is not None and link.reply[0] == sender:
-            send(message.origin, link.reply[1])
-            return
-        if not self.table.same_list(message.new.vector, message.level):
-            self.context.count("foreign_prefix")
-            send(message.origin, SetRNak(message.id, False, None))
-            return
-        if link.status is not Status.IN:
-            # One that leaves names its left neighbour to another that leaves, as it may be gone soon.
-            hint = link.left if message.gone and link.status is Status.DEL else None
-            busy = message.gone == b"" or link.status is Status.INS
-            send(message.origin, SetRNak(message.id, busy, hint if hint != node.ref else None))
-            return
-        answer = self._delete(node, link, message) if message.gone else self._adopt(node, link, message)
-        if isinstance(answer, SetRAck):
-            link.reply = sender, answer
-            self._grow(node, message.level)
-        send(message.origin, answer)
-
-    def _delete(self, node: VirtualNode, link: Link, message: SetR) -> SetRAck | SetRNak:
-        right = link.right
-        if right.key == message.gone and message.new.key != message.gone:
-            self.table.set_right(node, message.level, message.new, message.seq)
-            lefts = self.table.lefts(node, message.level)
-            self.context.send(
-                message.new.peer,
-                SetL(message.level, message.new.key, node.ref, message.seq, message.gone, lefts),
-            )
-        elif not between(node.key, message.gone, right.key):
-            return SetRNak(message.id, True, right if right.key != message.gone else None)
-        return SetRAck(message.id, None, NO_SEQ, (), b"")
-
-    def _adopt(self, node: VirtualNode, link: Link, message: SetR) -> SetRAck | SetRNak:
-        """Insertion or repair: the sender wants to be the right neighbour."""
-        level, new, right = message.level, message.new, link.right
-        if new.key == node.key:
-            return SetRNak(message.id, False, None)
-        lefts = self.table.lefts(node, level)
-        status = b""
-        if message.joining and new.key > node.key:
-            status = self.status_for(node.key, new)
-        if right.key == new.key:
-            self.table.set_right(node, level, new, message.seq)
-            return SetRAck(message.id, None, NO_SEQ, lefts, status)
-        if right.key == node.key or between(node.key, new.key, right.key):
-            rseq = link.rseq.next
-            self.table.set_right(node, level, new, message.seq)
-            self.context.send(right.peer, SetL(level, right.key, new, rseq, b"", lefts))
-            return SetRAck(message.id, right, rseq, lefts, status)
-        if right.peer.node_id == self.table.node_id:
-            dead = not self.table.present(right.key, level)
-        else:
-            dead = right.key == message.skip or self.context.avoid(right.peer.node_id)
-        if not dead:
-            return SetRNak(message.id, True, right)
-        self.table.set_right(node, level, new, message.seq)
-        return SetRAck(message.id, None, NO_SEQ, lefts, status)
-
-    def on_set_l(self, message: SetL) -> None:
-        node = self.table.nodes.get(message.to)
-        link = node.link(message.level) if node is not None else None
-        if node is None or link is None or link.status is Status.OUT:
-            return
-        new, old, level = message.new, link.left, message.level
-        if not self.table.same_list(new.vector, level):
-            self.context.count("foreign_prefix")
-            return
-        if message.seq > link.lseq:
-            self.table.set_left(node, level, new, message.seq)
-            link.lefts = distinct((new, *message.lefts), self.table.node_id)
-            self._grow_if_in(node, level, link)
-            if (
-                old.key != message.gone
-                and nearer_left(node.key, old.key, new.key)
-                and not self.context.avoid(old.peer.node_id)
-            ):
-                self.repair(node, level, (old,))
-        elif nearer_left(node.key, new.key, old.key):
-            self.repair(node, level, (new,))
-
-    def _grow_if_in(self, node: VirtualNode, level: int, link: Link) -> None:
-        if link.status is Status.IN:
-            self._grow(node, level)

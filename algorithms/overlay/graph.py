@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
+from algorithms.overlay.answers import Answers
 from algorithms.overlay.casting import Arrival, Caster, CastResult
 from algorithms.overlay.config import OverlayConfig
 from algorithms.overlay.context import Context, Env
@@ -13,6 +14,7 @@ from algorithms.overlay.ddll import Lists
 from algorithms.overlay.finder import Finder
 from algorithms.overlay.joining import Joining
 from algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, Ref
+from algorithms.overlay.leaving import Leaving
 from algorithms.overlay.messages import (
     Cast,
     CastAck,
@@ -91,12 +93,15 @@ class SkipGraph:
         self._table = table = Table(env.peer, self.vector, self.config.base, self._neighbors_changed)
         self._finder = finder = Finder(context, table)
         self._lists = lists = Lists(context, table, finder)
+        self._leaving = leaving = Leaving(context, table, finder, lists)
+        answers = Answers(context, table, lists)
         self._watch = watch = Watch(context, table, finder, lists)
         self._caster = caster = Caster(context, table, finder)
         self._joining = joining = Joining(context, table, finder, lists, caster)
-        lists.status_for = hooks.status_for
         lists.entered = self._entered
-        lists.departed = self._departed
+        lists.leave = leaving.leave
+        leaving.departed = self._departed
+        answers.status_for = hooks.status_for
         lists.repaired = lambda node, level: watch.check(node, level + 1)
         lists.placed = caster.release
         caster.holds = lists.holds
@@ -109,8 +114,8 @@ class SkipGraph:
         self._handlers: dict[type[Message], Callable[[Any], None]] = {
             Lookup: finder.on_lookup,
             Walk: finder.on_walk,
-            SetR: lists.on_set_r,
-            SetL: lists.on_set_l,
+            SetR: answers.on_set_r,
+            SetL: answers.on_set_l,
             Ping: watch.on_ping,
             Cast: caster.on_cast,
             CastAck: caster.on_ack,
@@ -161,7 +166,7 @@ class SkipGraph:
         if node is not None:
             node.again = False
             if not node.leaving:
-                self._context.run(self._lists.remove, node)
+                self._context.run(self._leaving.remove, node)
 
     def stop(self, done: Callable[[], None]) -> None:
         """All keys leave; ``done`` follows within twice ``leave_timeout`` and ``grace``, even if they cannot.
@@ -183,7 +188,7 @@ class SkipGraph:
         for node in list(self._table.nodes.values()):
             node.again = False
             if not node.leaving:
-                context.run(self._lists.remove, node)
+                context.run(self._leaving.remove, node)
 
     @property
     def running(self) -> bool:
