@@ -1,22 +1,23 @@
 """Range casts: one query to every key of a range (thesis 2.2.5, 4.1).
 
-How a query is divided is :mod:`algorithms.overlay.routing`'s matter; this is who remembers what. An
-unreliable cast leaves nothing behind but its number. With a reliable one every node keeps its part
-until the nodes it has handed parts on to have acknowledged, and then acknowledges to the one above it.
+How a query is divided is :mod:`algorithms.overlay.routing`'s matter; here own keys get it, each once, and
+the parts of others are sent. An unreliable cast leaves nothing behind but its number; what is kept of a
+reliable one is in :mod:`algorithms.overlay.parts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from struct import Struct, error
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from algorithms.overlay.context import Context
 from algorithms.overlay.keys import Range, Ref
-from algorithms.overlay.messages import Cast, CastAck, CastBusy, OverlayError, Ping
+from algorithms.overlay.messages import Cast, CastAck, CastBusy, OverlayError
+from algorithms.overlay.parts import Parts, Work
 from algorithms.overlay.routing import Forward, Routing, split
 from algorithms.overlay.tables import Table
-from ildm.api import Peer, Timer
+from algorithms.overlay.trees import read_tree
+from ildm.api import Peer
 
 if TYPE_CHECKING:
     from algorithms.overlay.finder import Finder
@@ -25,9 +26,6 @@ __all__ = ["Arrival", "CastResult", "Caster"]
 
 ROUTINGS: tuple[Routing, ...] = get_args(Routing)
 
-_COUNTS = Struct(">HHHH")
-"""Of a node in the tree of a trace: length of its id, depth, keys, children."""
-_TREE_BYTES_PER_NODE = 64
 _TRIES = 3
 """How often a part of an unreliable cast waits for a neighbour to be known."""
 _STRAYS = 4
@@ -78,37 +76,6 @@ class _View:
         return None if ref is None or self._avoid(ref.peer.node_id) else ref
 
 
-class _Work:
-    """A part of a reliable cast that this node is answerable for."""
-
-    __slots__ = ("ack", "children", "complete", "deadline", "done", "hops", "message", "own", "trees")
-
-    def __init__(self, message: Cast, done: Callable[[CastAck], None], deadline: float) -> None:
-        self.message = message
-        self.done = done
-        self.deadline = deadline
-        self.children = 0
-        self.complete = True
-        self.hops = 0
-        self.ack = CastAck(message.request, True, 0, 0, 0, message.depth, b"")
-        self.own: list[bytes] = []
-        self.trees: list[bytes] = []
-
-
-class _Child:
-    """A part handed on to another node, until it has acknowledged."""
-
-    __slots__ = ("attempt", "message", "silent", "timer", "to", "work")
-
-    def __init__(self, work: _Work, to: Peer, message: Cast, attempt: int) -> None:
-        self.work = work
-        self.to = to
-        self.message = message
-        self.attempt = attempt
-        self.silent = 0
-        self.timer: Timer | None = None
-
-
 class Caster:
     """The casts of one node and its part in those of others."""
 
@@ -116,6 +83,8 @@ class Caster:
         self.context = context
         self.table = table
         self.finder = finder
+        self.parts = Parts(context)
+        self.parts.spread = self._spread
         self.delivered: Callable[[Arrival], None] = lambda arrival: None
         self.control: Callable[[bytes], None] = lambda payload: None
         """Gets the payload of a cast that is the overlay's own."""
@@ -123,17 +92,9 @@ class Caster:
         """Whether casts to an own key must wait, as it does not know its neighbours yet."""
         self._held: dict[bytes, list[Cast]] = {}
         self._seen: dict[tuple[str, int], tuple[bytes, ...]] = {}
-        self._works: dict[tuple[str, int], _Work] = {}
-        self._answers: dict[tuple[str, int], CastAck] = {}
-        self._children: dict[int, _Child] = {}
         self._view = _View(table, context.avoid)
         self._waiting = 0
         """Parts of unreliable casts that wait."""
-
-    @property
-    def busy(self) -> bool:
-        """Reliable casts, own ones or parts of others', are under way."""
-        return bool(self._works)
 
     def cast(
         self,
@@ -175,14 +136,14 @@ class Caster:
 
         def acknowledged(ack: CastAck) -> None:
             if done is not None:
-                tree = _read_tree(ack.tree) if ack.tree else None
+                tree = read_tree(ack.tree) if ack.tree else None
                 done(CastResult(ack.complete, ack.nodes, ack.keys, ack.hops, ack.depth, tree))
 
-        if len(self._works) >= context.config.pending_casts:
+        if self.parts.full:
             context.count("pending_casts_full")
             context.later(0.0, acknowledged, CastAck(0, False, 0, 0, 0, 0, b""))
             return
-        self._begin((context.node_id, message.number), message, acknowledged)
+        self.parts.begin((context.node_id, message.number), message, acknowledged)
 
     # messages -----------------------------------------------------------------------------------
 
@@ -203,17 +164,7 @@ class Caster:
         if not message.reliable:
             self._spread(message, None)
             return
-        key = message.parent.node_id, message.request
-        answer = self._answers.get(key)
-        if answer is not None:
-            self.context.send(message.parent, answer)
-        elif key in self._works:
-            self.context.send(message.parent, CastBusy(message.request, False))
-        elif len(self._works) >= self.context.config.pending_casts:
-            # Without an answer, the sender tries again later.
-            self.context.count("pending_casts_full")
-        else:
-            self._begin(key, message, lambda ack: self._answer(key, message.parent, ack))
+        self.parts.on_cast(message)
 
     def _hold(self, message: Cast) -> None:
         """A left neighbour that has agreed to a new key may send casts which overtake its answer."""
@@ -228,49 +179,9 @@ class Caster:
             for message in self._held.pop(key, ()):
                 self.on_cast(message)
 
-    def _answer(self, key: tuple[str, int], parent: Peer, ack: CastAck) -> None:
-        self._answers[key] = ack
-        if len(self._answers) > self.context.config.pending_casts:
-            del self._answers[next(iter(self._answers))]
-        self.context.send(parent, ack)
-
-    def on_ack(self, ack: CastAck) -> None:
-        child = self._children.pop(ack.request, None)
-        if child is None:
-            return
-        self.context.cancel(child.timer)
-        work = child.work
-        mine = work.ack
-        work.ack = mine._replace(
-            nodes=mine.nodes + ack.nodes,
-            keys=mine.keys + ack.keys,
-            hops=mine.hops + ack.hops,
-            depth=max(mine.depth, ack.depth),
-        )
-        if ack.tree and sum(map(len, work.trees)) < self.context.config.trace_nodes * _TREE_BYTES_PER_NODE:
-            work.trees.append(ack.tree)
-        work.complete = work.complete and ack.complete
-        work.children -= 1
-        self._finish_if_done(work)
-
-    def on_busy(self, message: CastBusy) -> None:
-        child = self._children.get(message.request)
-        if child is None:
-            return
-        if message.missed:
-            self._give_elsewhere(message.request, child)
-        else:
-            child.silent = 0
-
-    def suspected(self, node_id: str) -> None:
-        """Hand the parts of a suspected node on to others."""
-        for number, child in list(self._children.items()):
-            if child.to.node_id == node_id and number in self._children:
-                self._give_elsewhere(number, child)
-
     # spreading ------------------------------------------------------------------------------------
 
-    def _spread(self, message: Cast, work: _Work | None, attempt: int = 0) -> None:
+    def _spread(self, message: Cast, work: Work | None, attempt: int = 0) -> None:
         """Deliver to own keys and hand on the rest. ``attempt``: 0, or a part given out before is divided."""
         context, table = self.context, self.table
         target = Range(message.low, message.high)
@@ -305,7 +216,7 @@ class Caster:
             self._try_later(copy._replace(low=gap.low, high=gap.high, at=b""), work, attempt)
 
     def _forward(
-        self, forward: Forward, routing: Routing, copy: Cast, work: _Work | None, attempt: int
+        self, forward: Forward, routing: Routing, copy: Cast, work: Work | None, attempt: int
     ) -> None:
         """Send one copy; the part of a node to be avoided goes to others, and waits where none is known."""
         if not self.context.avoid(forward.to.peer.node_id):
@@ -323,15 +234,15 @@ class Caster:
             return
         self.context.count("cast_parts_delayed" if work is not None else "cast_parts_lost")
         if work is not None:
-            number, child = self._new_child(_part(copy, forward), forward.to.peer, work, attempt)
-            self._give_elsewhere(number, child)
+            number, child = self.parts.new_child(_part(copy, forward), forward.to.peer, work, attempt)
+            self.parts.give_elsewhere(number, child)
 
-    def _try_later(self, part: Cast, work: _Work | None, attempt: int) -> None:
+    def _try_later(self, part: Cast, work: Work | None, attempt: int) -> None:
         """Wait until an own key has heard of its place; only then it is known who comes next to it."""
         context = self.context
         if work is not None:
             context.count("cast_parts_delayed")
-            self._give_elsewhere(*self._new_child(part, context.peer, work, attempt))
+            self.parts.give_elsewhere(*self.parts.new_child(part, context.peer, work, attempt))
         elif attempt >= _TRIES or self._waiting >= context.config.pending_casts:
             context.count("cast_parts_lost")
         else:
@@ -343,7 +254,7 @@ class Caster:
         self._waiting -= 1
         self._spread(part._replace(depth=part.depth - 1), None, attempt)
 
-    def _pass_on(self, message: Cast, work: _Work | None, attempt: int) -> None:
+    def _pass_on(self, message: Cast, work: Work | None, attempt: int) -> None:
         """A node whose keys have left knows its former neighbours."""
         peer = self.finder.successor()
         if peer is None or message.depth >= self.context.config.max_depth:
@@ -354,69 +265,11 @@ class Caster:
         copy = message._replace(parent=self.context.peer, depth=message.depth + 1, at=b"")
         self._hand_on(copy, peer, work, attempt)
 
-    def _hand_on(self, copy: Cast, to: Peer, work: _Work | None, attempt: int) -> None:
+    def _hand_on(self, copy: Cast, to: Peer, work: Work | None, attempt: int) -> None:
         if work is None:
             self.context.send(to, copy, copy.turn)
         else:
-            self._send_child(*self._new_child(copy, to, work, attempt))
-
-    def _new_child(self, copy: Cast, to: Peer, work: _Work, attempt: int) -> tuple[int, _Child]:
-        number = self.context.number()
-        child = self._children[number] = _Child(work, to, copy._replace(request=number), attempt)
-        work.children += 1
-        return number, child
-
-    def _send_child(self, number: int, child: _Child) -> None:
-        context = self.context
-        wait = context.config.ack_timeout * (1 + min(child.silent, 2))
-        child.timer = context.later(wait, self._no_ack, number)
-        child.work.hops += 1
-        context.send(child.to, child.message, child.message.turn)
-
-    def _no_ack(self, number: int) -> None:
-        child = self._children.get(number)
-        if child is None:
-            return
-        if self.context.env.now() >= child.work.deadline:
-            self._lost(number, child)
-        elif child.silent >= 2:
-            # Repairs what leads to the node, this cast among the rest.
-            self.context.suspect(child.to.node_id)
-            if number in self._children:
-                self._give_elsewhere(number, child)
-        else:
-            if not child.silent:
-                # It is asked whether it lives, which is known sooner than whether its whole part is done.
-                self.context.request(child.to, lambda ping: Ping(ping, self.context.peer, ()), _no_matter)
-            child.silent += 1
-            self._send_child(number, child)
-
-    def _lost(self, number: int, child: _Child) -> None:
-        self.context.cancel(child.timer)
-        del self._children[number]
-        self.context.count("cast_parts_lost")
-        child.work.complete = False
-        child.work.children -= 1
-        self._finish_if_done(child.work)
-
-    def _give_elsewhere(self, number: int, child: _Child) -> None:
-        """Divide the part anew after a back-off, in which the lists are repaired."""
-        self.context.cancel(child.timer)
-        child.timer = self.context.later(
-            self.context.back_off(child.attempt), self._divide_again, number, child
-        )
-
-    def _divide_again(self, number: int, child: _Child) -> None:
-        if self._children.get(number) is not child:
-            return
-        if self.context.env.now() >= child.work.deadline:
-            self._lost(number, child)
-            return
-        del self._children[number]
-        work = child.work
-        self._spread(child.message._replace(depth=child.message.depth - 1), work, child.attempt + 1)
-        work.children -= 1
-        self._finish_if_done(work)
+            self.parts.send_child(*self.parts.new_child(copy, to, work, attempt))
 
     def _deliver(self, message: Cast, own: list[bytes]) -> bool:
         """Give own keys the message that have not had it; whether there was one."""
@@ -440,68 +293,7 @@ class Caster:
             self.delivered(arrival)
         return True
 
-    # acknowledging ----------------------------------------------------------------------------------
-
-    def _begin(self, key: tuple[str, int], message: Cast, done: Callable[[CastAck], None]) -> None:
-        def finished(ack: CastAck) -> None:
-            del self._works[key]
-            done(ack)
-
-        work = self._works[key] = _Work(
-            message, finished, self.context.env.now() + self.context.config.cast_deadline
-        )
-        # Held open until all parts are given out: an own part may be done at once.
-        work.children += 1
-        self._spread(message, work)
-        work.children -= 1
-        self._finish_if_done(work)
-
-    def _finish_if_done(self, work: _Work) -> None:
-        if work.children:
-            return
-        tree = _write_tree(self.context.node_id, work) if work.message.trace else b""
-        work.done(work.ack._replace(complete=work.complete, hops=work.ack.hops + work.hops, tree=tree))
-
-
-def _no_matter(answer: object) -> None:
-    """Who gives none is suspected, and that is all there is to it."""
-
 
 def _part(copy: Cast, forward: Forward) -> Cast:
     low, high = forward.target
     return copy._replace(low=low, high=high, at=forward.to.key, extra=forward.extra)
-
-
-def _write_tree(node_id: str, work: _Work) -> bytes:
-    name = node_id.encode()
-    counts = _COUNTS.pack(len(name), work.message.depth, min(len(work.own), 0xFFFF), len(work.trees))
-    keys = [len(key).to_bytes(2, "big") + key for key in work.own[:0xFFFF]]
-    return b"".join((counts, name, *keys, *work.trees))
-
-
-def _read_tree(data: bytes) -> dict[str, Any]:
-    """The tree that :func:`_write_tree` wrote, node before children; raises OverlayError."""
-    root: dict[str, Any] = {"children": []}
-    above: list[tuple[dict[str, Any], int]] = [(root, 1)]
-    at = 0
-    try:
-        while above:
-            parent, missing = above.pop()
-            if not missing:
-                continue
-            above.append((parent, missing - 1))
-            length, depth, count, children = _COUNTS.unpack_from(data, at)
-            at += _COUNTS.size
-            name = data[at : at + length].decode()
-            at += length
-            keys = []
-            for _ in range(count):
-                start, at = at + 2, at + 2 + int.from_bytes(data[at : at + 2], "big")
-                keys.append(data[start:at])
-            node: dict[str, Any] = {"node": name, "keys": keys, "depth": depth, "children": []}
-            parent["children"].append(node)
-            above.append((node, children))
-    except (error, UnicodeDecodeError) as cause:
-        raise OverlayError("the tree of a trace is malformed") from cause
-    result: dict[str, Any] = root["children"][0]
-    return result

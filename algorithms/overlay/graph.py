@@ -118,8 +118,8 @@ class SkipGraph:
             SetL: answers.on_set_l,
             Ping: watch.on_ping,
             Cast: caster.on_cast,
-            CastAck: caster.on_ack,
-            CastBusy: caster.on_busy,
+            CastAck: caster.parts.on_ack,
+            CastBusy: caster.parts.on_busy,
             Tell: lambda message: hooks.told(message.origin, message.payload),
             Invite: lambda message: joining.join(message.peer),
             **dict.fromkeys((LookupReply, WalkReply, SetRAck, SetRNak, Pong), self._answered),
@@ -181,7 +181,7 @@ class SkipGraph:
 
     def _leave_when_idle(self, deadline: float) -> None:
         context, config = self._context, self.config
-        if self._caster.busy and context.env.now() < deadline:
+        if self._caster.parts.busy and context.env.now() < deadline:
             context.later(_POLL, self._leave_when_idle, deadline)
             return
         context.later(config.leave_timeout + config.grace, self._close)
@@ -325,7 +325,7 @@ class SkipGraph:
 
     def _suspected(self, node_id: str) -> None:
         self._watch.suspected(node_id)
-        self._caster.suspected(node_id)
+        self._caster.parts.suspected(node_id)
 
     def _control(self, payload: bytes) -> None:
         message = decode(payload)
