@@ -7,14 +7,14 @@ reliable one is in :mod:`algorithms.overlay.parts`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from algorithms.overlay.context import Context
 from algorithms.overlay.keys import Range, Ref
 from algorithms.overlay.messages import Cast, CastAck, CastBusy, OverlayError
 from algorithms.overlay.parts import Parts, Work
-from algorithms.overlay.routing import Forward, Routing, split
+from algorithms.overlay.routing import Forward, Routing
 from algorithms.overlay.tables import Table
 from algorithms.overlay.trees import read_tree
 from ildm.api import Peer
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from algorithms.overlay.finder import Finder
 
 __all__ = ["Arrival", "CastResult", "Caster"]
-
-ROUTINGS: tuple[Routing, ...] = get_args(Routing)
 
 _TRIES = 3
 """How often a part of an unreliable cast waits for a neighbour to be known."""
@@ -79,7 +77,7 @@ class _View:
 class Caster:
     """The casts of one node and its part in those of others."""
 
-    def __init__(self, context: Context, table: Table, finder: Finder) -> None:
+    def __init__(self, context: Context, table: Table, finder: Finder, routings: Iterable[Routing]) -> None:
         self.context = context
         self.table = table
         self.finder = finder
@@ -90,6 +88,11 @@ class Caster:
         """Gets the payload of a cast that is the overlay's own."""
         self.holds: Callable[[bytes], bool] = lambda key: False
         """Whether casts to an own key must wait, as it does not know its neighbours yet."""
+        self._routings: dict[int, Routing] = {}
+        for routing in routings:
+            if not 0 <= routing.code <= 0xFF or routing.code in self._routings:
+                raise OverlayError(f"routing {routing} cannot have the code {routing.code}")
+            self._routings[routing.code] = routing
         self._held: dict[bytes, list[Cast]] = {}
         self._seen: dict[tuple[str, int], tuple[bytes, ...]] = {}
         self._view = _View(table, context.avoid)
@@ -111,6 +114,8 @@ class Caster:
     ) -> None:
         """See :meth:`algorithms.overlay.graph.SkipGraph.cast`."""
         context = self.context
+        if self._routings.get(routing.code) is not routing:
+            raise OverlayError(f"the graph was not made with the routing {routing}")
         message = Cast(
             context.number(),
             context.peer,
@@ -118,7 +123,7 @@ class Caster:
             0,
             target.low,
             target.high,
-            ROUTINGS.index(routing),
+            routing.code,
             reliable or trace,
             trace,
             deliver and not trace,
@@ -148,7 +153,7 @@ class Caster:
     # messages -----------------------------------------------------------------------------------
 
     def on_cast(self, message: Cast) -> None:
-        if message.routing >= len(ROUTINGS):
+        if message.routing not in self._routings:
             raise OverlayError(f"routing {message.routing} of a cast is unknown")
         if message.at and self.holds(message.at):
             self._hold(message)
@@ -188,11 +193,11 @@ class Caster:
         if not table.keys():
             self._pass_on(message, work, attempt)
             return
-        routing = ROUTINGS[message.routing]
-        own, forwards = split(table, target, routing, frozenset(message.extra))
+        routing = self._routings[message.routing]
+        own, forwards = routing.split(table, target, frozenset(message.extra))
         if own and attempt == 0:
             first = self._deliver(message, own)
-            if routing.startswith("broadcast") and not first:
+            if routing.floods and not first:
                 return
             if work is not None:
                 work.own = own
@@ -225,7 +230,7 @@ class Caster:
         # Seen from outside the part, for the own keys have been served.
         others = [
             other
-            for other in split(self._view, forward.target, routing, frozenset(copy.extra)).forwards
+            for other in routing.split(self._view, forward.target, frozenset(copy.extra)).forwards
             if other.to.key in forward.target
         ]
         for other in others:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from algorithms.overlay.routing import ROUTINGS
 
 __all__ = ["OverlayConfig"]
+
+
+def _known(routing: str) -> str:
+    if routing not in ROUTINGS:
+        raise ValueError(f"must be one of {', '.join(ROUTINGS)}")
+    return routing
 
 
 class OverlayConfig(BaseModel):
@@ -16,7 +24,7 @@ class OverlayConfig(BaseModel):
 
     base: int = Field(default=2, ge=2, le=256)
     """Base of the digits of membership vectors; the same at all nodes."""
-    routing: Literal["sfb", "mrf", "sequential", "broadcast", "broadcast_memory"] = "sfb"
+    routing: Annotated[str, AfterValidator(_known)] = "sfb"
     """How casts spread unless told otherwise (thesis 4.1)."""
     ping_interval: float = Field(default=2.0, gt=0)
     """Between two rounds of pings to the left neighbours."""

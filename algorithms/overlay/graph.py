@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -35,7 +35,7 @@ from algorithms.overlay.messages import (
     WalkReply,
     decode,
 )
-from algorithms.overlay.routing import Routing
+from algorithms.overlay.routing import ROUTINGS, Routing
 from algorithms.overlay.tables import Table, VirtualNode
 from algorithms.overlay.watch import Watch
 from ildm.api import Peer
@@ -83,8 +83,14 @@ class SkipGraph:
     """
 
     def __init__(
-        self, env: Env, hooks: Hooks, config: OverlayConfig | None = None, vector: int | None = None
+        self,
+        env: Env,
+        hooks: Hooks,
+        config: OverlayConfig | None = None,
+        vector: int | None = None,
+        routings: Iterable[Routing] = (),
     ) -> None:
+        """``routings``: those that casts can be spread by, besides the ones in :data:`ROUTINGS`."""
         self.env = env
         self.hooks = hooks
         self.config = config or OverlayConfig()
@@ -96,7 +102,7 @@ class SkipGraph:
         self._leaving = leaving = Leaving(context, table, finder, lists)
         answers = Answers(context, table, lists)
         self._watch = watch = Watch(context, table, finder, lists)
-        self._caster = caster = Caster(context, table, finder)
+        self._caster = caster = Caster(context, table, finder, (*ROUTINGS.values(), *routings))
         self._joining = joining = Joining(context, table, finder, lists, caster)
         lists.entered = self._entered
         lists.leave = leaving.leave
@@ -236,7 +242,7 @@ class SkipGraph:
         ``reliable``: parts that are not acknowledged are sent again until ``cast_deadline``; ``done``
         then gets the result. ``trace``: nothing is delivered, the result has the tree. Casts of one
         ``turn`` reach a node in order as long as the tables on the way do not change.
-        Raises OverlayError for ``done`` without one of both.
+        Raises OverlayError for ``done`` without one of both, and for a routing the graph does not know.
         """
         if done is not None and not (reliable or trace):
             raise OverlayError("nothing comes back from a cast that is not reliable")
@@ -245,7 +251,7 @@ class SkipGraph:
                 self._caster.cast,
                 target,
                 payload,
-                routing or self.config.routing,
+                routing or ROUTINGS[self.config.routing],
                 reliable=reliable,
                 trace=trace,
                 deliver=deliver,

@@ -13,6 +13,7 @@ from algorithms.overlay.ddll import Lists
 from algorithms.overlay.finder import Finder
 from algorithms.overlay.keys import EVERYTHING, Ref
 from algorithms.overlay.messages import Invite, encode
+from algorithms.overlay.routing import MRF
 from algorithms.overlay.tables import Table, nearer_left
 from ildm.api import Peer
 
@@ -130,7 +131,7 @@ class Joining:
         self.caster.cast(
             EVERYTHING,
             encode(Invite(introducer)),
-            "mrf",
+            MRF,
             reliable=False,
             trace=False,
             deliver=True,

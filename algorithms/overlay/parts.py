@@ -53,7 +53,7 @@ class Parts:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.spread: Callable[[Cast, Work, int], None] = lambda message, work, attempt: None
-        """Serves own keys and hands on the rest; the number is 0, or how often the part was divided before."""
+        """Serves own keys and hands on the rest. The number: how often the part was divided before."""
         self._works: dict[tuple[str, int], Work] = {}
         self._answers: dict[tuple[str, int], CastAck] = {}
         self._children: dict[int, Child] = {}

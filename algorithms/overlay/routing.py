@@ -1,6 +1,7 @@
 """Where a range query and a lookup go next (thesis 2.2.5, 4.1.1, 4.1.2).
 
-Pure functions over the tables of one physical node. Five ways to spread a query over a range:
+Pure functions over the tables of one physical node. Five ways to spread a query over a range; a graph can
+be given more (:class:`Routing`):
 
 ==================== ============================================================================
 sfb                  Split-Forward Broadcasting: the range is divided at the neighbours' keys
@@ -22,7 +23,8 @@ Forwards of one step to one physical node can share a message.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -31,9 +33,22 @@ from algorithms.overlay.keys import Range
 if TYPE_CHECKING:
     from algorithms.overlay.keys import Ref
 
-__all__ = ["Forward", "Levels", "Routing", "Step", "View", "next_hop", "split"]
-
-Routing = Literal["sfb", "mrf", "sequential", "broadcast", "broadcast_memory"]
+__all__ = [
+    "BROADCAST",
+    "BROADCAST_MEMORY",
+    "MRF",
+    "ROUTINGS",
+    "SEQUENTIAL",
+    "SFB",
+    "Forward",
+    "Levels",
+    "Routing",
+    "Split",
+    "Step",
+    "View",
+    "dividing",
+    "next_hop",
+]
 
 Levels = Sequence[tuple["Ref | None", "Ref | None"]]
 """Left and right neighbour of one key, for each level from 0. None: there is none, or none is known."""
@@ -68,30 +83,52 @@ class Step(NamedTuple):
     """Copies to send. With sfb those of the highest level of each side come first."""
 
 
-def split(view: View, target: Range, routing: Routing, visited: frozenset[bytes] = frozenset()) -> Step:
-    """Divide a range query among the own keys and the neighbours.
+class Split(Protocol):
+    """Divides a range query among the own keys and the neighbours."""
+
+    def __call__(self, view: View, target: Range, visited: frozenset[bytes] = frozenset()) -> Step:
+        """What is to be done with the part ``target``; ``visited``: what came as :attr:`Forward.extra`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """A way to spread a query over a range."""
+
+    name: str
+    code: int
+    """What stands for it in messages, 0 to 255; the same at all nodes of a graph."""
+    split: Split
+    floods: bool = False
+    """Keys are reached repeatedly: a node that has the query already does nothing more with it."""
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Divide = Callable[["View", list[bytes], "Range", frozenset[bytes]], list[Forward]]
+"""View, own keys in the target, target, visited -> copies to send."""
+
+
+def dividing(divide: Divide) -> Split:
+    """A way to divide a range in which there are own keys, made one that also enters ranges.
 
     A node without a key in the target hands on the whole target, to a node in it or nearer to it than
     the own key on that side; no forward then means that no key is in the target. Queries come to rest
     as long as receivers hold the keys they were chosen for, whatever else is missing in the tables;
     where keys leave meanwhile, the caller has to bound the hops.
-
-    ``visited``: what came as :attr:`Forward.extra`.
     """
-    keys = view.keys()
-    first = bisect_left(keys, target.low)
-    last = bisect_left(keys, target.high)
-    if first >= last:
-        entry = None if target.empty else _entry(view, keys, first, target)
-        return Step([], [] if entry is None else [Forward(entry, target)])
-    own = list(keys[first:last])
-    if routing == "sfb":
-        return Step(own, _split_forward(view, own, target))
-    if routing == "mrf":
-        return Step(own, _one_per_gap(view, own, target))
-    if routing == "sequential":
-        return Step(own, _one_per_gap(view, own, target, top=1))
-    return Step(own, _broadcast(view, own, target, visited if routing == "broadcast_memory" else None))
+
+    def split(view: View, target: Range, visited: frozenset[bytes] = frozenset()) -> Step:
+        keys = view.keys()
+        first = bisect_left(keys, target.low)
+        last = bisect_left(keys, target.high)
+        if first >= last:
+            entry = None if target.empty else _entry(view, keys, first, target)
+            return Step([], [] if entry is None else [Forward(entry, target)])
+        own = list(keys[first:last])
+        return Step(own, divide(view, own, target, visited))
+
+    return split
 
 
 def next_hop(view: View, key: bytes) -> Ref | None:
@@ -299,3 +336,22 @@ def _broadcast(
     chosen = {ref.peer.node_id: ref for ref in around.values() if ref.peer.node_id not in served}
     extra = tuple(sorted(visited.union(own, around)))
     return [Forward(ref, target, extra) for ref in chosen.values()]
+
+
+SFB = Routing("sfb", 0, dividing(lambda view, own, target, visited: _split_forward(view, own, target)))
+MRF = Routing("mrf", 1, dividing(lambda view, own, target, visited: _one_per_gap(view, own, target)))
+SEQUENTIAL = Routing(
+    "sequential", 2, dividing(lambda view, own, target, visited: _one_per_gap(view, own, target, top=1))
+)
+BROADCAST = Routing(
+    "broadcast",
+    3,
+    dividing(lambda view, own, target, visited: _broadcast(view, own, target, None)),
+    floods=True,
+)
+BROADCAST_MEMORY = Routing("broadcast_memory", 4, dividing(_broadcast), floods=True)
+
+ROUTINGS: Mapping[str, Routing] = {
+    routing.name: routing for routing in (SFB, MRF, SEQUENTIAL, BROADCAST, BROADCAST_MEMORY)
+}
+"""Those above by name; every graph has them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from algorithms.overlay.routing import ROUTINGS
 from algorithms.tbps import Direct, TbpsConfig, TopicBased
 
 __all__ = ["SgTbps", "SgTbpsConfig"]
@@ -20,4 +21,4 @@ class SgTbps(TopicBased[SgTbpsConfig]):
     """Each message goes to the subscribers of its topic and to nobody else, over paths of their own."""
 
     def make_spreading(self) -> Direct:
-        return Direct(self.graph, self.config.routing)
+        return Direct(self.graph, ROUTINGS[self.config.routing])

@@ -10,11 +10,9 @@ import pytest
 from algorithms.overlay.graph import CastResult
 from algorithms.overlay.keys import EVERYTHING, Range, Ref
 from algorithms.overlay.messages import OverlayError, Tell, encode
-from algorithms.overlay.routing import split
+from algorithms.overlay.routing import MRF, ROUTINGS, SFB, Routing
 from ildm.api import Peer
 from tests.algorithms.overlay.scheduler import Network, Node, expected, key_of, union
-
-ROUTINGS = ["sfb", "mrf", "sequential", "broadcast", "broadcast_memory"]
 
 
 def grown(count: int, seed: int = 0, keys: int = 1, **options: Any) -> tuple[Network, list[Node]]:
@@ -130,10 +128,10 @@ def test_lookup() -> None:
     assert found[0][1].key == keys[0]
 
 
-@pytest.mark.parametrize("routing", ROUTINGS)
+@pytest.mark.parametrize("routing", ROUTINGS.values(), ids=str)
 @pytest.mark.parametrize("reliable", [False, True])
 @pytest.mark.parametrize("keys", [1, 3])
-def test_a_cast_reaches_every_key_of_its_range_once(routing: Any, reliable: bool, keys: int) -> None:
+def test_a_cast_reaches_every_key_of_its_range_once(routing: Routing, reliable: bool, keys: int) -> None:
     network, nodes = grown(14, keys=keys)
     results: list[CastResult] = []
     every = union(nodes)
@@ -172,7 +170,7 @@ def test_a_cast_reaches_every_key_of_its_range_once(routing: Any, reliable: bool
 def test_a_trace_delivers_nothing_and_shows_the_tree() -> None:
     network, nodes = grown(10, keys=2)
     results: list[CastResult] = []
-    nodes[4].graph.cast(EVERYTHING, b"", routing="mrf", trace=True, done=results.append)
+    nodes[4].graph.cast(EVERYTHING, b"", routing=MRF, trace=True, done=results.append)
     network.run(10)
     assert received(nodes) == []
     (result,) = results
@@ -386,7 +384,7 @@ def test_a_reliable_cast_is_handed_on_before_its_node_leaves(seed: int) -> None:
     network, nodes = grown(12, seed=seed)
     network.resets = False
     origin, target = nodes[0], Range(key_of(10, ""), key_of(120, ""))
-    forwards = split(origin.graph, target, "sfb").forwards
+    forwards = SFB.split(origin.graph, target).forwards
     largest = max(
         forwards, key=lambda forward: sum(key in forward.target for node in nodes for key in node.wanted)
     )

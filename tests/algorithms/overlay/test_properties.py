@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from random import Random
-from typing import Any
 
 import pytest
 from hypothesis import example, given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 
 from algorithms.overlay.graph import CastResult
 from algorithms.overlay.keys import EVERYTHING
+from algorithms.overlay.routing import ROUTINGS
 from tests.algorithms.overlay.scheduler import Network, Node, union
 from tests.support.examples import examples
 
@@ -102,7 +102,7 @@ def test_with_crashes_loss_and_duplicates(seed: int, steps: list[str], resets: b
 @example(552623216, ["join", "join", "join"], "sequential", False)
 @given(st.integers(0, 2**32), schedules, st.sampled_from(["sfb", "mrf", "sequential"]), st.booleans())
 def test_casts_reach_whatever_is_in_all_the_time(
-    seed: int, steps: list[str], routing: Any, reliable: bool
+    seed: int, steps: list[str], routing: str, reliable: bool
 ) -> None:
     schedule = Schedule(seed)
     network = schedule.network
@@ -117,7 +117,7 @@ def test_casts_reach_whatever_is_in_all_the_time(
         schedule.pick.choice(schedule.live).graph.cast(
             EVERYTHING,
             payload,
-            routing=routing,
+            routing=ROUTINGS[routing],
             reliable=reliable,
             done=done.append if reliable else None,
         )
@@ -159,7 +159,7 @@ def agreed(network: Network) -> set[bytes]:
     st.sampled_from([0.0, 0.0, 0.05]),
 )
 def test_nothing_is_reported_complete_that_is_not(
-    seed: int, steps: list[str], routing: Any, faults: float
+    seed: int, steps: list[str], routing: str, faults: float
 ) -> None:
     """While the graph never comes to rest: whatever has its place before a cast and still after it is
     reached. Nodes join with one key, and enter more when that has its place: with several they are a
@@ -179,7 +179,9 @@ def test_nothing_is_reported_complete_that_is_not(
             continue  # it is not in the graph itself
         done: list[CastResult] = []
         members = schedule.live
-        origin.graph.cast(EVERYTHING, b"%d" % number, routing=routing, reliable=True, done=done.append)
+        origin.graph.cast(
+            EVERYTHING, b"%d" % number, routing=ROUTINGS[routing], reliable=True, done=done.append
+        )
         placed = [node for node in schedule.live if node.wanted <= before]
         if name == "insert" and placed:
             schedule.pick.choice(placed).insert(schedule.pick.randrange(10_000))

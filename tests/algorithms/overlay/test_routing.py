@@ -8,20 +8,30 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import comb
 from random import Random
-from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, Ref, prefix
-from algorithms.overlay.routing import Forward, Levels, Routing, next_hop, split
+from algorithms.overlay.routing import (
+    BROADCAST,
+    BROADCAST_MEMORY,
+    MRF,
+    ROUTINGS,
+    SEQUENTIAL,
+    SFB,
+    Forward,
+    Levels,
+    Routing,
+    next_hop,
+)
 from ildm.api import Peer
 from tests.support.transcripts import check_transcript
 
-ONCE: tuple[Routing, ...] = ("sfb", "mrf", "sequential")
+ONCE: tuple[Routing, ...] = (SFB, MRF, SEQUENTIAL)
 """Routings that reach each key exactly once."""
-ALL: tuple[Routing, ...] = get_args(Routing)
+ALL: tuple[Routing, ...] = tuple(ROUTINGS.values())
 
 
 class Table:
@@ -98,7 +108,7 @@ def walk(graph: Graph, start: str, target: Range, routing: Routing) -> Walk:
     waiting = deque([(start, target, 0, frozenset[bytes]())])
     while waiting:
         node_id, part, depth, visited = waiting.popleft()
-        step = split(graph.tables[node_id], part, routing, visited)
+        step = routing.split(graph.tables[node_id], part, visited)
         if not step.own and step.forwards:
             result.path.append(node_id)
             assert [forward.target for forward in step.forwards] == [part]
@@ -159,7 +169,7 @@ def test_every_key_in_the_range_is_reached_exactly_once(
 @given(queries(), st.sampled_from(ONCE))
 def test_the_parts_of_one_step_divide_the_target(query: tuple[Graph, str, Range], routing: Routing) -> None:
     graph, start, target = query
-    step = split(graph.tables[start], target, routing)
+    step = routing.split(graph.tables[start], target)
     assert step.own == [key for key in inside(graph, target) if graph.owner[key] == start]
     parts = sorted(forward.target for forward in step.forwards)
     assert all(a.high <= b.low for a, b in pairwise(parts))
@@ -171,7 +181,7 @@ def test_the_parts_of_one_step_divide_the_target(query: tuple[Graph, str, Range]
         assert not step.own or (key in step.own) + sum(key in part for part in parts) == 1
 
 
-@given(queries(), st.sampled_from(["broadcast", "broadcast_memory"]))
+@given(queries(), st.sampled_from([BROADCAST, BROADCAST_MEMORY]))
 def test_a_broadcast_reaches_every_key_in_the_range(
     query: tuple[Graph, str, Range], routing: Routing
 ) -> None:
@@ -182,8 +192,8 @@ def test_a_broadcast_reaches_every_key_in_the_range(
 
 @given(queries())
 def test_a_broadcast_with_memory_sends_no_more_than_one_without(query: tuple[Graph, str, Range]) -> None:
-    with_memory = walk(*query, "broadcast_memory")
-    assert len(with_memory.messages) <= len(walk(*query, "broadcast").messages)
+    with_memory = walk(*query, BROADCAST_MEMORY)
+    assert len(with_memory.messages) <= len(walk(*query, BROADCAST).messages)
     for _, _, forward in with_memory.messages:
         assert forward.to.key in forward.extra or not forward.extra
         assert list(forward.extra) == sorted(set(forward.extra))
@@ -196,7 +206,7 @@ def test_with_one_key_per_node_each_node_receives_once(
     graph, start, target = query
     result = walk(graph, start, target, routing)
     assert all(number == 1 for number in result.received.values())
-    if routing in ("mrf", "sequential"):
+    if routing in (MRF, SEQUENTIAL):
         assert all(number <= 2 for number in result.sent.values())
 
 
@@ -263,13 +273,13 @@ def test_a_lookup_comes_to_rest_with_any_entry_missing(graph: Graph, data: st.Da
 # cases --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("routing", ALL)
+@pytest.mark.parametrize("routing", ALL, ids=str)
 def test_a_node_without_keys_in_the_graph_knows_nothing(routing: Routing) -> None:
-    assert split(Table("A"), EVERYTHING, routing) == ([], [])
+    assert routing.split(Table("A"), EVERYTHING) == ([], [])
     assert next_hop(Table("A"), b"a") is None
 
 
-@pytest.mark.parametrize("routing", ALL)
+@pytest.mark.parametrize("routing", ALL, ids=str)
 @pytest.mark.parametrize("start", ["A", "B"])
 def test_neighbours_beyond_the_range_prove_it_empty(routing: Routing, start: str) -> None:
     graph = Graph({"A": (0, [b"1", b"7"]), "B": (1 << 63, [b"3", b"9"])})
@@ -287,13 +297,13 @@ def line(vector_digits: Iterable[str]) -> Graph:
     )
 
 
-@pytest.mark.parametrize("routing", ALL)
+@pytest.mark.parametrize("routing", ALL, ids=str)
 def test_a_range_is_entered_at_the_farthest_neighbour_in_it(routing: Routing) -> None:
     graph = line(["000", "100", "010", "110", "001", "101", "011", "111"])  # level 1 of a: c, level 2: e
     for target, entry in (("bf", "e"), ("be", "c"), ("bc", "b"), ("dh", "e"), ("fh", "e")):
-        step = split(graph.tables["a"], Range(*(bytes([ord(c)]) for c in target)), routing)
+        step = routing.split(graph.tables["a"], Range(*(bytes([ord(c)]) for c in target)))
         assert [forward.to.peer.node_id for forward in step.forwards] == [entry]
-    step = split(graph.tables["h"], Range(b"b", b"e"), routing)  # level 1 of h: f, level 2: d
+    step = routing.split(graph.tables["h"], Range(b"b", b"e"))  # level 1 of h: f, level 2: d
     assert [forward.to.peer.node_id for forward in step.forwards] == ["d"]
 
 
@@ -307,13 +317,13 @@ def test_shape_of_the_trees_over_ideal_vectors(size: int) -> None:
             for i in range(count)
         }
     )
-    sfb = walk(graph, "n0", EVERYTHING, "sfb")
+    sfb = walk(graph, "n0", EVERYTHING, SFB)
     assert Counter(sfb.depth.values()) == {k: comb(size, k) for k in range(size + 1)}
     assert sum(sfb.depth.values()) * 2 == size * count
-    mrf = walk(graph, "n0", EVERYTHING, "mrf")
+    mrf = walk(graph, "n0", EVERYTHING, MRF)
     assert Counter(mrf.depth.values()) == {0: 1} | {k + 1: 2**k for k in range(size)}
     assert sum(mrf.depth.values()) == (size - 1) * count + 1
-    sequential = walk(graph, "n0", EVERYTHING, "sequential")
+    sequential = walk(graph, "n0", EVERYTHING, SEQUENTIAL)
     assert sorted(sequential.depth.values()) == list(range(count))
     for result in (sfb, mrf, sequential):
         assert len(result.messages) == count - 1
@@ -321,7 +331,7 @@ def test_shape_of_the_trees_over_ideal_vectors(size: int) -> None:
 
 def test_a_broadcast_is_no_deeper_than_the_graph_has_levels() -> None:
     graph = line(f"{i:03b}"[::-1] for i in range(8))
-    for routing in ("broadcast", "broadcast_memory"):
+    for routing in (BROADCAST, BROADCAST_MEMORY):
         assert max(walk(graph, "a", EVERYTHING, routing).depth.values()) == 3
 
 
@@ -335,7 +345,7 @@ def test_a_gap_between_own_keys_is_served_from_both_sides() -> None:
             "E": (1 << 63, [b"8"]),
         }
     )
-    step = split(graph.tables["A"], Range(b"0", b":"), "sfb")
+    step = SFB.split(graph.tables["A"], Range(b"0", b":"))
     assert step.own == [b"1", b"9"]
     assert [(forward.to.key, *forward.target) for forward in step.forwards] == [
         (b"6", b"6", b"8"),
@@ -348,10 +358,10 @@ def test_a_gap_between_own_keys_is_served_from_both_sides() -> None:
 def test_one_node_on_both_sides_of_a_gap_gets_one_copy() -> None:
     graph = Graph({"A": (0, [b"1", b"9"]), "B": (1, [b"3", b"7"]), "C": (1 << 63, [b"5"])})
     assert [
-        (forward.to.key, *forward.target) for forward in split(graph.tables["A"], EVERYTHING, "sfb").forwards
+        (forward.to.key, *forward.target) for forward in SFB.split(graph.tables["A"], EVERYTHING).forwards
     ] == [(b"3", b"3", b"7\0")]
     assert [
-        (forward.to.key, *forward.target) for forward in split(graph.tables["A"], EVERYTHING, "mrf").forwards
+        (forward.to.key, *forward.target) for forward in MRF.split(graph.tables["A"], EVERYTHING).forwards
     ] == [(b"3", b"1\0", b"9")]
 
 
@@ -374,7 +384,7 @@ FIGURE_4_1 = {
 """The text gives R = 0..50, E = 36 at level 2 of A, C = 27 at level 1, B at level 0, G and F right of E."""
 
 
-@pytest.mark.parametrize("routing", ALL)
+@pytest.mark.parametrize("routing", ALL, ids=str)
 def test_example_of_figure_4_1(routing: Routing) -> None:
     graph = Graph({name: (digits << 61, [key]) for name, (digits, key) in FIGURE_4_1.items()})
     target = Range(b"00", b"50\0")

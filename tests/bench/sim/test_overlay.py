@@ -9,6 +9,7 @@ import pytest
 
 from algorithms.overlay.graph import Arrival, SkipGraph
 from algorithms.overlay.keys import EVERYTHING, Range
+from algorithms.overlay.routing import ROUTINGS
 from bench.sim.growth import graphs, grow, member, quiet
 from bench.sim.member import Member, expected_tables, overlay_kinds, wrong_links
 from bench.sim.routing import Routing, spread
@@ -62,7 +63,7 @@ def test_casts_take_the_trees_of_the_builder(
         node.arrivals.clear()
     before = world.network.sent["Cast"]
     end = keys[high] if high < len(keys) else keys[-1] + b"\0"
-    nodes[start].graph.cast(Range(keys[low], end), b"payload", routing=routing)
+    nodes[start].graph.cast(Range(keys[low], end), b"payload", routing=ROUTINGS[routing])
     world.run(5.0)
     found = {key: arrival.depth for node in nodes for arrival in node.arrivals for key in arrival.keys}
     assert found == wanted

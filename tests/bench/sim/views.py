@@ -9,7 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from algorithms.overlay.keys import Range, Ref, common_digits, prefix
-from algorithms.overlay.routing import Levels, Routing, split
+from algorithms.overlay.routing import ROUTINGS, Levels
+from bench.sim.routing import Routing
 from bench.sim.tables import NONE, Ranks, Vectors
 from ildm.api import Peer
 
@@ -118,7 +119,7 @@ def walk(layout: Layout, start: int, low: int, high: int, routing: Routing) -> W
     waiting: deque[tuple[int, Range, int, int | None]] = deque([(start, keys_between(low, high), 0, None)])
     while waiting:
         to, target, depth, parent = waiting.popleft()
-        step = split(views[layout.owner[to]], target, routing)
+        step = ROUTINGS[routing].split(views[layout.owner[to]], target)
         for held in step.own:
             assert rank[held] not in result.depth
             result.depth[rank[held]] = depth
