@@ -8,6 +8,7 @@ reliable one is in :mod:`algorithms.overlay.parts`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from algorithms.overlay.context import Context
@@ -111,6 +112,7 @@ class Caster:
         turn: int,
         done: Callable[[CastResult], None] | None,
         control: bool = False,
+        entry: Ref | None = None,
     ) -> None:
         """See :meth:`algorithms.overlay.graph.SkipGraph.cast`."""
         context = self.context
@@ -135,8 +137,9 @@ class Caster:
             (),
             payload,
         )
+        spread = self._spread if entry is None else partial(self._enter, entry)
         if not message.reliable:
-            self._spread(message, None)
+            spread(message, None, 0)
             return
 
         def acknowledged(ack: CastAck) -> None:
@@ -148,7 +151,7 @@ class Caster:
             context.count("pending_casts_full")
             context.later(0.0, acknowledged, CastAck(0, False, 0, 0, 0, 0, b""))
             return
-        self.parts.begin((context.node_id, message.number), message, acknowledged)
+        self.parts.begin((context.node_id, message.number), message, acknowledged, spread)
 
     # messages -----------------------------------------------------------------------------------
 
@@ -219,6 +222,15 @@ class Caster:
             self._forward(forward, routing, copy, work, attempt)
         for gap in unknown:
             self._try_later(copy._replace(low=gap.low, high=gap.high, at=b""), work, attempt)
+
+    def _enter(self, entry: Ref, message: Cast, work: Work | None, attempt: int) -> None:
+        """Begin at a node the caller has named: it divides the range, and own keys are reached from there."""
+        if entry.peer.node_id == self.context.node_id or self.context.avoid(entry.peer.node_id):
+            self._spread(message, work, attempt)
+            return
+        copy = message._replace(parent=self.context.peer, depth=1, at=entry.key)
+        # If that fails the whole range is divided here, for the first time: own keys have not been served.
+        self._hand_on(copy, entry.peer, work, attempt - 1)
 
     def _forward(
         self, forward: Forward, routing: Routing, copy: Cast, work: Work | None, attempt: int

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from algorithms.overlay.config import OverlayConfig
-from algorithms.overlay.messages import Message, OverlayError, Ping, encode
+from algorithms.overlay.messages import Ping
+from algorithms.overlay.wire import Codec, OverlayError
 from ildm.api import Peer, SendResult, Timer
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Env(Protocol):
     def log(self, event: str, **fields: object) -> None: ...
 
 
+Record = tuple[Any, ...]
+"""A message of any format, a named tuple."""
 Done = Callable[[Any], None]
 """Gets the answer to a request, or None when there was none."""
 STALLS = 5
@@ -48,7 +51,7 @@ STALLS = 5
 class _Request:
     __slots__ = ("done", "due", "forwarded", "left", "message", "stalls", "timer", "to", "wait")
 
-    def __init__(self, to: Peer, message: Message, done: Done, forwarded: bool) -> None:
+    def __init__(self, to: Peer, message: Record, done: Done, forwarded: bool) -> None:
         self.to = to
         self.message = message
         self.done = done
@@ -63,16 +66,17 @@ class _Request:
 class Context:
     """Messages to this node itself go through the same handlers, from a queue, never recursively."""
 
-    def __init__(self, env: Env, config: OverlayConfig) -> None:
+    def __init__(self, env: Env, config: OverlayConfig, codec: Codec) -> None:
         self.env = env
         self.config = config
+        self.codec = codec
         self.peer = env.peer
         self.node_id = env.node_id
         self.random = env.random
         self.closed = False
         self.counters: dict[str, int] = {}
-        self.local: deque[Message] = deque()
-        self.handle: Callable[[Message], None] = lambda message: None
+        self.local: deque[Record] = deque()
+        self.handle: Callable[[Record], None] = lambda message: None
         self._busy = False
         self.merging: Callable[[], None] = lambda: None
         """Called at each sign that this graph is becoming one with another."""
@@ -93,13 +97,13 @@ class Context:
         self.counters[name] = self.counters.get(name, 0) + by
         self.env.count(name, by)
 
-    def send(self, to: Peer, message: Message, turn: int = 0) -> None:
+    def send(self, to: Peer, message: Record, turn: int = 0) -> None:
         if to.node_id == self.node_id:
             self.local.append(message)
             return
         self.counters["sent"] = self.counters.get("sent", 0) + 1
         try:
-            data = encode(message)
+            data = self.codec.encode(message)
         except OverlayError as error:
             self.count("unsendable")
             self.env.log("overlay message dropped", reason=str(error))
@@ -156,7 +160,7 @@ class Context:
 
     # requests -----------------------------------------------------------------------------------
 
-    def ask(self, to: Peer, message: Message, number: int, done: Done, forwarded: bool = False) -> None:
+    def ask(self, to: Peer, message: Record, number: int, done: Done, forwarded: bool = False) -> None:
         """Send a request and call ``done`` with its answer, or with None after ``ack_timeout``.
 
         It is sent three times; the node that gave no answer is suspected. A request that others pass on
@@ -195,7 +199,7 @@ class Context:
             self.suspect(request.to.node_id)
         request.done(None)
 
-    def answered(self, number: int, answer: Message) -> None:
+    def answered(self, number: int, answer: Record) -> None:
         """An answer has come; one to no open request is late or doubled, and of no use."""
         request = self._requests.pop(number, None)
         if request is not None:
@@ -250,7 +254,7 @@ class Context:
     def suspects(self) -> list[str]:
         return sorted(node_id for node_id in list(self._suspects) if self.avoid(node_id))
 
-    def request(self, to: Peer, make: Callable[[int], Message], done: Done, forwarded: bool = False) -> None:
+    def request(self, to: Peer, make: Callable[[int], Record], done: Done, forwarded: bool = False) -> None:
         """:meth:`ask` with a message made from its number."""
         number = self.number()
         self.ask(to, make(number), number, done, forwarded)

@@ -16,14 +16,14 @@ from algorithms.overlay.joining import Joining
 from algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, Ref
 from algorithms.overlay.leaving import Leaving
 from algorithms.overlay.messages import (
+    CODEC,
+    FORMATS,
     Cast,
     CastAck,
     CastBusy,
     Invite,
     Lookup,
     LookupReply,
-    Message,
-    OverlayError,
     Ping,
     Pong,
     SetL,
@@ -38,6 +38,7 @@ from algorithms.overlay.messages import (
 from algorithms.overlay.routing import ROUTINGS, Routing
 from algorithms.overlay.tables import Table, VirtualNode
 from algorithms.overlay.watch import Watch
+from algorithms.overlay.wire import Codec, Format, OverlayError
 from ildm.api import Peer
 
 __all__ = ["Arrival", "CastResult", "Env", "Hooks", "OverlayConfig", "SkipGraph"]
@@ -89,13 +90,17 @@ class SkipGraph:
         config: OverlayConfig | None = None,
         vector: int | None = None,
         routings: Iterable[Routing] = (),
+        messages: Iterable[tuple[Format, Callable[[Any], None]]] = (),
     ) -> None:
-        """``routings``: those that casts can be spread by, besides the ones in :data:`ROUTINGS`."""
+        """What all nodes of the graph must agree on, besides what every graph has: ``routings`` that casts
+        can be spread by, and ``messages`` of one's own, each with what handles it."""
         self.env = env
         self.hooks = hooks
         self.config = config or OverlayConfig()
         self.vector = env.random.getrandbits(VECTOR_BITS) if vector is None else vector
-        self._context = context = Context(env, self.config)
+        more = dict(messages)
+        codec = Codec((*FORMATS, *more)) if more else CODEC
+        self._context = context = Context(env, self.config, codec)
         self._table = table = Table(env.peer, self.vector, self.config.base, self._neighbors_changed)
         self._finder = finder = Finder(context, table)
         self._lists = lists = Lists(context, table, finder)
@@ -117,7 +122,7 @@ class SkipGraph:
         context.suspected = self._suspected
         context.merging = hooks.merging
         self._stopped: Callable[[], None] | None = None
-        self._handlers: dict[type[Message], Callable[[Any], None]] = {
+        self._handlers: dict[type[tuple[Any, ...]], Callable[[Any], None]] = {
             Lookup: finder.on_lookup,
             Walk: finder.on_walk,
             SetR: answers.on_set_r,
@@ -129,6 +134,7 @@ class SkipGraph:
             Tell: lambda message: hooks.told(message.origin, message.payload),
             Invite: lambda message: joining.join(message.peer),
             **dict.fromkeys((LookupReply, WalkReply, SetRAck, SetRNak, Pong), self._answered),
+            **{format.kind: handle for format, handle in more.items()},
         }
 
     # keys ---------------------------------------------------------------------------------------
@@ -215,7 +221,7 @@ class SkipGraph:
             return
         self._context.heard_of(sender)
         try:
-            message = decode(data)
+            message = self._context.codec.decode(data)
             self._context.run(self._context.handle, message)
         except OverlayError as error:
             self._context.count("malformed")
@@ -236,12 +242,15 @@ class SkipGraph:
         deliver: bool = True,
         done: Callable[[CastResult], None] | None = None,
         turn: int = 0,
+        entry: Ref | None = None,
     ) -> None:
         """Send ``payload`` to every key in ``target``, own keys included (``hooks.delivered``).
 
         ``reliable``: parts that are not acknowledged are sent again until ``cast_deadline``; ``done``
-        then gets the result. ``trace``: nothing is delivered, the result has the tree. Casts of one
-        ``turn`` reach a node in order as long as the tables on the way do not change.
+        then gets the result. ``trace``: nothing is delivered, the result has the tree. ``entry``: a key
+        somewhere, best in ``target``, at which to begin instead of at own keys and neighbours; it need not be
+        there any more. Casts of one ``turn`` reach a node in order as long as the tables on the way, and the
+        entry, do not change.
         Raises OverlayError for ``done`` without one of both, and for a routing the graph does not know.
         """
         if done is not None and not (reliable or trace):
@@ -257,12 +266,19 @@ class SkipGraph:
                 deliver=deliver,
                 turn=turn,
                 done=done,
+                entry=entry,
             )
         )
 
     def tell(self, to: Peer, payload: bytes, turn: int = 0) -> None:
         """Send one message to the application of another node; at most once."""
         self._context.run(self._context.send, to, Tell(self._context.peer, payload), turn)
+
+    def send(self, to: Peer, message: tuple[Any, ...], turn: int = 0) -> None:
+        """Send a message of one's own format; at most once. Raises OverlayError for one the graph lacks."""
+        if type(message) not in self._handlers:
+            raise OverlayError(f"the graph was not made with messages {type(message).__name__}")
+        self._context.run(self._context.send, to, message, turn)
 
     def lookup(self, key: bytes, done: Callable[[Ref | None, Ref | None, int], None]) -> None:
         """Find the last key that is not greater, and its right neighbour.

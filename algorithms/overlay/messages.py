@@ -1,23 +1,39 @@
-"""Messages of the overlay and their wire format.
+"""Messages of the overlay and their formats (see :mod:`algorithms.overlay.wire`).
 
-A message is one byte of type and its fields in order, big endian. Keys and names carry a length of
-two bytes, payloads of four. A :class:`Ref` is framed as a whole, so that a known one is recognised by
-its bytes and decoded once: it is what most of the traffic consists of.
+A :class:`Ref` is framed as a whole, so that a known one is recognised by its bytes and decoded once: it is
+what most of the traffic consists of.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
-from struct import Struct, error
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from algorithms.overlay.keys import Ref
+from algorithms.overlay.wire import (
+    FLAG,
+    KEY,
+    PAYLOAD,
+    TEXT,
+    U8,
+    U16,
+    U32,
+    U64,
+    Codec,
+    Format,
+    OverlayError,
+    framed,
+    many,
+    needed,
+    record,
+)
 from ildm.api import Peer
-from ildm.mqtt import IldmError
 
 __all__ = [
+    "CODEC",
+    "FORMATS",
     "NO_SEQ",
+    "PEER",
+    "REF",
     "Cast",
     "CastAck",
     "CastBusy",
@@ -41,10 +57,6 @@ __all__ = [
     "decode",
     "encode",
 ]
-
-
-class OverlayError(IldmError):
-    """Data from another node that is no message of the overlay, or a use that its state forbids."""
 
 
 class Seq(NamedTuple):
@@ -274,183 +286,44 @@ Message = (
     | Invite
 )
 
-# fields -------------------------------------------------------------------------------------------
+SEQ = record(Seq, U32, U32)
+PEER = needed(*framed(*record(Peer, TEXT, TEXT)))
+ANY_REF = framed(*record(Ref, KEY, PEER, U64))
+REF = needed(*ANY_REF)
+REFS = many(*REF)
+CLAIM = record(LinkClaim, U8, KEY, KEY, SEQ, U32)
+ANSWER = record(LinkAnswer, U16, FLAG, FLAG, REFS)
 
-Put = Callable[[Any], bytes]
-Get = Callable[[bytes, int], tuple[Any, int]]
-
-
-def _number(code: str) -> tuple[Put, Get]:
-    struct = Struct(f">{code}")
-    pack, unpack, size = struct.pack, struct.unpack_from, struct.size
-
-    def get(data: bytes, at: int) -> tuple[Any, int]:
-        return unpack(data, at)[0], at + size
-
-    return pack, get
-
-
-def _bytes(code: str) -> tuple[Put, Get]:
-    struct = Struct(f">{code}")
-    pack, unpack, size = struct.pack, struct.unpack_from, struct.size
-
-    def put(value: bytes) -> bytes:
-        return pack(len(value)) + value
-
-    def get(data: bytes, at: int) -> tuple[bytes, int]:
-        start = at + size
-        end = start + unpack(data, at)[0]
-        if end > len(data):
-            raise OverlayError("an overlay message ends within a field")
-        return data[start:end], end
-
-    return put, get
-
-
-def _many(put_one: Put, get_one: Get) -> tuple[Put, Get]:
-    def put(values: tuple[Any, ...]) -> bytes:
-        return _put_u16(len(values)) + b"".join(map(put_one, values))
-
-    def get(data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
-        count, at = _get_u16(data, at)
-        values = []
-        for _ in range(count):
-            value, at = get_one(data, at)
-            values.append(value)
-        return tuple(values), at
-
-    return put, get
-
-
-def _record(kind: Callable[..., Any], *fields: tuple[Put, Get]) -> tuple[Put, Get]:
-    puts = tuple(put for put, _ in fields)
-    gets = tuple(get for _, get in fields)
-
-    def put(value: Any) -> bytes:
-        return b"".join([put(part) for put, part in zip(puts, value, strict=True)])
-
-    def get(data: bytes, at: int) -> tuple[Any, int]:
-        parts = []
-        for get_one in gets:
-            part, at = get_one(data, at)
-            parts.append(part)
-        return kind(*parts), at
-
-    return put, get
-
-
-def _framed(put_whole: Put, get_whole: Get) -> tuple[Put, Get]:
-    """A part with its length before it, remembered by its bytes; empty stands for None."""
-
-    @lru_cache(maxsize=65_536)
-    def inside(data: bytes) -> Any:
-        value, end = get_whole(data, 0)
-        if end != len(data):
-            raise OverlayError("a reference of an overlay message is longer than its fields")
-        return value
-
-    @lru_cache(maxsize=65_536)
-    def frame(value: Any) -> bytes:
-        return b"\0\0" if value is None else _put_key(put_whole(value))
-
-    def get(data: bytes, at: int) -> tuple[Any, int]:
-        raw, at = _get_key(data, at)
-        return (inside(raw) if raw else None), at
-
-    return frame, get
-
-
-def _needed(put: Put, get: Get) -> tuple[Put, Get]:
-    def get_one(data: bytes, at: int) -> tuple[Any, int]:
-        value, at = get(data, at)
-        if value is None:
-            raise OverlayError("an overlay message lacks a reference")
-        return value, at
-
-    return put, get_one
-
-
-def _put_text(value: str) -> bytes:
-    return _put_key(value.encode())
-
-
-def _get_text(data: bytes, at: int) -> tuple[str, int]:
-    raw, at = _get_key(data, at)
-    return raw.decode(), at
-
-
-_U8 = _number("B")
-_U16 = _put_u16, _get_u16 = _number("H")
-_U32 = _number("I")
-_U64 = _number("Q")
-_FLAG = _number("?")
-_KEY = _put_key, _get_key = _bytes("H")
-_PAYLOAD = _bytes("I")
-_TEXT = _put_text, _get_text
-_SEQ = _record(Seq, _U32, _U32)
-_PEER = _needed(*_framed(*_record(Peer, _TEXT, _TEXT)))
-_ANY_REF = _framed(*_record(Ref, _KEY, _PEER, _U64))
-_REF = _needed(*_ANY_REF)
-_REFS = _many(*_REF)
-_CLAIM = _record(LinkClaim, _U8, _KEY, _KEY, _SEQ, _U32)
-_ANSWER = _record(LinkAnswer, _U16, _FLAG, _FLAG, _REFS)
-
-_FORMATS: tuple[tuple[type[Message], tuple[tuple[Put, Get], ...]], ...] = (
-    (Lookup, (_U64, _PEER, _KEY, _FLAG, _U16, _KEY, _many(*_KEY))),
-    (LookupReply, (_U64, _REF, _REF, _U16, _FLAG)),
-    (Walk, (_U64, _PEER, _U8, _KEY, _KEY, _U64, _U16, _FLAG)),
-    (WalkReply, (_U64, _ANY_REF, _FLAG, _FLAG, _U16)),
-    (SetR, (_U64, _PEER, _U8, _KEY, _REF, _SEQ, _KEY, _KEY, _FLAG)),
-    (SetRAck, (_U64, _ANY_REF, _SEQ, _REFS, _PAYLOAD)),
-    (SetRNak, (_U64, _FLAG, _ANY_REF)),
-    (SetL, (_U8, _KEY, _REF, _SEQ, _KEY, _REFS)),
-    (Ping, (_U64, _PEER, _many(*_CLAIM))),
-    (Pong, (_U64, _many(*_ANSWER))),
-    (
+FORMATS: tuple[Format, ...] = (
+    Format(1, Lookup, (U64, PEER, KEY, FLAG, U16, KEY, many(*KEY))),
+    Format(2, LookupReply, (U64, REF, REF, U16, FLAG)),
+    Format(3, Walk, (U64, PEER, U8, KEY, KEY, U64, U16, FLAG)),
+    Format(4, WalkReply, (U64, ANY_REF, FLAG, FLAG, U16)),
+    Format(5, SetR, (U64, PEER, U8, KEY, REF, SEQ, KEY, KEY, FLAG)),
+    Format(6, SetRAck, (U64, ANY_REF, SEQ, REFS, PAYLOAD)),
+    Format(7, SetRNak, (U64, FLAG, ANY_REF)),
+    Format(8, SetL, (U8, KEY, REF, SEQ, KEY, REFS)),
+    Format(9, Ping, (U64, PEER, many(*CLAIM))),
+    Format(10, Pong, (U64, many(*ANSWER))),
+    Format(
+        11,
         Cast,
         (
-            *(_U64, _PEER, _PEER, _U64, _KEY, _KEY, _U8, _FLAG, _FLAG, _FLAG, _FLAG),
-            *(_U16, _KEY, _U8, _U16, _many(*_KEY), _PAYLOAD),
+            *(U64, PEER, PEER, U64, KEY, KEY, U8, FLAG, FLAG, FLAG, FLAG),
+            *(U16, KEY, U8, U16, many(*KEY), PAYLOAD),
         ),
     ),
-    (CastAck, (_U64, _FLAG, _U32, _U32, _U32, _U16, _PAYLOAD)),
-    (CastBusy, (_U64, _FLAG)),
-    (Tell, (_PEER, _PAYLOAD)),
-    (Invite, (_PEER,)),
+    Format(12, CastAck, (U64, FLAG, U32, U32, U32, U16, PAYLOAD)),
+    Format(13, CastBusy, (U64, FLAG)),
+    Format(14, Tell, (PEER, PAYLOAD)),
+    Format(15, Invite, (PEER,)),
 )
-
-_WRITERS: dict[type[Message], tuple[bytes, tuple[Put, ...]]] = {
-    kind: (bytes([code]), tuple(put for put, _ in fields)) for code, (kind, fields) in enumerate(_FORMATS, 1)
-}
-_READERS: dict[int, tuple[Any, tuple[Get, ...]]] = {
-    code: (kind, tuple(get for _, get in fields)) for code, (kind, fields) in enumerate(_FORMATS, 1)
-}
-
-
-def encode(message: Message) -> bytes:
-    """Wire format of a message.
-
-    Raises OverlayError where a field is too long for its length (a key over 65,535 bytes).
-    """
-    head, puts = _WRITERS[type(message)]
-    try:
-        return head + b"".join([put(value) for put, value in zip(puts, message, strict=True)])
-    except error as cause:
-        raise OverlayError(f"{type(message).__name__} does not fit its wire format: {cause}") from cause
+CODEC = Codec(FORMATS)
+"""Of the messages of every graph."""
+encode = CODEC.encode
 
 
 def decode(data: bytes) -> Message:
-    """The message in ``data``. Raises OverlayError where there is not exactly one."""
-    try:
-        kind, gets = _READERS[data[0]]
-        values = []
-        at = 1
-        for get in gets:
-            value, at = get(data, at)
-            values.append(value)
-    except (KeyError, IndexError, error, UnicodeDecodeError) as cause:
-        raise OverlayError(f"{len(data)} bytes that are no overlay message") from cause
-    if at != len(data):
-        raise OverlayError(f"{len(data) - at} bytes behind an overlay message")
-    message: Message = kind(*values)
+    """See :meth:`Codec.decode`."""
+    message: Message = CODEC.decode(data)
     return message

@@ -68,8 +68,17 @@ class Parts:
         """As many are under way as may be."""
         return len(self._works) >= self.context.config.pending_casts
 
-    def begin(self, key: tuple[str, int], message: Cast, done: Callable[[CastAck], None]) -> None:
-        """Serve a part; ``done`` when all of it has been acknowledged, or given up."""
+    def begin(
+        self,
+        key: tuple[str, int],
+        message: Cast,
+        done: Callable[[CastAck], None],
+        spread: Callable[[Cast, Work, int], None] | None = None,
+    ) -> None:
+        """Serve a part; ``done`` when all of it has been acknowledged, or given up.
+
+        ``spread``: another way to begin than :attr:`spread`.
+        """
 
         def finished(ack: CastAck) -> None:
             del self._works[key]
@@ -80,7 +89,7 @@ class Parts:
         )
         # Held open until all parts are given out: an own part may be done at once.
         work.children += 1
-        self.spread(message, work, 0)
+        (spread or self.spread)(message, work, 0)
         work.children -= 1
         self._finish_if_done(work)
 

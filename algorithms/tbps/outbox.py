@@ -1,4 +1,4 @@
-"""Messages of local clients on their way out: topics this node publishes, waiting, casting."""
+"""Messages of local clients on their way out: topics this node publishes, waiting, sending."""
 
 from __future__ import annotations
 

@@ -46,6 +46,8 @@ class Network:
         self.cut: Callable[[str, str], bool] = lambda a, b: False
         self.resets = True
         """A node that is gone is noticed by who sends to it."""
+        self.parts: Callable[[Node], dict[str, Any]] = lambda node: {}
+        """What the graph of each node is given besides: routings, messages."""
         self._events: list[tuple[float, int, _Timer, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
 
@@ -169,7 +171,7 @@ class Node:
         self.arrivals: list[Arrival] = []
         self.told_of: list[tuple[Peer, bytes]] = []
         self.events: list[tuple[Any, ...]] = []
-        self.graph = SkipGraph(self, self, OverlayConfig(**options), vector)
+        self.graph = SkipGraph(self, self, OverlayConfig(**options), vector, **network.parts(self))
 
     # what tests do
 

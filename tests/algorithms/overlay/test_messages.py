@@ -16,7 +16,7 @@ key = st.binary(min_size=1, max_size=12)
 peers = st.builds(Peer, text, text)
 refs = st.builds(Ref, key, peers, st.integers(0, 2**64 - 1))
 seqs = st.builds(Seq, st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
-KINDS = [kind for kind, _ in messages._FORMATS]
+KINDS = [format.kind for format in messages.FORMATS]
 
 
 def fields(kind: type[Message]) -> st.SearchStrategy[Message]:
@@ -86,3 +86,23 @@ def test_a_key_that_is_too_long_is_refused() -> None:
 def test_numbers_of_a_repair_outrank_those_before() -> None:
     seq = Seq(0, 5)
     assert seq < seq.next < seq.gnext < seq.gnext.next
+
+
+def test_the_numbers_of_the_messages_are_those_that_all_nodes_know() -> None:
+    assert [(format.code, format.kind.__name__) for format in messages.FORMATS] == [
+        (1, "Lookup"),
+        (2, "LookupReply"),
+        (3, "Walk"),
+        (4, "WalkReply"),
+        (5, "SetR"),
+        (6, "SetRAck"),
+        (7, "SetRNak"),
+        (8, "SetL"),
+        (9, "Ping"),
+        (10, "Pong"),
+        (11, "Cast"),
+        (12, "CastAck"),
+        (13, "CastBusy"),
+        (14, "Tell"),
+        (15, "Invite"),
+    ]

@@ -420,3 +420,9 @@ def test_nodes_with_keys_on_both_sides_do_not_hand_a_query_to_and_fro(seed: int)
             result = walk(graph, f"both{number}", Range(b"b", b"c"), routing)
             assert set(result.depth) == wanted
             assert len(result.path) == len(set(result.path))
+
+
+def test_the_numbers_of_the_routings_are_those_that_all_nodes_know() -> None:
+    names = ["sfb", "mrf", "sequential", "broadcast", "broadcast_memory"]
+    assert [(routing.code, name) for name, routing in ROUTINGS.items()] == [*enumerate(names)]
+    assert [*map(str, ROUTINGS.values())] == names
