@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm.api import Link, NodeApi, PluginConfig, Route, TreeAlgorithm, Via
+from ildm.core.link.state import LinkEvent
 from ildm.core.transfer.lane import Lane
 from ildm.mqtt import PingReq, PingResp, PubAck, Publish, Version
 from tests.core.test_lane import Sink, Source, make, opened
@@ -287,6 +288,51 @@ def test_who_sends_without_end_is_bounded_by_the_queue_and_holds_up_nobody(world
     assert a.node.counters["transfer_refused_full"] == greedy.calls
     assert b.broker.topics().count("alarm") == 1
     assert a.node.counters.get("link_dropped_overflow_qos0", 0) <= 1  # in the alarm's stead
+
+
+class Listening(TreeAlgorithm):
+    """Notes which links have room again."""
+
+    def __init__(self, api: NodeApi, config: PluginConfig) -> None:
+        super().__init__(api, config)
+        self.writable: list[str] = []
+
+    def on_writable(self, link: Link) -> None:
+        self.writable.append(link.node_id)
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+def test_room_of_a_link_that_has_left_is_not_told(world: World, leaves: bool) -> None:
+    """What waited is dropped then; of one that comes back there is room."""
+    a, b = row(world, "ab", Listening, link={"queue_messages": 10})
+    link = plugin(a).api.links[0]
+    b.kill()
+    world.run(1)
+    assert next(n for n in range(99) if not plugin(a).api.transfer(link, Publish(topic="t"))) == 10
+    assert (link.queued, plugin(a).writable) == (10, [])
+    if leaves:
+        a.node.links.cooperation.happened(link, LinkEvent.FORGOTTEN, "gone")
+        assert not plugin(a).api.transfer(link, Publish(topic="t"))
+        assert a.node.counters["transfer_refused_no_link"] == 1
+    else:
+        b.start(("a",))
+    world.run(10)
+    assert plugin(a).writable == ([] if leaves else ["b"])
+    assert len(b.broker.topics()) == (0 if leaves else 10)
+
+
+def test_what_was_transferred_is_as_it_was_then(world: World) -> None:
+    """It may wait; what the algorithm does with its message meanwhile does not matter."""
+    a, b = row(world, "ab", Listening)
+    link = plugin(a).api.links[0]
+    b.kill()
+    world.run(1)
+    message = Publish(topic="t", payload=b"1")
+    assert plugin(a).api.transfer(link, message)
+    message.payload, message.qos, message.topic = b"2", 9, ""
+    b.start(("a",))
+    world.run(10)
+    assert [(p.topic, p.payload) for name, p in b.broker.published if name[:5] == "ildm-"] == [("t", b"1")]
 
 
 class Rated(TreeAlgorithm):

@@ -279,24 +279,24 @@ class Backlog:
             self._count(entry, -entry.count, -entry.size)
 
     def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
-        most = 1 if lowest else 2
-        for line in [line for lines in reversed(self._ranks.values()) for line in lines[:most]]:
-            while line:
-                over = self.messages - self.owed_messages - messages
-                bytes_over = self.bytes - self.owed_bytes - size
-                if over <= 0 and bytes_over <= 0:
-                    return
-                entry = line[0]
-                count = entry.count
-                last = count == self.messages - self.owed_messages
-                if isinstance(entry, RunEntry):
-                    count = min(max(over, -(-bytes_over // entry.frame_size)), count - last)
-                elif last:
-                    return
-                if not count:
-                    return
-                self._remove(line, count)
-                yield entry, count
+        for lines in reversed(self._ranks.values()):
+            for line in lines[: 1 if lowest else 2]:
+                while line:
+                    over = self.messages - self.owed_messages - messages
+                    bytes_over = self.bytes - self.owed_bytes - size
+                    if over <= 0 and bytes_over <= 0:
+                        return
+                    entry = line[0]
+                    count = entry.count
+                    last = count == self.messages - self.owed_messages
+                    if isinstance(entry, RunEntry):
+                        count = min(max(over, -(-bytes_over // entry.frame_size)), count - last)
+                    elif last:
+                        return
+                    if not count:
+                        return
+                    self._remove(line, count)
+                    yield entry, count
 
     def cut(self, messages: int, size: int) -> int:
         line = max((line for line in self._lines() if line), key=_turn_of_last)
