@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import ildm.api
 from ildm.api import Algorithm, Filter, Link, NodeApi, OverlayAlgorithm, Plugin, TreeAlgorithm
+from ildm.config import LimitsConfig, LinkConfig
 from ildm.scaffold import named, rendered
+from ildm.testing import FakeNode, World
 from tests.plugins.commands import PROJECT
 
 GUIDE = PROJECT / "algorithms" / "README.md"
@@ -66,3 +69,20 @@ def members() -> Iterator[str]:
 @pytest.mark.parametrize("name", sorted(set(members())))
 def test_the_guide_speaks_of_every_hook_and_call(name: str) -> None:
     assert re.search(rf"\b{name}\b", GUIDE.read_text())
+
+
+def found(pattern: str) -> set[str]:
+    return set(re.findall(pattern, GUIDE.read_text()))
+
+
+def test_the_guide_promises_nothing_that_is_not_there() -> None:
+    calls = found(r"(?<!ildm\.)\bapi\.(\w+)")
+    assert calls
+    assert calls <= set(vars(NodeApi))
+    assert found(r"\b(on_\w+)\(") <= set(members())
+    assert found(r"\blink\.(\w+)") <= set(vars(Link)) | set(LinkConfig.model_fields)
+    assert found(r"\blimits\.(\w+)") <= set(LimitsConfig.model_fields)
+    assert found(r"`(plugin_\w+|decision_\w+)`") <= set(LimitsConfig.model_fields)
+    assert found(r"\bworld\.(\w+)") <= set(dir(World))
+    assert found(r"\bnode\.(\w+)") - {"yaml", "py"} <= set(dir(FakeNode)) | {"transferred", "sent"}
+    assert found(r"from ildm\.api import (\w+)") <= set(ildm.api.__all__)
