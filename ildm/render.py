@@ -289,11 +289,13 @@ def _pairs(pairs: Mapping[str, Any]) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    """A time of use: ``1.25 s``, ``310 ms``, ``12 µs``."""
-    for unit, factor in (("s", 1), ("ms", 1e3)):
+    """A time of use: ``2,400 s``, ``1.25 s``, ``310 ms``, ``12 µs``, ``90 ns``."""
+    if seconds >= 100:
+        return f"{seconds:,.0f} s"
+    for unit, factor in (("s", 1), ("ms", 1e3), ("µs", 1e6)):
         if seconds * factor >= 1:
-            return f"{seconds * factor:,.3g} {unit}" if seconds < 1000 else f"{seconds:,.0f} s"
-    return f"{seconds * 1e6:.3g} µs"
+            return f"{seconds * factor:.3g} {unit}"
+    return f"{seconds * 1e9:.0f} ns"
 
 
 RESULTS = {"changed": "green", "unchanged": "dim", "needs a restart": "yellow", "failed": "red"}

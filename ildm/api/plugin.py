@@ -30,7 +30,8 @@ class Plugin(Generic[Options_co]):
     Hooks nobody overrides cost nothing. A hook that raises is logged with the plugin's name and
     counted; the message it was called for goes on as if the hook had not been there: a raising ``route``
     keeps it local, a raising ``filter`` lets it pass (see :attr:`Filter.on_error`). While a hook runs the
-    node does nothing else: one that takes longer than ``limits.hook_warn`` is logged and counted.
+    node does nothing else: one that takes longer than ``limits.hook_warn`` is logged and counted;
+    :meth:`NodeApi.offload` is for what takes long.
     """
 
     api_version: ClassVar[int] = 1

@@ -17,7 +17,7 @@ from ildm.core.local.gate import Told
 from ildm.core.local.loop_guard import LoopGuard
 from ildm.core.local.partial import Partials
 from ildm.core.local.rules import PublishRules
-from ildm.core.plugin.account import FAILURES
+from ildm.core.plugin.account import FAILURES, described
 from ildm.core.plugin.checking import kind_of
 from ildm.core.plugin.dispatch import Dispatch, Loaded
 from ildm.core.plugin.kept import saved_states
@@ -124,9 +124,9 @@ class Node:
         loaded = Loaded(spec, kind, number, self.dispatch, self.config.limits)
         try:
             plugin = spec.plugin(PluginApi(self, loaded, states.get(loaded.key, {})), spec.config)
+            self.dispatch.add(loaded, plugin)
         except FAILURES as error:  # whatever a stranger's constructor raises
-            raise PluginError(f"{kind} {spec.name!r} cannot be made: {error!r}") from error
-        self.dispatch.add(loaded, plugin)
+            raise PluginError(f"{kind} {spec.name!r} cannot be made: {described(error)}") from error
 
     def start(self, neighbors: Mapping[Address, bool]) -> None:
         """Begin to work: what is remembered, plugins, injection sessions, links."""

@@ -163,7 +163,7 @@ class Plugins:
         for plugin in self._all:
             getattr(plugin, hook)(*args)
 
-    def _failed(self, owner: Owner, hook: str, error: Exception) -> None:
+    def _failed(self, owner: Owner, hook: str, error: BaseException) -> None:
         """A failure ends the run, as that of any hook. A decision that did not come in time is none."""
         if not isinstance(error, TimeoutError):
             raise error

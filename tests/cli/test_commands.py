@@ -88,6 +88,31 @@ def test_what_a_link_made_on_demand_looks_like() -> None:
     assert "on demand" not in shown("status", STATUS)
 
 
+@pytest.mark.parametrize(
+    ("calls", "seconds", "text"),
+    [
+        (0, 0, "0"),
+        (2000, 0.5, "2,000 in 500 ms, 250 µs each"),
+        (1_234_567, 0.0123, "1,234,567 in 12.3 ms, 10 ns each"),
+        (3, 7200.4, "3 in 7,200 s, 2,400 s each"),
+        (2, 99.9, "2 in 99.9 s, 50 s each"),
+    ],
+)
+def test_what_a_plugin_costs(calls: int, seconds: float, text: str) -> None:
+    answer = {**FakeView().algorithm(), "calls": calls, "seconds": seconds, "filters": []}
+    (line,) = (line for line in shown("algorithm", answer).splitlines() if line.startswith("calls"))
+    assert line.split(maxsplit=1)[1].rstrip() == text
+
+
+def test_what_plugins_look_like() -> None:
+    lines = [line.split() for line in shown("algorithm", FakeView().algorithm()).splitlines()]
+    assert [line[1] for line in lines if line[:1] in (["algorithm"], ["filter"])] == ["sf", "validate"]
+    assert ["refused", "log:", "17", "(beyond", "limits.plugin_*)"] in lines
+    assert ["load", "0.25"] in lines
+    text = shown("plugin reload", RELOADED)
+    assert "not applied, these need a restart: log.level" in text
+
+
 def test_what_an_overlay_looks_like() -> None:
     lines = [line.split() for line in shown("overlay", ANSWERS["overlay"][0]).splitlines()]
     assert lines[:5] == [

@@ -284,6 +284,23 @@ def test_a_plugin_cannot_spoil_what_is_relayed(world: World) -> None:
     assert known[Role.CLIENT].status is SessionStatus.ESTABLISHED
 
 
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_flood_of_injected_messages_is_bounded_by_the_queue(world: World, qos: int) -> None:
+    """The broker is away; what finds no room is counted, and the newest are kept."""
+    node = make_node(world, "a", plugin_specs("plugin", Quiet), link={"queue_messages": 100})
+    node.start({})
+    plugin = node.dispatch.loaded[0].plugin
+    assert plugin is not None
+    for number in range(1000):
+        plugin.api.inject(Publish(topic=f"t/{number}", qos=qos))
+    assert node.injector.queued_messages == 100
+    assert sum(n for name, n in node.counters.items() if name.startswith("injection_dropped_")) == 900
+    broker = MiniBroker()
+    world.listen(Address("a", 3), broker.connection)
+    world.run(60)
+    assert broker.topics() == [f"t/{number}" for number in range(900, 1000)]
+
+
 # state --------------------------------------------------------------------------------------------
 
 
@@ -358,6 +375,28 @@ def test_a_plugin_cannot_end_the_process(world: World) -> None:
     leaving = type("Made", (TreeAlgorithm,), {"__init__": leave})
     with pytest.raises(PluginError, match="cannot be made: SystemExit"):
         make_node(world, "b", plugin_specs("plugin", leaving))
+
+
+def test_an_exception_that_cannot_be_shown_is_called_by_its_type(world: World) -> None:
+    class Odd(Exception):  # noqa: N818 - odd as it is
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    class Raising(TreeAlgorithm):
+        def on_ildm_start(self) -> None:
+            raise Odd
+
+    class Unmade(TreeAlgorithm):
+        def __init__(self, api: NodeApi, config: PluginConfig) -> None:
+            raise Odd
+
+    node, loaded, _ = start(world, Raising)
+    assert loaded.errors == 1
+    assert isinstance(node.driver, WorldDriver)
+    (fields,) = (fields for _, event, fields in node.driver.logged if event == "plugin failed")
+    assert fields["error"] == "Odd"
+    with pytest.raises(PluginError, match=r"'plugin' cannot be made: Odd$"):
+        make_node(world, "b", plugin_specs("plugin", Unmade))
 
 
 def test_the_rate_of_the_log_is_of_each_plugin_and_recovers(world: World) -> None:

@@ -9,15 +9,24 @@ from typing import TYPE_CHECKING
 
 from ildm.api import PluginError
 from ildm.core.counters import Counters
-from ildm.core.plugin.arguments import check_name, checked_gauge
+from ildm.core.plugin.arguments import LONGEST_TEXT, check_name, checked_gauge
 
 if TYPE_CHECKING:
     from ildm.config import LimitsConfig
 
+MOST = (1 << 63) - 1
 OTHER = "other"
 """Where what is counted goes when there is no room for its name."""
 FAILURES = (Exception, SystemExit)
 """What a plugin may raise without ending the node."""
+
+
+def described(error: BaseException) -> str:
+    """What a plugin has raised, on one line; whatever the exception makes of itself."""
+    try:
+        return " ".join(repr(error).split())[:LONGEST_TEXT]
+    except Exception:
+        return type(error).__name__
 
 
 class Account:
@@ -46,8 +55,8 @@ class Account:
 
     def count(self, name: str, by: int) -> None:
         """See :meth:`ildm.api.NodeApi.count`."""
-        if by.__class__ is not int:
-            raise PluginError(f"count by {by!r}, not an int")
+        if by.__class__ is not int or not -MOST <= by <= MOST:
+            raise PluginError("a number is counted that is no int of 64 bits")
         if name not in self.counters:
             check_name(name)
             name = self._named(name)

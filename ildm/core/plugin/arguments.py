@@ -232,10 +232,10 @@ def check_name(name: str) -> None:
     """Check the name of a counter or a gauge.
 
     Raises:
-        PluginError: it is no text of 1 to 100 characters.
+        PluginError: it is no text of 1 to 100 printable characters.
     """
-    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
-        raise PluginError(f"a name of 1 to {LONGEST_NAME} characters is due, not {_kind(name)}")
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
+        raise PluginError(f"a name of 1 to {LONGEST_NAME} printable characters is due, not {_kind(name)}")
 
 
 def checked_gauge(value: float) -> float:

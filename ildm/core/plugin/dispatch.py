@@ -20,7 +20,7 @@ from ildm.api import (
     Source,
     TreeAlgorithm,
 )
-from ildm.core.plugin.account import FAILURES, Account
+from ildm.core.plugin.account import FAILURES, Account, described
 from ildm.core.plugin.arguments import checked_way
 from ildm.core.plugin.filtering import FilterChain
 from ildm.core.plugin.timers import Timers
@@ -203,7 +203,8 @@ class Dispatch:
             raise
         except FAILURES as error:
             self._failed(self._algorithm, method, error)
-            raise PluginError(f"algorithm {self._algorithm.name} failed in {method}: {error!r}") from error
+            text = f"algorithm {self._algorithm.name} failed in {method}: {described(error)}"
+            raise PluginError(text) from error
         finally:
             self._returned(self._algorithm, method, began)
 
@@ -234,7 +235,7 @@ class Dispatch:
         except FAILURES as error:
             loaded.plugin.config = loaded.options
             self._failed(loaded, "on_config_changed", error)
-            return str(error) if isinstance(error, PluginError) else repr(error)
+            return str(error) if isinstance(error, PluginError) else described(error)
         finally:
             self._returned(loaded, "on_config_changed", began)
         loaded.options = options
@@ -276,7 +277,7 @@ class Dispatch:
                 "plugin failed",
                 plugin=loaded.name,
                 hook=where,
-                error=repr(error),
+                error=described(error),
                 failures=loaded.errors,
                 exc_info=error,
             )

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ildm.api import Deferred, Filter, Reject, Session, Source, Timer
+from ildm.core.plugin.account import FAILURES
 from ildm.core.plugin.filter_hooks import CLIENT, MESSAGES, SUBSCRIPTION, Hook
 from ildm.mqtt import (
     Connect,
@@ -192,7 +193,7 @@ class FilterChain(Generic[Owner]):
     def __init__(
         self,
         clock: Clock,
-        failed: Callable[[Owner, str, Exception], None],
+        failed: Callable[[Owner, str, BaseException], None],
         returned: Callable[[Owner, str, float], None],
         timeout: float,
     ) -> None:
@@ -295,7 +296,7 @@ class FilterChain(Generic[Owner]):
             began = self.clock.now()
             try:
                 answer = hook.call(plugin, session, value, packet)
-            except Exception as error:
+            except FAILURES as error:
                 self.failed(owner, hook.name, error)
                 result: T | Rejected = _on_error(owner, plugin, value)
             else:

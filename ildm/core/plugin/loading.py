@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from ildm.api import Algorithm, Filter, OverlayAlgorithm, Plugin, PluginConfig, PluginError
 from ildm.config import required_address
+from ildm.core.plugin.account import FAILURES, described
 from ildm.core.plugin.checking import check_plugin, kind_of
 
 if TYPE_CHECKING:
@@ -140,8 +141,8 @@ def _import(entry: EntryPoint, same: Sequence[EntryPoint], base: type[Plugin]) -
         raise PluginError(f"{called} is installed {len(same)} times: {', '.join(map(_origin, same))}")
     try:
         plugin: Any = entry.load()
-    except (Exception, SystemExit) as error:  # whatever the module of a stranger raises
-        raise PluginError(f"{called} cannot be imported: {_one_line(error)}") from error
+    except FAILURES as error:  # whatever the module of a stranger raises
+        raise PluginError(f"{called} cannot be imported: {described(error)}") from error
     check_plugin(entry.name, plugin, base)
     return plugin  # type: ignore[no-any-return]
 
@@ -149,7 +150,3 @@ def _import(entry: EntryPoint, same: Sequence[EntryPoint], base: type[Plugin]) -
 def _origin(entry: EntryPoint) -> str:
     package = entry.dist
     return entry.value if package is None else f"{package.name} {package.version} ({entry.value})"
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(repr(error).split())

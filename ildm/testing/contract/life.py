@@ -153,7 +153,7 @@ class LifeContract(Contract):
         assert dict(stage.gauges("a")) == {"other": 7}
         one.api.count("c0")
         assert stage.counters("a")["c0"] == 2
-        for name, by in (("", 1), ("x" * 101, 1), (1, 1), ("c0", 1.5), ("c0", "1")):
+        for name, by in (("", 1), ("x" * 101, 1), ("\n", 1), (1, 1), ("c0", 1.5), ("c0", 1 << 70)):
             with pytest.raises(PluginError):
                 one.api.count(name, by)  # type: ignore[arg-type]
 
