@@ -348,6 +348,8 @@ class Network:
             # the first end's hook may close the link
             if end is not None and end.back is not None and end.here.alive:
                 end.up = True
+                if end.outbox is not None and not end.outbox.waiting(self.kernel.now):
+                    end.outbox = None  # mostly for good: a large run has very many links
                 if end.here.has_failed:
                     end.here.pauses.reached(end.node_id)
                 end.here.link_up(end)
