@@ -62,16 +62,14 @@ class NodeView(Protocol):
         """
 
     def overlay(self) -> Row:
-        """The fields of :class:`ildm.api.OverlayView`.
+        """What :meth:`ildm.api.Algorithm.overlay` answers.
 
         Raises:
-            AdminError: the algorithm has no overlay, nothing to show of it, or has failed.
+            AdminError: the algorithm has no overlay.
         """
 
-    def trace(self, topic: str, done: Callable[[Row | AdminError], None]) -> None:
-        """Find the trees of a message on ``topic``.
-
-        ``done`` gets the fields of :class:`ildm.api.MessageTrace`, or why there are none.
+    def trace(self, topic: str, done: Callable[[Row], None]) -> None:
+        """Find the tree of a message on ``topic``; ``done`` gets what :meth:`ildm.api.Algorithm.trace` finds.
 
         Raises:
             AdminError: the algorithm has no overlay, or such a topic never crosses.

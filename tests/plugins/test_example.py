@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,29 +13,17 @@ import yaml
 from ildm.mqtt import PubAck, PubComp, Publish, PubRec, PubRel, ReasonCode, Version
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.site import NodeFactory
-from tests.plugins.commands import ildm
+from tests.plugins.commands import EXAMPLES, ildm, install
 from tests.plugins.raw_client import RawClient
 from tests.support.brokers import Broker, PahoClient
 
-EXAMPLE = Path(__file__).parent / "examples"
 MODULES = ("ildm_example/prefix_sharing.py", "ildm_example/json_only.py")
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory into which pip has installed the example, without a network."""
-    source = tmp_path_factory.mktemp("source") / "examples"
-    shutil.copytree(EXAMPLE, source, ignore=shutil.ignore_patterns("__pycache__"))
-    target = tmp_path_factory.mktemp("installed")
-    options = ["--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pip", "install", "--quiet", *options, "--target", target, source],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return target
+    return install(tmp_path_factory.mktemp("example"), EXAMPLES)
 
 
 class Sites:
@@ -53,7 +39,7 @@ class Sites:
 
 @pytest.fixture
 def sites(installed: Path, ildm_node: NodeFactory, shared_broker: Callable[..., Broker]) -> Sites:
-    document = yaml.safe_load((EXAMPLE / "node.yaml").read_text())
+    document = yaml.safe_load((EXAMPLES / "node.yaml").read_text())
 
     def start(name: str, make: str, *neighbors: NodeProcess) -> NodeProcess:
         return ildm_node(
@@ -134,7 +120,7 @@ def _publish_bad_and_good(client: RawClient, topic: str) -> None:
 
 def test_the_example_configuration_is_accepted(installed: Path, tmp_path: Path) -> None:
     config = tmp_path / "node.yaml"
-    shutil.copy(EXAMPLE / "node.yaml", config)
+    shutil.copy(EXAMPLES / "node.yaml", config)
     done = ildm(installed, "check", config)
     assert (done.returncode, done.stderr) == (0, "")
     assert re.search(r"algorithm +prefix-sharing\n", done.stdout)
@@ -177,4 +163,10 @@ def test_a_wrong_choice_is_refused_at_start(
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_example_is_short(module: str) -> None:
-    assert len((EXAMPLE / module).read_text().splitlines()) <= 40
+    assert len((EXAMPLES / module).read_text().splitlines()) <= 40
+
+
+def test_the_files_of_the_others_are_short_too() -> None:
+    files = list(EXAMPLES.glob("*/ildm_*/*.py"))
+    assert len(files) > 4
+    assert [file.name for file in files if len(file.read_text().splitlines()) >= 80] == []

@@ -106,8 +106,7 @@ class Site:
         """What ``ildm overlay`` would show."""
         algorithm = self.node.dispatch.algorithm
         assert algorithm is not None
-        view = algorithm.overlay()
-        return {} if view is None else view.model_dump(mode="json")
+        return algorithm.overlay()
 
     async def shell(self, line: str) -> Any:
         """What a command answers, as ``--json`` would show it."""

@@ -1,0 +1,1 @@
+"""Priorities: alarms first, bulk last and within a rate."""

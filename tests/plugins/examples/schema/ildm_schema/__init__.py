@@ -1,0 +1,1 @@
+"""Schema: payloads of certain topics must match a JSON Schema."""
