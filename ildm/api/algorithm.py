@@ -55,7 +55,8 @@ class TreeAlgorithm(Algorithm[Options_co]):
         ``source`` is the link it came over, or None for a local client's (or its will). The node
         remembers the answer for each topic and source until :meth:`NodeApi.routes_changed` or until links
         or interest change; a retained message is asked about each time. Links that have left, and the
-        source, are passed over; an answer with a QoS that is none counts as a failure.
+        source, are passed over; an answer with a QoS that is none, or with a link twice, counts as a
+        failure.
         """
         return ()
 

@@ -216,7 +216,11 @@ class NodeApi(Protocol):
         """The broker session of a client session and the reverse (*getPairedSession*)."""
 
     def create_mqtt_message(self, type: PacketType, version: Version = Version.V5, **params: Any) -> bytes:
-        """Build a message (*createMqttMessage*); parameters are the fields of the packet classes."""
+        """Build a message (*createMqttMessage*); parameters are the fields of the packet classes.
+
+        Raises:
+            EncodeError: an unknown or missing parameter, or a packet the standard forbids.
+        """
 
     def transfer(self, link: Link, message: Publish, turn: int = 0, priority: int = 0) -> bool:
         """Send one PUBLISH over a link, for what :meth:`TreeAlgorithm.route` cannot express, such as a delay.

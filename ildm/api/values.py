@@ -157,7 +157,8 @@ class Deferred(Generic[Decision]):
     """A decision that is still to come, returned by a filter in the decision's place.
 
     What the same client sends after the packet waits behind it, unread beyond a buffer, so its order is
-    kept; also the end of its connection, but not for longer than one decision may take. If the decision
+    kept; also the end of its connection, but not for longer than one decision may take. One object may be
+    the answer to several questions, as for all entries of a SUBSCRIBE: its decision is that on each. If it
     has not come within ``limits.decision_timeout`` :attr:`Filter.on_error` decides.
     """
 
@@ -165,7 +166,7 @@ class Deferred(Generic[Decision]):
 
     def __init__(self) -> None:
         self._decision: tuple[Decision] | None = None
-        self._told: Callable[[Decision], None] | None = None
+        self._told: dict[Callable[[Decision], None], None] = {}
 
     @property
     def decided(self) -> bool:
@@ -180,13 +181,17 @@ class Deferred(Generic[Decision]):
         if self._decision is not None:
             raise PluginError("this was decided before")
         self._decision = (decision,)
-        told, self._told = self._told, None
-        if told is not None:
-            told(decision)
+        told, self._told = self._told, {}
+        for callback in told:
+            callback(decision)
 
     def when_decided(self, callback: Callable[[Decision], None]) -> None:
-        """For the node: be told, at once if the decision is there; the last one asked for counts."""
+        """For the node: be told, at once if the decision is there."""
         if self._decision is not None:
             callback(self._decision[0])
         else:
-            self._told = callback
+            self._told[callback] = None
+
+    def forget(self, callback: Callable[[Decision], None]) -> None:
+        """For the node: whom nobody need tell any more."""
+        self._told.pop(callback, None)

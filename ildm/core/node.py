@@ -17,7 +17,8 @@ from ildm.core.local.gate import Told
 from ildm.core.local.loop_guard import LoopGuard
 from ildm.core.local.partial import Partials
 from ildm.core.local.rules import PublishRules
-from ildm.core.plugin.account import FAILURES, described
+from ildm.core.plugin.account import FAILURES
+from ildm.core.plugin.arguments import described
 from ildm.core.plugin.checking import kind_of
 from ildm.core.plugin.dispatch import Dispatch, Loaded
 from ildm.core.plugin.kept import saved_states

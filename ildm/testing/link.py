@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import Peer, Session
-from ildm.core.plugin.arguments import check_filters
+from ildm.core.plugin.arguments import new_filters, old_filters
 from ildm.mqtt import Publish
 from ildm.testing.kernel import Timer
 from ildm.testing.outbox import Outbox
@@ -110,14 +110,15 @@ class SimLink:
             self.here.algorithm.on_writable(self)
 
     def inter_subscribe(self, filters: Mapping[str, int]) -> None:
-        changed = {f: qos for f, qos in filters.items() if self.announced.get(f) != qos}
-        check_filters(changed)
+        changed = new_filters(filters, self.announced)
         if changed:
             self.announced.update(changed)
             self._tell("subscribe", sum(len(f.encode()) + 3 for f in changed) + 5, dict(changed))
 
     def inter_unsubscribe(self, filters: Iterable[str]) -> None:
-        gone = [f for f in filters if self.announced.pop(f, None) is not None]
+        gone = old_filters(filters, self.announced)
+        for topic_filter in gone:
+            del self.announced[topic_filter]
         if gone:
             self._tell("unsubscribe", sum(len(f.encode()) + 2 for f in gone) + 5, dict.fromkeys(gone))
 

@@ -35,7 +35,7 @@ from ildm.core.plugin.arguments import (
     check_pattern,
     check_transfer,
     checked_fields,
-    checked_way,
+    checked_ways,
 )
 from ildm.core.plugin.kept import PluginState
 from ildm.core.status import NodeState
@@ -338,14 +338,18 @@ class SimNode:
             answers = self.tree.route_message(message.copy(), source, turn)
         else:
             answers = self.tree.route(message.topic, message.retain, source)
-        for link, wanted, priority in [checked_way(answer) for answer in answers]:
-            if not isinstance(link, SimLink) or link.here is not self:
-                raise SimulationError(f"route() of {self.node_id} answered {link!r}")
+        for link, wanted, priority in checked_ways(answers, self._is_own):
+            assert isinstance(link, SimLink)
             if link is source or not link.up:
                 continue
             # a retained message keeps its QoS: the far broker serves it to later subscribers with it
             qos = message.qos if message.retain else min(message.qos, wanted)
             self._transfer(link, message, qos, turn, priority)
+
+    def _is_own(self, link: Link) -> bool:
+        if not isinstance(link, SimLink) or link.here is not self:
+            raise SimulationError(f"route() of {self.node_id} answered {link!r}")
+        return True
 
     def _transfer(self, link: SimLink, message: Publish, qos: int, turn: int, priority: int = 0) -> None:
         # a copy, as the far node takes the stamp off its own
@@ -485,7 +489,7 @@ class SimNode:
 
     def transfer(self, link: Link, message: Publish, turn: int = 0, priority: int = 0) -> bool:
         check_transfer(message, turn, priority)
-        if not isinstance(link, SimLink):
+        if not isinstance(link, SimLink) or link.here is not self:
             raise PluginError(f"{link!r} is not a link of this node")
         if not link.up:
             self.network.lost["link"] += 1

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ildm.core.plugin.arguments import check_filters
+from ildm.core.plugin.arguments import new_filters, old_filters
 from ildm.mqtt import (
     MalformedPacket,
     ReasonCode,
@@ -111,19 +111,16 @@ class Announcer:
 
     def subscribe(self, filters: Mapping[str, int]) -> None:
         """Raises: PluginError when one is no filter."""
-        changed = {f: qos for f, qos in filters.items() if self.wanted.get(f) != qos}
-        check_filters(changed)
-        for topic_filter, qos in changed.items():
+        for topic_filter, qos in new_filters(filters, self.wanted).items():
             self._note(topic_filter)
             self.wanted[topic_filter] = qos
         self._go_on()
 
     def unsubscribe(self, filters: Iterable[str]) -> None:
-        for topic_filter in filters:
-            if topic_filter in self.wanted:
-                self._note(topic_filter)
-                del self.wanted[topic_filter]
-                self._settle(topic_filter)
+        for topic_filter in old_filters(filters, self.wanted):
+            self._note(topic_filter)
+            del self.wanted[topic_filter]
+            self._settle(topic_filter)
         self._go_on()
 
     def _note(self, topic_filter: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ildm.api import Peer
@@ -154,11 +155,11 @@ class NeighborLink(Stateful):
 
     @property
     def interest(self) -> Mapping[str, int]:
-        return self.heard.filters
+        return MappingProxyType(self.heard.filters)
 
     @property
     def announced(self) -> Mapping[str, int]:
-        return self.announcer.wanted
+        return MappingProxyType(self.announcer.wanted)
 
     def inter_subscribe(self, filters: Mapping[str, int]) -> None:
         self.announcer.subscribe(filters)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ildm.api import PluginError
 from ildm.core.counters import Counters
-from ildm.core.plugin.arguments import LONGEST_TEXT, check_name, checked_gauge
+from ildm.core.plugin.arguments import check_name, checked_gauge
 
 if TYPE_CHECKING:
     from ildm.config import LimitsConfig
@@ -19,14 +19,6 @@ OTHER = "other"
 """Where what is counted goes when there is no room for its name."""
 FAILURES = (Exception, SystemExit)
 """What a plugin may raise without ending the node."""
-
-
-def described(error: BaseException) -> str:
-    """What a plugin has raised, on one line; whatever the exception makes of itself."""
-    try:
-        return " ".join(repr(error).split())[:LONGEST_TEXT]
-    except Exception:
-        return type(error).__name__
 
 
 class Account:

@@ -8,7 +8,7 @@ raises :class:`PluginError` at the call, in the words of the interface.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any
 
@@ -29,6 +29,8 @@ from ildm.mqtt import (
 
 LONGEST_NAME = 100
 """Characters of the name of a counter or a gauge."""
+LONGEST_HOST = 255
+"""Characters of the name of a host (RFC 1035)."""
 LONGEST_TEXT = 1000
 """Characters of a value in a line of the log."""
 MOST_FIELDS = 50
@@ -55,6 +57,8 @@ def check_message(message: Publish) -> None:
     if not isinstance(message.payload, bytes):
         raise PluginError(f"{topic!r}: the payload is {_kind(message.payload)}, not bytes")
     checked_qos(message.qos)
+    if not isinstance(message.properties, dict):
+        raise PluginError(f"{topic!r}: the properties are {_kind(message.properties)}, not a dict")
     if message.properties:
         try:
             encode_properties(message.properties, PacketType.PUBLISH)
@@ -101,6 +105,36 @@ def check_filters(filters: Mapping[str, int]) -> None:
         checked_qos(qos)
 
 
+def new_filters(filters: Mapping[str, int], known: Mapping[str, int]) -> dict[str, int]:
+    """Those of filters to inter-subscribe to which are not known with their QoS.
+
+    Raises:
+        PluginError: as :func:`check_filters`, or they are no mapping.
+    """
+    if not isinstance(filters, Mapping):
+        raise PluginError(f"the filters are {_kind(filters)}, not a mapping of filters to QoS")
+    changed = {f: qos for f, qos in filters.items() if f not in known or known[f] != qos}
+    check_filters(changed)
+    return changed
+
+
+def old_filters(filters: Iterable[str], known: Mapping[str, int]) -> list[str]:
+    """Those of filters to withdraw which are known; a list, as what was handed over may change meanwhile.
+
+    Raises:
+        PluginError: they are one text, or no texts.
+    """
+    if isinstance(filters, str) or not isinstance(filters, Iterable):
+        raise PluginError(f"the filters are {_kind(filters)}, not several texts")
+    found: dict[str, None] = {}
+    for topic_filter in filters:
+        if not isinstance(topic_filter, str):
+            raise PluginError(f"the filter is {_kind(topic_filter)}, not str")
+        if topic_filter in known:
+            found[topic_filter] = None
+    return list(found)
+
+
 def _check_filter(topic_filter: str) -> None:
     check_pattern(topic_filter)
     if topic_filter.startswith("$"):
@@ -136,8 +170,8 @@ def check_address(host: str, port: int) -> None:
     Raises:
         PluginError: nobody can be there.
     """
-    if not isinstance(host, str) or not host or "\0" in host:
-        raise PluginError(f"{host!r} is no host")
+    if not isinstance(host, str) or not 0 < len(host) <= LONGEST_HOST or not host.isprintable():
+        raise PluginError(f"{_shown(host)[:80]!r} is no host")
     if not isinstance(port, int) or not 0 < port <= 0xFFFF:
         raise PluginError(f"{port!r} is no TCP port")
 
@@ -202,6 +236,23 @@ def checked_way(answer: tuple[Link, int] | Via) -> Via:
     checked_qos(way.qos)
     _check_priority(way.priority)
     return way
+
+
+def checked_ways(answers: Iterable[Any], is_own: Callable[[Link], bool]) -> Iterable[Via]:
+    """The ways of a route, each over another link, so that they come to an end.
+
+    Raises:
+        PluginError: as :func:`checked_way`; or a link twice, or one that is not this node's.
+    """
+    ways: dict[Link, Via] = {}
+    for answer in answers:
+        way = checked_way(answer)
+        if way.link in ways:
+            raise PluginError(f"the link with {way.link.node_id} comes twice in a route")
+        if not is_own(way.link):
+            raise PluginError(f"{_kind(way.link)} is not a link of this node")
+        ways[way.link] = way
+    return ways.values()
 
 
 def _check_priority(priority: int) -> None:
@@ -282,7 +333,7 @@ def check_callable(callback: object) -> None:
 def as_result(result: object) -> Any:
     """What work handed over has come to; ``sys.exit`` in it is an error like others."""
     if isinstance(result, BaseException) and not isinstance(result, Exception):
-        return PluginError(f"the work has ended with {result!r}")
+        return PluginError(f"the work has ended with {described(result)}")
     return result
 
 
@@ -296,8 +347,16 @@ def checked_fields(event: str, fields: Mapping[str, object]) -> dict[str, object
     """
     if not isinstance(event, str):
         raise PluginError(f"the event is {_kind(event)}, not str")
-    found = islice(fields.items(), MOST_FIELDS)
+    found = ((name[:LONGEST_NAME], value) for name, value in islice(fields.items(), MOST_FIELDS))
     return {f"{name}_" if name in _FIELDS_OF_THE_NODE else name: _plain(value, 3) for name, value in found}
+
+
+def described(error: BaseException) -> str:
+    """What a plugin has raised, on one line; whatever the exception makes of itself."""
+    try:
+        return " ".join(repr(error).split())[:LONGEST_TEXT]
+    except Exception:
+        return type(error).__name__
 
 
 def _kind(value: object) -> str:

@@ -21,6 +21,8 @@ from ildm.api.plugin import OnError
 from ildm.core.plugin.dispatch import INTERFACE
 from ildm.mqtt import PacketType
 
+_ITERATED = ("route", "route_message")
+"""Hooks whose answers are gone through."""
 _FILTERED = (Source.CLIENT, Source.BROKER, Source.LINK)
 """Sources whose messages go through the filters."""
 
@@ -84,6 +86,9 @@ def _hooks(plugin: type[Plugin]) -> Iterator[str]:
             or inspect.isasyncgenfunction(member)
         ):
             yield f"{attribute} must be a plain method"
+            continue
+        if inspect.isgeneratorfunction(member) and attribute not in _ITERATED:
+            yield f"{attribute} is a generator, whose body nobody would run"
             continue
         expected = list(inspect.signature(inherited[attribute]).parameters.values())
         try:

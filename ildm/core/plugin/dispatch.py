@@ -20,8 +20,8 @@ from ildm.api import (
     Source,
     TreeAlgorithm,
 )
-from ildm.core.plugin.account import FAILURES, Account, described
-from ildm.core.plugin.arguments import checked_way
+from ildm.core.plugin.account import FAILURES, Account
+from ildm.core.plugin.arguments import checked_ways, described
 from ildm.core.plugin.filtering import FilterChain
 from ildm.core.plugin.timers import Timers
 from ildm.mqtt import PacketType, Publish
@@ -111,8 +111,10 @@ class Dispatch:
             if listens:
                 self._listeners.setdefault((source, packet_type), []).append((loaded, plugin))
         for name in (n for n in dir(plugin) if n.startswith("on_") and n != "on_error"):
-            overridden = getattr(type(plugin), name)
-            if all(getattr(base, name, None) is not overridden for base in INTERFACE):
+            overridden = getattr(type(plugin), name, None)
+            if overridden is not None and all(
+                getattr(base, name, None) is not overridden for base in INTERFACE
+            ):
                 self._hooks.setdefault(name, []).append((loaded, getattr(plugin, name)))
         self.looks_at_links = bool(self.looked_at(Source.LINK))
         self.takes_link_runs = not (self.looks_at_links or self.asks_each)
@@ -170,7 +172,7 @@ class Dispatch:
         assert self._algorithm is not None
         began = self.driver.now()
         try:
-            ways: list[Any] = [checked_way(answer) for answer in hook(*args)]
+            ways: Any = checked_ways(hook(*args), self._is_own)
             return tuple(tuple(way) for way in ways if way.link.in_cooperation and way.link is not source)
         except FAILURES as error:
             self._failed(self._algorithm, _name(hook), error)
@@ -178,13 +180,20 @@ class Dispatch:
         finally:
             self._returned(self._algorithm, _name(hook), began)
 
+    def _is_own(self, link: Any) -> bool:
+        return link.driver is self.driver
+
     def is_leaving(self) -> bool:
         """Whether the algorithm still has to take leave of other nodes."""
         if not isinstance(self.algorithm, OverlayAlgorithm):
             return False
+        assert self._algorithm is not None
         try:
             return bool(self.ask("is_leaving"))
         except PluginError:  # logged and counted; the node stops without it
+            return False
+        except FAILURES as error:  # of an answer that is neither true nor false
+            self._failed(self._algorithm, "is_leaving", error)
             return False
 
     def ask(self, method: str, *args: object) -> Any:

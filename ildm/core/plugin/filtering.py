@@ -93,7 +93,19 @@ class Awaited(Generic[T]):
 class _Chain(Awaited["T | Rejected"]):
     """One value on its way through the filters, as far as it has come."""
 
-    __slots__ = ("_ask", "_filters", "_given", "_hook", "_index", "_packet", "_session", "_timer", "_value")
+    __slots__ = (
+        "_ask",
+        "_decided",
+        "_deferred",
+        "_filters",
+        "_given",
+        "_hook",
+        "_index",
+        "_packet",
+        "_session",
+        "_timer",
+        "_value",
+    )
 
     def __init__(
         self, ask: FilterChain[Any], hook: Hook[T], filters: _Filters[Any], session: Session, packet: Any
@@ -108,6 +120,8 @@ class _Chain(Awaited["T | Rejected"]):
         self._index = 0
         self._value: Any = None
         self._given = 0
+        self._deferred: Deferred[Any] | None = None
+        self._decided: Callable[[Any], None] = _nothing
 
     def wait(self, pause: _Pause) -> None:
         self._index, self._value = pause.place, pause.value
@@ -118,21 +132,26 @@ class _Chain(Awaited["T | Rejected"]):
         def decided(decision: object) -> None:
             # within some call of a plugin, of which the node must not be a part
             if number == self._given and not self.ended:
-                self._stop_timer()
+                self._stop_waiting()
                 self._ask.clock.call_soon(self._go_on, decision)
 
+        self._deferred, self._decided = pause.deferred, decided
         pause.deferred.when_decided(decided)
 
     def cancel(self) -> None:
         super().cancel()
-        self._stop_timer()
+        self._stop_waiting()
 
-    def _stop_timer(self) -> None:
+    def _stop_waiting(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._deferred is not None:  # the plugin may keep it for long
+            self._deferred.forget(self._decided)
+            self._deferred, self._decided = None, _nothing
 
     def _expired(self) -> None:
+        self._stop_waiting()
         self._given += 1  # what is decided from now on comes too late
         owner, plugin = self._filters[self._index]
         error = TimeoutError(f"no decision within {self._ask.timeout:g} s")
@@ -296,10 +315,6 @@ class FilterChain(Generic[Owner]):
             began = self.clock.now()
             try:
                 answer = hook.call(plugin, session, value, packet)
-            except FAILURES as error:
-                self.failed(owner, hook.name, error)
-                result: T | Rejected = _on_error(owner, plugin, value)
-            else:
                 if answer is value:
                     continue
                 if isinstance(answer, Deferred) and may_wait:
@@ -308,6 +323,10 @@ class FilterChain(Generic[Owner]):
                         return _Pause(index, value, answer)
                     answer.when_decided(decided.append)
                     answer = decided[0]
+            except FAILURES as error:
+                self.failed(owner, hook.name, error)
+                result: T | Rejected = _on_error(owner, plugin, value)
+            else:
                 result = self.judged(hook, owner, plugin, session, value, answer)
             finally:
                 self.returned(owner, hook.name, began)
@@ -328,7 +347,7 @@ class FilterChain(Generic[Owner]):
             if isinstance(answer, Reject):
                 return self._rejected(hook, owner, answer)
             return hook.accept(session, value, answer)
-        except Exception as error:
+        except FAILURES as error:
             self.failed(owner, hook.name, error)
             return _on_error(owner, plugin, value)
 
@@ -347,6 +366,10 @@ class FilterChain(Generic[Owner]):
             self.failed(owner, hook.name, error)
             text = ""
         return Rejected(ReasonCode(reason), text, owner.name)
+
+
+def _nothing(decision: object) -> None:
+    """Whom no decision is told."""
 
 
 def _on_error(owner: Named, plugin: Filter, value: T) -> T | Rejected:

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from ildm.api import Algorithm, Filter, OverlayAlgorithm, Plugin, PluginConfig, PluginError
 from ildm.config import required_address
-from ildm.core.plugin.account import FAILURES, described
+from ildm.core.plugin.account import FAILURES
+from ildm.core.plugin.arguments import described
 from ildm.core.plugin.checking import check_plugin, kind_of
 
 if TYPE_CHECKING:
@@ -128,6 +129,9 @@ def checked_options(choice: PluginChoice, plugin: type[Plugin], kind: str) -> Pl
             for item in error.errors(include_url=False)
         )
         raise PluginError(f"{kind} {choice.name!r}: {details}") from None
+    except FAILURES as error:  # whatever a stranger's validator raises
+        text = f"its options cannot be checked: {described(error)}"
+        raise PluginError(f"{kind} {choice.name!r}: {text}") from error
 
 
 def _import(entry: EntryPoint, same: Sequence[EntryPoint], base: type[Plugin]) -> type[Plugin]:

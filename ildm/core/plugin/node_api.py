@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ildm.api import Link, NodeStatus, Peer, PluginError, SendResult, Session, Timer
@@ -12,6 +13,7 @@ from ildm.core.link.link import NeighborLink
 from ildm.core.local.broker_session import BrokerSession
 from ildm.core.local.client_session import ClientSession
 from ildm.core.plugin.arguments import (
+    LONGEST_TEXT,
     as_result,
     check_address,
     check_bytes,
@@ -65,11 +67,11 @@ class PluginApi:
 
     @property
     def links(self) -> Sequence[Link]:
-        return self._node.links.cooperating
+        return tuple(self._node.links.cooperating)
 
     @property
     def local_interest(self) -> Mapping[str, int]:
-        return self._node.clients.interest.maximum
+        return MappingProxyType(self._node.clients.interest.maximum)
 
     def now(self) -> float:
         return self._node.driver.now()
@@ -86,7 +88,7 @@ class PluginApi:
         check_callable(work)
         check_callable(done)
         loaded, limit = self._loaded, self._loaded.limits.plugin_offloads
-        if loaded.offloads >= limit:
+        if loaded.offloads + loaded.timers.results >= limit:
             raise loaded.refuse("offloads", f"{limit} pieces of work are under way (limits.plugin_offloads)")
         loaded.offloads += 1
 
@@ -133,7 +135,7 @@ class PluginApi:
 
     def transfer(self, link: Link, message: Publish, turn: int = 0, priority: int = 0) -> bool:
         check_transfer(message, turn, priority)
-        if not isinstance(link, NeighborLink):
+        if not isinstance(link, NeighborLink) or link.driver is not self._node.driver:
             raise PluginError(f"{link!r} is not a link of this node")
         node = self._node
         if not link.in_cooperation:
@@ -173,7 +175,7 @@ class PluginApi:
         plain = checked_fields(event, fields)
         loaded, driver = self._loaded, self._node.driver
         if loaded.may_log(driver.now()):
-            driver.log("info", event, plugin=loaded.name, **loaded.take_left_out(), **plain)
+            driver.log("info", event[:LONGEST_TEXT], plugin=loaded.name, **loaded.take_left_out(), **plain)
 
 
 def _own(session: Session) -> BaseSession:

@@ -56,6 +56,8 @@ class Timers:
         self._ended = False
         self.waiting = 0
         """Neither called nor cancelled."""
+        self.results = 0
+        """Those of them that were to be called at once."""
 
     def start(self) -> None:
         self._runs = True
@@ -70,6 +72,7 @@ class Timers:
     def call_now(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None:
         """Call back as soon as it is its turn, without a bound: what is handed in is bounded elsewhere."""
         self.waiting += 1
+        self.results += 1
         self._is_due(PluginTimer(self, callback, args))
 
     def call_later(self, delay: float, callback: Callable[..., None], args: tuple[Any, ...]) -> PluginTimer:
@@ -87,6 +90,8 @@ class Timers:
         timer.waiting = False
         timer.callback, timer.args = _nothing, ()
         self.waiting -= 1
+        if timer.driven is None:
+            self.results -= 1
 
     def _is_due(self, timer: PluginTimer) -> None:
         if self._ended:
