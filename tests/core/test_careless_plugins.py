@@ -342,6 +342,14 @@ def test_a_line_of_the_log_is_cut_wherever_it_is_long(world: World) -> None:
     assert len(str(log_of(node)[-1])) < 3_000
 
 
+def test_a_field_of_the_log_does_not_make_a_line_of_its_own(world: World) -> None:
+    """Its name may be that of a client's user property."""
+    node, _ = start(world)
+    api_of(node).log("met", **{"a\n[error] b": 1, "\x1b[2J": 2, "\ud800": 3, "ü": 4})
+    *_, fields = log_of(node)[-1]
+    assert list(fields)[1:] == ["a\\n[error] b", "\\x1b[2J", "\\ud800", "ü"]
+
+
 # what is kept ---------------------------------------------------------------------------------------
 
 

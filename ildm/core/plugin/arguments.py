@@ -347,7 +347,7 @@ def checked_fields(event: str, fields: Mapping[str, object]) -> dict[str, object
     """
     if not isinstance(event, str):
         raise PluginError(f"the event is {_kind(event)}, not str")
-    found = ((name[:LONGEST_NAME], value) for name, value in islice(fields.items(), MOST_FIELDS))
+    found = ((_on_one_line(name[:LONGEST_NAME]), value) for name, value in islice(fields.items(), MOST_FIELDS))
     return {f"{name}_" if name in _FIELDS_OF_THE_NODE else name: _plain(value, 3) for name, value in found}
 
 
@@ -357,6 +357,11 @@ def described(error: BaseException) -> str:
         return " ".join(repr(error).split())[:LONGEST_TEXT]
     except Exception:
         return type(error).__name__
+
+
+def _on_one_line(name: str) -> str:
+    """A name of a field, which may be a stranger's: some renderers write it as it is."""
+    return name if name.isprintable() else ascii(name)[1:-1]
 
 
 def _kind(value: object) -> str:
