@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
@@ -74,6 +74,8 @@ def cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, int):
         return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.6g}"
     return printable(str(value))
 
 
@@ -340,50 +342,89 @@ def installed_plugins(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
 def _overlay(data: Mapping[str, Any]) -> RenderableType:
     keys = data["keys"]
     rows: list[tuple[str, RenderableType]] = [("node", Text(cell(data["node"]), style="bold"))]
-    if data.get("members") is not None:
+    if data["members"] is not None:
         rows.append(("members", cell(data["members"])))
-    rows.append(("keys", cell(len(keys))))
-    for name, word in (("rendezvous points", "rendezvous"), ("suspended", "suspended")):
-        rows.append((name, cell(sum(bool(key.get(word)) for key in keys))))
-    grid = table(["key", "role", "status", "epoch", ">level", "left", "right"])
-    for key in keys:
-        notes = [word for word in ("rendezvous", "suspended") if key.get(word)]
-        levels = key.get("levels") or [(None, None)]
-        for level, (left, right) in enumerate(levels):
-            first = level == 0
-            grid.add_row(
-                Text(cell(key["key"]) if first else "", style="bold"),
-                cell(", ".join([str(key.get("role", "")), *notes])) if first else "",
-                cell(key["status"]) if first else "",
-                cell(key.get("epoch")) if first else "",
-                cell(level),
-                cell(left),
-                cell(right),
-            )
-    parts: list[RenderableType] = [facts(rows), Text(), grid]
-    if data.get("counters"):
-        parts += [Text(), _counters(data["counters"])]
+    if keys:
+        rows.append(("keys", cell(len(keys))))
+    rows += [(cell(name), cell(value)) for name, value in data["facts"].items()]
+    parts: list[RenderableType] = [facts(rows)]
+    if keys:
+        parts += [Text(), _Keys(keys)]
+    for title, found in data["tables"].items():
+        parts += [Text(), Text(cell(title), style="bold cyan"), _rows(found)]
     return Group(*parts)
 
 
-def _trace(data: Mapping[str, Any]) -> RenderableType:
-    segments = data.get("segments") or []
-    if not segments:
-        return Text("such a message goes nowhere", style="dim")
-    totals = ", ".join(
-        f"{word} {cell(data[word])}" for word in ("nodes", "messages", "depth") if word in data
+class _Keys:
+    """Each key with its facts, and below its neighbours at each level: their names may be long."""
+
+    def __init__(self, keys: Sequence[Mapping[str, Any]]) -> None:
+        self.keys = keys
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lefts = [cell(left) for key in self.keys for left, _ in key["levels"]]
+        # the columns of all keys stand in line
+        width = min((options.max_width - len("  10 ◂  ▸ ")) // 2, max(map(len, lefts), default=0))
+        for key in self.keys:
+            status = cell(key["status"])
+            head = Text(cell(key["key"]), style="bold")
+            head.append(f"  {status}", style="not bold green" if status == "in" else "not bold yellow")
+            head.append(f"  {_notes(key['facts'])}", style="not bold dim")
+            yield head
+            grid = Table.grid(padding=(0, 1))
+            for name_width in (None, None, width, None, None):
+                grid.add_column(width=name_width, overflow="fold")
+            for level, (left, right) in enumerate(key["levels"]):
+                grid.add_row(Text(f"  {level}", style="dim"), "◂", cell(left), "▸", cell(right))
+            if key["levels"]:
+                yield grid
+
+
+def _notes(found: Mapping[str, Any]) -> str:
+    """Facts in a line: those that merely hold by their names, those that do not are left out."""
+    return ", ".join(
+        cell(name) if value is True else f"{cell(name)} {cell(value)}"
+        for name, value in found.items()
+        if value is not None and value is not False
     )
-    parts: list[RenderableType] = [Text(cell(data["topic"]), style="bold").append(f"  {totals}", style="dim")]
-    for segment in segments:
-        title = Text(cell(segment["segment"]), style="bold cyan")
-        if segment.get("suspended"):
-            title.append("  suspended: nobody subscribes", style="yellow")
-        parts.append(_branches(title, segment.get("tree")))
+
+
+def _rows(rows: Iterable[Mapping[str, Any]]) -> RenderableType:
+    """A table of whatever columns the rows have; numbers are set right."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    if not columns:
+        return Text("none", style="dim")
+    numbers = {
+        name
+        for name in columns
+        if all(isinstance(row.get(name), int | float | None) for row in rows)
+        and not any(isinstance(row.get(name), bool) for row in rows)
+    }
+    grid = table([f"{'>' * (name in numbers)}{cell(name)}" for name in columns])
+    for row in rows:
+        grid.add_row(*(cell(row.get(name)) for name in columns))
+    return grid
+
+
+def _trace(data: Mapping[str, Any]) -> RenderableType:
+    totals = ", ".join(f"{word} {cell(data[word])}" for word in ("nodes", "messages", "depth"))
+    head = Text(cell(data["topic"]), style="bold").append(f"  {totals}", style="dim")
+    if not data["complete"]:
+        head.append("  incomplete: some nodes gave no answer", style="red")
+    parts: list[RenderableType] = [head]
+    if not data["trees"]:
+        parts.append(Text("such a message goes nowhere", style="dim"))
+    for traced in data["trees"]:
+        title = Text(cell(traced["name"]), style="bold cyan")
+        notes = _notes(traced["facts"])
+        if traced["tree"] is None:
+            notes = f"{notes}: nobody is reached" if notes else "nobody is reached"
+        parts.append(_branches(title.append(f"  {notes}" if notes else "", style="yellow"), traced["tree"]))
     return Group(*parts)
 
 
 def _branches(title: Text, root: Mapping[str, Any] | None) -> Tree:
-    """A segment's tree; not by recursion, as a message may pass from node to node in a long row."""
+    """A traced tree; not by recursion, as a message may pass from node to node in a long row."""
     made = Tree(title, guide_style="dim")
     left = [(made, root)] if root else []
     while left:

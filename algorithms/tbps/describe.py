@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from algorithms.tbps.keys import Role, default_key, key_text, segments_of_topic
 from algorithms.tbps.segments import KeyState
+from ildm.api import Fact, MessageTrace, OverlayKey, OverlayView, TracedTree, TreeNode
 
 if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult, SkipGraph
@@ -17,10 +19,12 @@ if TYPE_CHECKING:
 __all__ = ["Tracer", "describe"]
 
 
-def describe(
-    node_id: str, graph: SkipGraph, segments: Segments, counters: Mapping[str, int]
-) -> dict[str, Any]:
-    """Keys of a node with their neighbours and states, in the order of the graph; JSON-able."""
+def describe(node_id: str, graph: SkipGraph, segments: Segments) -> OverlayView:
+    """Keys of a node with their neighbours and states, in the order of the graph.
+
+    Facts of a publisher's key are whether it is the rendezvous point, whether it is suspended, and the epoch
+    of that (thesis 3.2.1).
+    """
     keys = {default_key(node_id): (Role.DEFAULT, KeyState.IN, None)}
     rows: dict[bytes, tuple[Role, KeyState, Member | None]] = dict(keys)
     for member in segments.members.values():
@@ -28,25 +32,30 @@ def describe(
             if state is not KeyState.OUT:
                 rows[member.keys[role]] = role, state, member
     inside = set(graph.keys())
-    return {
-        "node": node_id,
-        "keys": [
-            {
-                "key": key_text(key),
-                "role": str(role),
-                "status": state.value if role is not Role.DEFAULT or key in inside else "joining",
-                "levels": [list(map(_name, pair)) for pair in graph.neighbors(key)] if key in inside else [],
-                **_publishing(role, member),
-            }
-            for key, (role, state, member) in sorted(rows.items())
-        ],
-        "counters": dict(sorted(counters.items())),
-    }
+    shown = [
+        OverlayKey(
+            key=key_text(key),
+            status=state.value if role is not Role.DEFAULT or key in inside else "joining",
+            levels=[(_name(left), _name(right)) for left, right in graph.neighbors(key)]
+            if key in inside
+            else [],
+            facts={"role": str(role), **_publishing(role, member)},
+        )
+        for key, (role, state, member) in sorted(rows.items())
+    ]
+    return OverlayView(
+        node=node_id,
+        keys=shown,
+        facts={
+            "rendezvous points": sum(bool(key.facts.get("rendezvous")) for key in shown),
+            "suspended": sum(bool(key.facts.get("suspended")) for key in shown),
+        },
+    )
 
 
-def _publishing(role: Role, member: Member | None) -> dict[str, Any]:
+def _publishing(role: Role, member: Member | None) -> Mapping[str, Fact]:
     if role is not Role.PUBLISHER or member is None:
-        return {"rendezvous": False, "suspended": None, "epoch": None}
+        return {}
     publisher = member.publisher
     epoch = f"{publisher.epoch.number} {publisher.epoch.node_id}".rstrip()
     return {"rendezvous": publisher.rendezvous, "suspended": member.suspended, "epoch": epoch}
@@ -64,64 +73,66 @@ class Tracer:
         self.segments = segments
         self.spreading = spreading
 
-    def trace(self, topic: str, done: Callable[[Mapping[str, Any]], None]) -> None:
-        """See :meth:`ildm.api.Algorithm.trace`; a suspended segment has no tree."""
+    def trace(self, topic: str, done: Callable[[MessageTrace], None]) -> None:
+        """See :meth:`ildm.api.OverlayAlgorithm.trace`; a suspended segment has no tree."""
         found = segments_of_topic(topic)
-        answers: list[dict[str, Any] | None] = [None] * len(found)
+        answers: list[TracedTree | None] = [None] * len(found)
         results: list[CastResult] = []
 
         def finish() -> None:
-            if None in answers:
-                return
             shown = [answer for answer in answers if answer is not None]
-            reached: set[str] = set()
-            for answer in shown:
-                _collect(answer["tree"], reached)
+            if len(shown) < len(found):
+                return
+            reached = set().union(*(_reached(answer.tree) for answer in shown))
             done(
-                {
-                    "topic": topic,
-                    "segments": shown,
-                    "nodes": len(reached - {self.node_id}),
-                    "messages": sum(result.hops for result in results),
-                    "depth": max((result.depth for result in results), default=0),
-                    "complete": all(result.complete for result in results),
-                }
+                MessageTrace(
+                    topic=topic,
+                    trees=shown,
+                    nodes=len(reached - {self.node_id}),
+                    messages=sum(result.hops for result in results),
+                    depth=max((result.depth for result in results), default=0),
+                    complete=all(result.complete for result in results),
+                )
             )
+
+        def traced(at: int, made: TracedTree, result: CastResult) -> None:
+            results.append(result)
+            answers[at] = made.model_copy(update={"tree": _readable(result.tree)})
+            finish()
 
         for at, segment in enumerate(found):
             member = self.segments.get(segment)
             suspended = None if member is None else member.suspended
-            head = {"segment": segment.text, "suspended": suspended}
+            made = TracedTree(name=segment.text, facts={"suspended": suspended})
             if suspended:
-                answers[at] = head | {"tree": None}
-                continue
-
-            def traced(result: CastResult, at: int = at, head: dict[str, Any] = head) -> None:
-                results.append(result)
-                answers[at] = head | {"tree": _readable(result.tree)}
-                finish()
-
-            self.spreading.trace(segment, traced)
+                answers[at] = made
+            else:
+                self.spreading.trace(segment, partial(traced, at, made))
         if not results:
             finish()
 
 
-def _readable(tree: Any) -> Any:
+def _readable(tree: Any) -> TreeNode | None:
+    """Not by recursion: a message may pass from node to node in a long row."""
     if tree is None:
         return None
-    return {
-        "node": tree["node"],
-        "keys": [key_text(key) if isinstance(key, bytes) else key for key in tree["keys"]],
-        "depth": tree["depth"],
-        "children": [_readable(child) for child in tree["children"]],
-    }
+    order = [tree]
+    for branch in order:
+        order.extend(branch["children"])
+    made: dict[int, TreeNode] = {}
+    for branch in reversed(order):
+        made[id(branch)] = TreeNode(
+            node=branch["node"],
+            keys=[key_text(key) if isinstance(key, bytes) else key for key in branch["keys"]],
+            depth=branch["depth"],
+            children=[made[id(child)] for child in branch["children"]],
+        )
+    return made[id(tree)]
 
 
-def _collect(tree: Any, reached: set[str]) -> None:
+def _reached(tree: TreeNode | None) -> set[str]:
     """Nodes of a tree with keys in the range; others only pass the message on."""
     below = [] if tree is None else [tree]
-    while below:
-        branch = below.pop()
-        if branch["keys"]:
-            reached.add(branch["node"])
-        below.extend(branch["children"])
+    for branch in below:
+        below.extend(branch.children)
+    return {branch.node for branch in below if branch.keys}

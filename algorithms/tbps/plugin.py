@@ -7,7 +7,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from algorithms.overlay.graph import SkipGraph
 from algorithms.tbps.config import TbpsConfig
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from algorithms.overlay.graph import Arrival
     from algorithms.overlay.keys import Ref
     from algorithms.tbps.spreading import Spreading
-    from ildm.api import Link, NodeApi, Peer, Unreachable
+    from ildm.api import Link, MessageTrace, NodeApi, OverlayView, Peer, Unreachable
 
 __all__ = ["TopicBased"]
 
@@ -204,10 +204,10 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
     def is_leaving(self) -> bool:
         return self._leaving
 
-    def overlay(self) -> Mapping[str, Any]:
-        return describe(self.api.node_id, self.graph, self.segments, self.counters)
+    def overlay(self) -> OverlayView:
+        return describe(self.api.node_id, self.graph, self.segments)
 
-    def trace(self, topic: str, done: Callable[[Mapping[str, Any]], None]) -> None:
+    def trace(self, topic: str, done: Callable[[MessageTrace], None]) -> None:
         Tracer(self.api.node_id, self.segments, self.spreading).trace(topic, done)
 
     # hooks of the graph -----------------------------------------------------------------------

@@ -112,17 +112,18 @@ async def connected(address: tuple[str, int], name: str, subscribe: bool) -> Cli
 
 
 def overlay(node: NodeProcess) -> dict[str, Any]:
-    """Keys and counters of a node; without keys while it has not begun to join."""
+    """The overlay as a node sees it; without keys while it has not begun to join."""
     try:
         return dict(AdminClient(node.admin_socket).overlay())
     except AdminError:
-        return {"keys": [], "counters": {}}
+        return {"keys": []}
 
 
 def whole(nodes: Sequence[NodeProcess]) -> bool:
     """Whether the keys of these nodes, each of which subscribes, form one list at level 0."""
     rows = {row["key"]: row for node in nodes for row in overlay(node)["keys"]}
-    if sum(row["role"] == "subscriber" and row["status"] == "in" for row in rows.values()) < len(nodes):
+    subscribers = [row for row in rows.values() if row["facts"]["role"] == "subscriber"]
+    if sum(row["status"] == "in" for row in subscribers) < len(nodes):
         return False
     here = next((key for key, row in rows.items() if row["levels"] and row["levels"][0][0] is None), None)
     seen: list[str] = []

@@ -136,9 +136,13 @@ class AdminServer:
             raise _RequestError("topic: is missing")
         found: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
 
-        def done(tree: Row) -> None:
-            if not found.done():  # nobody waits any more for an answer that is late
-                found.set_result(tree)
+        def done(answer: Row | AdminError) -> None:
+            if found.done():
+                return  # nobody waits any more for an answer that is late
+            if isinstance(answer, AdminError):
+                found.set_exception(answer)
+            else:
+                found.set_result(answer)
 
         self.view.trace(topic, done)
         try:

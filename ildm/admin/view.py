@@ -62,14 +62,16 @@ class NodeView(Protocol):
         """
 
     def overlay(self) -> Row:
-        """What :meth:`ildm.api.Algorithm.overlay` answers.
+        """The fields of :class:`ildm.api.OverlayView`.
 
         Raises:
-            AdminError: the algorithm has no overlay.
+            AdminError: the algorithm has no overlay, nothing to show of it, or has failed.
         """
 
-    def trace(self, topic: str, done: Callable[[Row], None]) -> None:
-        """Find the tree of a message on ``topic``; ``done`` gets what :meth:`ildm.api.Algorithm.trace` finds.
+    def trace(self, topic: str, done: Callable[[Row | AdminError], None]) -> None:
+        """Find the trees of a message on ``topic``.
+
+        ``done`` gets the fields of :class:`ildm.api.MessageTrace`, or why there are none.
 
         Raises:
             AdminError: the algorithm has no overlay, or such a topic never crosses.

@@ -39,6 +39,7 @@ Message generator  ``NodeApi.create_mqtt_message``
 
 from ildm.api.algorithm import Algorithm, OverlayAlgorithm, TreeAlgorithm
 from ildm.api.node import Link, NodeApi, Route, Session, Timer, Via
+from ildm.api.overlay import Fact, MessageTrace, OverlayKey, OverlayView, TracedTree, TreeNode
 from ildm.api.plugin import VERSION, Filter, Plugin, PluginConfig
 from ildm.api.values import (
     STAMP_PROPERTY,
@@ -60,11 +61,15 @@ __all__ = [
     "VERSION",
     "Algorithm",
     "Deferred",
+    "Fact",
     "Filter",
     "Link",
+    "MessageTrace",
     "NodeApi",
     "NodeStatus",
     "OverlayAlgorithm",
+    "OverlayKey",
+    "OverlayView",
     "Peer",
     "Plugin",
     "PluginConfig",
@@ -78,7 +83,9 @@ __all__ = [
     "Source",
     "Stamp",
     "Timer",
+    "TracedTree",
     "TreeAlgorithm",
+    "TreeNode",
     "Unreachable",
     "Via",
 ]

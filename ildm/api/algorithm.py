@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from ildm.api.node import Link, Route
+from ildm.api.overlay import MessageTrace, OverlayView
 from ildm.api.plugin import Options_co, Plugin
 from ildm.api.values import Peer, Unreachable
 from ildm.mqtt import Publish
@@ -103,25 +103,16 @@ class OverlayAlgorithm(Algorithm[Options_co]):
         """
         return False
 
-    def overlay(self) -> Mapping[str, Any]:
-        """The overlay as this node sees it, for ``ildm overlay``; empty where there is none.
+    def overlay(self) -> OverlayView | None:
+        """The overlay as this node sees it, for ``ildm overlay``; None: there is nothing to be seen."""
+        return None
 
-        JSON-able: ``node``, ``members`` (number of nodes, if known), ``keys`` and ``counters`` (name ->
-        number). Each key has ``key``, ``role`` and ``status`` as text, ``levels``: from level 0 the left
-        and right neighbour as text or None, ``rendezvous``, ``suspended`` (None where it does not
-        apply) and ``epoch``.
-        """
-        return {}
+    def trace(self, topic: str, done: Callable[[MessageTrace], None]) -> None:
+        """Find the trees which a message on ``topic`` would take now, without delivering anything.
 
-    def trace(self, topic: str, done: Callable[[Mapping[str, Any]], None]) -> None:
-        """Find the tree which a message on ``topic`` would take now, without delivering anything.
-
-        ``done`` is called once, at once or later, with a JSON-able answer: ``topic``, the totals
-        ``nodes``, ``messages`` and ``depth``, and ``segments``, each with its name ``segment``,
-        ``suspended`` and ``tree``: ``node``, ``keys`` (texts), ``depth`` and ``children``, or None. It is
-        empty where there is no overlay.
+        ``done`` is to be called once, at once or later.
 
         Raises:
             PluginError: it is not possible now; the text is for people.
         """
-        done({})
+        done(MessageTrace(topic=topic))

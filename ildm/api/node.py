@@ -245,7 +245,10 @@ class NodeApi(Protocol):
 
         It arrives at :meth:`OverlayAlgorithm.on_message` at most once; the order holds among data of one
         ``turn``, which picks the session. If the node cannot be reached, or the link to it is lost,
-        :meth:`OverlayAlgorithm.on_unreachable` follows and what was queued is dropped and counted.
+        :meth:`OverlayAlgorithm.on_unreachable` follows and what was queued is dropped and counted. A node
+        that could not be reached is dialed again after a pause only, which grows (``link.reconnect_min`` to
+        ``link.reconnect_max``, at most ``link.connect_timeout``); what is sent to it meanwhile waits for
+        that, or for a connection from it.
 
         Raises:
             PluginError: a wrong argument, or the algorithm is no :class:`OverlayAlgorithm`.

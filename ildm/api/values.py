@@ -108,7 +108,8 @@ class SendResult(Enum):
     OK = "ok"
     """It waits, or is on its way. Whether it arrives is not said."""
     FULL = "full"
-    """There is no room in the queue for that node, or no link to be had."""
+    """There is no room in the queue for that node, or no link to be had. :meth:`Algorithm.on_writable`
+    tells when the queue of a link has room again."""
     TOO_LARGE = "too large"
     """Larger than ``link.packet_size``: it will never go."""
     SELF = "self"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ildm.admin.view import AdminError
-from ildm.api import OverlayAlgorithm, PluginError
+from ildm.api import MessageTrace, OverlayAlgorithm, OverlayView, PluginError, TracedTree
 from ildm.config import ConfigError, load_config
 from ildm.core.counters import Counters
 from ildm.core.plugin.reloading import differing_keys, reload_options
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 DROPPED = ("injection_dropped_", "link_dropped_", "transfer_dropped_")
 """How counters of messages begin that were to cross and did not."""
+DEEPEST = 200
+"""Nodes in a row of a traced tree that are shown."""
+Answer = TypeVar("Answer")
 VERSIONS = {Version.V31: "3.1", Version.V311: "3.1.1", Version.V5: "5"}
 
 
@@ -209,25 +212,40 @@ class LiveView:
 
     def overlay(self) -> dict[str, Any]:
         found = self._ask("overlay")
-        if not found:
-            raise AdminError(f"algorithm {self.node.algorithm_name} is not in an overlay yet")
-        return dict(found)
+        if found is None:
+            raise AdminError(f"algorithm {self.node.algorithm_name} has nothing to show of an overlay now")
+        return self._checked("overlay", found, OverlayView).model_dump(mode="json")
 
-    def trace(self, topic: str, done: Callable[[dict[str, Any]], None]) -> None:
+    def trace(self, topic: str, done: Callable[[dict[str, Any] | AdminError], None]) -> None:
         if topic.startswith("$"):
             raise AdminError(f"{topic!r} stays with its broker: topics that begin with $ do not cross")
-        self._ask("trace", topic, lambda tree: done(dict(tree)))
+
+        def found(answer: object) -> None:
+            try:
+                done(trace_row(self._checked("trace", answer, MessageTrace)))
+            except AdminError as error:
+                done(error)
+
+        self._ask("trace", topic, found)
 
     def _ask(self, method: str, *args: object) -> Any:
         dispatch = self.node.dispatch
-        if dispatch.algorithm is None:
+        algorithm = dispatch.algorithm
+        if algorithm is None:
             raise AdminError("this node runs without an algorithm and has no overlay")
-        if not isinstance(dispatch.algorithm, OverlayAlgorithm) or (
-            type(dispatch.algorithm).overlay is OverlayAlgorithm.overlay
+        if not isinstance(algorithm, OverlayAlgorithm) or (
+            getattr(type(algorithm), method) is getattr(OverlayAlgorithm, method)
         ):
-            raise AdminError(f"algorithm {self.node.algorithm_name} has no overlay")
+            what = "has no overlay" if method == "overlay" else "cannot trace messages"
+            raise AdminError(f"algorithm {self.node.algorithm_name} {what}")
         try:
             return dispatch.ask(method, *args)
+        except PluginError as error:
+            raise AdminError(str(error)) from error
+
+    def _checked(self, method: str, answer: object, kind: type[Answer]) -> Answer:
+        try:
+            return self.node.dispatch.checked(method, answer, kind)
         except PluginError as error:
             raise AdminError(str(error)) from error
 
@@ -280,6 +298,32 @@ class LiveView:
 
     def stop(self) -> None:
         self._stop()
+
+
+def trace_row(trace: MessageTrace) -> dict[str, Any]:
+    """What ``model_dump`` would give, which can do so only for trees of some hundred nodes in a row.
+
+    Nor can JSON: of deeper trees the part down to ``DEEPEST`` is left, and a fact says so.
+    """
+    row = trace.model_dump(mode="json", exclude={"trees"})
+    row["trees"] = [_tree_row(traced) for traced in trace.trees]
+    return row
+
+
+def _tree_row(traced: TracedTree) -> dict[str, Any]:
+    row = traced.model_dump(mode="json", exclude={"tree"})
+    top: list[dict[str, Any]] = []
+    left = [(top, 0, traced.tree)] if traced.tree is not None else []
+    while left:
+        beside, level, node = left.pop()
+        made = node.model_dump(mode="json", exclude={"children"})
+        made["children"] = []
+        beside.append(made)
+        if level < DEEPEST:
+            left += [(made["children"], level + 1, child) for child in reversed(node.children)]
+        elif node.children:
+            row["facts"]["shown to depth"] = DEEPEST
+    return {**row, "tree": top[0] if top else None}
 
 
 def _package_version() -> str:

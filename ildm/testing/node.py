@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -353,8 +352,13 @@ class SimNode:
 
     def _transfer(self, link: SimLink, message: Publish, qos: int, turn: int, priority: int = 0) -> None:
         # a copy, as the far node takes the stamp off its own
-        copy = replace(
-            message, qos=qos, packet_id=1 if qos else None, dup=False, properties=dict(message.properties)
+        copy = Publish(
+            topic=message.topic,
+            payload=message.payload,
+            qos=qos,
+            retain=message.retain,
+            packet_id=1 if qos else None,
+            properties=dict(message.properties),
         )
         self.network.carry(link, turn, "publish", _size(copy), message_arrived, copy, turn, priority=priority)
 

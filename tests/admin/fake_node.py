@@ -33,12 +33,9 @@ NEIGHBOR = {
 }
 KEY = {
     "key": "a/b subscriber south",
-    "role": "subscriber",
     "status": "in",
     "levels": [["a/# publisher north", "default east"], ["default west", None]],
-    "rendezvous": False,
-    "suspended": None,
-    "epoch": None,
+    "facts": {"role": "subscriber"},
 }
 TREE = {
     "node": "south",
@@ -138,20 +135,25 @@ class FakeView:
     def overlay(self) -> dict[str, Any]:
         if self.without_overlay:
             raise AdminError("algorithm sf has no overlay")
-        publisher = {**KEY, "key": "a/# publisher south", "role": "publisher", "epoch": "3:south"}
-        keys = [KEY, {**publisher, "rendezvous": True, "suspended": True}]
-        return {"node": "south", "members": 4, "keys": keys, "counters": {"casts": 12}}
+        facts = {"role": "publisher", "rendezvous": True, "suspended": True, "epoch": "3 south"}
+        keys = [KEY, {**KEY, "key": "a/# publisher south", "facts": facts}]
+        tables = {"members": [{"node": "north", "rtt": 0.25, "hops": 1}, {"node": "east", "hops": 12345}]}
+        return {"node": "south", "members": 4, "keys": keys, "facts": {"suspended": 1}, "tables": tables}
 
-    def trace(self, topic: str, done: Callable[[dict[str, Any]], None]) -> None:
+    def trace(self, topic: str, done: Callable[[dict[str, Any] | AdminError], None]) -> None:
         self.calls.append(("trace", topic))
         if self.silent:
             return
-        segments = [
-            {"segment": "a/b", "suspended": False, "tree": TREE},
-            {"segment": "a/#", "suspended": True, "tree": None},
+        if topic == "broken":
+            done(AdminError("algorithm sf failed in trace"))
+        trees = [
+            {"name": "a/b", "facts": {"suspended": False, "epoch": 3}, "tree": TREE},
+            {"name": "a/#", "facts": {"suspended": True}, "tree": None},
+            {"name": "#", "facts": {}, "tree": None},
         ]
-        done({"topic": topic, "segments": segments, "nodes": 4, "messages": 3, "depth": 2})
-        done({"topic": "late", "segments": []})
+        totals = {"nodes": 4, "messages": 3, "depth": 2, "complete": topic != "cut off"}
+        done({"topic": topic, "trees": trees, **totals})
+        done({"topic": "late", "trees": [], **totals})
 
     def add_neighbor(self, address: Address, save: bool) -> dict[str, Any]:
         self.calls.append(("add", address, save))

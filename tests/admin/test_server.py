@@ -53,8 +53,10 @@ async def test_what_the_view_says(api: Api, fake: FakeView) -> None:
 async def test_the_overlay(api: Api, fake: FakeView) -> None:
     assert await api("GET", "/v1/overlay") == (200, fake.overlay())
     status, tree = await api("GET", "/v1/overlay/trace?topic=a%2Fb%20c")
-    assert (status, tree["topic"], len(tree["segments"])) == (200, "a/b c", 2)
+    assert (status, tree["topic"], len(tree["trees"])) == (200, "a/b c", 3)
     assert await api("GET", "/v1/overlay/trace") == (400, {"error": "topic: is missing"})
+    broken = {"error": "algorithm sf failed in trace"}
+    assert await api("GET", "/v1/overlay/trace?topic=broken") == (409, broken)
     fake.without_overlay = True
     assert await api("GET", "/v1/overlay") == (409, {"error": "algorithm sf has no overlay"})
 

@@ -8,6 +8,8 @@ import pytest
 from ildm import render
 from ildm.admin.client import AdminClient, Page
 from ildm.admin.commands import COMMANDS, Limit, UsageError, command, split_name
+from ildm.admin.view import AdminError
+from ildm.api import MessageTrace, OverlayKey, OverlayView
 from ildm.text import printable
 from tests.admin.fake_node import NEIGHBOR, FakeView
 
@@ -16,8 +18,9 @@ RELOADED = FakeView().reload_plugins(FakeView().read_config())
 
 
 def traced(topic: str = "a/b") -> dict[str, Any]:
-    answers: list[dict[str, Any]] = []
+    answers: list[dict[str, Any] | AdminError] = []
     FakeView().trace(topic, answers.append)
+    assert isinstance(answers[0], dict)
     return answers[0]
 
 
@@ -40,9 +43,10 @@ ANSWERS: dict[str, list[Any]] = {
     "plugin reload": [RELOADED, {**RELOADED, "not_applied": [], "plugins": []}],
     "overlay": [
         FakeView().overlay(),
-        {"node": "south", "members": None, "keys": [{"key": "default south", "status": "joining"}]},
+        OverlayView(node="south", keys=[OverlayKey(key="default south", status="joining")]).model_dump(),
+        OverlayView(node="south", tables={"members": []}).model_dump(),
     ],
-    "overlay trace": [traced(), {}],
+    "overlay trace": [traced(), traced("cut off"), MessageTrace(topic="a").model_dump()],
     "log-level": [{"level": "debug"}],
     "stop": [{"stopping": True, "stopped": True}, {"stopping": True, "stopped": False}],
 }
@@ -115,37 +119,65 @@ def test_what_plugins_look_like() -> None:
 
 def test_what_an_overlay_looks_like() -> None:
     lines = [line.split() for line in shown("overlay", ANSWERS["overlay"][0]).splitlines()]
-    assert lines[:5] == [
-        ["node", "south"],
-        ["members", "4"],
-        ["keys", "2"],
-        ["rendezvous", "points", "1"],
-        ["suspended", "1"],
+    assert [" ".join(line) for line in lines] == [
+        "node south",
+        "members 4",
+        "keys 2",
+        "suspended 1",
+        "",
+        "a/b subscriber south in role subscriber",
+        "0 ◂ a/# publisher north ▸ default east",
+        "1 ◂ default west ▸ -",
+        "a/# publisher south in role publisher, rendezvous, suspended, epoch 3 south",
+        "0 ◂ a/# publisher north ▸ default east",
+        "1 ◂ default west ▸ -",
+        "",
+        "members",
+        "node rtt hops",
+        "north 0.25 1",
+        "east - 12,345",
     ]
-    first, second, third = (" ".join(line) for line in lines[7:10])
-    assert first == "a/b subscriber south subscriber in - 0 a/# publisher north default east"
-    assert second == "1 default west -"
-    assert third.startswith("a/# publisher south publisher, rendezvous, suspended in 3:south 0")
-    assert lines[-1] == ["casts", "12"]
+
+
+@pytest.mark.parametrize("width", [60, 80])
+def test_an_overlay_in_a_narrow_terminal_is_shown_whole(width: int) -> None:
+    far = "sensors/+/temperature subscriber site-berlin-1"
+    keys = [OverlayKey(key=far, status="in", levels=[(far, far)], facts={"role": "subscriber"})]
+    console = render.make_console(io.StringIO())
+    console.width = width
+    console.print(render.show("overlay", OverlayView(node="n", keys=keys).model_dump()))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert max(map(len, text.splitlines())) <= width
+    assert text.count("site-berlin-1") == text.count("sensors/+/temperature") == 3
+
+
+def test_an_overlay_without_keys_shows_no_table_of_them() -> None:
+    view = OverlayView(node="south", members=3, facts={"seen": 1.5, "whole": True}, tables={"none here": []})
+    lines = [" ".join(line.split()) for line in shown("overlay", view.model_dump()).splitlines()]
+    assert lines == ["node south", "members 3", "seen 1.5", "whole yes", "", "none here", "none"]
 
 
 def test_what_a_trace_looks_like() -> None:
     assert [line.rstrip() for line in shown("overlay trace", ANSWERS["overlay trace"][0]).splitlines()] == [
         "a/b  nodes 4, messages 3, depth 2",
-        "a/b",
+        "a/b  epoch 3",
         "└── south  depth 0",
         "    ├── north  depth 1  a/b subscriber north",
         "    │   └── east  depth 2  a/b subscriber east",
         "    └── west  depth 1  a/b subscriber west",
-        "a/#  suspended: nobody subscribes",
+        "a/#  suspended: nobody is reached",
+        "#  nobody is reached",
     ]
+    assert "incomplete: some nodes gave no answer" in shown("overlay trace", traced("cut off"))
+    assert "goes nowhere" in shown("overlay trace", MessageTrace(topic="a").model_dump())
 
 
 def test_a_row_of_many_nodes_can_be_shown() -> None:
     tree: dict[str, Any] = {"node": "last", "keys": [], "depth": 400}
     for depth in reversed(range(400)):
         tree = {"node": f"n{depth}", "keys": [], "depth": depth, "children": [tree]}
-    answer = {"topic": "t", "segments": [{"segment": "t", "suspended": False, "tree": tree}]}
+    answer = {**MessageTrace(topic="t").model_dump(), "trees": [{"name": "t", "facts": {}, "tree": tree}]}
     assert len(shown("overlay trace", answer).splitlines()) == 403
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+import json
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +14,22 @@ from ildm.admin.view import AdminError
 from ildm.api import (
     Algorithm,
     Link,
+    MessageTrace,
     NodeApi,
     OverlayAlgorithm,
+    OverlayView,
     Peer,
     PluginConfig,
     PluginError,
     SendResult,
+    TracedTree,
+    TreeNode,
     Unreachable,
 )
 from ildm.config import ConfigError, parse_config
 from ildm.core.plugin.loading import PluginSpec, PluginSpecs
 from ildm.net.run import NodeServer
-from ildm.net.view import LiveView
+from ildm.net.view import DEEPEST, LiveView, trace_row
 from tests.support.ports import LOOPBACK, free_port
 
 
@@ -37,7 +42,7 @@ class Talker(OverlayAlgorithm):
         self.unreachable: asyncio.Queue[tuple[str, Unreachable]] = asyncio.Queue()
         self.links: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         self.then: Callable[[], object] = lambda: None
-        self.alone = False
+        self.shown: Any = OverlayView(node=api.node_id)
 
     def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
         self.heard.put_nowait((sender.node_id, data))
@@ -52,17 +57,15 @@ class Talker(OverlayAlgorithm):
     def on_link_down(self, link: Link) -> None:
         self.links.put_nowait(("down", link.node_id))
 
-    def overlay(self) -> Mapping[str, Any]:
-        if self.alone:
-            return {}
-        return {"node": self.api.node_id, "keys": []}
+    def overlay(self) -> OverlayView | None:
+        return self.shown
 
-    def trace(self, topic: str, done: Callable[[Mapping[str, Any]], None]) -> None:
+    def trace(self, topic: str, done: Callable[[MessageTrace], None]) -> None:
         if topic == "bad":
             raise ValueError("out of order")
         if topic == "early":
             raise PluginError("not yet")
-        done({"topic": topic, "segments": []})
+        done({} if topic == "other type" else MessageTrace(topic=topic))  # type: ignore[arg-type]
 
 
 class Mute(OverlayAlgorithm):
@@ -296,23 +299,51 @@ async def test_what_the_administrator_sees(nodes: Nodes) -> None:
     assert nodes.view("a").status()["counters"]["on_demand_dials"] == 1
 
 
+def test_a_trace_becomes_json_however_deep_its_trees_are() -> None:
+    tree = TreeNode(node="n999", keys=["k"])
+    for number in reversed(range(999)):
+        tree = TreeNode(node=f"n{number}", depth=number, children=[tree, TreeNode(node="leaf")])
+    traced = [TracedTree(name="t", tree=tree, facts={"suspended": False}), TracedTree(name="u")]
+    row = json.loads(json.dumps(trace_row(MessageTrace(topic="t", trees=traced, nodes=999))))
+    assert (row["topic"], row["nodes"], row["complete"]) == ("t", 999, True)
+    deep, empty = row["trees"]
+    assert empty == {"name": "u", "tree": None, "facts": {}}
+    assert deep["facts"] == {"suspended": False, "shown to depth": DEEPEST}
+    here, depth = deep["tree"], 0
+    while here["children"]:
+        assert [child["node"] for child in here["children"]] == [f"n{depth + 1}", "leaf"]
+        here, depth = here["children"][0], depth + 1
+    assert (here["node"], depth) == (f"n{DEEPEST}", DEEPEST)
+
+
 async def test_the_overlay_of_a_node(nodes: Nodes) -> None:
     talker = await nodes.start("a")
     await nodes.start("b", Mute)
     view = nodes.view("a")
-    assert view.overlay() == {"node": "a", "keys": []}
-    talker.alone = True
-    with pytest.raises(AdminError, match="is not in an overlay"):
+    assert view.overlay() == {"node": "a", "members": None, "keys": [], "facts": {}, "tables": {}}
+    talker.shown = None
+    with pytest.raises(AdminError, match="nothing to show of an overlay now"):
         view.overlay()
-    found: list[dict[str, Any]] = []
+    found: list[dict[str, Any] | AdminError] = []
     view.trace("t", found.append)
-    assert found == [{"topic": "t", "segments": []}]
+    assert found == [
+        {"topic": "t", "trees": [], "nodes": 0, "messages": 0, "depth": 0, "complete": True},
+    ]
     with pytest.raises(AdminError, match="algorithm talker failed in trace: ValueError"):
         view.trace("bad", found.append)
     with pytest.raises(AdminError, match=r"^not yet$"):
         view.trace("early", found.append)
     assert view.algorithm()["errors"] == 1
+    talker.shown = {"node": "a"}
+    with pytest.raises(AdminError, match=r"failed in overlay: .*answered dict, not OverlayView"):
+        view.overlay()
+    view.trace("other type", found.append)
+    assert isinstance(found[1], AdminError)
+    assert "answered dict, not MessageTrace" in str(found[1])
+    assert view.algorithm()["errors"] == 3
     with pytest.raises(AdminError, match="do not cross"):
         view.trace("$SYS/x", found.append)
     with pytest.raises(AdminError, match="algorithm talker has no overlay"):
         nodes.view("b").overlay()
+    with pytest.raises(AdminError, match="algorithm talker cannot trace messages"):
+        nodes.view("b").trace("t", found.append)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ildm.scaffold import Kind, create_package
+from ildm.scaffold import KINDS, Kind, create_package
 from tests.plugins.commands import PROJECT, ildm
 
 NAMES: dict[Kind, str] = {"tree": "made-sharing", "overlay": "made-gossip", "filter": "made-check"}
@@ -19,7 +19,7 @@ OFFLINE = ("--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-ver
 PYTEST = ("-p", "ildm.pytest_plugin", "-p", "no:cacheprovider", "-rs")
 
 
-@pytest.fixture(scope="module", params=["tree", "filter"])
+@pytest.fixture(scope="module", params=KINDS)
 def package(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The directory of a package of each kind, and that into which it is installed, without a network."""
     kind: Kind = request.param

@@ -29,8 +29,8 @@ Rows = Mapping[str, Row]
 
 
 def rows_of(overlays: Iterable[Mapping[str, Any]]) -> dict[str, Row]:
-    """What the nodes told (:meth:`ildm.api.Algorithm.overlay`) as one table."""
-    return {row["key"]: row for overlay in overlays for row in overlay["keys"]}
+    """What the nodes told (:class:`ildm.api.OverlayView`) as one table, facts beside the rest."""
+    return {row["key"]: {**row, **row["facts"]} for overlay in overlays for row in overlay["keys"]}
 
 
 def segment(key: str) -> str:

@@ -108,7 +108,7 @@ class ProcessSite:
     async def overlay(self) -> dict[str, Any]:
         """What ``ildm overlay`` would show; empty until the node has begun to join."""
         status, answer = await self._ask("overlay")
-        assert status == 200 or "not in an overlay yet" in answer, answer
+        assert status == 200 or "has not started" in answer, answer
         return dict(json.loads(answer)) if status == 200 else {}
 
     async def neighbors(self) -> list[dict[str, Any]]:

@@ -106,7 +106,8 @@ class Site:
         """What ``ildm overlay`` would show."""
         algorithm = self.node.dispatch.algorithm
         assert algorithm is not None
-        return algorithm.overlay()
+        view = algorithm.overlay()
+        return {} if view is None else view.model_dump(mode="json")
 
     async def shell(self, line: str) -> Any:
         """What a command answers, as ``--json`` would show it."""

@@ -288,7 +288,7 @@ async def shell_rows(made: list[Site], topic: str) -> dict[str, dict[str, Any]]:
         if site.running:
             for row in (await site.shell("overlay"))["keys"]:
                 if row["key"].startswith(f"{topic} "):
-                    found[f"{row['role']} {number}"] = row
+                    found[f"{row['facts']['role']} {number}"] = {**row, **row["facts"]}
     return found
 
 
@@ -310,7 +310,7 @@ async def test_the_rendezvous_point_of_the_thesis(sites: Sites, topic_root: str)
         "publisher 3": (False, False),
     }
     tree = await made[3].shell(f"overlay trace {topic_root}")
-    exact = next(part for part in tree["segments"] if part["segment"] == topic_root)
+    exact = next(part for part in tree["trees"] if part["name"] == topic_root)
     assert reached(exact["tree"]) == sorted(made[number].name for number in (2, 4))
     assert tree["nodes"] == 2
     # Fig. 3.4: the last subscriber has left; all publishers are suspended, in a new epoch
@@ -323,8 +323,8 @@ async def test_the_rendezvous_point_of_the_thesis(sites: Sites, topic_root: str)
     assert len({row["epoch"] for row in suspended.values()}) == 1
     assert suspended["publisher 1"]["epoch"] != rows["publisher 1"]["epoch"]
     tree = await made[3].shell(f"overlay trace {topic_root}")
-    exact = next(part for part in tree["segments"] if part["segment"] == topic_root)
-    assert (exact["suspended"], exact["tree"], tree["nodes"]) == (True, None, 0)
+    exact = next(part for part in tree["trees"] if part["name"] == topic_root)
+    assert (exact["facts"]["suspended"], exact["tree"], tree["nodes"]) == (True, None, 0)
     # Fig. 3.6: a publisher that joins before the others is the rendezvous point from then on
     await publishers[0].publish(topic_root, b"join", 1)
     await settled(*made)
@@ -348,7 +348,7 @@ async def test_the_rendezvous_point_of_the_thesis(sites: Sites, topic_root: str)
     await made[0].stop()
     await settled(*made)
     rows = await shell_rows(made, topic_root)
-    assert [key for key, row in rows.items() if row["rendezvous"]] == ["publisher 1"]
+    assert [key for key, row in rows.items() if row.get("rendezvous")] == ["publisher 1"]
     await subscribers[4].unsubscribe(topic_root)
     await settled(*made)
     rows = await shell_rows(made, topic_root)

@@ -54,6 +54,8 @@ class Waiting:
         self.deadline = deadline
         self.backoff = backoff
         self.frames: list[tuple[bytes, int]] = []
+        self.refused: set[int] = set()
+        """Sessions for which something found no room here."""
         self.bytes = 0
         self.cost = 0
         """Bytes of memory."""
@@ -61,8 +63,6 @@ class Waiting:
         """The node could not be reached shortly before."""
         self.neighbor: Neighbor | None = None
         """The dial under way."""
-        self.refused: int | None = None
-        """The turn of what was refused last, for want of room."""
         self.timer: Any = None
         """Of the next dial."""
 
@@ -135,19 +135,22 @@ class OnDemand:
     def _wait(self, to: Peer, frame: bytes, turn: int, link: NeighborLink | None) -> bool:
         waiting = self.waiting.get(to.node_id)
         cost = len(frame) + FRAME_COST
-        if self.waiting_bytes + cost > self.config.waiting_bytes and self.waiting:
-            return False
+        full = self.waiting_bytes + cost > self.config.waiting_bytes and bool(self.waiting)
         if waiting is None:
             now = self.driver.now()
-            if link is None and not (self.pauses.has_room(to.node_id, now) and self.make_room()):
+            if full or (link is None and not (self.pauses.has_room(to.node_id, now) and self.make_room())):
                 return False
             waiting = self._begin(to, 0.0 if link is not None else self.pauses.left(to.node_id, now))
             if link is None and not waiting.paused:
                 self._dial(waiting)
-        elif len(waiting.frames) >= self._most_messages or waiting.bytes + len(frame) > self._most_bytes:
-            waiting.refused = turn
+        elif (
+            full
+            or len(waiting.frames) >= self._most_messages
+            or waiting.bytes + len(frame) > self._most_bytes
+        ):
+            waiting.refused.add(turn % self.config.sessions)
             return False
-        elif waiting.neighbor is None:
+        if waiting.neighbor is None:
             waiting.peer = to  # it may have moved
         waiting.frames.append((frame, turn))
         waiting.bytes += len(frame)
@@ -177,8 +180,8 @@ class OnDemand:
             self._cancel_timer(waiting)
             for frame, turn in waiting.frames:
                 link.lanes[turn % len(link.lanes)].send_frames(frame, len(frame))
-            if waiting.refused is not None:
-                link.refused(waiting.refused)
+            for session in waiting.refused:
+                link.refused(session)
 
     # making links -----------------------------------------------------------------------------
 

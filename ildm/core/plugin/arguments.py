@@ -347,7 +347,8 @@ def checked_fields(event: str, fields: Mapping[str, object]) -> dict[str, object
     """
     if not isinstance(event, str):
         raise PluginError(f"the event is {_kind(event)}, not str")
-    found = ((_on_one_line(name[:LONGEST_NAME]), value) for name, value in islice(fields.items(), MOST_FIELDS))
+    cut = islice(fields.items(), MOST_FIELDS)
+    found = ((_on_one_line(name[:LONGEST_NAME]), value) for name, value in cut)
     return {f"{name}_" if name in _FIELDS_OF_THE_NODE else name: _plain(value, 3) for name, value in found}
 
 

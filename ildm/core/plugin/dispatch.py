@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ildm.api import (
     Algorithm,
@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 INTERFACE = (Plugin, Algorithm, TreeAlgorithm, OverlayAlgorithm, Filter)
 """Classes whose hooks do nothing."""
+
+
+Answer = TypeVar("Answer")
 
 
 class Loaded(Account):
@@ -216,6 +219,19 @@ class Dispatch:
             raise PluginError(text) from error
         finally:
             self._returned(self._algorithm, method, began)
+
+    def checked(self, method: str, answer: object, kind: type[Answer]) -> Answer:
+        """What the algorithm has answered, if it is of the right type.
+
+        Raises:
+            PluginError: it is not, which counts as a failure.
+        """
+        assert self._algorithm is not None
+        if isinstance(answer, kind):
+            return answer
+        error = TypeError(f"answered {type(answer).__name__}, not {kind.__name__}")
+        self._failed(self._algorithm, method, error)
+        raise PluginError(f"algorithm {self._algorithm.name} failed in {method}: {error!r}")
 
     def arrived(self, source: Source, session: Session, type: PacketType, frame: bytes) -> None:
         """Note a message for its listeners; they are called by :meth:`deliver`, after relaying."""

@@ -144,8 +144,9 @@ class OverlayContract(Contract):
         assert one.api.now() - began >= SOON
         one.then = lambda node_id: None
 
-    @states("send")
+    @states("send", "on_writable")
     def test_endless_sends_come_to_an_end(self, make: Make) -> None:
+        """With a link or before there is one; that there is room again is told once, not within the call."""
         stage = make(OverlayProbe)
         one, two = stage.add("a"), stage.add("b")
         answers = [one.api.send(two.api.peer, b"%d" % number) for number in range(10_001)]
@@ -154,7 +155,15 @@ class OverlayContract(Contract):
         assert answers == [SendResult.OK] * taken + [SendResult.FULL] * (10_001 - taken)
         stage.until(lambda: len(two.of("message")) == taken)
         assert [int(event[2]) for event in two.of("message")] == list(range(taken))
-        assert one.api.send(two.api.peer, b"again")
+        stage.until(lambda: one.of("writable"))
+        taken = next(number for number in range(100_000) if not one.api.send(two.api.peer, b"", 1))
+        assert one.api.send(two.api.peer, b"", 1) is SendResult.FULL
+        assert taken > 100
+        assert one.of("writable") == [("writable", "b")]
+        stage.until(lambda: len(one.of("writable")) == 2)
+        assert one.api.send(two.api.peer, b"", 1)
+        stage.quiet()
+        assert one.of("writable") == [("writable", "b")] * 2
 
     @states("send")
     def test_nodes_of_a_tree_send_nothing(self, make: Make) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import pytest
 
+from ildm.api import MessageTrace
 from tests.algorithms.tbps.world import Node, World
 
 OVER = pytest.mark.parametrize("over", ["line", "graph"])
@@ -17,7 +15,7 @@ def payloads(node: Node) -> list[str]:
 
 
 def keys(node: Node) -> list[str]:
-    return [key["key"] for key in node.algorithm.overlay()["keys"]]
+    return [key.key for key in node.algorithm.overlay().keys]
 
 
 @OVER
@@ -353,31 +351,36 @@ def test_overlay_and_trace(over: str) -> None:
     p.publish("a/b")
     world.settle()
     shown = p.algorithm.overlay()
-    assert shown["node"] == "p"
-    states = {key["key"]: (key["status"], key["rendezvous"], key["suspended"]) for key in shown["keys"]}
+    assert shown.node == "p"
+    assert shown.facts == {"rendezvous points": 4, "suspended": 2}
+    states = {
+        key.key: (key.status, key.facts.get("rendezvous"), key.facts.get("suspended")) for key in shown.keys
+    }
     assert states == {
         "# publisher p": ("in", True, True),
         "a/b publisher p": ("in", True, False),
         "a/# publisher p": ("in", True, False),
         "a/b/# publisher p": ("in", True, True),
-        "default p": ("in", False, None),
+        "default p": ("in", None, None),
     }
-    by_key = {key["key"]: key for key in shown["keys"]}
-    assert by_key["a/b publisher p"]["levels"][0] == ["a/b subscriber s", "a/b/# publisher p"]
-    assert by_key["a/b publisher p"]["epoch"] == "1 p"
-    traces: list[Mapping[str, Any]] = []
+    by_key = {key.key: key for key in shown.keys}
+    assert by_key["a/b publisher p"].levels[0] == ("a/b subscriber s", "a/b/# publisher p")
+    assert by_key["a/b publisher p"].facts["role"] == "publisher"
+    assert by_key["a/b publisher p"].facts["epoch"] == "1 p"
+    assert by_key["default p"].facts == {"role": "default"}
+    traces: list[MessageTrace] = []
     p.algorithm.trace("a/b", traces.append)
     world.settle()
     (trace,) = traces
-    assert (trace["topic"], trace["nodes"], trace["complete"]) == ("a/b", 2, True)
-    assert [(s["segment"], s["suspended"]) for s in trace["segments"]] == [
+    assert (trace.topic, trace.nodes, trace.complete) == ("a/b", 2, True)
+    assert [(tree.name, tree.facts["suspended"]) for tree in trace.trees] == [
         ("a/b", False),
         ("a/b/#", True),
         ("a/#", False),
         ("#", True),
     ]
-    assert trace["segments"][1]["tree"] is None
-    assert "a/b subscriber s" in str(trace["segments"][0]["tree"])
+    assert trace.trees[1].tree is None
+    assert "a/b subscriber s" in str(trace.trees[0].tree)
     assert len(both.injected) == 1  # the message, and nothing by the trace
 
 
