@@ -9,6 +9,7 @@ import pytest
 from ildm.api import SessionStatus
 from ildm.config import Address
 from ildm.core.local.broker_session import LINGER
+from ildm.core.local.overtaking import MOST
 from ildm.mqtt import (
     Disconnect,
     PingReq,
@@ -73,7 +74,14 @@ class Answers:
 
         site.world.listen(Address(site.name, 3), connection)
 
-    def let_go(self) -> None:
+    def let_go(self, *packet_ids: int) -> None:
+        """Send what was kept; with packet identifiers those answers only, in that order."""
+        if packet_ids:
+            for packet_id in packet_ids:
+                found = next(kept for kept in self._kept if kept[1].packet_id == packet_id)
+                self._kept.remove(found)
+                found[0](found[1])
+            return
         self.keep = False
         kept, self._kept = self._kept, []
         for send, answer in kept:
@@ -135,6 +143,74 @@ def test_a_refused_message_within_a_run_does_not_cross(world: World) -> None:
     assert a.node.counters["refused_by_broker"] == 3
     assert len(other.got(PubAck)) == 9
     assert client.packets[1:] == []
+
+
+def kept_answers(world: World, refused: int | None = None) -> tuple[Site, Site, Answers]:
+    """A client has sent messages 1 to 6 of QoS 2; the broker has taken them, but for one, and kept quiet."""
+    a, b = row(world, "ab", "pf")
+    answers = Answers(a)
+    answers.keep = True
+    client = a.client("c", version=Version.V5)
+    for number in range(1, 7):
+        client.send(message("t", 2, number))
+    world.run(0.1)
+    for _, answer in answers._kept:
+        if answer.packet_id == refused:
+            answer.reason_code = 0x97
+    return a, b, answers
+
+
+def test_messages_cross_in_order_though_their_answers_come_out_of_order(world: World) -> None:
+    """As Moquette gives them, against MQTT-4.6.0-3; one that is refused is in nobody's way."""
+    a, b, answers = kept_answers(world, refused=2)
+    answers.let_go(3, 5, 4)
+    world.run(0.5)
+    assert injected(b) == []
+    answers.let_go(1)
+    world.run(0.1)
+    assert [payload for _, payload in injected(b)] == [b"1"]
+    answers.let_go(2)
+    world.run(0.1)
+    assert [payload for _, payload in injected(b)] == [b"1", b"3", b"4", b"5"]
+    answers.let_go(6)
+    world.run(0.1)
+    assert [payload for _, payload in injected(b)][4:] == [b"6"]
+    assert a.node.counters["answers_out_of_order"] == 1
+
+
+def test_a_message_without_an_answer_holds_up_others_for_a_while_only(world: World) -> None:
+    _, b, answers = kept_answers(world)
+    answers.let_go(2, 3)
+    world.run(2)
+    assert [payload for _, payload in injected(b)] == [b"2", b"3"]
+    answers.let_go()
+    world.run(0.1)
+    assert [payload for _, payload in injected(b)] == [b"2", b"3", b"1", b"4", b"5", b"6"]
+
+
+def test_what_waits_for_its_turn_crosses_at_the_end_of_its_client(world: World) -> None:
+    a, b, answers = kept_answers(world)
+    answers.let_go(4)
+    for session in list(a.node.sessions):
+        session.abort()
+    world.run(LINGER + 1)
+    assert [payload for _, payload in injected(b)] == [b"4"]
+
+
+def test_many_answers_out_of_order_are_not_kept(world: World) -> None:
+    a, b = row(world, "ab", "pf")
+    answers = Answers(a)
+    answers.keep = True
+    client = a.client("c", version=Version.V5)
+    for number in range(1, MOST + 10):
+        client.send(message("t", 2, number))
+    world.run(0.1)
+    answers.let_go(*range(2, MOST + 2))
+    world.run(0.1)
+    assert injected(b) == []
+    answers.let_go(MOST + 2)
+    world.run(0.1)
+    assert [payload for _, payload in injected(b)] == [b"%d" % n for n in range(2, MOST + 3)]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

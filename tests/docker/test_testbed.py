@@ -14,8 +14,8 @@ import pytest
 from ildm.admin.client import AdminClient
 from ildm.mqtt import PingReq, PingResp
 from tests.docker.files import BROKERS, DOCKER
+from tests.docker.node_process import NodeProcess
 from tests.docker.testbed import COMPOSED, LocalNode, broker_is_healthy
-from tests.plugins.commands import NodeProcess
 from tests.sites.client import Client, until
 from tests.support.brokers import Broker, require_broker
 from tests.support.ports import LOOPBACK, free_port

@@ -167,6 +167,7 @@ class ClientSession(FilteredClient):
     def _gone(self, exc: Exception | None) -> None:
         if self.paired is not None:
             self.paired.close()
+        self.no_longer_in_order()
         if self.unanswered:
             # whether the broker has them is unknown; a client that wants them sent will send them again
             self.node.counters["unanswered_by_broker"] += self.unanswered.messages

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from ildm.api import Source
+from ildm.core.local.overtaking import PATIENCE, Overtaking
 from ildm.core.local.requests import Requests
 from ildm.core.local.unanswered import Taken, Unanswered, Waiting
 from ildm.core.session import BaseSession
@@ -44,6 +45,7 @@ class Publisher(BaseSession, ABC):
         "dropped_qos2",
         "lane_index",
         "node",
+        "overtaking",
         "paired",
         "pending",
         "record",
@@ -65,6 +67,8 @@ class Publisher(BaseSession, ABC):
         """What may cross; None: everything."""
         self.unanswered: Unanswered | None = None
         """What is transferred once the broker has taken it; None: everything is at once."""
+        self.overtaking: Overtaking | None = None
+        """The order of its QoS 2 messages; None: there was none yet."""
         self._holds = False
         self._aliases: TopicAliases | None = None
         self.dropped_qos2: set[int] | None = None
@@ -107,6 +111,10 @@ class Publisher(BaseSession, ABC):
         elif not packet.topic.startswith("$"):
             stamp = self.node.retained.next_stamp() if packet.retain else None
             self.unanswered.add(packet, stamp, len(frame))
+            if packet.qos == 2 and not packet.retain and packet.packet_id is not None:
+                if self.overtaking is None:
+                    self.overtaking = Overtaking()
+                self._cross(self.overtaking.sent(packet.packet_id))
             self._watch()
         return True
 
@@ -187,6 +195,8 @@ class Publisher(BaseSession, ABC):
         if taken is not None:
             if answer.reason_code >= 0x80:
                 self.node.counters["refused_by_broker"] += 1
+                if self.overtaking is not None:
+                    self._cross(self.overtaking.refused(answer.packet_id))
             else:
                 self._transfer(taken)
             self._fewer_unanswered()
@@ -206,8 +216,25 @@ class Publisher(BaseSession, ABC):
             if message.packet_id in self.record.qos2:
                 return  # on an earlier connection, which has been answered meanwhile
             self.node.clients.transferred(self.record, message.packet_id)
-        router.publish(message, index, self, stamp=taken.stamp)
-        self._note_unreleased(message)
+        overtaking = self.overtaking
+        if overtaking is None or message.qos != 2 or message.retain or message.packet_id is None:
+            router.publish(message, index, self, stamp=taken.stamp)
+            self._note_unreleased(message)
+            return
+        waited = bool(overtaking)
+        self._cross(overtaking.answered(message.packet_id, taken))
+        if overtaking and not waited:
+            self.node.counters["answers_out_of_order"] += 1
+            self.driver.call_later(PATIENCE, self.no_longer_in_order)
+
+    def no_longer_in_order(self) -> None:
+        """Do not wait for what the broker has not answered: it may never do so."""
+        if self.overtaking is not None:
+            self._cross(self.overtaking.release())
+
+    def _cross(self, messages: list[Waiting]) -> None:
+        for message, stamp, _ in messages:
+            self.node.router.publish(message, self.publisher_index(), self, stamp=stamp)
 
     def _too_much_unanswered(self, share: int) -> bool:
         limits = self.node.config.limits
