@@ -6,13 +6,24 @@ from ildm.testing.client import SimClient, SimSession
 from ildm.testing.fake_node import FakeLink, FakeNode, Sent, Transferred
 from ildm.testing.kernel import Kernel
 from ildm.testing.link import SimLink
-from ildm.testing.network import Cause, Delay, LinkModel, Network, constant, lognormal, normal, uniform
+from ildm.testing.network import (
+    Between,
+    Cause,
+    Delay,
+    LinkModel,
+    Network,
+    constant,
+    lognormal,
+    normal,
+    uniform,
+)
 from ildm.testing.node import SimNode
 from ildm.testing.transcript import Transcript
 from ildm.testing.values import Delivery, SimulationError
 from ildm.testing.world import World
 
 __all__ = [
+    "Between",
     "Cause",
     "Delay",
     "Delivery",

@@ -154,7 +154,7 @@ class FakeNode(LookingNode, Generic[P]):
         world.network = _Out(world.network, self)
         self.transferred: list[Transferred] = []
         self.sent: list[Sent] = []
-        super().__init__(world, node_id, world.algorithm, world.config, world.filters)
+        super().__init__(world, node_id, world.algorithm, world.configure(), world.filters)
         world.nodes[node_id] = self
         made = self.plugins.filters[0] if self.plugins.filters else self.algorithm
         assert isinstance(made, plugin)

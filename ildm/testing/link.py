@@ -34,6 +34,7 @@ class SimLink:
     __slots__ = (
         "announced",
         "back",
+        "delay",
         "dialed",
         "held",
         "here",
@@ -58,6 +59,7 @@ class SimLink:
         self.here = here
         self.node_id = peer.node_id
         self.peer = peer
+        self.delay = here.network.model.delay_between(here.node_id, peer.node_id)
         self.dialed = dialed
         self.introducer = introducer
         self.up = False

@@ -46,13 +46,21 @@ def lognormal(median: float, sigma: float) -> Delay:
 
 
 @dataclass(frozen=True, slots=True)
+class Between:
+    """A delay that depends on where two nodes are."""
+
+    choose: Callable[[str, str], Delay]
+    """Node ids of sender and receiver -> how long messages take; asked once for each link."""
+
+
+@dataclass(frozen=True, slots=True)
 class LinkModel:
     """What holds between any two nodes. Times are in seconds.
 
     The defaults are a quiet local network under TCP: nothing lost, order kept.
     """
 
-    delay: Delay = field(default_factory=lambda: constant(0.001))
+    delay: Delay | Between = field(default_factory=lambda: constant(0.001))
     loss: float = 0.0
     """Share of messages that vanish without a sign."""
     duplicate: float = 0.0
@@ -93,6 +101,10 @@ class LinkModel:
             raise ValueError("loss and duplicate are shares below 1")
         if self.sessions < 1 or self.handshake < 0 or self.queue_messages < 1:
             raise ValueError("sessions and queue_messages must be at least 1, handshake at least 0")
+
+    def delay_between(self, sender: str, receiver: str) -> Delay:
+        """The distribution for messages of one node to another, by id."""
+        return self.delay.choose(sender, receiver) if isinstance(self.delay, Between) else self.delay
 
 
 class Cause(NamedTuple):
@@ -186,9 +198,9 @@ class Network:
         if departure > now or model.sending:
             self._wait(Parcel(link, carried), departure)
             return
-        self._post(link, carried, departure + model.delay(random))
+        self._post(link, carried, departure + link.delay(random))
         if model.duplicate and random.random() < model.duplicate:
-            self._post(link, carried, departure + model.delay(random))
+            self._post(link, carried, departure + link.delay(random))
 
     def _post(self, link: SimLink, carried: Carried, arrival: float) -> None:
         link.under_way += 1
@@ -214,10 +226,10 @@ class Network:
         if link.outbox is None:
             link.outbox = Outbox()
         link.outbox.add(parcel, now)
-        parcel.delays.append(model.delay(random))
+        parcel.delays.append(link.delay(random))
         self._post_parcel(parcel)
         if model.duplicate and random.random() < model.duplicate:
-            parcel.delays.append(model.delay(random))
+            parcel.delays.append(link.delay(random))
             self._post_copy(parcel, parcel.delays[1])
         link.under_way += len(parcel.delays)
         here.ranked = here.ranked or priority != 0
@@ -301,7 +313,7 @@ class Network:
         if not here.alive or here.by_id.get(to.node_id) is not link:
             return  # there is a link that the other side has made
         far = self.nodes.get(to.node_id)
-        delay = self.model.delay
+        delay = link.delay
         if far is None or not self.reachable(here, far) or far.peer.address != to.address:
             why = self._why_not(here, to, far)
             # without an answer it takes long, a refusal one round trip
@@ -400,7 +412,7 @@ class Network:
                 end.stall_timer = None
             waiting, end.stalled = end.stalled or [], None
             for carried in sorted(waiting, key=_rank):
-                arrival = self.kernel.now + self.model.delay(self.random)
+                arrival = self.kernel.now + end.delay(self.random)
                 # what waited keeps one order, on whatever sessions it was
                 end.last_arrival = [max(arrival, *end.last_arrival, 0.0)] * len(end.last_arrival)
                 self.kernel.post_at(end.last_arrival[0], self._arrive, end, carried)
@@ -441,7 +453,7 @@ class Network:
                 if link.stalled is None:
                     self.stall(back)
             else:
-                arrival = self.kernel.now + self.model.delay(self.random)
+                arrival = self.kernel.now + link.delay(self.random)
                 self.kernel.post_at(max(arrival, *link.last_arrival, self.kernel.now), self._reset, back)
 
     def _reset(self, link: SimLink) -> None:

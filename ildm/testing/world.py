@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ildm.api import Algorithm, Filter, NodeStatus, OverlayAlgorithm
+from ildm.api import Algorithm, Filter, NodeStatus, OverlayAlgorithm, PluginConfig
 from ildm.core.plugin.checking import check_plugin
 from ildm.testing.kernel import Kernel
 from ildm.testing.looking import LookingNode
@@ -30,7 +30,8 @@ class World:
 
     Args:
         algorithm: the plugin's class, as the live node would load it.
-        options: of the plugin, checked by its ``Config``.
+        options: of the plugin, checked by its ``Config`` when a node starts; :meth:`add` may give a node
+            others.
         seed: two worlds of one seed that are treated alike behave alike.
         model: of the links between any two nodes.
         filters: of every node, each with its options. What they count is in the node's counters as
@@ -52,7 +53,8 @@ class World:
     ) -> None:
         check_plugin(algorithm.__name__, algorithm, Algorithm)
         self.algorithm = algorithm
-        self.config = algorithm.Config.model_validate({} if options is None else dict(options))
+        self.options = {} if options is None else dict(options)
+        self._configs: dict[str, PluginConfig] = {}
         self.filters = [FilterSpec.of(plugin, chosen) for plugin, chosen in filters]
         self.session_ids = itertools.count(1)
         self._looks = bool(self.filters) or looks(algorithm)
@@ -82,11 +84,15 @@ class World:
         except KeyError:
             raise SimulationError(f"there is no node {node_id!r}") from None
 
-    def add(self, node_id: str, introducer: str | None = None) -> SimNode:
+    def add(
+        self, node_id: str, introducer: str | None = None, options: Mapping[str, Any] | None = None
+    ) -> SimNode:
         """Start a node; again, if one of this id has died.
 
         Args:
             introducer: a node it is told to link with, as by its configuration.
+            options: of the plugin on this node, beside those of the world or instead of them; None: none,
+                or those it had in its last life.
         """
         old = self.nodes.get(node_id)
         if old is not None:
@@ -94,6 +100,8 @@ class World:
                 raise SimulationError(f"node {node_id!r} is there already")
             for link in list(old.by_id.values()):  # whoever still holds a link learns now that it is void
                 self.network.lose(link)
+        if options is not None or node_id not in self._configs:
+            self._configs[node_id] = self.configure(options)
         with self.guarded():
             node = self.nodes[node_id] = self.make_node(node_id)
             node.start()
@@ -107,11 +115,16 @@ class World:
             self.link(node_id, introducer)
         return node
 
+    def configure(self, options: Mapping[str, Any] | None = None) -> PluginConfig:
+        """The checked options of a node that is given these beside those of the world."""
+        return self.algorithm.Config.model_validate({**self.options, **(options or {})})
+
     def make_node(self, node_id: str) -> SimNode:
         """The node that :meth:`add` starts; for those who want another class of it, or another broker."""
+        config = self._configs[node_id]
         if self._looks:
-            return LookingNode(self, node_id, self.algorithm, self.config, self.filters)
-        return SimNode(self, node_id, self.algorithm, self.config)
+            return LookingNode(self, node_id, self.algorithm, config, self.filters)
+        return SimNode(self, node_id, self.algorithm, config)
 
     def link(self, a: str, b: str) -> None:
         """Tell node ``a`` to link with ``b``; it does so at once, and again after an outage.

@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from algorithms.pf import PublicationFlooding
 from algorithms.sf import SubscriptionFlooding
@@ -17,6 +18,7 @@ from ildm.api import (
     NodeApi,
     OverlayAlgorithm,
     Peer,
+    PluginConfig,
     Route,
     SendResult,
     Stamp,
@@ -24,7 +26,17 @@ from ildm.api import (
     Unreachable,
 )
 from ildm.mqtt import Property, Publish, Version, decode, topic_matches
-from ildm.testing import LinkModel, SimNode, SimulationError, World, constant, lognormal, normal, uniform
+from ildm.testing import (
+    Between,
+    LinkModel,
+    SimNode,
+    SimulationError,
+    World,
+    constant,
+    lognormal,
+    normal,
+    uniform,
+)
 
 FIGURE_5_5 = (("I1", "I2"), ("I2", "I3"), ("I2", "I4"), ("I3", "I5"))
 
@@ -687,3 +699,55 @@ def test_delays_follow_their_distribution() -> None:
     assert mean(normal(1.0, 0.1)) == pytest.approx(1.0, rel=0.05)
     assert min(normal(0.0, 1.0, least=0.2)(random) for _ in range(100)) == 0.2
     assert mean(lognormal(1.0, 0.5)) == pytest.approx(1.133, rel=0.05)  # e to the power of sigma^2 / 2
+
+
+# nodes and pairs of nodes that differ ---------------------------------------------------------
+
+
+def test_a_delay_may_depend_on_both_ends() -> None:
+    asked = []
+
+    def choose(sender: str, receiver: str) -> Callable[[Random], float]:
+        asked.append((sender, receiver))
+        return constant(3.0 if "n2" in (sender, receiver) else 0.5)
+
+    world, (one, two, three), (_, second, third) = talkers(3, delay=Between(choose))
+    for to in (two, three):
+        one.send(to.peer, b"x")
+    world.settle()
+    times = {}
+    for to, plugin in ((two, second), (three, third)):
+        begin = world.kernel.now
+        one.send(to.peer, b"y")
+        world.settle()
+        assert plugin.heard == [("n0", b"x"), ("n0", b"y")]
+        times[to.node_id] = world.kernel.now - begin
+    assert times == {"n1": 0.5, "n2": 3.0}
+    assert asked.count(("n0", "n1")) == 1, "asked once for each link, not each message"
+
+
+class Place(PluginConfig):
+    place: str
+    size: int = 1
+
+
+class Placed(TreeAlgorithm[Place]):
+    """Has options, one of them without a default."""
+
+    def route(self, topic: str, retain: bool, source: Link | None) -> Route:
+        return ()
+
+
+def test_nodes_may_have_options_of_their_own() -> None:
+    world = World(Placed, {"size": 2})
+    a = world.add("a", options={"place": "eu"})
+    b = world.add("b", options={"place": "us", "size": 3})
+    assert [node.algorithm.config.model_dump() for node in (a, b)] == [
+        {"place": "eu", "size": 2},
+        {"place": "us", "size": 3},
+    ]
+    world.kill("b")
+    assert world.add("b").algorithm.config.place == "us"  # type: ignore[attr-defined]
+    with pytest.raises(ValidationError, match="place"):
+        world.add("c")
+    assert "c" not in world.nodes
