@@ -3,8 +3,8 @@
 A key is, in this order:
 
 ======== ===============================================================================
-levels   for each topic level the byte 1 and the escaped level; then a byte 0
-class    0 exact, 1 wildcard
+levels   for each topic level the byte 1 and the escaped level
+class    0 0 exact, 0 1 wildcard; 2 aggregate
 type     0 subscriber, 1 publisher: the subkey that parts each segment (thesis Fig. 3.3)
 locality levels of a path, written like a topic; empty by default
 node     identifier of the physical node, which makes the key unique
@@ -13,6 +13,10 @@ node     identifier of the physical node, which makes the key unique
 The bytes 0, 1 and 2 of a level are written as 2 and the value plus three. So keys compare as tuples of
 levels do: ``a-b`` stands behind all of ``a/...``, which stands behind ``a``. Levels and class name a
 *segment*: the subscribers of one topic or of one literal prefix, and behind them its publishers.
+
+An *aggregate* publishes any number of topics below a prefix with one key, which stands behind the keys of
+all of them: ``a`` and ``a/...``, then the aggregates of ``a``, then ``a-b``. (No level contains a 2 that is
+followed by 1.) Such a segment has publishers only.
 
 The key of a node that takes part in no segment is the byte 0xff and the node's identifier ("default
 key" of the thesis); no level can begin with that byte.
@@ -39,6 +43,8 @@ __all__ = [
     "key_text",
     "literal_prefix",
     "parse_key",
+    "prefixes_above",
+    "publisher_ranges",
     "segment_of_filter",
     "segments_of_topic",
     "topics_below",
@@ -50,7 +56,7 @@ segments of a topic, which may have 65,536 levels. The same for all nodes of an 
 MAX_PATH = 512
 """Bytes of encoded levels at most. A longer prefix is cut as above; a longer topic likewise, with a
 digest behind it. (A topic may have 65,535 bytes, and whoever knows a node keeps its keys.)"""
-EXACT, WILDCARD = b"\0", b"\1"
+EXACT, WILDCARD, AGGREGATE = b"\0\0", b"\0\1", b"\2"
 SUBSCRIBER, PUBLISHER, BEHIND = b"\0", b"\1", b"\2"
 DEFAULT = b"\xff"
 _ESCAPED = {value: bytes((2, value + 3)) for value in range(3)}
@@ -65,6 +71,7 @@ class Role(StrEnum):
 
     SUBSCRIBER = "subscriber"
     PUBLISHER = "publisher"
+    AGGREGATE = "aggregate"
     DEFAULT = "default"
 
 
@@ -95,19 +102,35 @@ def _prefix(levels: Sequence[str]) -> bytes:
     return b"".join(kept)
 
 
-def _read_path(data: bytes) -> tuple[tuple[str, ...], bytes]:
-    """The levels at the start of ``data``, and what follows their end.
+def _read_levels(path: bytes) -> tuple[str, ...]:
+    """The levels of an encoded path.
 
     Raises:
-        KeyFormatError: there is no end, a wrong escape, or no UTF-8.
+        KeyFormatError: it is none, has a wrong escape, or no UTF-8.
     """
-    path, end, rest = data.partition(b"\0")
-    if not end or (path and path[0] != 1):
-        raise KeyFormatError(f"no path in key {data!r}")
+    if path and path[0] != 1:
+        raise KeyFormatError(f"no path in key: {path!r}")
     try:
-        return tuple(_unescape(level).decode() for level in path.split(b"\1")[1:]), rest
+        return tuple(_unescape(level).decode() for level in path.split(b"\1")[1:])
     except UnicodeDecodeError:
-        raise KeyFormatError(f"no UTF-8 in key {data!r}") from None
+        raise KeyFormatError(f"no UTF-8 in key: {path!r}") from None
+
+
+def _part(data: bytes) -> tuple[bytes, bytes, bytes]:
+    """Path and class of the segment at the start of a key, and what follows.
+
+    Raises:
+        KeyFormatError: there is no class.
+    """
+    head = data.partition(b"\0")[0]
+    end = head.find(AGGREGATE + PUBLISHER)
+    if end < 0:
+        end = len(head) - head.endswith(AGGREGATE)  # the code of a segment, with nothing behind it
+    size = 1 if data[end : end + 1] == AGGREGATE else 2
+    kind = data[end : end + size]
+    if kind not in (EXACT, WILDCARD, AGGREGATE):
+        raise KeyFormatError(f"no class in key {data!r}")
+    return data[:end], kind, data[end + size :]
 
 
 def _unescape(level: bytes) -> bytes:
@@ -136,12 +159,17 @@ class Segment(NamedTuple):
         if len(path) > MAX_PATH:
             # a level cannot contain "#", so nothing else leads here
             path = _prefix(levels) + b"\1#" + blake2b(path, digest_size=16).hexdigest().encode()
-        return cls(path + b"\0" + EXACT)
+        return cls(path + EXACT)
 
     @classmethod
     def wildcard(cls, prefix: Sequence[str]) -> Segment:
         """The segment of all filters whose levels before the first ``+`` or ``#`` are ``prefix``."""
-        return cls(_prefix(prefix) + b"\0" + WILDCARD)
+        return cls(_prefix(prefix) + WILDCARD)
+
+    @classmethod
+    def aggregate(cls, prefix: Sequence[str]) -> Segment:
+        """The publishers of topics below ``prefix`` that have no key for each topic; no subscribers."""
+        return cls(_prefix(prefix) + AGGREGATE)
 
     @property
     def subscribers(self) -> Range:
@@ -169,26 +197,38 @@ class Segment(NamedTuple):
         return self.code.endswith(EXACT)
 
     @property
+    def is_aggregate(self) -> bool:
+        return self.code.endswith(AGGREGATE)
+
+    @property
     def levels(self) -> tuple[str, ...]:
-        """Levels of the topic, or of the literal prefix (none for the filter ``#``).
+        """Levels of the topic, or of the prefix (none for the filter ``#``).
 
         Raises:
             KeyFormatError: the code is none.
         """
-        levels, rest = _read_path(self.code)
-        if rest not in (EXACT, WILDCARD):
+        path, _, rest = _part(self.code)
+        if rest:
             raise KeyFormatError(f"no class in segment {self.code!r}")
-        return levels
+        return _read_levels(path)
 
     @property
     def text(self) -> str:
-        """The topic, or the literal prefix with ``#`` behind it.
+        """The topic, or the prefix with ``#`` behind it.
 
         Raises:
             KeyFormatError: the code is none.
         """
         levels = self.levels
         return "/".join(levels if self.is_exact else (*levels, "#"))
+
+
+_ROLES = {
+    (False, SUBSCRIBER): Role.SUBSCRIBER,
+    (False, PUBLISHER): Role.PUBLISHER,
+    (True, PUBLISHER): Role.AGGREGATE,
+}
+"""By whether the segment is one of aggregates, and the type."""
 
 
 class OverlayKey(NamedTuple):
@@ -202,7 +242,7 @@ class OverlayKey(NamedTuple):
 
     @property
     def text(self) -> str:
-        """For people: ``a/b subscriber n1``, ``a/# publisher n2``, ``default n3``."""
+        """For people: ``a/b subscriber n1``, ``a/# publisher n2``, ``a/# aggregate n2``, ``default n3``."""
         if self.segment is None:
             return f"{self.role} {self.node_id}"
         where = f" {'/'.join(self.locality)}" if self.locality else ""
@@ -227,15 +267,13 @@ def parse_key(key: bytes) -> OverlayKey:
     try:
         if key.startswith(DEFAULT):
             return OverlayKey(Role.DEFAULT, None, (), key[1:].decode())
-        _, rest = _read_path(key)
-        kind, role = rest[:1], rest[1:2]
-        if kind not in (EXACT, WILDCARD) or role not in (SUBSCRIBER, PUBLISHER):
-            raise KeyFormatError(f"no class or type in key {key!r}")
-        locality, node_id = _read_path(rest[2:])
-        segment = Segment(key[: len(key) - len(rest) + 1])
-        return OverlayKey(
-            Role.SUBSCRIBER if role == SUBSCRIBER else Role.PUBLISHER, segment, locality, node_id.decode()
-        )
+        path, kind, rest = _part(key)
+        _read_levels(path)
+        role = _ROLES.get((kind == AGGREGATE, rest[:1]))
+        locality, end, node_id = rest[1:].partition(b"\0")
+        if role is None or not end:
+            raise KeyFormatError(f"no type in key {key!r}")
+        return OverlayKey(role, Segment(path + kind), _read_levels(locality), node_id.decode())
     except UnicodeDecodeError:
         raise KeyFormatError(f"no UTF-8 in key {key!r}") from None
 
@@ -263,15 +301,41 @@ def segment_of_filter(topic_filter: str) -> Segment:
     return Segment.wildcard(levels) if wildcard else Segment.exact(topic_filter)
 
 
+def _ends(levels: Sequence[bytes]) -> list[int]:
+    """Where in the joined ``levels`` a prefix may end that is kept whole, none of them first."""
+    return [end for end in accumulate(map(len, levels[:MAX_PREFIX]), initial=0) if end <= MAX_PATH]
+
+
 def segments_of_topic(topic: str) -> list[Segment]:
     """Where subscribers of a topic of k levels are: its own segment, then k+1 (at most 33) wildcard ones."""
-    levels = [_level(level) for level in topic.split("/")[:MAX_PREFIX]]
-    ends = [end for end in accumulate(map(len, levels), initial=0) if end <= MAX_PATH]
+    levels = [_level(level) for level in topic.split("/")]
     path = b"".join(levels)
-    return [Segment.exact(topic), *(Segment(path[:end] + b"\0" + WILDCARD) for end in reversed(ends))]
+    return [Segment.exact(topic), *(Segment(path[:end] + WILDCARD) for end in reversed(_ends(levels)))]
 
 
 def topics_below(prefix: Sequence[str]) -> Range:
     """Keys of all topics that begin with ``prefix``, itself among them; of more if it is very long."""
     start = _prefix(prefix)
-    return Range(start + b"\0", start + b"\2")
+    return Range(start + b"\0", start + AGGREGATE)
+
+
+def prefixes_above(topic_filter: str) -> list[Segment]:
+    """The aggregates one of which may publish to a filter from a place of its own: those of all prefixes of
+    a topic, itself not among them; those of the prefixes of a literal prefix, itself among them."""
+    literal, wildcard = literal_prefix(topic_filter)
+    levels = [_level(level) for level in literal]
+    path = b"".join(levels)
+    return [Segment(path[:end] + AGGREGATE) for end in reversed(_ends(levels)) if wildcard or end < len(path)]
+
+
+def publisher_ranges(topic_filter: str) -> list[Range]:
+    """Where the keys of all that publish what a filter matches are.
+
+    The segment of the topic, or all keys below a literal prefix with the aggregates of that one, which
+    follow; then the aggregates of each shorter prefix.
+    """
+    literal, wildcard = literal_prefix(topic_filter)
+    above = [segment.publishers for segment in prefixes_above(topic_filter)]
+    if wildcard:
+        return [Range(topics_below(literal).low, above[0].high), *above[1:]]
+    return [Segment.exact(topic_filter).members, *above]

@@ -27,7 +27,7 @@ class Spreading(Protocol):
 
     def send(
         self,
-        member: Member,
+        member: Member | None,
         target: Range,
         payload: bytes,
         reliable: bool,
@@ -36,6 +36,8 @@ class Spreading(Protocol):
     ) -> None:
         """Send a message to all keys in ``target``, which are of the segment.
 
+        ``member`` is None where this node has no key in it: one that no key can be had for, or that an
+        aggregate publishes to.
         ``done`` gets the result of a ``reliable`` one; it is None for others. What is sent with one ``turn``
         stays in order.
         """
@@ -57,7 +59,7 @@ class Direct:
 
     def send(
         self,
-        member: Member,
+        member: Member | None,
         target: Range,
         payload: bytes,
         reliable: bool,

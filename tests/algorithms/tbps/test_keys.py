@@ -16,6 +16,8 @@ from algorithms.tbps.keys import (
     key_text,
     literal_prefix,
     parse_key,
+    prefixes_above,
+    publisher_ranges,
     segment_of_filter,
     segments_of_topic,
     topics_below,
@@ -56,6 +58,10 @@ def test_a_key_can_be_read(topic: str, locality: list[str], node_id: str) -> Non
         assert (key in segment.publishers) == (role is Role.PUBLISHER)
         assert key in EVERYTHING
     assert segment.levels == tuple(topic.split("/"))
+    below = Segment.aggregate(topic.split("/"))
+    key = below.publisher_key(node_id, locality)
+    assert parse_key(key) == (Role.AGGREGATE, below, tuple(locality), node_id)
+    assert below.levels == segment.levels
     assert parse_key(default_key(node_id)) == (Role.DEFAULT, None, (), node_id)
     assert default_key(node_id) in EVERYTHING
 
@@ -73,6 +79,49 @@ def test_a_publisher_looks_where_matching_subscribers_are(topic_filter: str, top
             assert Segment.exact(topic).publisher_key("n") in topics_below(levels)
 
 
+@given(TOPIC, TOPIC, st.integers(0, 4), st.text("ab", max_size=2))
+@example("a/b", "a\x02", 1, "")
+@example("a", "a/\x02", 1, "")
+def test_an_aggregate_is_behind_all_topics_below_its_prefix(
+    topic: str, other: str, depth: int, node_id: str
+) -> None:
+    prefix = topic.split("/")[:depth]
+    key = Segment.aggregate(prefix).publisher_key(node_id)
+    for name in (topic, other):
+        for segment in segments_of_topic(name):
+            below = len(segment.levels) >= len(prefix) and list(segment.levels[: len(prefix)]) == prefix
+            for one in (segment.subscriber_key("n"), segment.publisher_key("n")):
+                assert (one in topics_below(prefix)) == below
+                assert one < key or not below
+    assert key not in topics_below(prefix)
+
+
+@given(FILTER, TOPIC, st.integers(0, 4))
+@example("#", "a", 0)
+@example("a/#", "a", 0)
+@example("a/#", "a/b", 1)
+def test_publishers_of_what_a_filter_matches_are_in_its_ranges(
+    topic_filter: str, topic: str, depth: int
+) -> None:
+    """An own key, and any aggregate the topic is below."""
+    if not topic_matches(topic_filter, topic):
+        return
+    prefix = topic.split("/")[:-1][:depth]
+    ranges = publisher_ranges(topic_filter)
+    for segment in (Segment.exact(topic), Segment.aggregate(prefix)):
+        assert sum(segment.publisher_key("n") in part for part in ranges) == 1
+
+
+def test_ranges_of_publishers() -> None:
+    assert [segment.text for segment in prefixes_above("a/b/c")] == ["a/b/#", "a/#", "#"]
+    assert [segment.text for segment in prefixes_above("a/b/#")] == ["a/b/#", "a/#", "#"]
+    assert [segment.text for segment in prefixes_above("a")] == ["#"]
+    assert len(publisher_ranges("#")) == 1
+    assert Segment.exact("a/b").publisher_key("n") in publisher_ranges("a/+")[0]
+    wide = "w" * 60_000
+    assert len(publisher_ranges(f"x/{wide}/y")) == 3
+
+
 def test_order_inside_and_between_segments() -> None:
     keys = [
         Segment.wildcard([]).subscriber_key("n"),
@@ -83,7 +132,10 @@ def test_order_inside_and_between_segments() -> None:
         Segment.wildcard(["a"]).publisher_key("n1"),
         Segment.exact("a/").subscriber_key("n1"),
         Segment.exact("a/b").subscriber_key("n1"),
+        Segment.aggregate(["a", "b"]).publisher_key("n1"),
+        Segment.aggregate(["a"]).publisher_key("n1"),
         Segment.exact("a-b").subscriber_key("n1"),
+        Segment.aggregate([]).publisher_key("n1"),
         default_key("n1"),
     ]
     assert keys == sorted(keys)
@@ -120,6 +172,7 @@ def test_long_topics_and_prefixes_have_short_keys() -> None:
 def test_texts() -> None:
     assert key_text(Segment.exact("a/b").subscriber_key("n1")) == "a/b subscriber n1"
     assert key_text(Segment.wildcard(["a"]).publisher_key("n2", ["eu", "x"])) == "a/# publisher eu/x n2"
+    assert key_text(Segment.aggregate(["a"]).publisher_key("n2")) == "a/# aggregate n2"
     assert key_text(default_key("n3")) == "default n3"
     assert key_text(b"\x05") == "05"
 
@@ -129,6 +182,9 @@ def test_texts() -> None:
 @example(b"\x01\xfe\x00\x00\x00\x00n")
 @example(b"\xff\xfe")
 @example(b"\x00\x02\x00\x00")
+@example(b"\x01a\x02\x01\x00n")
+@example(b"\x01a\x02\x00n")
+@example(b"\x01a\x02")
 def test_any_bytes_are_a_key_or_refused(data: bytes) -> None:
     try:
         key = parse_key(data)
@@ -137,5 +193,5 @@ def test_any_bytes_are_a_key_or_refused(data: bytes) -> None:
     if key.segment is None:
         assert default_key(key.node_id) == data
     else:
-        make = key.segment.publisher_key if key.role is Role.PUBLISHER else key.segment.subscriber_key
+        make = key.segment.subscriber_key if key.role is Role.SUBSCRIBER else key.segment.publisher_key
         assert make(key.node_id, key.locality) == data
