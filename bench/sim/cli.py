@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 sim = typer.Typer(
     name="sim",
     no_args_is_help=True,
-    help="The overlay in the simulator: experiments of the thesis and beyond.",
+    help="The overlays in the simulator: experiments of the papers and beyond.",
 )
 
 
@@ -38,7 +38,7 @@ def show() -> None:
 def run(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="T3.7 and so on, or: all.")],
     scale: Annotated[
-        Literal["small", "full"], typer.Option(help="full: the thesis's parameters; small: seconds.")
+        Literal["small", "full"], typer.Option(help="full: the papers' parameters; small: seconds.")
     ] = "full",
     seed: Annotated[int, typer.Option(min=0, help="Of everything drawn at random.")] = 1,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the results.")] = OUT,

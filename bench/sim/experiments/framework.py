@@ -1,7 +1,6 @@
 """What an experiment is made of, and how one is carried out.
 
-To add an experiment write a module beside this one that defines ``EXPERIMENT = Experiment(...)`` and name it
-in `bench.sim.experiments.experiments`:
+To add an experiment put a module that defines ``EXPERIMENT = Experiment(...)`` into the folder of its paper:
 
 * ``run(scale, seed, say)`` simulates, and returns its raw rows as tables: ``{"rows": table([{...}, ...])}``.
   ``say("N = 10,000")`` tells whoever waits how far it is. The same scale and seed give the same rows.
@@ -32,8 +31,10 @@ if TYPE_CHECKING:
 
 Scale = Literal["small", "full"]
 """``full``: the paper's parameters. ``small``: the same relations in a few seconds."""
-Verdict = Literal["agree", "differs", "beyond"]
-"""``beyond``: the paper states no value, ours stands alone."""
+Verdict = Literal["agree", "differs", "open", "check", "beyond"]
+"""``agree``, ``differs``: a finding beside the paper's. ``open``: it depends on the seed or the reading, and
+``why`` says how. ``check``: a definition or closed form, which holds by construction where the code is right
+and is no finding. ``beyond``: the paper states no value, ours stands alone."""
 Say = Callable[[str], None]
 Tables = Mapping[str, pa.Table]
 Frames = Mapping[str, "DataFrame"]
@@ -72,6 +73,8 @@ class Result(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str
+    section: str
+    introduction: str
     title: str
     parameters: str
     scale: Scale
@@ -111,6 +114,9 @@ class Experiment:
     draw: Callable[[Summary], Sequence[Picture]]
     notes: Sequence[str] = ()
     """Decisions and limits that a reader of the figures has to know."""
+    section: str = ""
+    """Title and introduction of the folder it was found in, given by `bench.sim.experiments`."""
+    introduction: str = ""
 
 
 @dataclass(frozen=True)
@@ -170,6 +176,8 @@ def carry_out(experiment: Experiment, setting: Setting, spark: SparkSession, say
         figures = [_written(picture, setting.out / FIGURES) for picture in experiment.draw(summary)]
     result = Result(
         name=name,
+        section=experiment.section,
+        introduction=experiment.introduction,
         title=experiment.title,
         parameters=experiment.parameters(setting.scale),
         scale=setting.scale,

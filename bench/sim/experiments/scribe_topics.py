@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.sim.experiments.paths import Pattern
+from bench.sim.experiments.thesis.paths import Pattern
 from bench.sim.experiments.topics import Integers
 from bench.sim.scribe import Forest, Scribe
 from bench.sim.tables import random_vectors

@@ -12,20 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.sim import cli
-from bench.sim.experiments import (
-    experiments,
-    paths,
-    scribe_topics,
-    t3_13,
-    t3_14,
-    t3_15,
-    t4_9,
-    table_sizes,
-    topics,
-)
+from bench.sim.experiments import experiments, scribe_topics, topics
 from bench.sim.experiments.framework import Line, Result, Setting, carry_out, table
 from bench.sim.experiments.report import page, tally
 from bench.sim.experiments.summary import fisher_interval
+from bench.sim.experiments.thesis import paths, t3_13, t3_14, t3_15, t4_9, table_sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,14 +34,14 @@ DIFFERS_AT_ANY_SCALE = {
     "T3.13": {"SG-TBPS: r of receiving and forwarding, 99 % interval"},
     "T4.6": {"mean hops, random vectors", "SFB / MRF, random vectors"},
 }
-BEYOND = {"side-by-side", "churn"}
+THESIS = [name for name, experiment in KNOWN.items() if experiment.section.startswith("Thesis")]
 
 
 def setting(out: Path, seed: int = 1) -> Setting:
     return Setting("small", seed, out, "ildm-bench sim run", "a machine", "2026-01-01")
 
 
-@pytest.mark.parametrize("name", [name for name in KNOWN if name not in BEYOND])
+@pytest.mark.parametrize("name", THESIS)
 def test_the_relations_of_the_paper_hold(name: str, spark: SparkSession, tmp_path: Path) -> None:
     said: list[str] = []
     result = carry_out(KNOWN[name], setting(tmp_path), spark, said.append)
@@ -71,7 +62,16 @@ def test_the_relations_of_the_paper_hold(name: str, spark: SparkSession, tmp_pat
 
 def test_all_experiments_of_the_thesis_are_there() -> None:
     chapter_3 = [f"T3.{number}" for number in range(7, 16)]
-    assert [name for name in KNOWN if name not in BEYOND] == [*chapter_3, "T4.5", "T4.6", "T4.9"]
+    assert [*chapter_3, "T4.5", "T4.6", "T4.9"] == THESIS
+
+
+def test_sections_come_in_the_order_of_the_papers() -> None:
+    sections = list(dict.fromkeys(experiment.section for experiment in KNOWN.values()))
+    assert sections[0] == "Thesis, chapters 3 and 4"
+    assert sections[-1] == "Beyond the papers"
+    assert {"side-by-side", "churn"} <= {
+        name for name, experiment in KNOWN.items() if experiment.section == sections[-1]
+    }
 
 
 def test_the_same_seed_gives_the_same_rows() -> None:
@@ -206,6 +206,8 @@ class TestPage:
     def result(self, name: str = "T0", **changes: Any) -> Result:
         values: dict[str, Any] = {
             "name": name,
+            "section": "A paper",
+            "introduction": "About it.",
             "title": "A title",
             "parameters": "N = 3",
             "scale": "small",
@@ -225,7 +227,8 @@ class TestPage:
         text = page([self.result()])
         assert "| \\|T\\| | 1 | 2 | differs | because |" in text
         assert "[T0](#t0-a-title)" in text
-        assert "## T0 A title" in text
+        assert "## A paper\n\nAbout it.\n" in text
+        assert "### T0 A title" in text
         assert "`ildm-bench sim run T0` on a machine, 2026-01-01." in text
         assert "1,234 rows, 2.5 s, scale small, seed 4." in text
         assert "- a note" in text
@@ -238,8 +241,9 @@ class TestPage:
         lines = [
             Line(quantity="a", paper="", ours="", verdict=verdict) for verdict in ("agree", "agree", "beyond")
         ]
-        assert tally(lines) == "2 agree"
-        assert tally(lines[2:]) == "nothing to compare with"
+        lines += [Line(quantity="a", paper="", ours="", verdict="check")]
+        assert tally(lines) == "2 agree, 1 check"
+        assert tally(lines[2:3]) == "nothing to compare with"
 
 
 def test_rows_without_any_are_refused() -> None:

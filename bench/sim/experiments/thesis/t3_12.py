@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bench.report.svg import Picture
 from bench.sim.experiments.drawing import Words, clouds
-from bench.sim.experiments.forwarding import (
+from bench.sim.experiments.framework import Experiment, Frames, Line, Scale, Summary
+from bench.sim.experiments.summary import fisher_interval
+from bench.sim.experiments.thesis.forwarding import (
     METHODS,
     TOPICS,
     coefficients,
@@ -17,8 +19,6 @@ from bench.sim.experiments.forwarding import (
     subscribers,
     summary_of,
 )
-from bench.sim.experiments.framework import Experiment, Frames, Line, Scale, Summary
-from bench.sim.experiments.summary import fisher_interval
 from bench.sim.experiments.topics import SCRIBE, SG
 
 PAPER_SCRIBE = (0.1310, 100)

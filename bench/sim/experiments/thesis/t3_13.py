@@ -6,7 +6,8 @@ import math
 
 from bench.report.svg import Picture
 from bench.sim.experiments.drawing import Words, clouds
-from bench.sim.experiments.forwarding import (
+from bench.sim.experiments.framework import Experiment, Frames, Line, Scale, Summary
+from bench.sim.experiments.thesis.forwarding import (
     BASE_4,
     METHODS,
     SHOWN,
@@ -19,8 +20,7 @@ from bench.sim.experiments.forwarding import (
     simulate,
     summary_of,
 )
-from bench.sim.experiments.framework import Experiment, Frames, Line, Scale, Summary
-from bench.sim.experiments.t3_12 import parameters
+from bench.sim.experiments.thesis.t3_12 import parameters
 from bench.sim.experiments.topics import SCRIBE, SG
 
 PAPER = 0.5483

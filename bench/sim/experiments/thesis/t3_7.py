@@ -5,7 +5,8 @@ from __future__ import annotations
 from bench.report.svg import Picture
 from bench.sim.experiments.drawing import Words, bars
 from bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables, table
-from bench.sim.experiments.publishing import (
+from bench.sim.experiments.summary import collected, mean_of_sums
+from bench.sim.experiments.thesis.publishing import (
     METHODS,
     PUBLISHERS,
     REPEATS,
@@ -13,7 +14,6 @@ from bench.sim.experiments.publishing import (
     publish_rows,
     subscriber_counts,
 )
-from bench.sim.experiments.summary import collected, mean_of_sums
 from bench.sim.experiments.topics import SCRIBE, SG
 
 BY = ["method", "publishers", "subscribers"]

@@ -10,7 +10,7 @@ from bench.report.svg import Picture
 from bench.sim.experiments.drawing import Words, curves
 from bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables
 from bench.sim.experiments.summary import buckets, collected, correlations, histogram_of, means, ranked
-from bench.sim.experiments.table_sizes import Interests, scribe_entries, skip_graph_entries
+from bench.sim.experiments.thesis.table_sizes import Interests, scribe_entries, skip_graph_entries
 from bench.sim.experiments.topics import SCRIBE, SG, Integers
 
 WITH_DHT = f"{SCRIBE} with DHT"

@@ -7,9 +7,9 @@ import numpy as np
 from bench.report.svg import Picture
 from bench.sim.experiments.drawing import Words, bars
 from bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables, table
-from bench.sim.experiments.publishing import METHODS, PUBLISHERS, REPEATS, nodes_of, publish_rows
 from bench.sim.experiments.summary import collected, mean_of_sums, means
-from bench.sim.experiments.t3_7 import BY, mean_messages
+from bench.sim.experiments.thesis.publishing import METHODS, PUBLISHERS, REPEATS, nodes_of, publish_rows
+from bench.sim.experiments.thesis.t3_7 import BY, mean_messages
 from bench.sim.experiments.topics import SCRIBE, SG, topics_in
 
 

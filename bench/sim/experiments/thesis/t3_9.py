@@ -10,7 +10,8 @@ import pyarrow as pa
 from bench.report.svg import Picture
 from bench.sim.experiments.drawing import Words, bars
 from bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables
-from bench.sim.experiments.paths import (
+from bench.sim.experiments.summary import collected, means
+from bench.sim.experiments.thesis.paths import (
     LARGE,
     PATTERNS,
     SMALL,
@@ -20,7 +21,6 @@ from bench.sim.experiments.paths import (
     sizes,
     skip_graph_lengths,
 )
-from bench.sim.experiments.summary import collected, means
 from bench.sim.routing import Routing
 
 ROUTINGS: Mapping[Routing, str] = {"mrf": "MRF", "sfb": "SFB"}

@@ -10,9 +10,9 @@ from bench.figures import Histogram
 from bench.report.svg import Picture
 from bench.sim.experiments.drawing import Words, curves
 from bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables
-from bench.sim.experiments.paths import PATTERNS, length_rows, sizes, skip_graph_lengths
 from bench.sim.experiments.scribe_topics import scribe_lengths
 from bench.sim.experiments.summary import buckets, collected, histogram_of, means
+from bench.sim.experiments.thesis.paths import PATTERNS, length_rows, sizes, skip_graph_lengths
 from bench.sim.experiments.topics import SCRIBE, SG
 
 ALPHA = PATTERNS[0]

@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from bench.report.svg import Picture
 from bench.sim.experiments.framework import Experiment, Line, Say, Scale, Summary, Tables
-from bench.sim.experiments.paths import (
+from bench.sim.experiments.scribe_topics import scribe_lengths
+from bench.sim.experiments.thesis.paths import (
     PATTERNS,
     SMALL,
     length_rows,
@@ -15,8 +16,7 @@ from bench.sim.experiments.paths import (
     sizes,
     skip_graph_lengths,
 )
-from bench.sim.experiments.scribe_topics import scribe_lengths
-from bench.sim.experiments.t3_9 import mean_hops, parameters, pattern_bars, summarise
+from bench.sim.experiments.thesis.t3_9 import mean_hops, parameters, pattern_bars, summarise
 from bench.sim.experiments.topics import SCRIBE
 
 PAPER = 16
