@@ -71,8 +71,17 @@ class _View:
     def neighbors(self, key: bytes) -> Sequence[tuple[Ref | None, Ref | None]]:
         return [(self._known(left), self._known(right)) for left, right in self._table.neighbors(key)]
 
+    def entries(self, key: bytes) -> Sequence[Ref]:
+        return [ref for ref in self._table.entries(key) if self._known(ref) is not None]
+
     def _known(self, ref: Ref | None) -> Ref | None:
         return None if ref is None or self._avoid(ref.peer.node_id) else ref
+
+
+Notes = Callable[[Cast, Sequence[bytes], Sequence[Forward]], Sequence[bytes | None]]
+"""Divides the note of a cast among its copies: message, own keys it has reached for the first time, copies.
+
+A copy without a note (None) of a cast that is not delivered to anybody is not sent."""
 
 
 class Caster:
@@ -89,6 +98,9 @@ class Caster:
         """Gets the payload of a cast that is the overlay's own."""
         self.holds: Callable[[bytes], bool] = lambda key: False
         """Whether casts to an own key must wait, as it does not know its neighbours yet."""
+        self.notes: Notes = lambda message, own, forwards: [message.note] * len(forwards)
+        self.strayed: Callable[[Cast], None] = lambda message: None
+        """Called when a copy has come to a key that is not here."""
         self._routings: dict[int, Routing] = {}
         for routing in routings:
             if not 0 <= routing.code <= 0xFF or routing.code in self._routings:
@@ -113,6 +125,7 @@ class Caster:
         done: Callable[[CastResult], None] | None,
         control: bool = False,
         entry: Ref | None = None,
+        note: bytes = b"",
     ) -> None:
         """See :meth:`algorithms.overlay.graph.SkipGraph.cast`."""
         context = self.context
@@ -135,6 +148,7 @@ class Caster:
             0,
             turn & 0xFFFF,
             (),
+            note,
             payload,
         )
         spread = self._spread if entry is None else partial(self._enter, entry)
@@ -162,6 +176,7 @@ class Caster:
             self._hold(message)
             return
         if message.at and not self.table.present(message.at, 0):
+            self.strayed(message)
             # Tables that point to a key which has left can lead back and forth.
             message = message._replace(strays=min(message.strays + 1, _STRAYS))
             if message.strays == _STRAYS:
@@ -198,10 +213,13 @@ class Caster:
             return
         routing = self._routings[message.routing]
         own, forwards = routing.split(table, target, frozenset(message.extra))
+        fresh: Sequence[bytes] = ()
         if own and attempt == 0:
             first = self._deliver(message, own)
             if routing.floods and not first:
                 return
+            if first:
+                fresh = own
             if work is not None:
                 work.own = own
                 work.ack = work.ack._replace(nodes=1, keys=len(own))
@@ -210,6 +228,13 @@ class Caster:
             for gap in table.unknown(target)
             if not any(gap.low < part.high and part.low < gap.high for _, part, _ in forwards)
         ]
+        notes: Sequence[bytes | None] = [b""] * len(forwards)
+        if message.note:
+            notes = self.notes(message, fresh, forwards)
+            if not message.deliver:
+                # It is sent for its note alone, and only to where that is divided to.
+                kept = [(f, n) for f, n in zip(forwards, notes, strict=True) if n and not self._avoids(f)]
+                forwards, notes, unknown = [f for f, _ in kept], [n for _, n in kept], []
         if not forwards and not unknown:
             return
         if message.depth >= context.config.max_depth:
@@ -217,9 +242,9 @@ class Caster:
             if work is not None:
                 work.complete = False
             return
-        copy = message._replace(parent=context.peer, depth=message.depth + 1)
-        for forward in forwards:
-            self._forward(forward, routing, copy, work, attempt)
+        copy = message._replace(parent=context.peer, depth=message.depth + 1, note=b"")
+        for forward, note in zip(forwards, notes, strict=True):
+            self._forward(forward, routing, copy._replace(note=note or b""), work, attempt)
         for gap in unknown:
             self._try_later(copy._replace(low=gap.low, high=gap.high, at=b""), work, attempt)
 
@@ -232,11 +257,14 @@ class Caster:
         # If that fails the whole range is divided here, for the first time: own keys have not been served.
         self._hand_on(copy, entry.peer, work, attempt - 1)
 
+    def _avoids(self, forward: Forward) -> bool:
+        return self.context.avoid(forward.to.peer.node_id)
+
     def _forward(
         self, forward: Forward, routing: Routing, copy: Cast, work: Work | None, attempt: int
     ) -> None:
         """Send one copy; the part of a node to be avoided goes to others, and waits where none is known."""
-        if not self.context.avoid(forward.to.peer.node_id):
+        if not self._avoids(forward):
             self._hand_on(_part(copy, forward), forward.to.peer, work, attempt)
             return
         # Seen from outside the part, for the own keys have been served.
@@ -247,6 +275,7 @@ class Caster:
         ]
         for other in others:
             self._hand_on(_part(copy, other), other.to.peer, work, attempt)
+            copy = copy._replace(note=b"")
         if others:
             return
         self.context.count("cast_parts_delayed" if work is not None else "cast_parts_lost")

@@ -35,7 +35,7 @@ from algorithms.overlay.messages import (
     WalkReply,
     decode,
 )
-from algorithms.overlay.routing import ROUTINGS, Routing
+from algorithms.overlay.routing import ROUTINGS, Forward, Routing
 from algorithms.overlay.tables import Table, VirtualNode
 from algorithms.overlay.watch import Watch
 from algorithms.overlay.wire import Codec, Format, OverlayError
@@ -109,6 +109,9 @@ class SkipGraph:
         self._watch = watch = Watch(context, table, finder, lists)
         self._caster = caster = Caster(context, table, finder, (*ROUTINGS.values(), *routings))
         self._joining = joining = Joining(context, table, finder, lists, caster)
+        table.learned = self.learned
+        caster.notes = self.notes
+        caster.strayed = self.strayed
         lists.entered = self._entered
         lists.leave = leaving.leave
         leaving.departed = self._departed
@@ -178,7 +181,11 @@ class SkipGraph:
         if node is not None:
             node.again = False
             if not node.leaving:
-                self._context.run(self._leaving.remove, node)
+                self._context.run(self._remove, node)
+
+    def _remove(self, node: VirtualNode) -> None:
+        self.departing(node.key)
+        self._leaving.remove(node)
 
     def stop(self, done: Callable[[], None]) -> None:
         """All keys leave; ``done`` follows within twice ``leave_timeout`` and ``grace``, even if they cannot.
@@ -200,7 +207,7 @@ class SkipGraph:
         for node in list(self._table.nodes.values()):
             node.again = False
             if not node.leaving:
-                context.run(self._leaving.remove, node)
+                context.run(self._remove, node)
 
     @property
     def running(self) -> bool:
@@ -243,14 +250,16 @@ class SkipGraph:
         done: Callable[[CastResult], None] | None = None,
         turn: int = 0,
         entry: Ref | None = None,
+        note: bytes = b"",
     ) -> None:
         """Send ``payload`` to every key in ``target``, own keys included (``hooks.delivered``).
 
         ``reliable``: parts that are not acknowledged are sent again until ``cast_deadline``; ``done``
         then gets the result. ``trace``: nothing is delivered, the result has the tree. ``entry``: a key
         somewhere, best in ``target``, at which to begin instead of at own keys and neighbours; it need not be
-        there any more. Casts of one ``turn`` reach a node in order as long as the tables on the way, and the
-        entry, do not change.
+        there any more. ``note``: for :meth:`notes`; with it and without ``deliver`` the cast goes only to
+        where that divides it to. Casts of one ``turn`` reach a node in order as long as the tables on the
+        way, and the entry, do not change.
         Raises OverlayError for ``done`` without one of both, and for a routing the graph does not know.
         """
         if done is not None and not (reliable or trace):
@@ -267,6 +276,7 @@ class SkipGraph:
                 turn=turn,
                 done=done,
                 entry=entry,
+                note=note,
             )
         )
 
@@ -293,6 +303,27 @@ class SkipGraph:
             done(before, succ if succ is not None and succ.key > key else None, hops)
 
         self._context.run(partial(self._finder.lookup, key, strict=False, entry=None, done=found))
+
+    # for graphs whose nodes know more -----------------------------------------------------------
+
+    def learned(self, key: bytes) -> Sequence[Ref]:
+        """Keys of other nodes that an own key knows besides its neighbours; routings find them as entries."""
+        return ()
+
+    def notes(
+        self, message: Cast, own: Sequence[bytes], forwards: Sequence[Forward]
+    ) -> Sequence[bytes | None]:
+        """A cast with a note is about to be handed on: the note of each copy (see :meth:`cast`).
+
+        ``own``: own keys it has reached here for the first time. Also called where nothing is handed on.
+        """
+        return [message.note] * len(forwards)
+
+    def strayed(self, message: Cast) -> None:
+        """A copy has come to a key that is not here; it is passed on."""
+
+    def departing(self, key: bytes) -> None:
+        """An own key is about to leave; it is still there."""
 
     # view ---------------------------------------------------------------------------------------
 

@@ -235,6 +235,8 @@ class Cast(NamedTuple):
     """How often it was not there."""
     turn: int
     extra: tuple[bytes, ...]
+    note: bytes
+    """For the nodes on the way, each of which divides it among its copies."""
     payload: bytes
 
 
@@ -310,7 +312,7 @@ FORMATS: tuple[Format, ...] = (
         Cast,
         (
             *(U64, PEER, PEER, U64, KEY, KEY, U8, FLAG, FLAG, FLAG, FLAG),
-            *(U16, KEY, U8, U16, many(*KEY), PAYLOAD),
+            *(U16, KEY, U8, U16, many(*KEY), KEY, PAYLOAD),
         ),
     ),
     Format(12, CastAck, (U64, FLAG, U32, U32, U32, U16, PAYLOAD)),

@@ -63,6 +63,9 @@ class View(Protocol):
     def neighbors(self, key: bytes) -> Levels:
         """Neighbours of an own key; other own keys count as neighbours. Nodes to be avoided are left out."""
 
+    def entries(self, key: bytes) -> Sequence[Ref]:
+        """What else is known for an own key: keys of other nodes, in no order and of any level."""
+
 
 class Forward(NamedTuple):
     """One copy of a query to send."""

@@ -117,6 +117,8 @@ class Table:
         self._visible: int | None = None
         self._shown = 1
         self._changed = changed
+        self.learned: Callable[[bytes], Sequence[Ref]] = lambda key: ()
+        """Keys of other nodes that an own key knows besides its neighbours."""
         digits = 1
         while base ** (digits + 1) <= 1 << VECTOR_BITS:
             digits += 1
@@ -140,6 +142,9 @@ class Table:
                     break
                 node.levels.append(self._line(key, link))
         return node.levels
+
+    def entries(self, key: bytes) -> Sequence[Ref]:
+        return self.learned(key)
 
     @property
     def visible(self) -> int:

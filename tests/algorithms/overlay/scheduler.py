@@ -48,6 +48,7 @@ class Network:
         """A node that is gone is noticed by who sends to it."""
         self.parts: Callable[[Node], dict[str, Any]] = lambda node: {}
         """What the graph of each node is given besides: routings, messages."""
+        self.graph: type[SkipGraph] = SkipGraph
         self._events: list[tuple[float, int, _Timer, Callable[..., None], tuple[Any, ...]]] = []
         self._count = 0
 
@@ -171,7 +172,7 @@ class Node:
         self.arrivals: list[Arrival] = []
         self.told_of: list[tuple[Peer, bytes]] = []
         self.events: list[tuple[Any, ...]] = []
-        self.graph = SkipGraph(self, self, OverlayConfig(**options), vector, **network.parts(self))
+        self.graph = network.graph(self, self, OverlayConfig(**options), vector, **network.parts(self))
 
     # what tests do
 

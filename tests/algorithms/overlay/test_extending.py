@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 from algorithms.overlay.config import OverlayConfig
 from algorithms.overlay.graph import CastResult, SkipGraph
 from algorithms.overlay.keys import EVERYTHING, Range, Ref
-from algorithms.overlay.messages import PEER, encode
+from algorithms.overlay.messages import PEER, Cast, encode
 from algorithms.overlay.routing import Forward, Routing, View, dividing
 from algorithms.overlay.wire import KEY, U16, U32, Codec, Format, OverlayError, many
 from ildm.api import Peer
@@ -219,3 +220,113 @@ def test_an_entry_whose_key_has_left_passes_the_cast_on() -> None:
     nodes[2].graph.cast(EVERYTHING, b"x", entry=entry)
     network.run(5)
     assert received(nodes) == union(nodes)
+
+
+# notes --------------------------------------------------------------------------------------------
+
+
+class Knowing(SkipGraph):
+    """Its nodes know the keys they are told of, and take one from a note that counts."""
+
+    known: tuple[Ref, ...]
+    noted: list[tuple[int, Sequence[bytes]]]
+    astray: list[bytes]
+    gone: list[bytes]
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.known, self.noted, self.astray, self.gone = (), [], [], []
+
+    def learned(self, key: bytes) -> Sequence[Ref]:
+        return self.known
+
+    def notes(
+        self, message: Cast, own: Sequence[bytes], forwards: Sequence[Forward]
+    ) -> Sequence[bytes | None]:
+        left = message.note[0] - (message.depth > 0)
+        self.noted.append((message.note[0], own))
+        return [bytes([left])] * len(forwards) if left else [None] * len(forwards)
+
+    def strayed(self, message: Cast) -> None:
+        self.astray.append(message.at)
+
+    def departing(self, key: bytes) -> None:
+        assert key in self.keys()
+        self.gone.append(key)
+
+
+def to_all_known(view: View, own: list[bytes], target: Range, visited: frozenset[bytes]) -> list[Forward]:
+    known = [ref for ref in view.entries(own[0]) if ref.key in target]
+    return [Forward(ref, Range(ref.key, ref.key + b"\0")) for ref in known]
+
+
+KNOWN = Routing("known", 65, dividing(to_all_known))
+
+
+def knowing(network: Network, count: int) -> tuple[list[Node], list[Knowing]]:
+    network.graph = Knowing
+    network.parts = lambda node: {"routings": (NEXT, KNOWN)}
+    nodes = grown(network, count)
+    graphs = [node.graph for node in nodes if isinstance(node.graph, Knowing)]
+    assert len(graphs) == count
+    return nodes, graphs
+
+
+def test_a_routing_sees_what_a_node_has_learned_but_not_who_is_suspected() -> None:
+    network = Network()
+    nodes, graphs = knowing(network, 6)
+    graphs[0].known = tuple(map(ref, nodes[2:]))
+    graphs[0].unreachable("n3")
+    graphs[0].cast(EVERYTHING, b"x", routing=KNOWN)
+    network.run(2)
+    assert [len(node.arrivals) for node in nodes] == [1, 0, 1, 0, 1, 1]
+    assert nodes[0].counters["cast_parts_lost"] == 1
+
+
+@pytest.mark.parametrize(("reliable", "deliver"), [(False, True), (True, True), (False, False)])
+def test_a_note_is_divided_at_each_node_and_without_one_only_messages_go_on(
+    reliable: bool, deliver: bool
+) -> None:
+    network = Network()
+    nodes, graphs = knowing(network, 6)
+    graphs[0].cast(EVERYTHING, b"x", routing=NEXT, reliable=reliable, deliver=deliver, note=b"\3")
+    network.run(2)
+    seen = [[number for number, own in graph.noted if list(own) == list(graph.keys())] for graph in graphs]
+    assert seen == [[3], [3], [2], [1], [], []]
+    assert [len(node.arrivals) for node in nodes] == [int(deliver)] * 6
+
+
+def test_a_note_that_comes_again_comes_without_own_keys() -> None:
+    network = Network()
+    nodes, graphs = knowing(network, 2)
+    network.duplicate = 1.0
+    graphs[0].cast(EVERYTHING, b"x", routing=NEXT, note=b"\3")
+    network.run(2)
+    assert graphs[1].noted == [(3, list(graphs[1].keys())), (3, ())]
+    assert len(nodes[1].arrivals) == 1
+
+
+def test_a_copy_that_goes_astray_is_told_of_and_passed_on() -> None:
+    network = Network()
+    nodes, graphs = knowing(network, 4)
+    entry = ref(nodes[2])
+    nodes[2].insert(25)
+    network.settle()
+    nodes[2].remove(entry.key)
+    assert graphs[2].gone == [entry.key]
+    network.settle()
+    graphs[0].cast(EVERYTHING, b"x", entry=entry)
+    network.run(2)
+    assert graphs[2].astray == [entry.key]
+    assert received(nodes) == union(nodes)
+
+
+def test_keys_of_a_node_that_stops_are_told_of_before_they_leave() -> None:
+    network = Network()
+    nodes, graphs = knowing(network, 3)
+    nodes[1].insert(15)
+    network.settle()
+    keys = list(graphs[1].keys())
+    graphs[1].stop(lambda: None)
+    network.run(2)
+    assert sorted(graphs[1].gone) == keys

@@ -47,6 +47,9 @@ class Table:
     def neighbors(self, key: bytes) -> Levels:
         return self.rows[key]
 
+    def entries(self, key: bytes) -> list[Ref]:
+        return []
+
 
 class Graph:
     """Converged tables; ``nodes``: node id -> (membership vector, keys)."""

@@ -100,6 +100,9 @@ class NodeView:
     def neighbors(self, of: bytes) -> Levels:
         return self.tables[of]
 
+    def entries(self, of: bytes) -> list[Ref]:
+        return []
+
 
 @dataclass
 class Walk:
