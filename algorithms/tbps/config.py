@@ -24,8 +24,18 @@ class TbpsConfig(PluginConfig):
     waiting_messages: int = Field(default=10_000, ge=0)
     """Messages that wait while the keys of their topics join; more are dropped."""
     waiting_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
-    seen: int = Field(default=65_536, ge=1)
-    """Messages remembered so that none is published twice in the local broker."""
+    interest_period: float = Field(default=300.0, gt=0)
+    """A site that was away for less misses no message of QoS 1 or 2."""
+    seen_bytes: int = Field(default=32 * 1024 * 1024, ge=1)
+    """For what has come, so that nothing is published twice in the local broker: at best 2 bytes a message
+    (one origin, all its messages), at worst 512."""
+    order_wait: float = Field(default=0.2, ge=0)
+    """A message that has overtaken an earlier one of its publisher and topic waits for that so long at most.
+    0: not at all."""
+    order_bytes: int = Field(default=4 * 1024 * 1024, ge=0)
+    """Of messages that wait so; more do not."""
+    order_streams: int = Field(default=65_536, ge=1)
+    """Publishers' topics whose order is kept, of local publishers and of others."""
     status_interval: float = Field(default=15.0, gt=0)
     """How often, on average, publishers make sure of being suspended or not."""
     probe_interval: float = Field(default=30.0, gt=0)

@@ -4,7 +4,7 @@ Two kinds of carriers: a *cast* reaches all keys of a range, a *tell* one node. 
 with its kind. Numbers are big-endian; texts and frames have their length before them.
 
 ======== ======= ========================================================================
-MESSAGE  cast    number of the message at its origin, PUBLISH frame of MQTT 5
+MESSAGE  cast    number of the message at its origin, place in its stream, PUBLISH frame of MQTT 5
 SIGNAL   both    segment, epoch, suspended: SUSPEND and RESUME, also when handed over
 QUERY    both    filter: who holds retained messages for it?
 MERGED   cast    nothing: this graph was two; show what you hold
@@ -41,6 +41,7 @@ __all__ = [
 
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
+_MESSAGE = struct.Struct(">QIH")
 
 
 _COMPLETE = {False: b"\0", True: b"\1", None: b"\2"}
@@ -56,10 +57,14 @@ class Message:
     """A client's message on its way to subscribers."""
 
     number: int
+    """At its origin: grows by one with each message, and begins anywhere in each life of the node."""
+    behind: int
+    """How many numbers before it the one before it with the same topic and turn is; 0: there is none."""
+    turn: int
     frame: bytes
 
     def encode(self) -> bytes:
-        return b"M" + _U64.pack(self.number) + self.frame
+        return b"M" + _MESSAGE.pack(self.number, self.behind, self.turn) + self.frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +162,8 @@ def decode_payload(data: bytes) -> Payload:
 def _decode(data: bytes) -> Payload:
     match data[:1]:
         case b"M":
-            return Message(_U64.unpack_from(data, 1)[0], data[9:])
+            number, behind, turn = _MESSAGE.unpack_from(data, 1)
+            return Message(number, behind, turn, data[1 + _MESSAGE.size :])
         case b"S":
             return Signal(*_one_status(data))
         case b"R":

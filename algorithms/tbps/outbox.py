@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from algorithms.tbps.keys import segments_of_topic
 from algorithms.tbps.messages import Message
+from algorithms.tbps.order import Streams
 from ildm.mqtt import Property, Publish, Version
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ class Outbox:
         self.waiting = 0
         self.waiting_bytes = 0
         self._number = api.random.getrandbits(62)  # differs from those of an earlier life of the node
+        self._streams = Streams(config.order_streams)
         self._sweeping = False
 
     def publish(self, message: Publish, turn: int) -> None:
@@ -151,8 +153,7 @@ class Outbox:
                 self.count("suspended_publishes")
                 continue
             if payload is None:
-                self._number += 1
-                payload = Message(self._number, self._frame(message)).encode()
+                payload = self._numbered(message, turn).encode()
             member.publisher.used = True
             segment = member.segment
             target = segment.subscribers
@@ -168,6 +169,15 @@ class Outbox:
                 self.unheard(member)
 
         self.spreading.send(member, target, payload, reliable, turn, done if reliable else None)
+
+    def _numbered(self, message: Publish, turn: int) -> Message:
+        self._number += 1
+        turn &= 0xFFFF
+        stream = self.api.node_id, message.topic, turn
+        before = self._streams.get(stream)
+        behind = 0 if before is None else self._number - before
+        self._streams.put(stream, self._number)
+        return Message(self._number, behind if behind < 1 << 32 else 0, turn, self._frame(message))
 
     def _frame(self, message: Publish) -> bytes:
         qos = min(message.qos, self.config.qos)

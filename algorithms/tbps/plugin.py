@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -25,8 +25,10 @@ from algorithms.tbps.messages import (
     Statuses,
     decode_payload,
 )
+from algorithms.tbps.order import Order, Stream
 from algorithms.tbps.outbox import Outbox
 from algorithms.tbps.retained import Retained, repeated
+from algorithms.tbps.seen import Seen
 from algorithms.tbps.segments import Segments
 from algorithms.tbps.suspension import Suspension
 from ildm.api import OverlayAlgorithm
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TopicBased"]
 
+SLACK = 60.0
+"""Seconds for which a message may be on its way after its origin has forgotten it."""
 REPEAT_SPREAD = 5.0
 """Seconds within which nodes begin to repeat what they hold after graphs have merged."""
 
@@ -60,7 +64,11 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.interest: FilterTable[None] = FilterTable()
         """What local clients want."""
         self._introducers: set[Link] = set()
-        self._seen: OrderedDict[tuple[str, int], None] = OrderedDict()
+        kept = config.interest_period + config.overlay.cast_deadline + SLACK
+        self._seen = Seen(api.now, kept, config.seen_bytes, self.count)
+        self._order = Order(
+            api, self._seen, config.order_wait, config.order_bytes, config.order_streams, self.count
+        )
         self._leaving = False
         self._repeating = False
         self._merges = MergeWatch(api, self._is_alone, self._merged)
@@ -267,8 +275,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
 
     def _take_cast(self, arrival: Arrival) -> None:
         match decode_payload(arrival.payload):
-            case Message(number, frame):
-                self._take_message(arrival.origin.node_id, number, frame)
+            case Message() as message:
+                self._take_message(arrival.origin.node_id, message)
             case Signal() as signal:
                 self.suspension.signalled(signal)
             case Query(topic_filter):
@@ -295,17 +303,13 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             case other:
                 raise IldmError(f"{type(other).__name__} is for casting")
 
-    def _take_message(self, origin: str, number: int, frame: bytes) -> None:
+    def _take_message(self, origin: str, carried: Message) -> None:
         """Publish a message in the local broker if a local client wants it, once (several segments lead
         to one and the same node)."""
-        identifier = origin, number
-        if identifier in self._seen:
+        if not self._seen.add(origin, carried.number):
             self.count("duplicates")
             return
-        self._seen[identifier] = None
-        if len(self._seen) > self.config.seen:
-            self._seen.popitem(last=False)
-        message = decode(frame, Version.V5)
+        message = decode(carried.frame, Version.V5)
         if not isinstance(message, Publish) or not message.topic:
             raise IldmError("a message that is no PUBLISH with a topic")
         wanted = self.interest.match(message.topic).get(None)
@@ -320,4 +324,10 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.count("injected")
         if wanted < message.qos and not message.retain:
             message = replace(message, qos=wanted, packet_id=message.packet_id if wanted else None)
-        self.api.inject(message)
+        self._order.take(
+            Stream(origin, message.topic, carried.turn),
+            carried.number,
+            carried.behind,
+            len(carried.frame),
+            partial(self.api.inject, message),
+        )

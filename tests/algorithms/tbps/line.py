@@ -214,7 +214,7 @@ class PerfectGraph:
 def payload_text(payload: bytes) -> str:
     """A payload of SG-TBPS in words."""
     match decode_payload(payload):
-        case Message(_, frame):
+        case Message(frame=frame):
             message = decode(frame, Version.V5)
             assert isinstance(message, Publish)
             return _publish_text(message)

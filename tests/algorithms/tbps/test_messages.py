@@ -27,7 +27,13 @@ from algorithms.tbps.publisher import Epoch, Status
 SEGMENT = st.sampled_from([Segment.exact("a/b"), Segment.wildcard([]), Segment.exact("/" * 60_000)])
 STATUS = st.builds(Status, st.builds(Epoch, st.integers(0, 2**64 - 1), st.text(max_size=3)), st.booleans())
 PAYLOAD = st.one_of(
-    st.builds(Message, st.integers(0, 2**64 - 1), st.binary(max_size=9)),
+    st.builds(
+        Message,
+        st.integers(0, 2**64 - 1),
+        st.integers(0, 2**32 - 1),
+        st.integers(0, 2**16 - 1),
+        st.binary(max_size=9),
+    ),
     st.builds(Signal, SEGMENT, STATUS),
     st.builds(Report, SEGMENT, STATUS),
     st.just(Merged()),
