@@ -12,6 +12,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from bench.testbed.distance import load_distances
 from bench.testbed.machine import abilities
 from bench.testbed.patterns import PATTERNS, find_pattern, site_makes
 from bench.testbed.spec import Front, Quota, QuotaModel, SpecError, TestbedSpec, Topology
@@ -34,13 +35,14 @@ def up(
     ] = None,
     algorithm: Annotated[
         str | None,
-        typer.Option(help="pf, sf or another plugin; none: nodes only relay.", show_default="sf"),
+        typer.Option(help="pf, sf, sg_tbps or another plugin; none: nodes only relay.", show_default="sf"),
     ] = None,
     brokers: Annotated[
         str, typer.Option(metavar="MAKE[,MAKE...]", help="Makes of the brokers, which take turns.")
     ] = "mosquitto",
     sites: Annotated[
-        int | None, typer.Option(min=1, help="Number of sites.", show_default="of the pattern, or of makes")
+        int | None,
+        typer.Option(min=1, help="Number of sites.", show_default="of pattern, matrix or makes"),
     ] = None,
     front: Annotated[
         str, typer.Option(metavar="node|haproxy|none", help="What stands before each broker.")
@@ -58,6 +60,10 @@ def up(
         float | None, typer.Option(metavar="CORES", help="Of the nodes, if not that of the brokers.")
     ] = None,
     delay: Annotated[float, typer.Option(metavar="MS", help="Between sites, one way.")] = 0.0,
+    delay_matrix: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Between each two sites: a table (.csv) or regions (.yaml)."),
+    ] = None,
     loss: Annotated[float, typer.Option(metavar="SHARE", help="Between sites: 0.01 is 1 %.")] = 0.0,
     isolate: Annotated[bool, typer.Option("--isolate", help="A network namespace for each site.")] = False,
     bridge: Annotated[bool, typer.Option("--bridge", help="Mosquitto's bridges instead of nodes.")] = False,
@@ -78,6 +84,9 @@ def up(
             algorithm = "sf"
         if quota is None and node_quota is not None:
             raise SpecError("quota of the node: give --quota, too")
+        distances = None if delay_matrix is None else load_distances(delay_matrix)
+        if sites is None and distances is not None:
+            sites = len(distances.names)
         spec = TestbedSpec(
             brokers=site_makes(makes, sites or len(makes)),
             algorithm=None if algorithm == "none" else algorithm,
@@ -87,6 +96,7 @@ def up(
             link_qos=link_qos,
             quota=None if quota is None else Quota(quota, cast("QuotaModel", quota_model), node_quota),
             delay_ms=delay,
+            distances=distances,
             loss=loss,
             isolate=isolate,
             bridge=bridge,

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from bench.testbed.cgroups import MIN_CORES
 from bench.testbed.network import MAX_SITES
 from ildm.mqtt import IldmError
 from ildm.testing.live.brokers import KINDS
 
+if TYPE_CHECKING:
+    from bench.testbed.distance import Distances
+
+MAX_DELAY_MS = 60_000.0
 QuotaModel = Literal["per-process", "shared"]
 Front = Literal["node", "haproxy", "none"]
 Topology = Literal["row", "star", "tree"]
@@ -57,7 +61,8 @@ class TestbedSpec:
     """Name of a plugin, or a mapping with its name and options, as in a node's file; None: only relay."""
     front: Front = "node"
     topology: Topology = "row"
-    """Row: each site with the next one. Star: site 0 with all others. Tree: binary, site 0 is the root."""
+    """Row: each site with the next one. Star: site 0 with all others. Tree: binary, site 0 is the root. In an
+    overlay: whom a site joins by; the links are made by the overlay."""
     sessions: int = 1
     link_qos: int = 0
     quota: Quota | None = None
@@ -65,6 +70,9 @@ class TestbedSpec:
     """One way, between any two sites; not towards clients."""
     loss: float = 0.0
     """Share of the packets that are lost on their way between two sites."""
+    distances: Distances | None = None
+    """How far each site is from each other, by a proxy between the nodes. They are in the same order as the
+    brokers; a plugin that asks for its ``locality`` is told the region."""
     isolate: bool = False
     """A network namespace for each site also without delay and loss."""
     bridge: bool = False
@@ -81,8 +89,8 @@ class TestbedSpec:
             _one_of("brokers", make, KINDS)
         _one_of("front", self.front, get_args(Front))
         _one_of("topology", self.topology, get_args(Topology))
-        if not 0 <= self.delay_ms <= 60_000:
-            raise SpecError(f"delay: {self.delay_ms:g} ms (0 to 60000 are possible)")
+        if not 0 <= self.delay_ms <= MAX_DELAY_MS:
+            raise SpecError(f"delay: {self.delay_ms:g} ms (0 to {MAX_DELAY_MS:g} are possible)")
         if not 0 <= self.loss < 1:
             raise SpecError(f"loss: {self.loss:g} (a share of the packets, from 0 to less than 1)")
         if self.bridge and set(self.brokers) != {"mosquitto"}:
@@ -90,6 +98,17 @@ class TestbedSpec:
         if self.algorithm is not None and (self.bridge or self.front != "node"):
             instead = "bridges" if self.bridge else self.front
             raise SpecError(f"algorithm: {self.algorithm_name} needs front node, not {instead}")
+        self._check_distances()
+
+    def _check_distances(self) -> None:
+        if self.distances is None:
+            return
+        if (found := len(self.distances.names)) != len(self.brokers):
+            raise SpecError(f"delay matrix: it has {found} sites, not {len(self.brokers)}")
+        if self.algorithm is None:
+            raise SpecError("delay matrix: it is for what nodes with an algorithm tell each other")
+        if self.delay_ms or self.loss or self.isolate:
+            raise SpecError("delay matrix: not together with delay, loss and network namespaces")
 
     @property
     def algorithm_name(self) -> str | None:

@@ -6,71 +6,36 @@ Where the machine does not allow a quota, a namespace or a delay, the testbed ru
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 from bench.manifest import Process
 from bench.testbed.bridging import bridge_lines, wait_crossing
 from bench.testbed.cgroups import Cgroups, enter_command, find_cgroups
+from bench.testbed.delay_proxy import DelayProxy
+from bench.testbed.distance import Distances
 from bench.testbed.front import HaproxyProcess
+from bench.testbed.joining import Kind, algorithm_of, found_together
 from bench.testbed.leftovers import give_up_name, new_name, remove_leftovers
 from bench.testbed.network import Network, NetworkError
+from bench.testbed.server import MonitoredProcess, Server, check_running, parts, start_all, wait
 from bench.testbed.spec import SpecError, TestbedSpec
 from ildm.config import parse_config
 from ildm.core.plugin.loading import load_plugins
-from ildm.testing.live.brokers import Broker, Mosquitto, broker_class, new_broker
+from ildm.testing.live.brokers import Mosquitto, broker_class, new_broker
 from ildm.testing.live.node import NodeProcess, write_private
 from ildm.testing.live.ports import LOOPBACK
-from ildm.testing.live.process import POLL, ManagedProcess, Placement, ProcessError, reaper
+from ildm.testing.live.process import Placement, ProcessError, reaper
 from ildm.testing.live.reaper import MARK, clear_up
 
-_BATCH = max(4, os.cpu_count() or 1)
-"""So many brokers boot at once: more would only make each other miss their time."""
 _LINK_TIMEOUT = 60.0
 _STOP_GRACE = 5.0
-
-
-@dataclass
-class Server:
-    """One site."""
-
-    name: str
-    index: int
-    broker: Broker
-    node: NodeProcess | None = None
-    proxy: HaproxyProcess | None = None
-    namespace: str | None = None
-    """Network namespace, None for that of the machine."""
-
-    @property
-    def front(self) -> NodeProcess | HaproxyProcess | None:
-        """What stands before the broker."""
-        return self.node or self.proxy
-
-    @property
-    def address(self) -> str:
-        """``host:port`` for clients."""
-        return "{}:{}".format(*(self.front or self.broker).address)
-
-    @property
-    def broker_address(self) -> str:
-        """``host:port`` of the broker itself."""
-        return "{}:{}".format(*self.broker.address)
-
-
-class MonitoredProcess(NamedTuple):
-    """A process whose use of resources is of interest, its children included."""
-
-    process: Process
-    pid: int
 
 
 class Testbed:
@@ -93,6 +58,10 @@ class Testbed:
         self.servers: list[Server] = []
         self.notes: list[str] = []
         self.name = ""
+        self.distance: DelayProxy | None = None
+        """What keeps the sites apart, where they are."""
+        self._distances = spec.distances
+        self._kind = Kind.of(spec.algorithm_name)
         self._cgroups: Cgroups | None = None
         self._network: Network | None = None
         self._runtime: Path | None = None
@@ -113,7 +82,7 @@ class Testbed:
         """Those that run, with their roles."""
         found = []
         for server in self.servers:
-            for part, child in _parts(server):
+            for part, child in parts(server):
                 if child.process is None:
                     continue
                 role = "broker" if part == "broker" else "node" if child is server.node else "proxy"
@@ -129,6 +98,9 @@ class Testbed:
                     }
                 )
                 found.append(MonitoredProcess(record, child.process.pid))
+        if self.distance is not None and self.distance.process is not None:
+            record = Process(name=self.distance.name, role="proxy", label="distance")
+            found.append(MonitoredProcess(record, self.distance.process.pid))
         return found
 
     @property
@@ -154,9 +126,10 @@ class Testbed:
             ProcessError: a process has ended.
         """
         for server in self.servers:
-            for _, child in _parts(server):
-                if child.process is None or child.process.poll() is not None:
-                    raise ProcessError(f"{server.name}: {child.name} has ended\n{child.log()[-2000:]}")
+            for _, child in parts(server):
+                check_running(server.name, child)
+        if self.distance is not None:
+            check_running("between the sites", self.distance)
 
     def throttling(self) -> dict[str, dict[str, int]]:
         """nr_periods and nr_throttled of each bounded cgroup: ``site-0``, or ``site-0/broker``."""
@@ -174,7 +147,7 @@ class Testbed:
             raise ProcessError("the testbed is up already")
         if self._kept is not None:
             self._kept.mkdir(parents=True, exist_ok=True)
-        self.servers, self.notes = [], []
+        self.servers, self.notes, self._distances = [], [], self.spec.distances
         try:
             for name, failures in remove_leftovers().items():
                 self.notes.append(f"removed what was left of {name}{', except ' if failures else ''}")
@@ -208,7 +181,7 @@ class Testbed:
                 reaper().discard(kind, thing)
         give_up_name(self.name)
         self.name, self._registered = "", {}
-        self._cgroups = self._network = self._runtime = None
+        self._cgroups = self._network = self._runtime = self.distance = None
 
     def _stop(self) -> None:
         """Nodes first, which say good-bye to their brokers."""
@@ -223,6 +196,8 @@ class Testbed:
                 front.stop(_STOP_GRACE)
             except ProcessError as error:  # it had to be killed
                 self.notes.append(str(error).splitlines()[0])
+        if self.distance is not None:
+            self.distance.kill()
         for server in self.servers:
             server.broker.kill()  # nobody needs what it would still write
 
@@ -267,7 +242,19 @@ class Testbed:
             try:
                 network.impair(spec.delay_ms, spec.loss)
             except NetworkError as error:
-                self.notes.append(f"no delay and loss between sites: {error}")
+                self._without_netem(error)
+
+    def _without_netem(self, error: NetworkError) -> None:
+        """A proxy can delay what nodes tell each other, but it does not reach into namespaces."""
+        spec = self.spec
+        if spec.loss or spec.isolate or spec.algorithm is None:
+            self.notes.append(f"no delay and loss between sites: {error}")
+            return
+        self.notes.append(f"a proxy delays between sites, as the kernel does not: {error}")
+        if failures := clear_up({"network": [self.name]}):
+            raise ProcessError("; ".join(failures)) from error
+        self._network = None
+        self._distances = Distances.uniform(len(spec.brokers), spec.delay_ms)
 
     def _register(self, kind: str, thing: str) -> None:
         self._registered.setdefault(kind, []).append(thing)
@@ -277,6 +264,9 @@ class Testbed:
         spec = self.spec
         secret = self.directory / "secret"
         write_private(secret, secrets.token_hex(32) + "\n")
+        if self._distances is not None:
+            place = Placement(environment={MARK: self.name})
+            self.distance = DelayProxy(self.directory / "distance", self._distances, place=place)
         for index, make in enumerate(spec.brokers):
             directory = self.directory / f"site-{index}"
             shutil.rmtree(directory, ignore_errors=True)  # what an earlier one has stored is not for this one
@@ -291,16 +281,24 @@ class Testbed:
                 place = self._place(index, "front")
                 server.proxy = HaproxyProcess(directory / "haproxy", broker.address, place=place)
             elif spec.stands_before == "node":
-                dialed = [
-                    address
-                    for first, second in spec.edges
-                    if second == index
-                    and (node := self.servers[first].node) is not None
-                    and (address := node.link_address) is not None
-                ]
+                dialed = [self._link_address(first) for first, second in spec.edges if second == index]
+                dialed = dialed if spec.algorithm is not None else []
                 server.node = self._node(directory / "node", broker.address, index, secret, dialed)
+        if self.distance is not None:
+            self.distance.targets = [self._node_address(server) for server in self.servers]
         if spec.bridge:
             self._bridge()
+
+    def _link_address(self, index: int) -> str:
+        """Where the others reach the node of a site."""
+        if self.distance is not None:
+            return self.distance.address_of(index)
+        return self._node_address(self.servers[index])
+
+    def _node_address(self, server: Server) -> str:
+        assert server.node is not None
+        assert server.node.link_address is not None
+        return server.node.link_address
 
     def _node(
         self, directory: Path, broker: tuple[str, int], index: int, secret: Path, dialed: Sequence[str]
@@ -311,10 +309,12 @@ class Testbed:
             "sessions": self.spec.sessions,
             "qos": self.spec.link_qos,
         }
+        if self.distance is not None:
+            link["advertise"] = self.distance.address_of(index)
         return NodeProcess(
             directory,
             broker,
-            self.spec.algorithm,
+            algorithm_of(self.spec, index, self._kind),
             node_id=f"site-{index}",
             link_host=self._network.link_host(index) if self._network else None,
             link=link,
@@ -347,8 +347,10 @@ class Testbed:
         return self._network.link_host(server.index) if self._network else server.broker.host
 
     def _start(self) -> None:
-        _start_all([server.broker for server in self.servers])
-        _start_all([server.front for server in self.servers if server.front is not None])
+        start_all([server.broker for server in self.servers])
+        if self.distance is not None:
+            self.distance.start()
+        start_all([server.front for server in self.servers if server.front is not None])
         if self.spec.bridge:
             for first, second in self.spec.edges:
                 near, far = self.servers[second], self.servers[first]
@@ -361,7 +363,10 @@ class Testbed:
                 degree = sum(server.index in edge for edge in self.spec.edges)
                 node = server.node
                 assert node is not None
-                _wait(node, lambda node=node, degree=degree: node.links_up(degree), "links are not joined")  # type: ignore[misc]
+                wait(node, partial(node.links_up, degree), "links are not joined", _LINK_TIMEOUT)
+            if self._kind.overlay:
+                nodes = [server.node for server in self.servers if server.node is not None]
+                wait(nodes[0], lambda: found_together(nodes), "not in one overlay", _LINK_TIMEOUT)
 
     def _bounded(self, cgroups: Cgroups) -> list[tuple[Path, float]]:
         """The cgroups that have a quota."""
@@ -373,28 +378,6 @@ class Testbed:
                 found.append((cgroups.directory / server.name, quota.cores))
             else:
                 found += [
-                    (cgroups.directory / server.name / part, quota.of(part)) for part, _ in _parts(server)
+                    (cgroups.directory / server.name / part, quota.of(part)) for part, _ in parts(server)
                 ]
         return found
-
-
-def _parts(server: Server) -> list[tuple[str, ManagedProcess]]:
-    parts: list[tuple[str, ManagedProcess]] = [("broker", server.broker)]
-    return parts if server.front is None else [*parts, ("front", server.front)]
-
-
-def _start_all(processes: Sequence[ManagedProcess]) -> None:
-    for start in range(0, len(processes), _BATCH):
-        batch = processes[start : start + _BATCH]
-        for process in batch:
-            process.launch()
-        for process in batch:
-            process.wait_ready()
-
-
-def _wait(process: ManagedProcess, reached: Callable[[], bool], failure: str) -> None:
-    give_up = time.monotonic() + _LINK_TIMEOUT
-    while not reached():
-        if not process.running or time.monotonic() > give_up:
-            raise ProcessError(f"{process.title}: {failure}\n{process.log()[-2000:]}")
-        time.sleep(POLL)

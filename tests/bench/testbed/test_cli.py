@@ -78,6 +78,8 @@ def test_up_shows_the_sites_and_ends_on_a_signal(number: signal.Signals, tmp_pat
         (["--quota", "0"], "quota: 0 cores"),
         (["--quota", "1", "--quota-model", "half"], "quota model: 'half' is none of per-process, shared"),
         (["--node-quota", "0.1"], "give --quota, too"),
+        (["--delay-matrix", "none.csv"], "none.csv: "),
+        (["--delay-matrix", "configs/distance/three-regions.yaml", "--sites", "3"], "it has 12 sites, not 3"),
         (["--algorithm", "flood"], "algorithm 'flood' is not installed"),
         (["--algorithm", "sf", "--front", "none"], "algorithm: sf needs front node"),
         (["--loss", "1.5"], "loss: 1.5"),

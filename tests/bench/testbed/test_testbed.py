@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from bench.testbed import network, testbed
+from bench.testbed.distance import Distances
 from bench.testbed.leftovers import remove_leftovers
 from bench.testbed.machine import abilities
 from bench.testbed.spec import Quota, SpecError, TestbedSpec
@@ -91,6 +92,7 @@ def test_isolated_sites_with_shared_quotas_and_delay(tmp_path: Path) -> None:
         sessions=2,
         quota=Quota(0.5, "shared"),
         delay_ms=1.0,
+        isolate=True,
         node_extra={"link": {"keep_alive": 7}},
     )
     can = {ability.name: ability.there for ability in abilities()}
@@ -103,6 +105,7 @@ def test_isolated_sites_with_shared_quotas_and_delay(tmp_path: Path) -> None:
         assert ("no delay and loss between sites" in refused) == (
             can["network namespaces"] and not can["delay and loss"]
         )
+        assert bed.distance is None  # it does not reach into namespaces
         node = bed.servers[1].node
         assert node is not None
         config = tmp_path / "site-1/node/node.yaml"
@@ -116,6 +119,39 @@ def test_isolated_sites_with_shared_quotas_and_delay(tmp_path: Path) -> None:
             assert {entry.process.quota for entry in bed.processes} == {0.5}
             assert set(bed.throttling()) == {"site-0", "site-1", "site-2"}
         exchange(bed.servers[1], bed.servers[2])
+
+
+@pytest.mark.parametrize("algorithm", ["sf", "sg_tbps"])
+def test_a_proxy_keeps_three_sites_apart(tmp_path: Path, algorithm: str) -> None:
+    """Links go through it, those of the configuration and those made on demand."""
+    distances = Distances.by_regions({"eu": 2, "asia": 1}, 1, 20)
+    with running(TestbedSpec(["mosquitto"] * 3, algorithm=algorithm, distances=distances), tmp_path) as bed:
+        exchange(bed.servers[0], bed.servers[2])
+        assert bed.distance is not None
+        ways = {way for way, count in bed.distance.traffic().items() if count}
+        assert {("site-1", "site-2"), ("site-2", "site-1")} <= ways
+        assert [entry.process.name for entry in bed.processes][-1] == "delay"
+        bed.check()
+        bed.distance.kill()
+        with pytest.raises(ProcessError, match="between the sites: delay has ended"):
+            bed.check()
+
+
+def test_a_delay_that_the_kernel_refuses_is_made_by_a_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: network.Network, delay_ms: float, loss: float) -> None:
+        raise network.NetworkError("Specified qdisc kind is unknown.")
+
+    monkeypatch.setattr(network.Network, "open", lambda self: None)
+    monkeypatch.setattr(network.Network, "impair", refuse)
+    with running(TestbedSpec(["mosquitto"] * 2, algorithm="pf", delay_ms=5), tmp_path) as bed:
+        assert bed.notes == [
+            "a proxy delays between sites, as the kernel does not: Specified qdisc kind is unknown."
+        ]
+        assert bed.distance is not None
+        assert bed.distance.distances.delays_ms == ((0, 5), (5, 0))
+        exchange(bed.servers[0], bed.servers[1])
 
 
 def test_haproxy_with_a_quota_each(tmp_path: Path) -> None:
@@ -194,6 +230,9 @@ def socket_in_use() -> Iterator[int]:
         yield server.getsockname()[1]
 
 
+FAR = Distances.by_regions({"eu": 1, "us": 1}, 0, 40)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -206,6 +245,9 @@ def socket_in_use() -> Iterator[int]:
         ({"bridge": True, "brokers": ["mosquitto", "amqtt"]}, "bridge: Mosquitto's bridges"),
         ({"algorithm": "sf", "front": "haproxy"}, "algorithm: sf needs front node, not haproxy"),
         ({"algorithm": "pf", "bridge": True}, "algorithm: pf needs front node, not bridges"),
+        ({"algorithm": "pf", "distances": FAR}, "delay matrix: it has 2 sites, not 1"),
+        ({"brokers": ["amqtt"] * 2, "distances": FAR}, "delay matrix: it is for what nodes with"),
+        ({"brokers": ["amqtt"] * 2, "algorithm": "pf", "loss": 0.1, "distances": FAR}, "not together with"),
     ],
 )
 def test_a_spec_that_cannot_be_is_refused(options: dict[str, object], said: str) -> None:
