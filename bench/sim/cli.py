@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from bench.sim.experiments.framework import Experiment, Result, Setting
 
 OUT = Path("bench-results") / "sim"
@@ -42,6 +39,7 @@ def run(
     ] = "full",
     seed: Annotated[int, typer.Option(min=0, help="Of everything drawn at random.")] = 1,
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the results.")] = OUT,
+    at_once: Annotated[int, typer.Option(min=1, help="Processes that simulate beside each other.")] = 2,
     publish: Annotated[
         bool,
         typer.Option(
@@ -53,22 +51,19 @@ def run(
     """Carry experiments out: rows as Parquet, figures, and RESULTS.md with the paper's values beside ours."""
     from rich.console import Console  # noqa: PLC0415
 
-    from bench.analysis.session import spark_session  # noqa: PLC0415
-    from bench.sim.experiments.framework import carry_out  # noqa: PLC0415
     from bench.sim.experiments.report import tally, write_page  # noqa: PLC0415
+    from bench.sim.running import carry_out_all  # noqa: PLC0415
 
     chosen = _chosen(names)
     setting = _setting(names, scale, seed, out)
     console = Console(stderr=True, highlight=False)
-    with console.status("starts Spark"):
-        spark = spark_session(quick=True)
-        spark.range(1).count()  # so that the first experiment's seconds are its own
-    for place, experiment in enumerate(chosen, 1):
-        head = f"{place} of {len(chosen)}, {experiment.name}"
-        with console.status(head) as status:
-            result = carry_out(experiment, setting, spark, _saying(status, head))
-        console.print(f"{head}: {tally(result.lines)}; {result.rows:,} rows, {result.seconds:.1f} s")
-        page = write_page(stored(out), out)
+    with console.status("starts") as status:
+        for done, result in enumerate(carry_out_all(chosen, setting, status.update, at_once), 1):
+            console.print(
+                f"{done} of {len(chosen)}, {result.name}: {tally(result.lines)}; {result.rows:,} rows, "
+                f"{result.seconds:.1f} s"
+            )
+            page = write_page(stored(out), out)
     typer.echo(page)
     if publish:
         typer.echo(published(stored(out), out, HERE))
@@ -95,10 +90,6 @@ def published(results: list[Result], out: Path, directory: Path) -> Path:
         for figure in result.figures:
             shutil.copy(out / FIGURES / f"{figure.name}.png", figures)
     return write_page(results, directory)
-
-
-def _saying(status: Status, head: str) -> Callable[[str], None]:
-    return lambda text: status.update(f"{head}: {text}")
 
 
 def _chosen(names: list[str]) -> list[Experiment]:

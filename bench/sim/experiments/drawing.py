@@ -14,10 +14,23 @@ from bench.report import numbers
 from bench.report.style import INK, MUTED, Look, look, new_figure, plain_grid
 from bench.report.svg import Picture
 
-_METHODS = {"SG-TBPS": 0, "Scribe": 1, "SFB": 2, "MRF": 0, "PF": 3, "SF": 4, "Scribe with DHT": 5}
+_METHODS = {
+    "SG-TBPS": 0,
+    "Scribe": 1,
+    "SFB": 2,
+    "MRF": 0,
+    "PF": 3,
+    "SF": 4,
+    "Scribe with DHT": 5,
+    "ATM-TBPS": 2,
+    "STLA": 5,
+    "one broker": 6,
+}
 _LOOKS = 7
 
 Points = tuple[Sequence[float], Sequence[float]]
+Ends = Mapping[str, tuple[Sequence[float], Sequence[float]]]
+"""By label the lower and upper ends of the error bars, in the order of the points."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +64,7 @@ def curves(
     words: Words,
     series: Mapping[str, Points],
     *,
+    errors: Ends | None = None,
     log_x: int = 0,
     log_y: int = 0,
     steps: bool = False,
@@ -58,28 +72,114 @@ def curves(
     height: float = 2.9,
     marks: Sequence[tuple[float, float, str]] = (),
     limit_y: tuple[float | None, float | None] | None = None,
+    looks: Mapping[str, Look] | None = None,
 ) -> Picture:
-    """A line for each series. ``log_x``, ``log_y``: base of a logarithmic axis, 0 for a plain one.
-    ``marks``: points with a word beside them."""
+    """A line for each series. ``log_x``, ``log_y``: base of a logarithmic axis, 0 for a plain one, which the
+    label then says. ``marks``: points with a word beside them."""
     figure = new_figure(height)
     axes = figure.subplots()
-    for how, (label, (xs, ys)) in zip(looks_of([*series]), series.items(), strict=True):
-        drawn: dict[str, Any] = {"color": how.color, "linestyle": how.line, "label": label}
-        if markers:
-            drawn |= {"marker": how.marker, "markevery": max(1, len(xs) // 20)}
-        if steps:
-            axes.step(xs, ys, where="post", **drawn)
-        else:
-            axes.plot(xs, ys, **drawn)
+    _lines(axes, series, errors or {}, steps=steps, markers=markers, looks=looks)
     for x, y, text in marks:
         axes.plot([x], [y], marker="o", color=INK, markersize=5, linestyle="none")
         axes.annotate(text, (x, y), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)
     _scales(axes, log_x, log_y)
     if limit_y:
         axes.set_ylim(*limit_y)
-    _finish(axes, words, len(series))
-    spoken = "; ".join(f"{label}: {_ends(xs, ys)}" for label, (xs, ys) in series.items())
-    return Picture(words.name, words.title, f"{words.y} over {words.x}. {spoken}.", words.caption, figure)
+    _finish(axes, words, len(series), log_x, log_y)
+    return Picture(words.name, words.title, _spoken(words, series), words.caption, figure)
+
+
+def panels(
+    words: Words,
+    parts: Mapping[str, Mapping[str, Points]],
+    *,
+    errors: Mapping[str, Ends] | None = None,
+    log_x: int = 0,
+    log_y: int = 0,
+    steps: bool = False,
+    markers: bool = True,
+    height: float = 3.2,
+    limit_y: tuple[float | None, float | None] | None = None,
+    shared: bool = False,
+) -> Picture:
+    """`curves` beside each other, by the title of each panel; a label looks the same in all of them.
+
+    ``shared``: one y axis for all; otherwise each panel has the scale that its values need.
+    """
+    figure = new_figure(height)
+    drawn = figure.subplots(1, len(parts), squeeze=False, sharey=shared)[0]
+    labels = list(dict.fromkeys(label for series in parts.values() for label in series))
+    looks = dict(zip(labels, looks_of(labels), strict=True))
+    for axes, (title, series) in zip(drawn, parts.items(), strict=True):
+        ends = (errors or {}).get(title, {})
+        _lines(axes, series, ends, steps=steps, markers=markers, looks=looks)
+        _scales(axes, log_x, log_y)
+        if limit_y:
+            axes.set_ylim(*limit_y)
+        axes.set_title(title, fontweight="normal")
+        axes.set_xlabel(_said(words.x, log_x))
+    drawn[0].set_ylabel(_said(words.y, log_y))
+    figure.suptitle(words.title, x=0.01, ha="left", fontsize=9.5, fontweight="bold")
+    handles = {
+        label: handle
+        for axes in drawn
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        [handles[label] for label in labels],
+        labels,
+        loc="outside lower center",
+        ncols=min(len(labels), 4),
+        labelcolor=MUTED,
+    )
+    spoken = " ".join(f"{title}: {_spoken(words, series)}" for title, series in parts.items())
+    return Picture(words.name, words.title, spoken, words.caption, figure)
+
+
+def _lines(
+    axes: Axes,
+    series: Mapping[str, Points],
+    errors: Ends,
+    *,
+    steps: bool,
+    markers: bool,
+    looks: Mapping[str, Look] | None,
+) -> None:
+    found = looks or dict(zip(series, looks_of([*series]), strict=True))
+    # The same points are marked on all lines, or one would seem to have fewer.
+    every = max(1, max((len(xs) for xs, _ in series.values()), default=1) // 40)
+    for label, (xs, ys) in series.items():
+        how = found[label]
+        drawn: dict[str, Any] = {"color": how.color, "linestyle": how.line, "label": label}
+        if markers:
+            drawn |= {"marker": how.marker, "markevery": every}
+        if steps:
+            axes.step(xs, ys, where="post", **drawn)
+        else:
+            axes.plot(xs, ys, **drawn)
+        if label in errors:
+            axes.errorbar(
+                xs,
+                ys,
+                yerr=_apart(ys, errors[label]),
+                fmt="none",
+                ecolor=how.color,
+                elinewidth=1,
+                capsize=2.5,
+            )
+
+
+def _apart(ys: Sequence[float], ends: tuple[Sequence[float], Sequence[float]]) -> list[list[float]]:
+    lows, highs = ends
+    return [
+        [max(0.0, y - low) for y, low in zip(ys, lows, strict=True)],
+        [max(0.0, high - y) for y, high in zip(ys, highs, strict=True)],
+    ]
+
+
+def _spoken(words: Words, series: Mapping[str, Points]) -> str:
+    each = "; ".join(f"{label}: {_ends(xs, ys)}" for label, (xs, ys) in series.items())
+    return f"{words.y} over {words.x}. {each}."
 
 
 def bars(
@@ -87,11 +187,13 @@ def bars(
     groups: Sequence[str],
     series: Mapping[str, Sequence[float | None]],
     *,
+    errors: Ends | None = None,
     log_y: int = 0,
     height: float = 2.9,
     numbered: bool = True,
 ) -> Picture:
     """Bars beside each other: a group for each label on the x axis, in it one bar for each series."""
+    ends = errors or {}
     figure = new_figure(height)
     axes = figure.subplots()
     width = 0.84 / len(series)
@@ -108,10 +210,20 @@ def bars(
             hatch=how.hatch,
             linewidth=0.9,
         )
-        for x, value in there if numbered else ():
+        tops = [value for _, value in there]
+        if label in ends:
+            apart = _apart([value or 0 for value in values], ends[label])
+            apart = [
+                [a for a, value in zip(side, values, strict=True) if value is not None] for side in apart
+            ]
+            axes.errorbar(
+                [x for x, _ in there], tops, yerr=apart, fmt="none", ecolor=INK, elinewidth=0.8, capsize=2
+            )
+            tops = [top + more for top, more in zip(tops, apart[1], strict=True)]
+        for (x, value), top in zip(there, tops, strict=True) if numbered else ():
             axes.annotate(
                 compact(value),
-                (x, max(value, 0)),
+                (x, max(top, 0)),
                 xytext=(0, 2),
                 textcoords="offset points",
                 ha="center",
@@ -122,7 +234,7 @@ def bars(
     _scales(axes, 0, log_y)
     low, high = axes.get_ylim()
     axes.set_ylim(low, high * 1.6 if log_y else high * 1.06)
-    _finish(axes, words, len(series))
+    _finish(axes, words, len(series), 0, log_y)
     plain_grid(axes, "y")
     spoken = "; ".join(
         f"{label}: "
@@ -177,10 +289,14 @@ def _powers_of_two(value: float, _: object) -> str:
     return f"{value:,.0f}" if value >= 1 else numbers.significant(value)
 
 
-def _finish(axes: Axes, words: Words, series: int) -> None:
+def _said(label: str, log: int) -> str:
+    return f"{label} (log)" if log else label
+
+
+def _finish(axes: Axes, words: Words, series: int, log_x: int, log_y: int) -> None:
     axes.set_title(words.title)
-    axes.set_xlabel(words.x)
-    axes.set_ylabel(words.y)
+    axes.set_xlabel(_said(words.x, log_x))
+    axes.set_ylabel(_said(words.y, log_y))
     if series > 1:
         axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), borderaxespad=0, labelcolor=MUTED)
 

@@ -44,6 +44,11 @@ RESULT = "result.json"
 FIGURES = "figures"
 
 
+def in_all(holds: Sequence[bool]) -> Verdict:
+    """``agree`` where a relation holds in all graphs, ``differs`` where it holds in none, else ``open``."""
+    return "agree" if all(holds) else "open" if any(holds) else "differs"
+
+
 class Line(BaseModel):
     """One value of the paper beside ours."""
 
@@ -85,6 +90,9 @@ class Result(BaseModel):
     rows: int
     seconds: float
     """Simulation, Parquet, Spark and figures together."""
+    began: float
+    ended: float
+    """Unix times; experiments run beside each other."""
     lines: list[Line]
     figures: list[Figure]
     notes: list[str]
@@ -161,15 +169,33 @@ def read_frames(spark: SparkSession, kinds: Sequence[str], out: Path, name: str)
     return {kind: spark.read.parquet(str(rows_file(out, name, kind))) for kind in kinds}
 
 
-def carry_out(experiment: Experiment, setting: Setting, spark: SparkSession, say: Say) -> Result:
-    """Run, write, summarise, compare and draw; the result is also in ``out/NAME/result.json``."""
-    began = time.monotonic()
-    name = experiment.name
+@dataclass(frozen=True)
+class Simulated:
+    """Rows of an experiment that are on disk: of which kinds, how many, and since when (Unix time)."""
+
+    kinds: Sequence[str]
+    rows: int
+    began: float
+    seconds: float
+
+
+def simulate(experiment: Experiment, setting: Setting, say: Say) -> Simulated:
+    """The first half, which needs no Spark: the rows are in ``out/NAME/KIND.parquet``."""
+    began, clock = time.time(), time.monotonic()
     say("simulates")
     tables = experiment.run(setting.scale, setting.seed, say)
-    count = write_rows(tables, setting.out, name)
-    say(f"summarises {count:,} rows")
-    summary = experiment.summarise(read_frames(spark, list(tables), setting.out, name))
+    count = write_rows(tables, setting.out, experiment.name)
+    return Simulated(list(tables), count, began, time.monotonic() - clock)
+
+
+def conclude(
+    experiment: Experiment, setting: Setting, simulated: Simulated, spark: SparkSession, say: Say
+) -> Result:
+    """The second half: summarise, compare and draw; the result is also in ``out/NAME/result.json``."""
+    clock = time.monotonic()
+    name = experiment.name
+    say(f"summarises {simulated.rows:,} rows")
+    summary = experiment.summarise(read_frames(spark, simulated.kinds, setting.out, name))
     lines = experiment.compare(summary, setting.scale)
     say("draws")
     with drawing():
@@ -185,8 +211,10 @@ def carry_out(experiment: Experiment, setting: Setting, spark: SparkSession, say
         command=setting.command,
         machine=setting.machine,
         date=setting.date,
-        rows=count,
-        seconds=time.monotonic() - began,
+        rows=simulated.rows,
+        seconds=simulated.seconds + time.monotonic() - clock,
+        began=simulated.began,
+        ended=time.time(),
         lines=lines,
         figures=figures,
         notes=list(experiment.notes),
@@ -194,6 +222,11 @@ def carry_out(experiment: Experiment, setting: Setting, spark: SparkSession, say
     (setting.out / name / RESULT).write_text(result.model_dump_json(indent=1) + "\n")
     (setting.out / name / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
     return result
+
+
+def carry_out(experiment: Experiment, setting: Setting, spark: SparkSession, say: Say) -> Result:
+    """Both halves, one after the other."""
+    return conclude(experiment, setting, simulate(experiment, setting, say), spark, say)
 
 
 def _written(picture: Picture, directory: Path) -> Figure:

@@ -64,9 +64,20 @@ def _overview(results: Sequence[Result]) -> str:
         parts.append(
             f"All together: {tally(_lines(results))}; {sum(result.seconds for result in results):,.0f} s.\n"
         )
-    made = sorted({(result.command, result.machine, result.date) for result in results})
-    how = "\n".join(f"`{command}` on {machine}, {date}." for command, machine, date in made)
-    return "\n".join([*parts, how, ""])
+    return "\n".join([*parts, *map(_made, _by_command(results)), ""])
+
+
+def _by_command(results: Sequence[Result]) -> list[list[Result]]:
+    found: dict[tuple[str, str, str], list[Result]] = {}
+    for result in results:
+        found.setdefault((result.command, result.machine, result.date), []).append(result)
+    return [found[key] for key in sorted(found)]
+
+
+def _made(results: Sequence[Result]) -> str:
+    took = max(result.ended for result in results) - min(result.began for result in results)
+    one = results[0]
+    return f"`{one.command}` on {one.machine}, {one.date}, in {took / 60:.1f} minutes."
 
 
 def _table(section: str, results: Sequence[Result]) -> str:

@@ -38,6 +38,21 @@ def means(frame: DataFrame, by: Sequence[str], value: str, weight: str | None = 
     )
 
 
+def means_of_repeats(
+    frame: DataFrame, by: Sequence[str], repeat: str, value: str, weight: str | None = None
+) -> DataFrame:
+    """Of each group ``repeats`` and, over the means of the repeats, ``mean``, ``sd``, ``smallest``,
+    ``largest``; ``sd`` is that of a sample, 0 where there is one repeat."""
+    each = means(frame, [*by, repeat], value, weight)
+    return each.groupBy(*by).agg(
+        F.count("*").alias("repeats"),
+        F.mean("mean").alias("mean"),
+        F.coalesce(F.stddev_samp("mean"), F.lit(0.0)).alias("sd"),
+        F.min("mean").alias("smallest"),
+        F.max("mean").alias("largest"),
+    )
+
+
 def mean_of_sums(frame: DataFrame, by: Sequence[str], repeat: str, value: str) -> DataFrame:
     """`means` over the repeats of a measurement, each the sum of its rows."""
     return means(frame.groupBy(*by, repeat).agg(F.sum(value).alias("sum")), by, "sum")

@@ -217,6 +217,8 @@ class TestPage:
             "date": "2026-01-01",
             "rows": 1234,
             "seconds": 2.5,
+            "began": 1_000.0,
+            "ended": 1_090.0,
             "lines": [Line(quantity="|T|", paper="1", ours="2", verdict="differs", why="because")],
             "figures": [],
             "notes": ["a note"],
@@ -229,7 +231,7 @@ class TestPage:
         assert "[T0](#t0-a-title)" in text
         assert "## A paper\n\nAbout it.\n" in text
         assert "### T0 A title" in text
-        assert "`ildm-bench sim run T0` on a machine, 2026-01-01." in text
+        assert "`ildm-bench sim run T0` on a machine, 2026-01-01, in 1.5 minutes." in text
         assert "1,234 rows, 2.5 s, scale small, seed 4." in text
         assert "- a note" in text
 
@@ -278,6 +280,17 @@ class TestCommand:
         assert "sim run T4.9 --scale small --seed 3" in (out / "RESULTS.md").read_text()
         rows = pq.read_table(out / "T4.9" / "rows.parquet")
         assert rows.num_rows == cli.stored(out)[0].rows
+
+    def test_several_at_once_give_what_each_gives_alone(
+        self, runner: CliRunner, spark: SparkSession, tmp_path: Path
+    ) -> None:
+        out = tmp_path / "out"
+        done = runner.invoke(cli.sim, ["run", "T4.9", "T4.5", "--scale", "small", "--out", str(out)])
+        assert done.exit_code == 0, done.output
+        alone = carry_out(KNOWN["T4.5"], setting(tmp_path / "alone"), spark, lambda text: None)
+        (beside,) = (result for result in cli.stored(out) if result.name == "T4.5")
+        assert beside.lines == alone.lines
+        assert {result.name for result in cli.stored(out)} == {"T4.5", "T4.9"}
 
     def test_refuses_names_that_are_none(self, runner: CliRunner, tmp_path: Path) -> None:
         done = runner.invoke(cli.sim, ["run", "T9.9", "--out", str(tmp_path / "out")])

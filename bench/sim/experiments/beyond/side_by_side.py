@@ -175,19 +175,19 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
 def draw(summary: Summary) -> list[Picture]:
     messages, hops = by_case(summary, "messages"), by_case(summary, "hops")
     counts = sorted({count for _, count in hops})
-    x = "subscribers of the topic, log"
+    x = "subscribers of the topic"
     sent = Words(
         "side_by_side_messages",
         "Messages per publish",
         x,
-        "messages, log",
+        "messages",
         "Mean of the repeats. PF is the same on the line and the tree, and so is SG-TBPS with MRF and SFB.",
     )
     paths = Words(
         "side_by_side_hops",
         "Length of the path of publishing",
         x,
-        "mean hops, log",
+        "mean hops",
         "Mean over the subscribers of all repeats. PF and SF go the same ways.",
     )
     return [
