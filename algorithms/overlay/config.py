@@ -31,9 +31,11 @@ class OverlayConfig(BaseModel):
     ping_timeout: float = Field(default=1.0, gt=0)
     """Half the time in which three pings, sent one after another, must bring an answer."""
     check_interval: float = Field(default=10.0, gt=0)
-    """Within this time each key is looked for from elsewhere, up to ``checks`` keys and levels."""
+    """Within this time each key is looked for from elsewhere, at a node with up to ``checks`` links."""
     checks: int = Field(default=64, ge=1)
-    """Keys and levels checked in one interval at most."""
+    """Links to other nodes checked at once. With more of them checks come so much more often that all have
+    had one within ``check_round``; one takes about log N messages at level 0, and 3 above."""
+    check_round: float = Field(default=600.0, gt=0)
     claims: int = Field(default=64, ge=1, le=1024)
     """Links confirmed with one ping at most."""
     ack_timeout: float = Field(default=1.5, gt=0)

@@ -9,7 +9,9 @@ at once cannot undo each other.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from algorithms.overlay.context import Context
 from algorithms.overlay.finder import Finder
@@ -21,6 +23,8 @@ __all__ = ["Attach", "Lists"]
 
 _STEPS = 64
 """Keys asked before an attach starts over with a search."""
+_TURNS = 4
+"""Own keys that go on in one call when they have waited for another."""
 
 
 class Attach:
@@ -78,20 +82,27 @@ class Lists:
         """Takes out a key that was told to leave before it had entered."""
         self.placed: Callable[[bytes], None] = lambda key: None
         """:meth:`holds` may be false now."""
+        self._entering: list[bytes] = []
+        """Keys on their way into the list of level 0, ascending."""
+        self._behind: dict[bytes, list[Attach]] = {}
+        """Entering key -> those that go on when it has entered: it is to be their left neighbour."""
+        self._turns: list[tuple[Callable[[Any], None], Any]] = []
+        """Calls for other own keys, which may be many, a few at a time."""
 
     # insertion and repair ------------------------------------------------------------------------
 
     def found(self, node: VirtualNode) -> None:
         """Make the key a ring of its own."""
-        link = Link(node.ref)
+        link = Link(node, 0)
         node.links.append(link)
         self._in(node, len(node.links) - 1, link, b"")
 
     def insert(self, node: VirtualNode, level: int, candidates: Iterable[Ref] = ()) -> None:
         """Enter the list of ``level``, the next one for the key."""
-        link = Link(node.ref)
-        link.status = Status.INS
+        link = Link(node, level)
         node.links.append(link)
+        if level == 0:
+            insort(self._entering, node.key)
         self._attach(node, level, link, candidates, broken=True)
 
     def repair(self, node: VirtualNode, level: int, candidates: Iterable[Ref], broken: bool = False) -> None:
@@ -256,36 +267,87 @@ class Lists:
         self.context.send(to.peer, SetL(level, to.key, nearer, NO_SEQ, b"", ()))
 
     def _in(self, node: VirtualNode, level: int, link: Link, status: bytes) -> None:
-        link.status = Status.IN
+        self.table.set_status(link, Status.IN)
         if level == 0:
             self.table.entered(node)
             self.entered(node, status)
-        else:
-            self.table.show_again(node)
         if node.leaving:
             self.leave(node)
             return
         self.grow(node, level)
-        self._up(node)
+        if level:
+            self._followed(node, level)
 
     def grow(self, node: VirtualNode, level: int) -> None:
         """All own keys enter the next level as soon as one has a foreign neighbour at the last."""
         table = self.table
         if level == table.height - 1 and level < table.max_level and table.foreign(node.links[level]):
             table.grow(level + 2)
-            for other in list(table.nodes.values()):
-                self._up(other)
+            self._in_turn(self.rise, [other for other in table.nodes.values() if other is not node])
+        self.rise(node)
 
-    def _up(self, node: VirtualNode) -> None:
+    def rise(self, node: VirtualNode) -> None:
+        """Enter the next level, if there is one, and the own key that will be on the left is in it."""
         level = len(node.links)
         if level < self.table.height and not node.leaving and level and node.is_in(level - 1):
             left = node.links[level - 1].left
+            before = self.table.nodes.get(left.key)
+            # The least key waits for none, so that no ring of own keys waits.
+            if before is not None and left.key < node.key and not before.leaving and not before.is_in(level):
+                return
             near = left.key != node.key and self.table.same_list(left.vector, level)
             self.insert(node, level, (left,) if near else ())
 
+    def _followed(self, node: VirtualNode, level: int) -> None:
+        """The own key on the right may have waited."""
+        follower = self.table.nodes.get(node.links[level - 1].right.key)
+        if follower is not None and len(follower.links) == level:
+            self._in_turn(self.rise, (follower,))
+
+    def _in_turn(self, call: Callable[[Any], None], each: Iterable[Any]) -> None:
+        idle = not self._turns
+        self._turns.extend((call, one) for one in each)
+        if idle and self._turns:
+            self.context.later(0.0, self._next_turns)
+
+    def _next_turns(self) -> None:
+        now = self._turns[:_TURNS]
+        for call, one in now:
+            call(one)
+        del self._turns[: len(now)]
+        if self._turns:
+            self.context.later(0.0, self._next_turns)
+
     def finish(self, attach: Attach) -> None:
         attach.done = True
-        self.attaching.pop((attach.node.key, attach.level), None)
+        key = attach.node.key
+        self.attaching.pop((key, attach.level), None)
+        if attach.level == 0 and attach.link.status is Status.INS:
+            del self._entering[bisect_left(self._entering, key)]
+            self._in_turn(self._go_behind, self._behind.pop(key, ()))
+
+    def _waits(self, attach: Attach, pred: Ref) -> bool:
+        """Wait if an own key enters the same gap before this one: then no other node has to be asked."""
+        key = attach.node.key
+        at = bisect_left(self._entering, key) - 1
+        if attach.link.status is not Status.INS or at < 0:
+            return False
+        before = self._entering[at]
+        if not between(pred.key, before, key):
+            return False
+        attach.waiting = True
+        self._behind.setdefault(before, []).append(attach)
+        return True
+
+    def _go_behind(self, attach: Attach) -> None:
+        attach.waiting = False
+        if attach.done:
+            return
+        if attach.node.leaving:
+            self.abandon(attach)
+        else:
+            attach.waiting = True
+            self._search(attach)
 
     def abandon(self, attach: Attach) -> None:
         """The key is to leave before it has entered."""
@@ -339,7 +401,8 @@ class Lists:
             if succ is not None and self.context.avoid(succ.peer.node_id):
                 attach.skip[pred.key] = succ.key
             attach.candidates[pred.key] = pred
-            self._step(attach)
+            if not self._waits(attach, pred):
+                self._step(attach)
         elif (
             pred is not None
             and pred.key == key

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from algorithms.overlay.context import Context
 from algorithms.overlay.keys import Ref
@@ -12,6 +12,8 @@ from ildm.api import Peer
 
 __all__ = ["Finder"]
 
+_DRAWS = 8
+"""Nodes drawn before all are looked through for one that is not suspected."""
 _GONE = 16
 """Keys that a lookup remembers as missing."""
 
@@ -46,9 +48,23 @@ class Finder:
 
     def contact(self) -> Peer | None:
         """A random other node that is not suspected."""
-        known = [peer for peer in self._contacts.values() if not self.context.avoid(peer.node_id)]
-        known += {ref.peer for ref in self.table.neighbor_refs() if not self.context.avoid(ref.peer.node_id)}
-        return self.context.random.choice(sorted(known)) if known else None
+        random, links = self.context.random, self.table.foreign_links
+        contacts = list(self._contacts.values())
+        for _ in range(_DRAWS):
+            if contacts and (not links or random.random() < 0.5):
+                peer = random.choice(contacts)
+            elif links:
+                peer = self.table.beside(random.choice(links))
+            else:
+                return None
+            if not self.context.avoid(peer.node_id):
+                return peer
+        living = (peer for peer in self._known() if not self.context.avoid(peer.node_id))
+        return next(living, None)
+
+    def _known(self) -> Iterator[Peer]:
+        yield from self._contacts.values()
+        yield from map(self.table.beside, self.table.foreign_links)
 
     def parted(self, neighbors: Iterable[Ref]) -> None:
         """A key has left these."""

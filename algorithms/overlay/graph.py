@@ -117,6 +117,7 @@ class SkipGraph:
         leaving.departed = self._departed
         answers.status_for = hooks.status_for
         lists.repaired = lambda node, level: watch.check(node, level + 1)
+        watch.astray = joining.invited
         lists.placed = caster.release
         caster.holds = lists.holds
         caster.delivered = hooks.delivered

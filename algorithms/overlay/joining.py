@@ -14,6 +14,7 @@ from algorithms.overlay.finder import Finder
 from algorithms.overlay.keys import EVERYTHING, Ref
 from algorithms.overlay.messages import Invite, encode
 from algorithms.overlay.routing import MRF
+from algorithms.overlay.slices import in_slices
 from algorithms.overlay.tables import Table, nearer_left
 from ildm.api import Peer
 
@@ -22,6 +23,9 @@ __all__ = ["Joining"]
 _MOST = 256
 """Introducers tried at the same time."""
 _INVITED_TRIES = 8
+_LOOKS = 64
+_PAUSE = 0.05
+"""Own keys looked for in the other graph at once, and seconds between so many and the next ones."""
 _SPREAD_AGAIN = 4
 """Attempts after which the other nodes of the graph left behind are told once more."""
 
@@ -105,9 +109,10 @@ class Joining:
             self.context.send(introducer, Invite(self.context.peer))
         else:
             self._move(key, pred)
-            for other in list(self.table.keys()):
-                if other != key:
-                    self._look(other, introducer)
+            others = [other for other in list(self.table.keys()) if other != key]
+            in_slices(
+                self.context, iter(others), _LOOKS, lambda other: self._look(other, introducer), pause=_PAUSE
+            )
             if tries is None and attempt % _SPREAD_AGAIN == 0 and not self.table.alone():
                 self._tell_others(introducer)
         self._again(introducer, attempt, tries)

@@ -53,7 +53,7 @@ class Leaving:
             late = context.env.now() >= deadline
             alone = node.key in (link.left.key, link.right.key)
             if not (alone or late):
-                link.status = Status.DEL
+                self.table.set_status(link, Status.DEL)
                 self._ask_out(node, level, link, attempt, deadline)
                 return
             if late:
@@ -66,10 +66,9 @@ class Leaving:
 
     def _drop(self, node: VirtualNode) -> None:
         link = node.links.pop()
-        link.status = Status.OUT
+        self.table.set_status(link, Status.OUT)
         if not node.links:
             self.finder.parted((link.left, link.right, *link.lefts))
-        self.table.show_again(node)
 
     def _ask_out(self, node: VirtualNode, level: int, link: Link, attempt: int, deadline: float) -> None:
         left, right, seq = link.left, link.right, link.rseq.next
@@ -82,7 +81,7 @@ class Leaving:
                 self.leave(node, 0, deadline)
                 return
             # The left neighbour is leaving, too, or is not the left neighbour any more.
-            link.status = Status.IN
+            self.table.set_status(link, Status.IN)
             if isinstance(answer, SetRNak):
                 self._move_left(node, level, link, left, answer.hint)
             else:

@@ -56,15 +56,19 @@ class Link:
     """One key in the list of one level.
 
     The list is a ring: a key that is alone is its own neighbour on both sides. ``lseq`` equals
-    ``rseq`` of the left neighbour while both agree about the link between them.
+    ``rseq`` of the left neighbour while both agree about the link between them. Changed by the table alone.
     """
 
-    __slots__ = ("left", "lefts", "lseq", "reply", "right", "rseq", "status")
+    __slots__ = ("at", "left", "lefts", "level", "lseq", "node", "reply", "right", "rseq", "status")
 
-    def __init__(self, own: Ref) -> None:
-        self.status = Status.OUT
-        self.left = own
-        self.right = own
+    def __init__(self, node: VirtualNode, level: int) -> None:
+        self.node = node
+        self.level = level
+        self.at = -1
+        """Place in :attr:`Table.foreign_links`, if it is there."""
+        self.status = Status.INS
+        self.left = node.ref
+        self.right = node.ref
         self.lseq: Seq = NO_SEQ
         self.rseq: Seq = NO_SEQ
         self.lefts: tuple[Ref, ...] = ()
@@ -76,7 +80,7 @@ class Link:
 class VirtualNode:
     """One key of the node."""
 
-    __slots__ = ("again", "key", "leaving", "levels", "links", "ref")
+    __slots__ = ("again", "key", "leaving", "levels", "links", "ref", "shown")
 
     def __init__(self, ref: Ref) -> None:
         self.ref = ref
@@ -87,6 +91,8 @@ class VirtualNode:
         """To be inserted again as soon as it has left."""
         self.levels: list[tuple[Ref | None, Ref | None]] | None = None
         """What readers see, built on demand."""
+        self.shown = 0
+        """For how many visible levels."""
 
     def link(self, level: int) -> Link | None:
         return self.links[level] if level < len(self.links) else None
@@ -113,9 +119,18 @@ class Table:
         self.height = 1
         """Levels that every own key takes part in."""
         self.nodes: dict[bytes, VirtualNode] = {}
+        self.foreign_links: list[Link] = []
+        """Of served keys, those with a neighbour on another node, in no order.
+
+        One that is taken out is replaced by the last: who goes from the end to the start, over several
+        calls, too, passes over none that stays.
+        """
+        self._foreign: list[int] = []
+        """How many of them there are at each level."""
         self._sorted: list[bytes] = []
+        self._doubtful: set[bytes] = set()
+        """Own keys at level 0 that may not agree with an own key beside them; all that do not are here."""
         self._visible: int | None = None
-        self._shown = 1
         self._changed = changed
         self.learned: Callable[[bytes], Sequence[Ref]] = lambda key: ()
         """Keys of other nodes that an own key knows besides its neighbours."""
@@ -135,7 +150,8 @@ class Table:
         if node is None or not node.serves(0):
             return []
         visible = self.visible
-        if node.levels is None:
+        if node.levels is None or node.shown != visible:
+            node.shown = visible
             node.levels = []
             for link in node.links[:visible]:
                 if link.status < Status.IN:
@@ -153,23 +169,11 @@ class Table:
             level = 0
             while level < self.height and self._foreign_at(level):
                 level += 1
-            self._show(min(level + 1, self.height))
-        return self._visible or 1
+            self._visible = min(level + 1, self.height)
+        return self._visible
 
-    def _show(self, levels: int) -> None:
-        if levels != self._shown:
-            self._shown = levels
-            for node in self.nodes.values():
-                node.levels = None
-        self._visible = levels
-
-    def _foreign_at(self, level: int) -> bool:
-        return any(
-            level < len(node.links)
-            and node.links[level].status >= Status.IN
-            and self.foreign(node.links[level])
-            for node in self.nodes.values()
-        )
+    def _foreign_at(self, level: int) -> int:
+        return self._foreign[level] if level < len(self._foreign) else 0
 
     def _line(self, key: bytes, link: Link) -> tuple[Ref | None, Ref | None]:
         """Neighbours without those across the ends of the ring."""
@@ -194,23 +198,41 @@ class Table:
         or has yet to hear that it is in, and the keys around it are told by messages of their own; or
         only one of them has found its place in a graph that this node joins.
         """
-        keys = self._sorted
-        first, last = bisect_left(keys, target.low), bisect_left(keys, target.high)
-        for at in range(first, last + 1):
-            low, high = target
-            unknown = False
-            if at > 0:
-                low = max(low, keys[at - 1] + b"\0")
-                unknown = not self._agreed(keys[at - 1], right=True)
-            if at < len(keys):
-                high = min(high, keys[at])
-                unknown = unknown or not self._agreed(keys[at], right=False)
-            if unknown and low < high:
+        for at in self._gaps(target):
+            low = self._sorted[at - 1] + b"\0" if at > 0 else target.low
+            high = self._sorted[at] if at < len(self._sorted) else target.high
+            low, high = max(low, target.low), min(high, target.high)
+            if low < high:
                 yield Range(low, high)
 
+    def _gaps(self, target: Range) -> list[int]:
+        """Places among the own keys, in or next to ``target``, before which the neighbour is not known."""
+        if not self._doubtful:
+            return []
+        keys = self._sorted
+        first, last = bisect_left(keys, target.low), bisect_left(keys, target.high)
+        gaps = set()
+        for key in list(self._doubtful):
+            left, right = self._agreed(key, right=False), self._agreed(key, right=True)
+            if left and right:
+                self._doubtful.discard(key)
+                continue
+            at = bisect_left(keys, key)
+            if not left and first <= at <= last:
+                gaps.add(at)
+            if not right and first <= at + 1 <= last:
+                gaps.add(at + 1)
+        return sorted(gaps)
+
     def _agreed(self, key: bytes, right: bool) -> bool:
-        """Whether the neighbour of an own key is another node's, or an own key that says the same."""
-        link = self.nodes[key].links[0]
+        """Whether the neighbour of an own key is another node's, or an own key that says the same.
+
+        So it is of keys that are not in the list: nobody looks for a neighbour of theirs.
+        """
+        node = self.nodes.get(key)
+        if node is None or not node.serves(0):
+            return True
+        link = node.links[0]
         ref = link.right if right else link.left
         if ref.peer.node_id != self.node_id:
             return True
@@ -247,7 +269,6 @@ class Table:
 
     def _forget_around(self, at: int) -> None:
         """Only the own keys next to one can have it as a neighbour."""
-        self._visible = None
         for key in self._sorted[max(0, at - 1) : at + 2]:
             self.nodes[key].levels = None
 
@@ -255,10 +276,13 @@ class Table:
         self.height = height
         self._visible = None
 
-    def show_again(self, node: VirtualNode) -> None:
-        """A key has entered or left the list of a higher level."""
-        node.levels = None
-        self._visible = None
+    def set_status(self, link: Link, status: Status) -> None:
+        """A key has entered or left the list of a level."""
+        link.status = status
+        link.node.levels = None
+        self._sort_in(link)
+        if link.level == 0:
+            self._doubt(link.node.ref, link.left, link.right)
 
     def set_left(self, node: VirtualNode, level: int, left: Ref, seq: Seq) -> None:
         link = node.links[level]
@@ -266,7 +290,7 @@ class Table:
         if link.left != left:
             before = link.left
             link.left = left
-            self._moved(node, level, before.key < node.key or left.key < node.key)
+            self._moved(link, before, left, before.key < node.key or left.key < node.key)
 
     def set_right(self, node: VirtualNode, level: int, right: Ref, seq: Seq) -> None:
         link = node.links[level]
@@ -274,18 +298,49 @@ class Table:
         if link.right != right:
             before = link.right
             link.right = right
-            self._moved(node, level, before.key > node.key or right.key > node.key)
+            self._moved(link, before, right, before.key > node.key or right.key > node.key)
 
-    def _moved(self, node: VirtualNode, level: int, visible: bool) -> None:
+    def _moved(self, link: Link, before: Ref, after: Ref, visible: bool) -> None:
+        node = link.node
         node.levels = None
-        self._visible = None
-        if level == 0 and visible and node.links[0].status is Status.IN:
-            self._changed(node.key)
+        self._sort_in(link)
+        if link.level == 0:
+            self._doubt(node.ref, before, after)
+            if visible and link.status is Status.IN:
+                self._changed(node.key)
+
+    def _sort_in(self, link: Link) -> None:
+        """Keep :attr:`foreign_links`, and what is visible, in step with one of them."""
+        foreign = link.status >= Status.IN and self.foreign(link)
+        if foreign is (link.at >= 0):
+            return
+        links, counts, level = self.foreign_links, self._foreign, link.level
+        if foreign:
+            link.at = len(links)
+            links.append(link)
+            counts.extend([0] * (level + 1 - len(counts)))
+            counts[level] += 1
+        else:
+            links[link.at] = last = links[-1]
+            last.at = link.at
+            link.at = -1
+            links.pop()
+            counts[level] -= 1
+        if counts[level] == foreign:  # the first has come, or the last has gone
+            self._visible = None
+
+    def _doubt(self, *refs: Ref) -> None:
+        self._doubtful.update(ref.key for ref in refs if ref.peer.node_id == self.node_id)
 
     # search -------------------------------------------------------------------------------------
 
     def foreign(self, link: Link) -> bool:
         return link.left.peer.node_id != self.node_id or link.right.peer.node_id != self.node_id
+
+    def beside(self, link: Link) -> Peer:
+        """The other node at one of :attr:`foreign_links`; the left one of two."""
+        peer = link.left.peer
+        return peer if peer.node_id != self.node_id else link.right.peer
 
     def same_list(self, vector: int, level: int) -> bool:
         """Whether a node with that vector belongs to this node's list of ``level``."""
@@ -293,7 +348,7 @@ class Table:
 
     def alone(self) -> bool:
         """Whether no other node is known in the list of level 0."""
-        return not any(node.links and self.foreign(node.links[0]) for node in self.nodes.values())
+        return not self._foreign_at(0)
 
     def closest(
         self, key: bytes, strict: bool, avoid: Callable[[str], bool], gone: Sequence[bytes] = ()
@@ -325,14 +380,12 @@ class Table:
                     break
         return best
 
-    def neighbor_refs(self) -> Iterator[Ref]:
-        """Every neighbour on another node, as often as it is one."""
-        for node in self.nodes.values():
-            for link in node.links:
-                if link.status is not Status.OUT:
-                    for ref in (link.left, link.right):
-                        if ref.peer.node_id != self.node_id:
-                            yield ref
+    def foreign_now(self) -> Iterator[Link]:
+        """:attr:`foreign_links`, which may change meanwhile; some may come twice."""
+        at = len(self.foreign_links)
+        while at := min(at, len(self.foreign_links)):
+            at -= 1
+            yield self.foreign_links[at]
 
     def lefts(self, node: VirtualNode, level: int) -> tuple[Ref, ...]:
         """What the right neighbour of ``node`` is told of the nodes on its left."""

@@ -6,7 +6,7 @@ that have come apart although each of them is right in itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from zlib import crc32
 
 from algorithms.overlay.context import Context
@@ -14,10 +14,18 @@ from algorithms.overlay.ddll import Lists
 from algorithms.overlay.finder import Finder
 from algorithms.overlay.keys import Ref
 from algorithms.overlay.messages import LinkAnswer, LinkClaim, Ping, Pong
+from algorithms.overlay.slices import in_slices
 from algorithms.overlay.tables import Link, Status, Table, VirtualNode, distinct, nearer_left
 from ildm.api import Peer
 
 __all__ = ["Watch"]
+
+_LINKS = 1024
+_KEYS = 64
+_PINGS = 16
+"""Links looked at, own keys looked after, and pings sent, in one call."""
+_ROUND = 512
+"""Own keys looked after in one round of pings."""
 
 
 class Watch:
@@ -28,8 +36,11 @@ class Watch:
         self.table = table
         self.finder = finder
         self.lists = lists
+        self.astray: Callable[[Peer], None] = lambda peer: None
+        """Gets a node that seems to be in another graph."""
         self._next_claim = 0
         self._next_check = 0
+        self._next_key = 0
 
     def start(self) -> None:
         context = self.context
@@ -39,40 +50,61 @@ class Watch:
     # pings ------------------------------------------------------------------------------------------
 
     def _ping_round(self) -> None:
-        context = self.context
+        context, table = self.context, self.table
         context.later(context.config.ping_interval * (0.9 + 0.2 * context.random.random()), self._ping_round)
-        claims: dict[str, list[LinkClaim]] = {}
-        peers: dict[str, Peer] = {}
+        asked: dict[str, tuple[Peer, list[Link]]] = {}
         # A right neighbour pings this node; one that has stopped to is asked.
         silent = context.silent(2.5 * context.config.ping_interval)
-        for node in list(self.table.nodes.values()):
-            for level, link in enumerate(node.links):
-                if link.status is not Status.IN:
-                    continue
-                right = link.right.peer
-                if right.node_id != self.table.node_id and silent(right.node_id):
-                    peers[right.node_id] = right
-                    claims.setdefault(right.node_id, [])
-                if link.left.key == node.key:
-                    continue
-                peer = link.left.peer
-                if peer.node_id == self.table.node_id:
-                    self._own_left(node, level, link)
-                else:
-                    peers[peer.node_id] = peer
-                    check = _check(link.lefts)
-                    claim = LinkClaim(level, link.left.key, node.key, link.lseq, check)
-                    claims.setdefault(peer.node_id, []).append(claim)
-        limit = context.config.claims
-        for node_id, of_node in claims.items():
-            if len(of_node) > limit:
-                start = self._next_claim % len(of_node)
-                of_node = (of_node + of_node)[start : start + limit]  # noqa: PLW2901
-            self._ping(peers[node_id], tuple(of_node))
-        self._next_claim += limit
 
-    def _ping(self, peer: Peer, claims: tuple[LinkClaim, ...]) -> None:
+        def gather(link: Link) -> None:
+            if link.status is Status.IN:
+                left, right = link.left.peer, link.right.peer
+                if left.node_id != table.node_id:
+                    asked.setdefault(left.node_id, (left, []))[1].append(link)
+                if right.node_id != table.node_id and silent(right.node_id):
+                    asked.setdefault(right.node_id, (right, []))
+
+        def ask() -> None:
+            limit = context.config.claims
+            start = self._next_claim
+            self._next_claim += limit
+            in_slices(context, reversed(asked.values()), _PINGS, lambda each: self._ping(*each, start))
+
+        in_slices(context, table.foreign_now(), _LINKS, gather, ask)
+        if len(table.nodes) > 1:
+            in_slices(context, self._some_keys(), _KEYS, self._own_lefts)
+
+    def _some_keys(self) -> Iterator[VirtualNode]:
+        """Own keys in turns, so many in one round that a node with few has them all."""
+        nodes = self.table.nodes
+        if len(nodes) <= _ROUND:
+            yield from list(nodes.values())
+            return
+        keys = self.table.keys()
+        for at in range(self._next_key, self._next_key + _ROUND):
+            node = nodes.get(keys[at % len(keys)]) if keys else None
+            if node is not None:
+                yield node
+        self._next_key += _ROUND
+
+    def _own_lefts(self, node: VirtualNode) -> None:
+        for level, link in enumerate(list(node.links)):
+            left = link.left
+            if link.status is Status.IN and left.peer.node_id == self.table.node_id and left.key != node.key:
+                self._own_left(node, level, link)
+        self.lists.rise(node)
+
+    def _ping(self, peer: Peer, links: list[Link], start: int) -> None:
         context = self.context
+        limit = context.config.claims
+        if len(links) > limit:
+            start %= len(links)
+            links = (links[start:] + links[:start])[:limit]
+        claims = tuple(
+            LinkClaim(link.level, link.left.key, link.node.key, link.lseq, _check(link.lefts))
+            for link in reversed(links)
+            if link.status is Status.IN
+        )
         context.request(
             peer,
             lambda number: Ping(number, context.peer, claims),
@@ -88,6 +120,11 @@ class Watch:
             self.lists.repair(node, level, (left.ref,), broken=True)
         else:
             left.links[level].rseq = link.lseq
+            above, higher = node.link(level + 1), left.link(level + 1)
+            if above is None or higher is None or above.left.key == left.key:
+                pass
+            elif above.status is higher.status is Status.IN:
+                self.lists.repair(node, level + 1, (left.ref,))
             link.lefts = distinct(self.table.lefts(left, level), self.table.node_id)
 
     def on_ping(self, message: Ping) -> None:
@@ -130,29 +167,36 @@ class Watch:
 
     def suspected(self, node_id: str) -> None:
         """Repair every link to a node that has just become suspected."""
-        for node in list(self.table.nodes.values()):
-            for level, link in enumerate(list(node.links)):
-                if link.left.peer.node_id == node_id:
-                    self.lists.repair(node, level, link.lefts, broken=True)
+
+        def repair(link: Link) -> None:
+            if link.left.peer.node_id == node_id:
+                self.lists.repair(link.node, link.level, link.lefts, broken=True)
+
+        in_slices(self.context, self.table.foreign_now(), _LINKS, repair)
 
     # checks -----------------------------------------------------------------------------------------
 
     def _check_round(self) -> None:
-        context = self.context
-        config = context.config
-        context.later(config.check_interval * (0.5 + context.random.random()), self._check_round)
-        places = [
-            (node, level)
-            for node in self.table.nodes.values()
-            for level, link in enumerate(node.links)
-            if link.status is Status.IN
-        ]
-        if len(places) > config.checks:
-            start = self._next_check % len(places)
-            places = (places + places)[start : start + config.checks]
-            self._next_check += config.checks
-        for node, level in places:
-            self.check(node, level)
+        """Checks where the left neighbour is another node's, and one of the rest.
+
+        An own left neighbour is in the next list, too, and is right without a walk. At level 0 other
+        rings may have keys between the two; one key that is looked for from elsewhere shows whether it is so.
+        """
+        context, config, table = self.context, self.context.config, self.table
+        links = table.foreign_links
+        pace = min(1.0, config.check_round * config.checks / (len(links) * config.check_interval or 1.0))
+        context.later(config.check_interval * pace * (0.5 + context.random.random()), self._check_round)
+        for _ in range(min(config.checks, len(links))):
+            self._next_check = (self._next_check or len(links)) - 1
+            if self._next_check < len(links):
+                link = links[self._next_check]
+                if link.left.peer.node_id != table.node_id:
+                    if link.level == 0:
+                        self.check(link.node, 0)
+                    self.check(link.node, link.level + 1)
+        keys = table.keys()
+        if keys and (alone := table.nodes[context.random.choice(keys)]).links[0].left.peer == table.peer:
+            self.check(alone, 0)
 
     def check(self, node: VirtualNode, level: int) -> None:
         """Look whether the left neighbour of a key is what it must be."""
@@ -168,8 +212,17 @@ class Watch:
                 node.key,
                 strict=True,
                 entry=contact,
-                done=lambda pred, succ, hops, alone: self._compare(node, level, pred),
+                done=lambda pred, succ, hops, alone: self._looked_up(node, contact, pred),
             )
+
+    def _looked_up(self, node: VirtualNode, contact: Peer, found: Ref | None) -> None:
+        link = node.link(0)
+        if found is None or link is None or link.status is not Status.IN:
+            return
+        if nearer_left(node.key, found.key, link.left.key):
+            self.lists.repair(node, 0, (found,))
+        elif found.key != link.left.key and link.left.peer.node_id == self.table.node_id:
+            self.astray(contact)
 
     def _compare(self, node: VirtualNode, level: int, found: Ref | None) -> None:
         link = node.link(level)

@@ -6,6 +6,7 @@
 ``python -m bench.micro.memory``            memory per idle client of a real node before Mosquitto
 ``python -m bench.micro.relay``             relay throughput and CPU against direct and HAProxy
 ``python -m bench.micro.link``              one link between brokers that only count
+``python -m bench.micro.keys``              many keys of one node: to enter, to keep, to take out
 ``python -m bench.micro.overlay``           building tables and range queries over 10^5 and 10^6 keys
 ``python -m bench.micro.overlay_recovery``  a node of an overlay killed in traffic: losses, time to repair
 ==========================================  ================================================================

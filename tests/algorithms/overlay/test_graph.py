@@ -403,7 +403,7 @@ def test_a_reliable_cast_is_handed_on_before_its_node_leaves(seed: int) -> None:
 def test_a_process_that_has_stood_still_suspects_nobody() -> None:
     """Its time-outs are over before it has read the answers that have come meanwhile."""
     network, (a, b) = grown(2)
-    for _ in range(10):
+    for _ in range(60):
         network.run(1.03)
         network.stand_still(3.0)
     assert a.counters.get("stalls", 0) + b.counters.get("stalls", 0) > 0
