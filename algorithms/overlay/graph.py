@@ -328,6 +328,10 @@ class SkipGraph:
 
     # view ---------------------------------------------------------------------------------------
 
+    def avoids(self, node_id: str) -> bool:
+        """Whether a node is suspected of being gone, so that nothing is sent to it."""
+        return self._context.avoid(node_id)
+
     def keys(self) -> Sequence[bytes]:
         """Own keys in the graph, ascending."""
         return self._table.keys()

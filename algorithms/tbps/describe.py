@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 __all__ = ["Tracer", "describe"]
 
 
-def describe(node_id: str, graph: SkipGraph, segments: Segments) -> OverlayView:
+def describe(
+    node_id: str, graph: SkipGraph, segments: Segments, facts: Callable[[Member], Mapping[str, Fact]]
+) -> OverlayView:
     """Keys of a node with their neighbours and states, in the order of the graph.
 
     Facts of a publisher's key are whether it is the rendezvous point, whether it is suspended, and the epoch
-    of that (thesis 3.2.1).
+    of that (thesis 3.2.1), and the algorithm's own (``facts``).
     """
     keys = {default_key(node_id): (Role.DEFAULT, KeyState.IN, None)}
     rows: dict[bytes, tuple[Role, KeyState, Member | None]] = dict(keys)
@@ -39,7 +41,7 @@ def describe(node_id: str, graph: SkipGraph, segments: Segments) -> OverlayView:
             levels=[(_name(left), _name(right)) for left, right in graph.neighbors(key)]
             if key in inside
             else [],
-            facts={"role": str(role), **_publishing(role, member)},
+            facts={"role": str(role), **_publishing(role, member, facts)},
         )
         for key, (role, state, member) in sorted(rows.items())
     ]
@@ -53,12 +55,19 @@ def describe(node_id: str, graph: SkipGraph, segments: Segments) -> OverlayView:
     )
 
 
-def _publishing(role: Role, member: Member | None) -> Mapping[str, Fact]:
+def _publishing(
+    role: Role, member: Member | None, facts: Callable[[Member], Mapping[str, Fact]]
+) -> Mapping[str, Fact]:
     if role is not Role.PUBLISHER or member is None:
         return {}
     publisher = member.publisher
     epoch = f"{publisher.epoch.number} {publisher.epoch.node_id}".rstrip()
-    return {"rendezvous": publisher.rendezvous, "suspended": member.suspended, "epoch": epoch}
+    return {
+        "rendezvous": publisher.rendezvous,
+        "suspended": member.suspended,
+        "epoch": epoch,
+        **facts(member),
+    }
 
 
 def _name(ref: Ref | None) -> str | None:

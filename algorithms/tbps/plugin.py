@@ -213,7 +213,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         return self._leaving
 
     def overlay(self) -> OverlayView:
-        return describe(self.api.node_id, self.graph, self.segments)
+        return describe(self.api.node_id, self.graph, self.segments, self.spreading.facts)
 
     def trace(self, topic: str, done: Callable[[MessageTrace], None]) -> None:
         Tracer(self.api.node_id, self.segments, self.spreading).trace(topic, done)

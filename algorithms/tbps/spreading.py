@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from algorithms.overlay.routing import Routing
     from algorithms.tbps.keys import Segment
     from algorithms.tbps.segments import Member
+    from ildm.api import Fact
 
 __all__ = ["Direct", "Spreading"]
 
@@ -45,6 +46,9 @@ class Spreading(Protocol):
     def trace(self, segment: Segment, done: Callable[[CastResult], None]) -> None:
         """Find the tree of a message to the subscribers of a segment; nothing is delivered."""
 
+    def facts(self, member: Member) -> Mapping[str, Fact]:
+        """What ``ildm overlay`` shows of how messages spread from this node's publisher key."""
+
 
 class Direct:
     """From an own key straight over the graph (thesis 4.1), by one of its ways to divide a range."""
@@ -70,3 +74,7 @@ class Direct:
 
     def trace(self, segment: Segment, done: Callable[[CastResult], None]) -> None:
         self.graph.cast(segment.subscribers, b"", routing=self.routing, trace=True, done=done)
+
+    def facts(self, member: Member) -> Mapping[str, Fact]:
+        """The graph shows it all."""
+        return {}

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ildm.mqtt import topic_matches
-from tests.algorithms.tbps.world import World
+from tests.algorithms.tbps.world import GRAPHS, World
 
 FILTERS = ["a", "a/b", "a/+", "a/#", "+/b", "#", "b/#", "+", "b", "a/", "/+", "+/+", "a-b", "a/b/#"]
 TOPICS = ["a", "a/b", "a/c", "b", "b/b", "c/b", "a/", "/b", "a-b", "a/b/c"]
@@ -74,10 +74,11 @@ def test_each_publish_reaches_exactly_the_nodes_that_want_it(actions: list[tuple
     check_publishers(world)
 
 
+@pytest.mark.parametrize("over", GRAPHS)
 @settings(max_examples=5, deadline=None)
 @given(ACTIONS, st.integers(0, 1000))
-def test_the_same_over_the_skip_graph(actions: list[tuple], seed: int) -> None:  # type: ignore[type-arg]
-    world = World("graph", seed)
+def test_the_same_over_a_skip_graph(over: str, actions: list[tuple], seed: int) -> None:  # type: ignore[type-arg]
+    world = World(over, seed)
     world.add(*NODES)
     world.settle()
     for action in actions:
@@ -106,8 +107,9 @@ def check_some(world: World) -> None:
         assert got == wanted, node.node_id
 
 
-def test_after_messages_were_lost_and_doubled() -> None:
-    world = World("graph", 1, status_interval=5.0)
+@pytest.mark.parametrize("over", GRAPHS)
+def test_after_messages_were_lost_and_doubled(over: str) -> None:
+    world = World(over, 1, status_interval=5.0)
     world.add(*NODES[:6])
     world.settle()
     world.loss = 0.1
@@ -124,9 +126,10 @@ def test_after_messages_were_lost_and_doubled() -> None:
     check_publishers(world)
 
 
+@pytest.mark.parametrize("over", GRAPHS)
 @pytest.mark.parametrize("seed", range(2))
-def test_after_a_node_is_killed_in_the_middle_of_traffic(seed: int) -> None:
-    world = World("graph", seed, status_interval=5.0)
+def test_after_a_node_is_killed_in_the_middle_of_traffic(over: str, seed: int) -> None:
+    world = World(over, seed, status_interval=5.0)
     world.add(*NODES)
     world.settle()
     for at, node in enumerate(world.nodes.values()):
@@ -144,10 +147,11 @@ def test_after_a_node_is_killed_in_the_middle_of_traffic(seed: int) -> None:
     check_publishers(world)
 
 
+@pytest.mark.parametrize("over", GRAPHS)
 @pytest.mark.parametrize("seed", range(2))
-def test_two_overlays_become_one(seed: int) -> None:
+def test_two_overlays_become_one(over: str, seed: int) -> None:
     """With subscribers on one side, publishers on the other, and retained messages on both."""
-    world = World("graph", seed, status_interval=5.0)
+    world = World(over, seed, status_interval=5.0)
     world.add(*NODES[:3])
     far = world.apart("m0")
     world.add("m1", "m2", to=far)

@@ -10,6 +10,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from algorithms.sg_tbps import SgTbps
+from algorithms.stla import Stla
+from algorithms.tbps import TopicBased
 from algorithms.tbps.keys import key_text
 from ildm.api import NodeStatus, OverlayAlgorithm, Peer, SendResult, Unreachable
 from ildm.config import LimitsConfig, LinkConfig
@@ -58,6 +60,30 @@ class OverLine(SgTbps):
         """There is one list from the beginning: what looks like merging is the first neighbour that comes."""
 
 
+def nowhere(name: str) -> Mapping[str, Any]:
+    """No options of one node alone."""
+    return {}
+
+
+def placed(name: str) -> Mapping[str, Any]:
+    """Nodes lie in two regions of three sites each, wherever their names put them."""
+    number = sum(name.encode())
+    return {"locality": [f"r{number % 2}", f"s{number % 3}"]}
+
+
+class Kind(NamedTuple):
+    """What a world runs."""
+
+    algorithm: type[TopicBased[Any]]
+    options: Callable[[str], Mapping[str, Any]] = nowhere
+    """Of a node, by its id."""
+
+
+KINDS = {"line": Kind(OverLine), "graph": Kind(SgTbps), "stla": Kind(Stla, placed)}
+"""``line``: SG-TBPS over the perfect list; ``graph``: over the Skip Graph, as are all others."""
+GRAPHS = [kind for kind in KINDS if kind != "line"]
+
+
 class Clock:
     """The driver and store of what a node remembers: each look at the clock is a second later."""
 
@@ -73,7 +99,7 @@ class Node:
     """A node with its broker; implements what topic-based algorithms use of NodeApi."""
 
     def __init__(
-        self, world: World, node_id: str, algorithm: type[SgTbps], options: Mapping[str, Any]
+        self, world: World, node_id: str, algorithm: type[TopicBased[Any]], options: Mapping[str, Any]
     ) -> None:
         self.world = world
         self.node_id = node_id
@@ -97,7 +123,7 @@ class Node:
         """Grows with each restart; 0 is before the first."""
         self.alive = True
         self.make = partial(algorithm, self, algorithm.Config.model_validate(options))  # type: ignore[arg-type]
-        self.algorithm: SgTbps = self.make()
+        self.algorithm: TopicBased[Any] = self.make()
         self.start()
 
     def start(self) -> None:
@@ -207,14 +233,19 @@ class Node:
 class World:
     """Nodes, the messages between them, and virtual time.
 
-    They run ``algorithm``, by default SG-TBPS ``over`` the perfect list ("line") or the Skip Graph.
+    They run what ``over`` says (one of ``KINDS``), or another ``algorithm``.
     """
 
     def __init__(
-        self, over: str = "line", seed: int = 0, algorithm: type[SgTbps] | None = None, **options: Any
+        self,
+        over: str = "line",
+        seed: int = 0,
+        algorithm: type[TopicBased[Any]] | None = None,
+        **options: Any,
     ) -> None:
         self.over = over
-        self.algorithm = algorithm or (OverLine if over == "line" else SgTbps)
+        self.algorithm = algorithm or KINDS[over].algorithm
+        self.own_options = KINDS[over].options
         self.seed = seed
         self.options = options
         self.now = 0.0
@@ -232,10 +263,10 @@ class World:
         self._arrives: dict[tuple[str, str], float] = {}
 
     def add(self, *names: str, to: Node | None = None, **options: Any) -> list[Node]:
-        """New nodes; over the Skip Graph each joins ``to``, or else the first of all."""
+        """New nodes; over a Skip Graph each joins ``to``, or else the first of all."""
         made = []
         for name in names:
-            node = self.nodes[name] = Node(self, name, self.algorithm, {**self.options, **options})
+            node = self._make(name, options)
             made.append(node)
             first = to or next(iter(self.nodes.values()))
             if first is not node:
@@ -245,8 +276,13 @@ class World:
 
     def apart(self, name: str) -> Node:
         """A new node that founds a graph of its own."""
-        node = self.nodes[name] = Node(self, name, SgTbps, self.options)
+        node = self._make(name, {})
         self.run()
+        return node
+
+    def _make(self, name: str, options: Mapping[str, Any]) -> Node:
+        chosen = {**self.options, **self.own_options(name), **options}
+        node = self.nodes[name] = Node(self, name, self.algorithm, chosen)
         return node
 
     def introduce(self, node: Node, to: Node) -> None:
