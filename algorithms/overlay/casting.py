@@ -71,8 +71,8 @@ class _View:
     def neighbors(self, key: bytes) -> Sequence[tuple[Ref | None, Ref | None]]:
         return [(self._known(left), self._known(right)) for left, right in self._table.neighbors(key)]
 
-    def entries(self, key: bytes) -> Sequence[Ref]:
-        return [ref for ref in self._table.entries(key) if self._known(ref) is not None]
+    def entries(self, target: Range) -> Sequence[Ref]:
+        return [ref for ref in self._table.entries(target) if self._known(ref) is not None]
 
     def _known(self, ref: Ref | None) -> Ref | None:
         return None if ref is None or self._avoid(ref.peer.node_id) else ref

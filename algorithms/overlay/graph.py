@@ -307,8 +307,8 @@ class SkipGraph:
 
     # for graphs whose nodes know more -----------------------------------------------------------
 
-    def learned(self, key: bytes) -> Sequence[Ref]:
-        """Keys of other nodes that an own key knows besides its neighbours; routings find them as entries."""
+    def learned(self, target: Range) -> Sequence[Ref]:
+        """Keys of other nodes in a range that are known besides neighbours; routings see them as entries."""
         return ()
 
     def notes(

@@ -63,8 +63,8 @@ class View(Protocol):
     def neighbors(self, key: bytes) -> Levels:
         """Neighbours of an own key; other own keys count as neighbours. Nodes to be avoided are left out."""
 
-    def entries(self, key: bytes) -> Sequence[Ref]:
-        """What else is known for an own key: keys of other nodes, in no order and of any level."""
+    def entries(self, target: Range) -> Sequence[Ref]:
+        """What is known in a range besides neighbours: keys of other nodes, of any level, in no order."""
 
 
 class Forward(NamedTuple):

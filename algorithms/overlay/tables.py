@@ -132,8 +132,8 @@ class Table:
         """Own keys at level 0 that may not agree with an own key beside them; all that do not are here."""
         self._visible: int | None = None
         self._changed = changed
-        self.learned: Callable[[bytes], Sequence[Ref]] = lambda key: ()
-        """Keys of other nodes that an own key knows besides its neighbours."""
+        self.learned: Callable[[Range], Sequence[Ref]] = lambda target: ()
+        """Keys of other nodes in a range that are known besides neighbours."""
         digits = 1
         while base ** (digits + 1) <= 1 << VECTOR_BITS:
             digits += 1
@@ -159,8 +159,8 @@ class Table:
                 node.levels.append(self._line(key, link))
         return node.levels
 
-    def entries(self, key: bytes) -> Sequence[Ref]:
-        return self.learned(key)
+    def entries(self, target: Range) -> Sequence[Ref]:
+        return self.learned(target)
 
     @property
     def visible(self) -> int:

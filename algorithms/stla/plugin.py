@@ -12,7 +12,7 @@ from pydantic import Field
 from algorithms.overlay.routing import SFB
 from algorithms.stla.start import Order, Start, State, nearest
 from algorithms.tbps import TbpsConfig, TopicBased
-from algorithms.tbps.keys import Segment, key_text
+from algorithms.tbps.keys import Role, Segment, key_text
 
 if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult, SkipGraph
@@ -93,8 +93,10 @@ class FromStart:
         else:
             self.graph.lookup(segment.subscriber_key(self.api.node_id, self.config.locality), found)
 
-    def facts(self, member: Member) -> Mapping[str, Fact]:
-        """The key of the start node."""
+    def facts(self, member: Member, role: Role) -> Mapping[str, Fact]:
+        """The key of the start node, at a publisher's."""
+        if role is not Role.PUBLISHER:
+            return {}
         start = self.starts.get(member.segment.code)
         return {"start": None if start is None or start.ref is None else key_text(start.ref.key)}
 

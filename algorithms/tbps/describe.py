@@ -20,12 +20,12 @@ __all__ = ["Tracer", "describe"]
 
 
 def describe(
-    node_id: str, graph: SkipGraph, segments: Segments, facts: Callable[[Member], Mapping[str, Fact]]
+    node_id: str, graph: SkipGraph, segments: Segments, facts: Callable[[Member, Role], Mapping[str, Fact]]
 ) -> OverlayView:
     """Keys of a node with their neighbours and states, in the order of the graph.
 
     Facts of a publisher's key are whether it is the rendezvous point, whether it is suspended, and the epoch
-    of that (thesis 3.2.1), and the algorithm's own (``facts``).
+    of that (thesis 3.2.1); of every key of a segment the algorithm's own (``facts``).
     """
     keys = {default_key(node_id): (Role.DEFAULT, KeyState.IN, None)}
     rows: dict[bytes, tuple[Role, KeyState, Member | None]] = dict(keys)
@@ -41,7 +41,11 @@ def describe(
             levels=[(_name(left), _name(right)) for left, right in graph.neighbors(key)]
             if key in inside
             else [],
-            facts={"role": str(role), **_publishing(role, member, facts)},
+            facts={
+                "role": str(role),
+                **_publishing(role, member),
+                **(facts(member, role) if member is not None else {}),
+            },
         )
         for key, (role, state, member) in sorted(rows.items())
     ]
@@ -55,19 +59,12 @@ def describe(
     )
 
 
-def _publishing(
-    role: Role, member: Member | None, facts: Callable[[Member], Mapping[str, Fact]]
-) -> Mapping[str, Fact]:
+def _publishing(role: Role, member: Member | None) -> Mapping[str, Fact]:
     if role is not Role.PUBLISHER or member is None:
         return {}
     publisher = member.publisher
     epoch = f"{publisher.epoch.number} {publisher.epoch.node_id}".rstrip()
-    return {
-        "rendezvous": publisher.rendezvous,
-        "suspended": member.suspended,
-        "epoch": epoch,
-        **facts(member),
-    }
+    return {"rendezvous": publisher.rendezvous, "suspended": member.suspended, "epoch": epoch}
 
 
 def _name(ref: Ref | None) -> str | None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult, SkipGraph
     from algorithms.overlay.keys import Range
     from algorithms.overlay.routing import Routing
-    from algorithms.tbps.keys import Segment
+    from algorithms.tbps.keys import Role, Segment
     from algorithms.tbps.segments import Member
     from ildm.api import Fact
 
@@ -46,8 +46,8 @@ class Spreading(Protocol):
     def trace(self, segment: Segment, done: Callable[[CastResult], None]) -> None:
         """Find the tree of a message to the subscribers of a segment; nothing is delivered."""
 
-    def facts(self, member: Member) -> Mapping[str, Fact]:
-        """What ``ildm overlay`` shows of how messages spread from this node's publisher key."""
+    def facts(self, member: Member, role: Role) -> Mapping[str, Fact]:
+        """What ``ildm overlay`` shows of how messages spread from this node's key of that role."""
 
 
 class Direct:
@@ -75,6 +75,6 @@ class Direct:
     def trace(self, segment: Segment, done: Callable[[CastResult], None]) -> None:
         self.graph.cast(segment.subscribers, b"", routing=self.routing, trace=True, done=done)
 
-    def facts(self, member: Member) -> Mapping[str, Fact]:
+    def facts(self, member: Member, role: Role) -> Mapping[str, Fact]:
         """The graph shows it all."""
         return {}

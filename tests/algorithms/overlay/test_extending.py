@@ -237,8 +237,8 @@ class Knowing(SkipGraph):
         super().__init__(*args, **more)
         self.known, self.noted, self.astray, self.gone = (), [], [], []
 
-    def learned(self, key: bytes) -> Sequence[Ref]:
-        return self.known
+    def learned(self, target: Range) -> Sequence[Ref]:
+        return [ref for ref in self.known if ref.key in target]
 
     def notes(
         self, message: Cast, own: Sequence[bytes], forwards: Sequence[Forward]
@@ -256,8 +256,7 @@ class Knowing(SkipGraph):
 
 
 def to_all_known(view: View, own: list[bytes], target: Range, visited: frozenset[bytes]) -> list[Forward]:
-    known = [ref for ref in view.entries(own[0]) if ref.key in target]
-    return [Forward(ref, Range(ref.key, ref.key + b"\0")) for ref in known]
+    return [Forward(ref, Range(ref.key, ref.key + b"\0")) for ref in view.entries(target)]
 
 
 KNOWN = Routing("known", 65, dividing(to_all_known))

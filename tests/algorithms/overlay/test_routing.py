@@ -47,7 +47,7 @@ class Table:
     def neighbors(self, key: bytes) -> Levels:
         return self.rows[key]
 
-    def entries(self, key: bytes) -> list[Ref]:
+    def entries(self, target: Range) -> list[Ref]:
         return []
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
+from algorithms.atm_tbps import AtmTbps
 from algorithms.sg_tbps import SgTbps
 from algorithms.stla import Stla
 from algorithms.tbps import TopicBased
@@ -79,7 +80,7 @@ class Kind(NamedTuple):
     """Of a node, by its id."""
 
 
-KINDS = {"line": Kind(OverLine), "graph": Kind(SgTbps), "stla": Kind(Stla, placed)}
+KINDS = {"line": Kind(OverLine), "graph": Kind(SgTbps), "atm_tbps": Kind(AtmTbps), "stla": Kind(Stla, placed)}
 """``line``: SG-TBPS over the perfect list; ``graph``: over the Skip Graph, as are all others."""
 GRAPHS = [kind for kind in KINDS if kind != "line"]
 

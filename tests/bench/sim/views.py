@@ -100,7 +100,7 @@ class NodeView:
     def neighbors(self, of: bytes) -> Levels:
         return self.tables[of]
 
-    def entries(self, of: bytes) -> list[Ref]:
+    def entries(self, target: Range) -> list[Ref]:
         return []
 
 

@@ -1,0 +1,169 @@
+"""A Skip Graph whose nodes know more than their neighbours (ATM-TBPS IV)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from algorithms.atm_tbps.exploring import Exploring, divided
+from algorithms.atm_tbps.known import Known
+from algorithms.atm_tbps.messages import FORMATS, Forget, Note, Query, read_note, write_note
+from algorithms.atm_tbps.spreading import FAR
+from algorithms.overlay.graph import SkipGraph
+from algorithms.overlay.wire import OverlayError
+from algorithms.tbps.keys import KeyFormatError, Role, Segment, parse_key
+
+if TYPE_CHECKING:
+    from algorithms.atm_tbps.config import AtmTbpsConfig
+    from algorithms.overlay.graph import Env, Hooks
+    from algorithms.overlay.keys import Range, Ref
+    from algorithms.overlay.messages import Cast
+    from algorithms.overlay.routing import Forward
+    from algorithms.overlay.tables import VirtualNode
+
+__all__ = ["FlexibleGraph"]
+
+
+class FlexibleGraph(SkipGraph):
+    """Keys of segments have tables of learned entries; default keys have their neighbours only."""
+
+    def __init__(self, env: Env, hooks: Hooks, config: AtmTbpsConfig) -> None:
+        super().__init__(
+            env,
+            hooks,
+            config.overlay,
+            routings=(FAR,),
+            messages=[(format, self._take) for format in FORMATS],
+        )
+        self._known = Known(self._context, self._table, config.entries)
+        self._exploring = Exploring(self._context, self._table, self._known, config)
+        self._exploring.search = self._search
+        self._pause = config.explore_after
+        self._asked: dict[bytes, float] = {}
+        """When messages from an own key last looked for entries on their way."""
+        self._aggregates: dict[bytes, bytes] = {}
+        """Code of an aggregate -> own key in it."""
+
+    def _take(self, message: Query) -> None:
+        self._exploring.take(message)
+
+    # what is known ----------------------------------------------------------------------------------
+
+    def learned(self, target: Range) -> Sequence[Ref]:
+        return self._known.within(target)
+
+    def facts(self, key: bytes) -> dict[str, int]:
+        """Of the table of an own key: entries, and how many of them were learned. Empty without a table."""
+        entries = self._known.tables.get(key)
+        if entries is None:
+            return {}
+        return {"entries": entries.size(self._known.sticky(key)), "learned": len(entries)}
+
+    # keys that come and go --------------------------------------------------------------------------
+
+    def _entered(self, node: VirtualNode, status: bytes) -> None:
+        segment = _segment(node.key)
+        if segment is not None:
+            self._known.open(node.key, segment)
+            if segment.is_aggregate:
+                self._aggregates[segment.code] = node.key
+        super()._entered(node, status)
+        if segment is not None and not segment.is_aggregate:
+            self._exploring.joined(node.key, segment.subscribers)
+
+    def _departed(self, node: VirtualNode) -> None:
+        self._known.close(node.key)
+        self._asked.pop(node.key, None)
+        segment = _segment(node.key)
+        if segment is not None:
+            self._aggregates.pop(segment.code, None)
+        super()._departed(node)
+
+    def departing(self, key: bytes) -> None:
+        """UNSUB: the publishers of the topic forget a subscriber that leaves; others when they notice."""
+        segment = _segment(key)
+        if segment is not None and key in segment.subscribers and key in self._known.tables:
+            own = self._table.own(key)
+            self._search(segment.publishers, Note(own, own, b"", 0, leaving=True))
+
+    def _suspected(self, node_id: str) -> None:
+        super()._suspected(node_id)
+        self._known.forget_node(node_id)
+
+    def strayed(self, message: Cast) -> None:
+        """FORGET: whoever has sent a copy to a key that is not here shall not do so again."""
+        if message.parent.node_id != self._context.node_id:
+            self._context.send(message.parent, Forget(self._context.peer, message.at))
+
+    # notes ------------------------------------------------------------------------------------------
+
+    def exploration(self, target: Range) -> bytes:
+        """The note of a message to the subscribers of a topic: it looks for those that are not known yet.
+
+        b"" where the table of the key it goes out from has no room, or was looked for entries a moment ago.
+        """
+        key = self._home(target)
+        now = self._context.env.now()
+        if key is None or now < self._asked.get(key, now):
+            return b""
+        note = self._known.note(key, target)
+        if note is None:
+            return b""
+        self._asked[key] = now + self._pause
+        return write_note(note)
+
+    def _home(self, target: Range) -> bytes | None:
+        """The own key of the segment whose subscribers a range is, else the nearest aggregate above."""
+        segment = Segment(target.low[:-1])
+        if segment.subscribers != target:
+            return None  # retained messages go to publishers, too
+        keys = self._table.keys()
+        at = bisect_left(keys, target.low)
+        if at < len(keys) and keys[at] in segment.members:
+            return keys[at] if keys[at] in self._known.tables else None
+        return next((self._aggregates[code] for code in _above(segment) if code in self._aggregates), None)
+
+    def _search(self, target: Range, note: Note) -> None:
+        self.cast(target, b"", routing=FAR, deliver=False, note=write_note(note))
+
+    def notes(
+        self, message: Cast, own: Sequence[bytes], forwards: Sequence[Forward]
+    ) -> Sequence[bytes | None]:
+        """Learn of who sent and passed on; be known to the sender; share what is still wanted."""
+        try:
+            note = read_note(message.note)
+        except OverlayError:
+            self._context.count("malformed")
+            return [None] * len(forwards)
+        if message.depth and note.leaving:
+            self._known.forget(note.sender.peer.node_id, note.sender.key)
+        elif message.depth:
+            for key in own:
+                fresh = note.wanted > 0 and self._exploring.answer(key, note)
+                note = note._replace(wanted=note.wanted - fresh)
+        if own:
+            note = note._replace(forwarder=self._table.own(own[0]))
+        if note.leaving:
+            return [write_note(note)] * len(forwards)
+        if not forwards or not note.wanted:
+            return [None] * len(forwards)
+        # Drawn, for those that were always passed over would never be known.
+        order = self._context.random.sample(range(len(forwards)), len(forwards))
+        shares = divided(note.wanted, len(forwards), order)
+        return [write_note(note._replace(wanted=share)) if share else None for share in shares]
+
+
+def _segment(key: bytes) -> Segment | None:
+    try:
+        parsed = parse_key(key)
+    except KeyFormatError:
+        return None
+    return parsed.segment if parsed.role is not Role.DEFAULT else None
+
+
+def _above(segment: Segment) -> list[bytes]:
+    """Codes of the aggregates that may publish into a segment, the nearest first."""
+    if segment.is_aggregate:
+        return []
+    return [Segment.aggregate(segment.levels[:size]).code for size in range(len(segment.levels), -1, -1)]

@@ -1,0 +1,350 @@
+"""How tables fill and empty (ATM-TBPS IV-B to IV-H), in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from algorithms.atm_tbps.exploring import divided
+from algorithms.atm_tbps.flexible import FlexibleGraph
+from algorithms.atm_tbps.messages import FORMATS, Explore, Forget, New, digest, knows, read_note
+from algorithms.overlay.keys import Ref
+from algorithms.overlay.messages import FORMATS as COMMON
+from algorithms.overlay.messages import Cast
+from algorithms.overlay.wire import Codec, OverlayError
+from algorithms.tbps.keys import Segment
+from ildm.api import MessageTrace, Peer
+from tests.algorithms.tbps.world import Node, World
+
+CODEC = Codec((*COMMON, *FORMATS))
+TOPIC = Segment.exact("t")
+
+
+class Seen:
+    """The messages between nodes, as they are sent."""
+
+    def __init__(self, world: World) -> None:
+        self.messages: list[tuple[str, str, Any]] = []
+        carry = world.send
+
+        def send(source: Node, to: Peer, data: bytes) -> None:
+            self.messages.append((source.node_id, to.node_id, CODEC.decode(data)))
+            carry(source, to, data)
+
+        world.send = send  # type: ignore[method-assign]
+
+    def of(self, kind: type) -> list[Any]:
+        return [message for _, _, message in self.messages if isinstance(message, kind)]
+
+    def casts(self, payload: bytes) -> list[Cast]:
+        return [message for message in self.of(Cast) if message.payload[:1] == payload]
+
+
+def overlay(count: int, seed: int = 1, **options: Any) -> tuple[World, list[Node]]:
+    """A publisher of ``t``, and nodes to subscribe; nothing explores on its own unless told to."""
+    quiet = {
+        "explore_interval": 0.0,
+        "refresh_interval": 1e6,
+        "status_interval": 1e6,
+        "retained_interval": 0.0,
+    }
+    world = World("atm_tbps", seed, **{**quiet, **options})
+    nodes = world.add("p", *(f"s{number:02}" for number in range(count)))
+    world.settle()
+    return world, nodes
+
+
+def graph(node: Node) -> FlexibleGraph:
+    found = node.algorithm.graph
+    assert isinstance(found, FlexibleGraph)
+    return found
+
+
+def known(node: Node) -> list[str]:
+    """Nodes that this one has learned as subscribers of the topic."""
+    return [ref.peer.node_id for ref in graph(node).learned(TOPIC.subscribers)]
+
+
+def trace(world: World, node: Node) -> MessageTrace:
+    traces: list[MessageTrace] = []
+    node.algorithm.trace("t", traces.append)
+    world.settle()
+    (found,) = traces
+    assert found.complete
+    return found
+
+
+def publish(world: World, node: Node, count: int = 1, qos: int = 0) -> None:
+    for number in range(count):
+        node.publish("t", str(number), qos=qos)
+        world.run(1.5)
+
+
+# on messages --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("subscribers", [1, 5, 30])
+def test_a_topic_with_room_for_its_subscribers_takes_one_hop(subscribers: int) -> None:
+    world, (p, *nodes) = overlay(40, entries=60)
+    for node in nodes[:subscribers]:
+        node.subscribe("t")
+    world.settle()
+    publish(world, p, 8)
+    found = trace(world, p)
+    assert (found.depth, found.messages, found.nodes) == (1, subscribers, subscribers)
+    assert [len(node.deliveries) for node in nodes] == [8] * subscribers + [0] * (40 - subscribers)
+
+
+def test_a_larger_topic_takes_more_but_fewer_with_larger_tables() -> None:
+    depths = []
+    for entries in (0, 10, 60):
+        world, (p, *nodes) = overlay(20, entries=entries)
+        for node in nodes:
+            node.subscribe("t")
+        world.settle()
+        publish(world, p, 10)
+        found = trace(world, p)
+        assert (found.messages, found.nodes) == (20, 20)
+        depths.append(found.depth)
+    assert depths[0] > depths[1] > depths[2] == 1
+
+
+def test_one_message_in_a_while_looks_for_subscribers_and_none_when_there_is_no_room() -> None:
+    world, (p, *nodes) = overlay(6, entries=60)
+    for node in nodes:
+        node.subscribe("t")
+    publish(world, p)
+    seen = Seen(world)
+    for _ in range(5):
+        p.publish("t")
+    world.run(0.5)
+    assert len(seen.casts(b"M")) == 30
+    assert sum(bool(cast.note) for cast in seen.casts(b"M")) == 6
+    world, (p, *nodes) = overlay(6, entries=0)
+    nodes[0].subscribe("t")
+    publish(world, p)
+    seen = Seen(world)
+    publish(world, p)
+    assert [cast.note for cast in seen.casts(b"M")] == [b""]
+
+
+@settings(max_examples=6, deadline=None)
+@given(st.integers(1, 11), st.integers(4, 20), st.integers(0, 1000))
+def test_no_more_make_themselves_known_than_are_wanted(subscribers: int, entries: int, seed: int) -> None:
+    world, (p, *nodes) = overlay(11, seed, entries=entries, explore_after=1e6)
+    for node in nodes[:subscribers]:
+        node.subscribe("t")
+    p.publish("t")  # the keys of the topic join
+    world.settle()
+    seen = Seen(world)
+    publish(world, p)
+    notes = [read_note(cast.note) for cast in seen.casts(b"M") if cast.parent == p.peer and cast.note]
+    news = [message for message in seen.of(New) if message.to == notes[0].sender.key] if notes else []
+    assert len(news) <= sum(note.wanted for note in notes)
+    for node in (p, *nodes):
+        for key, entry in graph(node)._known.tables.items():
+            graph(node)._known.tidy(key)
+            sticky = graph(node)._known.sticky(key)
+            assert entry.size(sticky) <= max(entries, len(sticky))
+
+
+def test_what_is_wanted_is_shared_evenly() -> None:
+    assert divided(5, 3, [0, 1, 2]) == [2, 2, 1]
+    assert divided(5, 3, [2, 0, 1]) == [2, 1, 2]
+    assert divided(2, 4, [3, 1, 0, 2]) == [0, 1, 0, 1]
+
+
+# exploring ----------------------------------------------------------------------------------------
+
+
+def test_a_subscriber_that_has_joined_looks_for_others_and_is_known_to_them() -> None:
+    world, (_, *nodes) = overlay(12, entries=60)
+    for node in nodes[:11]:
+        node.subscribe("t")
+    world.settle()
+    nodes[11].subscribe("t")
+    world.settle()
+    others = {node.node_id for node in nodes[:11]}
+    sticky = {
+        ref.peer.node_id
+        for pair in graph(nodes[11]).neighbors(TOPIC.subscriber_key("s11"))
+        for ref in pair
+        if ref is not None
+    }
+    assert set(known(nodes[11])) | sticky >= others
+    assert sum("s11" in known(node) for node in nodes[:11]) >= len(others - sticky)
+
+
+def test_a_walk_meets_ever_longer_common_prefixes() -> None:
+    """REXP at a sender with vector 000, to the right 100, 010, 011, 001, 000: five steps, five answers."""
+    world, nodes = overlay(0, entries=60)
+    vectors = ("000", "100", "010", "011", "001", "000")
+    made = world.add(*(f"x{number}" for number in range(6)))
+    for node, digits in zip(made, vectors, strict=True):
+        graph(node).vector = graph(node)._table.vector = int(digits, 2) << 61 | int(node.node_id[1])
+    for node in made:
+        node.subscribe("t")
+    world.run(20)
+    sender = graph(made[0])
+    key = TOPIC.subscriber_key("x0")
+    sender._known.close(key)
+    sender._known.open(key, TOPIC)
+    seen = Seen(world)
+    own = sender._table.own(key)
+    (_, right), *_ = sender.neighbors(key)
+    assert right is not None
+    sender.send(right.peer, Explore(own, own, right.key, digest(()), True, 64))
+    world.run(0.5)
+    assert [message.at for message in seen.of(Explore)] == [
+        TOPIC.subscriber_key(f"x{n}") for n in range(1, 6)
+    ]
+    assert [message.sender.peer.node_id for message in seen.of(New)] == [f"x{n}" for n in range(1, 6)]
+    assert nodes
+
+
+def test_a_table_with_room_looks_anywhere_less_and_less_often() -> None:
+    world, nodes = overlay(4, entries=200, explore_interval=5.0)
+    nodes[1].subscribe("t")
+    nodes[2].subscribe("u")
+    world.run(10)
+    seen = Seen(world)
+    world.run(400)
+    own = TOPIC.subscriber_key("s00")
+    searches = [
+        cast
+        for cast in seen.of(Cast)
+        if cast.note and cast.depth == 1 and read_note(cast.note).sender.key == own
+    ]
+    assert 0 < len({cast.number for cast in searches}) <= 8
+    facts = {key.key: key.facts for key in nodes[1].algorithm.overlay().keys}
+    assert facts["t subscriber s00"]["learned"] > 0  # type: ignore[operator]
+    assert facts["default s00"] == {"role": "default"}
+
+
+def test_a_bounded_number_of_keys_explores_at_a_time() -> None:
+    world, nodes = overlay(2, explorations=3, explore_after=1.0, entries=200)
+    seen = Seen(world)
+    nodes[1].subscribe(*(f"t/{number}" for number in range(30)))
+    nodes[2].subscribe(*(f"t/{number}" for number in range(30)))
+    counts = []
+    for _ in range(40):
+        before = len({c.number for c in seen.of(Cast) if c.note and c.origin == nodes[1].peer})
+        world.run(1.0)
+        after = len({c.number for c in seen.of(Cast) if c.note and c.origin == nodes[1].peer})
+        counts.append(after - before)
+    assert max(counts) <= 3
+    assert sum(counts) == 30
+
+
+# forgetting ---------------------------------------------------------------------------------------
+
+
+def settled(count: int, **options: Any) -> tuple[World, Node, list[Node]]:
+    """All know all."""
+    world, (p, *nodes) = overlay(count, **options)
+    for node in nodes:
+        node.subscribe("t")
+    world.settle()
+    publish(world, p, 4)
+    assert trace(world, p).depth == 1
+    for node in nodes:
+        node.deliveries.clear()
+    return world, p, nodes
+
+
+def test_publishers_forget_a_subscriber_that_leaves() -> None:
+    world, p, nodes = settled(12)
+    gone = next(node for node in nodes if node.node_id in known(p))
+    gone.unsubscribe("t")
+    world.run(0.2)
+    assert gone.node_id not in known(p)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+def test_whoever_sends_to_a_key_that_has_left_is_told_and_nobody_misses_the_message(stops: bool) -> None:
+    world, p, nodes = settled(12)
+    seen = Seen(world)
+    gone = next(node for node in nodes if node.node_id in known(p))
+    graph(p)._known.forget = lambda node_id, key: None  # type: ignore[method-assign]
+    if stops:
+        gone.algorithm.on_ildm_stop()
+    else:
+        gone.unsubscribe("t")
+    world.run(0.5)
+    assert gone.node_id in known(p)  # UNSUB has not come
+    del graph(p)._known.forget
+    p.publish("t", "now")
+    world.run(0.5)
+    assert {message.key for message in seen.of(Forget)} == {TOPIC.subscriber_key(gone.node_id)}
+    assert len([cast for cast in seen.casts(b"M") if cast.strays]) < 10
+    assert gone.node_id not in known(p)
+    assert [len(node.deliveries) for node in nodes] == [int(node is not gone) for node in nodes]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_node_that_is_gone_is_forgotten_at_once(qos: int) -> None:
+    world, p, nodes = settled(12)
+    gone = next(node for node in nodes if node.node_id in known(p))
+    world.kill(gone)
+    publish(world, p, 1, qos)
+    assert gone.node_id not in known(p)
+    publish(world, p, 1, qos)
+    world.run(20)
+    counts = {len(node.deliveries) for node in nodes if node is not gone}
+    assert counts == {2}
+    assert gone.node_id not in graph(p)._known._of_node
+
+
+def test_a_restarted_node_is_known_under_its_new_vector() -> None:
+    world, p, nodes = settled(12)
+    again = next(node for node in nodes if node.node_id in known(p))
+    before = graph(again).vector
+    again.random.seed(99)
+    world.restart(again)
+    world.run(40)
+    publish(world, p, 4)
+    assert before != graph(again).vector
+    assert {ref.vector for ref in graph(p).learned(TOPIC.subscribers) if ref.peer == again.peer} <= {
+        graph(again).vector
+    }
+    assert trace(world, p).depth == 1
+
+
+# what others send in error ------------------------------------------------------------------------
+
+
+def test_a_digest_that_is_none_is_refused() -> None:
+    one, two = Ref(b"a", Peer("n", "n:1"), 1), Ref(b"b", Peer("m", "m:1"), 2)
+    assert knows(digest([one, two]), two)
+    assert not knows(digest([one]), two)
+    assert not knows(digest([one, two]), two._replace(vector=3))
+    assert not knows(digest([one, two]), two._replace(peer=Peer("m", "m:2")))
+    with pytest.raises(OverlayError):
+        knows(b"abc", two)
+
+
+@pytest.mark.parametrize("note", [b"?", b"\1", b""])
+def test_a_note_that_is_none_is_passed_over_and_the_message_goes_on(note: bytes) -> None:
+    world, p, nodes = settled(6)
+    graph(p).exploration = lambda target: note  # type: ignore[method-assign]
+    p.publish("t", "now")
+    world.run(0.5)
+    assert [len(node.deliveries) for node in nodes] == [1] * 6
+
+
+def test_learned_entries_are_those_of_keys_that_are_there() -> None:
+    world, p, nodes = settled(12)
+    known_to = graph(nodes[3])._known
+    assert known_to.within(TOPIC.subscribers)
+    nodes[3].unsubscribe("t")
+    world.run(3)
+    assert TOPIC.subscriber_key("s03") not in known_to.tables
+    assert (
+        sorted(known_to._places)
+        == known_to._sorted
+        == sorted({ref.key for entries in known_to.tables.values() for ref in entries.refs()})
+    )
+    assert p
