@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, NullLocator
 
 from bench.report import numbers
 from bench.report.style import INK, MUTED, Look, look, new_figure, plain_grid
@@ -25,6 +25,7 @@ _METHODS = {
     "ATM-TBPS": 2,
     "STLA": 5,
     "one broker": 6,
+    "diagonal": 6,
 }
 _LOOKS = 7
 
@@ -129,7 +130,7 @@ def panels(
         [handles[label] for label in labels],
         labels,
         loc="outside lower center",
-        ncols=min(len(labels), 4),
+        ncols=max(1, min(len(labels), 120 // (max(map(len, labels)) + 9))),
         labelcolor=MUTED,
     )
     spoken = " ".join(f"{title}: {_spoken(words, series)}" for title, series in parts.items())
@@ -145,6 +146,8 @@ def _lines(
     markers: bool,
     looks: Mapping[str, Look] | None,
 ) -> None:
+    if all(isinstance(x, int) for xs, _ in series.values() for x in xs):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     found = looks or dict(zip(series, looks_of([*series]), strict=True))
     # The same points are marked on all lines, or one would seem to have fewer.
     every = max(1, max((len(xs) for xs, _ in series.values()), default=1) // 40)
@@ -279,10 +282,16 @@ def _scales(axes: Axes, log_x: int, log_y: int) -> None:
             axis.set_major_formatter(FuncFormatter(_powers_of_two if base == 2 else _compact))
             axis.set_minor_formatter(NullFormatter())
             axis.set_minor_locator(NullLocator())
+        elif max(map(abs, axis.get_view_interval())) >= 1_000:
+            axis.set_major_formatter(FuncFormatter(_separated))
 
 
 def _compact(value: float, _: object) -> str:
     return compact(value)
+
+
+def _separated(value: float, _: object) -> str:
+    return f"{value:,.0f}"
 
 
 def _powers_of_two(value: float, _: object) -> str:

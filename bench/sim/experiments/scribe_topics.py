@@ -35,8 +35,9 @@ def scribe_topics(
     return ScribeTopics(members[:, :publishers], joining, forest)
 
 
-def scribe_lengths(generator: np.random.Generator, pattern: Pattern, nodes: int) -> Integers:
-    """int64[topics, longest + 1]: pairs of publisher and subscriber of each topic by hops between them."""
+def scribe_lengths(generator: np.random.Generator, pattern: Pattern, nodes: int) -> tuple[Integers, Integers]:
+    """int64[topics, longest + 1] twice: pairs of publisher and subscriber of each topic by hops between them,
+    and by hops in the tree alone, without the one to its root."""
     count = nodes // pattern.size
     topics = scribe_topics(generator, nodes, count, pattern.publishers, pattern.subscribers)
     depth = topics.forest.depth.reshape(count, pattern.subscribers)
@@ -44,7 +45,8 @@ def scribe_lengths(generator: np.random.Generator, pattern: Pattern, nodes: int)
     cells = np.arange(count)[:, None] * deepest + depth
     depths = np.bincount(cells.ravel(), minlength=count * deepest).reshape(count, deepest)
     at_root = (topics.publishers == topics.forest.roots[:, None]).sum(axis=1)[:, None]
-    lengths = np.zeros((count, deepest + 1), np.int64)
+    lengths, inside = np.zeros((2, count, deepest + 1), np.int64)
     lengths[:, 1:] += depths * (pattern.publishers - at_root)
     lengths[:, :-1] += depths * at_root
-    return lengths
+    inside[:, :-1] = depths * pattern.publishers
+    return lengths, inside

@@ -43,6 +43,13 @@ class Topics:
         left, right = (np.ascontiguousarray(side[::2]) for side in (graph.left, graph.right))
         return replace(self, graph=Graph(graph.owner, graph.vectors, left, right))
 
+    def of_levels(self, levels: int) -> Topics:
+        """The same topics in a Skip Graph of no more levels than that."""
+        graph = self.graph
+        return replace(
+            self, graph=Graph(graph.owner, graph.vectors, graph.left[:levels], graph.right[:levels])
+        )
+
     def publisher_ranks(self) -> Integers:
         """int64[count x publishers], topic by topic."""
         return (self.highs[:, None] + np.arange(self.publishers)).ravel()

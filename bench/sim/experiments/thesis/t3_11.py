@@ -26,7 +26,7 @@ def run(scale: Scale, seed: int, say: Say) -> Tables:
     say(SG)
     proposed = skip_graph_lengths(generator, ALPHA, nodes, ["mrf"])["mrf"]
     say(SCRIBE)
-    scribe = scribe_lengths(generator, ALPHA, nodes)
+    scribe, _ = scribe_lengths(generator, ALPHA, nodes)
     parts = [
         length_rows(method, ALPHA, nodes, 0, found) for method, found in ((SG, proposed), (SCRIBE, scribe))
     ]

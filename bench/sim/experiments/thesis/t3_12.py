@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from bench.report.svg import Picture
 from bench.sim.experiments.drawing import Words, clouds
 from bench.sim.experiments.framework import Experiment, Frames, Line, Scale, Summary
-from bench.sim.experiments.summary import fisher_interval
 from bench.sim.experiments.thesis.forwarding import (
     METHODS,
     TOPICS,
     coefficients,
+    extremes_of,
+    graphs_words,
     interval_words,
     normalised,
     remark,
@@ -21,7 +24,7 @@ from bench.sim.experiments.thesis.forwarding import (
 )
 from bench.sim.experiments.topics import SCRIBE, SG
 
-PAPER_SCRIBE = (0.1310, 100)
+PAPER_SCRIBE = 0.1310
 
 
 def summarise(frames: Frames) -> Summary:
@@ -30,34 +33,37 @@ def summarise(frames: Frames) -> Summary:
 
 def compare(summary: Summary, scale: Scale) -> list[Line]:
     proposed, scribe = coefficients(summary, SG), coefficients(summary, SCRIBE)
+    others = [r for r, _ in coefficients(summary, SCRIBE, "without_first")]
     r, count = proposed[0]
     exact = all(abs(one - 1) < 1e-9 for one, _ in proposed)
     r_scribe, count_scribe = scribe[0]
-    theirs = fisher_interval(*PAPER_SCRIBE)
-    most = {row["method"]: row["most"] for row in summary["extremes"]}
-    inside = theirs is not None and theirs[0] <= r_scribe <= theirs[1]
+    every = [one for one, _ in scribe]
     return [
         Line(
             quantity="SG-TBPS: r of sending and forwarding, 99 % interval",
             paper="1.0, N/A",
             ours=f"{r:.4f}, {interval_words(r, count)}",
-            verdict="agree" if exact else "differs",
-            why="a publisher hands each message to one neighbour and forwards nothing else; "
-            + repeats_words(proposed),
+            verdict="check" if exact else "differs",
+            why="a topic's only publisher stands beside its subscribers, hands each message to one of them "
+            f"and forwards nothing else; {repeats_words(proposed)}",
         ),
         Line(
             quantity="Scribe: r of sending and forwarding, 99 % interval",
             paper="0.1310, -0.1290 to 0.3742",
             ours=f"{r_scribe:.4f}, {interval_words(r_scribe, count_scribe)}",
-            verdict="agree" if inside else "differs",
-            why="ours lies in the paper's interval; " * inside + repeats_words(scribe),
+            verdict="agree" if min(every) <= PAPER_SCRIBE <= max(every) else "differs",
+            why=f"the paper's r lies among those of our graphs; {repeats_words(scribe)}. That says "
+            "little: 100 pairs leave an interval 0.5 wide. Its mean is above 0 as the first hops of own "
+            f"messages count; without them r is {np.mean(others):.3f} \u00b1 {np.std(others, ddof=1):.3f}",
         ),
         Line(
             quantity="most that a publisher forwards for each message of its own",
             paper="not stated",
-            ours=f"SG-TBPS {most[SG]:.1f}, Scribe {most[SCRIBE]:,.0f}",
+            ours=f"SG-TBPS {max(extremes_of(summary, SG, 'most')):.1f}, "
+            f"Scribe {extremes_of(summary, SCRIBE, 'most')[0]:,.0f}",
             verdict="beyond",
-            why="in Scribe a publisher also forwards for the topics whose trees lead over it",
+            why="in Scribe a publisher also forwards for the topics whose trees lead over it; "
+            + graphs_words(extremes_of(summary, SCRIBE, "most")),
         ),
     ]
 
@@ -78,8 +84,8 @@ def parameters(scale: Scale) -> str:
     count = subscribers(scale)
     return (
         f"{TOPICS} topics of 1 publisher and {count:,} subscribers, N = {TOPICS * (count + 1):,}; the "
-        f"publishers send 1, 2, ... {TOPICS} messages; MRF; the values are those of the first of "
-        f"{repeats(scale)} graphs"
+        f"publishers send 1, 2, ... {TOPICS} messages; MRF; {repeats(scale)} graphs, of which the "
+        "first stands for the paper's one"
     )
 
 

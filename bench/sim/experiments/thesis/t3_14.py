@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from bench.report.svg import Picture
-from bench.sim.experiments.drawing import Words, curves
+from bench.sim.experiments.drawing import Words, panels
 from bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables
 from bench.sim.experiments.summary import collected, means
 from bench.sim.experiments.thesis.table_sizes import Interests, scribe_entries, skip_graph_entries
@@ -132,19 +132,23 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
 
 
 def draw(summary: Summary) -> list[Picture]:
-    series = {}
-    for method in METHODS:
-        for column, label in (("entries", method), ("different", f"{method}, w/o redundancy")):
-            series[label] = (WANTED, mean_entries(summary, method, column))
+    parts = {
+        title: {
+            f"{method}{label}": (WANTED, mean_entries(summary, method, column))
+            for method in methods
+            for column, label in (("entries", ""), ("different", ", w/o redundancy"))
+        }
+        for title, methods in ((SG, (SG,)), (f"{SCRIBE}, another scale", (SCRIBE, WITH_DHT)))
+    }
     words = Words(
         "T3.14",
         "Mean size of routing tables",
         "topics of each node",
         "entries",
         "Scribe: children tables and known roots; with DHT: the tables that route its JOINs, too. Without "
-        "redundancy: different nodes in a table.",
+        "redundancy: different nodes in a table. Means of so many nodes that errors are smaller than marks.",
     )
-    return [curves(words, series, limit_y=(0, None))]
+    return [panels(words, parts, limit_y=(0, None), height=3.6)]
 
 
 def parameters(scale: Scale) -> str:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from pyspark.sql import functions as F  # noqa: N812
 
 from bench.report import numbers
+from bench.report.style import INK, Look
 from bench.report.svg import Picture
-from bench.sim.experiments.drawing import Words, curves
+from bench.sim.experiments.drawing import Words, curves, looks_of
 from bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables
 from bench.sim.experiments.summary import collected
 
@@ -124,7 +125,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="s_t of the largest T_d, S = 2 x 10^7",
             paper=f"{MAXIMUM:,}",
             ours=f"{named['at']:,} (T_d = {named['largest']:.3f} ms)",
-            verdict="agree" if abs(named["at"] - MAXIMUM) <= 1 else "differs",
+            verdict="check" if abs(named["at"] - MAXIMUM) <= 1 else "differs",
             why="largest of all rows; the derivative gives "
             f"{largest_at(NAMED):,.1f}, the corrected formula has its maximum at {named['corrected_at']:,}",
         ),
@@ -132,14 +133,14 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="T_d grows with S",
             paper="yes",
             ours=", ".join(f"{numbers.significant(value)} ms" for value in growing),
-            verdict="agree" if growing == sorted(growing) else "differs",
+            verdict="check" if growing == sorted(growing) else "differs",
             why=f"largest T_d of S = {', '.join(f'{total:,}' for total in TOTALS)}",
         ),
         Line(
             quantity="shape for S = 2 x 10^7",
             paper="convex in [1; 2,000), concave in [10,000; 20,000,000]",
             ours=f"{'convex' if convex else 'not convex'}, {'concave' if concave else 'not concave'}",
-            verdict="agree" if convex and concave else "differs",
+            verdict="check" if convex and concave else "differs",
         ),
         Line(
             quantity="intensive assignment is faster (T_d < 0)",
@@ -155,7 +156,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="T_d at s_t = 1",
             paper="t_c = 1 ms as printed",
             ours=f"{named['first']:.3f} ms printed, {named['corrected_first']:.3f} ms corrected",
-            verdict="agree" if abs(named["first"] - T_C) < 1e-9 else "differs",
+            verdict="check" if abs(named["first"] - T_C) < 1e-9 else "differs",
             why="with one subscriber both assignments are the same: as printed T_e forgets the hop from the "
             "publisher's broker",
         ),
@@ -186,7 +187,10 @@ def draw(summary: Summary) -> list[Picture]:
     series["20 million, corrected"] = line(NAMED, "corrected")
     named = next(row for row in summary["maxima"] if row["total"] == NAMED)
     marks = [(float(named["at"]), float(named["largest"]), f"{named['at']:,}")]
-    return [curves(words, series, log_x=10, markers=False, height=3.2, marks=marks)]
+    # The corrected curve differs from the printed one below a hundred subscribers only: thin and dark on top.
+    looks = dict(zip(series, looks_of([*series]), strict=True))
+    looks["20 million, corrected"] = Look(INK, "", (0, (1, 3)), "")
+    return [curves(words, series, log_x=10, markers=False, height=3.2, marks=marks, looks=looks)]
 
 
 def parameters(scale: Scale) -> str:
