@@ -12,6 +12,10 @@ ASK      tell    segments: what is your status there?
 STATUS   tell    answers to ASK, and the status that rides on a join acknowledgement
 REPORT   tell    segment, epoch, suspended of a publisher, to the rendezvous point
 ANSWER   tell    filter, whether that is all there is, PUBLISH frames of retained messages
+MISSED   cast    filters, each with an age: who has sent something for me since?
+OFFER    both    numbers and ages of messages by topic: whoever lacks some may have them
+WANT     tell    the offer that has come, numbers of messages that are lacking
+LATE     tell    those messages with their ages, numbers of those that are gone
 ======== ======= ========================================================================
 """
 
@@ -28,20 +32,25 @@ from ildm.mqtt import IldmError
 __all__ = [
     "Answer",
     "Ask",
+    "Late",
     "Merged",
     "Message",
     "MessageError",
+    "Missed",
+    "Offer",
     "Payload",
     "Query",
     "Report",
     "Signal",
     "Statuses",
+    "Want",
     "decode_payload",
 ]
 
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 _MESSAGE = struct.Struct(">QIH")
+_OFFERED = struct.Struct(">QI")
 
 
 _COMPLETE = {False: b"\0", True: b"\1", None: b"\2"}
@@ -144,7 +153,61 @@ class Answer:
         return head + b"".join(map(_put, self.frames))
 
 
-Payload = Message | Signal | Report | Query | Merged | Ask | Statuses | Answer
+@dataclass(frozen=True, slots=True)
+class Missed:
+    """A subscriber that was away asks publishers: filters, and for each how old a message may be (ms)."""
+
+    filters: Sequence[tuple[str, int]]
+
+    def encode(self) -> bytes:
+        return b"L" + b"".join(_U32.pack(age) + _put(name.encode()) for name, age in self.filters)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A publisher tells what it has: topics, and the numbers and ages (ms) of messages on them.
+
+    ``number``: of the offer, to be answered with a WANT; 0: only who lacks something answers.
+    """
+
+    number: int
+    topics: Sequence[tuple[str, Sequence[tuple[int, int]]]]
+
+    def encode(self) -> bytes:
+        parts = [b"O", _U64.pack(self.number)]
+        for topic, messages in self.topics:
+            parts += _put(topic.encode()), _U32.pack(len(messages))
+            parts += (_OFFERED.pack(*message) for message in messages)
+        return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """An offer (0: none) has come; these messages are lacking."""
+
+    offer: int
+    numbers: Sequence[int]
+
+    def encode(self) -> bytes:
+        return b"W" + b"".join(map(_U64.pack, (self.offer, *self.numbers)))
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Messages that were wanted: ages (ms) and encoded :class:`Message`; numbers of those that are gone."""
+
+    last: bool
+    """Nothing else follows to what was wanted; what is lacking yet may be wanted again."""
+    gone: Sequence[int]
+    messages: Sequence[tuple[int, bytes]]
+
+    def encode(self) -> bytes:
+        head = b"F" + (b"\1" if self.last else b"\0") + _U32.pack(len(self.gone))
+        gone = b"".join(map(_U64.pack, self.gone))
+        return head + gone + b"".join(_U32.pack(age) + _put(message) for age, message in self.messages)
+
+
+Payload = Message | Signal | Report | Query | Merged | Ask | Statuses | Answer | Missed | Offer | Want | Late
 
 
 def decode_payload(data: bytes) -> Payload:
@@ -178,6 +241,15 @@ def _decode(data: bytes) -> Payload:
             return Statuses(list(_statuses(data)))
         case b"A":
             return _answer(data)
+        case b"L":
+            return Missed(list(_missed(data)))
+        case b"O":
+            return Offer(_U64.unpack_from(data, 1)[0], list(_offered(data)))
+        case b"W":
+            offer, *numbers = _numbers(data[1:])
+            return Want(offer, numbers)
+        case b"F":
+            return _late(data)
         case kind:
             raise MessageError(f"unknown kind {kind!r}")
 
@@ -246,3 +318,44 @@ def _answer(data: bytes) -> Answer:
         frame, at = _take(data, at)
         frames.append(frame)
     return Answer(topic_filter.decode(), _COMPLETE_OF[data[1:2]], frames)
+
+
+def _missed(data: bytes) -> Iterable[tuple[str, int]]:
+    at = 1
+    while at < len(data):
+        age = _U32.unpack_from(data, at)[0]
+        name, at = _take(data, at + 4)
+        yield name.decode(), age
+
+
+def _offered(data: bytes) -> Iterable[tuple[str, Sequence[tuple[int, int]]]]:
+    at = 9
+    while at < len(data):
+        topic, at = _take(data, at)
+        start = at + 4
+        at = start + int(_U32.unpack_from(data, at)[0]) * _OFFERED.size
+        if at > len(data):
+            raise MessageError("cut off")
+        yield topic.decode(), [(number, age) for number, age in _OFFERED.iter_unpack(data[start:at])]
+
+
+def _numbers(data: bytes) -> Sequence[int]:
+    if not data:
+        raise MessageError("no number")
+    return [number for (number,) in _U64.iter_unpack(data)]
+
+
+def _late(data: bytes) -> Late:
+    if data[1:2] not in (b"\0", b"\1"):
+        raise MessageError("no late messages")
+    end = 6 + int(_U32.unpack_from(data, 2)[0]) * _U64.size
+    if end > len(data):
+        raise MessageError("cut off")
+    gone = _numbers(data[6:end]) if end > 6 else []
+    messages = []
+    at = end
+    while at < len(data):
+        age = _U32.unpack_from(data, at)[0]
+        message, at = _take(data, at + 4)
+        messages.append((age, message))
+    return Late(data[1:2] == b"\1", gone, messages)

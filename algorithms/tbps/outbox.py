@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult
     from algorithms.overlay.keys import Range
     from algorithms.tbps.config import TbpsConfig
+    from algorithms.tbps.kept import Kept
+    from algorithms.tbps.keys import Segment
     from algorithms.tbps.segments import Member, Segments
     from algorithms.tbps.spreading import Spreading
     from ildm.api import NodeApi
@@ -56,6 +58,8 @@ class Outbox:
         spreading: Spreading,
         segments: Segments,
         config: TbpsConfig,
+        kept: Kept,
+        unsure: Callable[[Segment, int], None],
         holds: Callable[[str], bool],
         unheard: Callable[[Member], None],
         count: Callable[[str], None],
@@ -65,6 +69,9 @@ class Outbox:
         self.segments = segments
         self.config = config
         self.count = count
+        self.kept = kept
+        self.unsure = unsure
+        """Hears of the number of a message that may not have reached all in a segment."""
         self.holds = holds
         """Whether a retained message entered at this node is the newest on a topic."""
         self.unheard = unheard
@@ -140,34 +147,60 @@ class Outbox:
         topic = self.topics.get(message.topic)
         if topic is not None and not topic.missing:
             self.count("retained_repeated")
-            self._send(topic, message, 0, reliable=True)
+            self._send(topic, message, 0, repeated=True)
 
     # sending ----------------------------------------------------------------------------------
 
-    def _send(self, topic: _Topic, message: Publish, turn: int, reliable: bool = False) -> None:
-        payload: bytes | None = None
+    def _send(self, topic: _Topic, message: Publish, turn: int, repeated: bool = False) -> None:
+        now = self.api.now()
+        qos = min(message.qos, self.config.qos)
+        carried: Message | None = None
+        payload = b""
+        if qos and not repeated:
+            carried = self._numbered(message, turn)
+            payload = carried.encode()
+            self._keep(topic, message, carried.number, payload)
         for at, member in enumerate(topic.members):
             # the publishers of the very topic are told of retained messages: they may hold older ones
             held = message.retain and at == 0
+            if member.active:
+                member.heard = now
+            elif member.skipped is None:
+                member.skipped = now
             if not (member.active or held):
                 self.count("suspended_publishes")
                 continue
-            if payload is None:
-                payload = self._numbered(message, turn).encode()
+            if carried is None:
+                carried = self._numbered(message, turn)
+                payload = carried.encode()
             member.publisher.used = True
             segment = member.segment
             target = segment.subscribers
             if held:
                 target = segment.members if member.active else segment.publishers
-            self._cast(member, target, payload, reliable or min(message.qos, self.config.qos) > 0, turn)
+            self._cast(member, target, carried.number, payload, qos > 0 or repeated, turn)
 
-    def _cast(self, member: Member, target: Range, payload: bytes, reliable: bool, turn: int) -> None:
+    def _keep(self, topic: _Topic, message: Publish, number: int, payload: bytes) -> None:
+        """Keep a message for those it may not reach."""
+        since = self.api.now() - self.config.interest_period
+        heard = any(m.active or (m.heard is not None and m.heard > since) for m in topic.members)
+        expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+        self.kept.add(number, message.topic, payload, expiry, heard)
+
+    def _cast(
+        self, member: Member, target: Range, number: int, payload: bytes, reliable: bool, turn: int
+    ) -> None:
         def done(result: CastResult) -> None:
             if not result.complete:
                 self.count("casts_incomplete")
+                if number in self.kept:
+                    self.unsure(member.segment, number)
             elif not result.keys and target == member.segment.subscribers:
+                # perhaps there is one now that could not be seen yet
+                member.skipped = began if member.skipped is None else min(began, member.skipped)
                 self.unheard(member)
 
+        began = self.api.now()
         self.spreading.send(member, target, payload, reliable, turn, done if reliable else None)
 
     def _numbered(self, message: Publish, turn: int) -> Message:

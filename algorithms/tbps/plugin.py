@@ -12,19 +12,26 @@ from typing import TYPE_CHECKING, TypeVar
 from algorithms.overlay.graph import SkipGraph
 from algorithms.tbps.config import TbpsConfig
 from algorithms.tbps.describe import Tracer, describe
+from algorithms.tbps.kept import Kept
 from algorithms.tbps.keys import ALL_NODES, Role, default_key, segment_of_filter
 from algorithms.tbps.merging import MergeWatch
 from algorithms.tbps.messages import (
     Answer,
     Ask,
+    Late,
     Merged,
     Message,
+    Missed,
+    Offer,
     Query,
     Report,
     Signal,
     Statuses,
+    Want,
     decode_payload,
 )
+from algorithms.tbps.missed import Missing
+from algorithms.tbps.offers import Offers
 from algorithms.tbps.order import Order, Stream
 from algorithms.tbps.outbox import Outbox
 from algorithms.tbps.retained import Retained, repeated
@@ -95,6 +102,12 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                     self.retained.ask(member, everything=True)
         else:
             self.graph.cast(ALL_NODES, Merged().encode(), reliable=True)
+        self._has_merged(alone)
+
+    def _has_merged(self, alone: bool) -> None:
+        """Others may have missed what was sent from here, and this node what they have sent."""
+        self.missing.merged(alone)
+        self.offers.merged()
         self._repeat_soon()
 
     def _repeat_soon(self) -> None:
@@ -128,12 +141,27 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.retained = Retained(
             api, self.graph, self.segments, self.interest, config.retained_answers, self.count
         )
+        self.kept = Kept(api, config.interest_period, config.kept_bytes, self.count)
+        self.offers = Offers(api, self.graph, self.kept, config, self.count)
+        self.suspension.resumed = self.offers.resumed
+        self.missing = Missing(
+            api,
+            self.graph,
+            self.segments,
+            self._seen,
+            config,
+            self._is_alone,
+            self._take_late,
+            self.count,
+        )
         self.spreading = self.make_spreading()
         self.outbox = Outbox(
             api,
             self.spreading,
             self.segments,
             config,
+            self.kept,
+            self.offers.unsure,
             self.retained.holds,
             self.suspension.unheard,
             self.count,
@@ -149,6 +177,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.outbox.open(message.topic)
         self.segments.enable()
         self.suspension.start()
+        self.missing.start()
         if self.config.retained_interval:
             self._repeat_later()
 
@@ -164,10 +193,12 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             segment = segment_of_filter(topic_filter)
             if qos is None:
                 if self.interest.remove(topic_filter, None):
+                    self.missing.unsubscribed(topic_filter)
                     self.segments.unsubscribe(segment, topic_filter)
                     self.retained.unwanted(topic_filter)
                 continue
-            self.interest.add(topic_filter, None, qos)
+            if self.interest.add(topic_filter, None, qos):
+                self.missing.subscribed(topic_filter)
             member = self.segments.subscribe(segment, topic_filter)
             if member.subscribed:
                 self.retained.ask(member)
@@ -202,6 +233,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         """Leave the graph, so that nobody has to repair it."""
         self._introducers.clear()
         self._leaving = True
+        self.missing.stop()
         self.segments.disable()
         self.graph.stop(self._left_graph)
 
@@ -232,6 +264,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.spreading.prepare(member, partial(self.outbox.prepared, member))
         if role is Role.SUBSCRIBER:
             self.retained.ask(member)
+            self.missing.joined(member.filters)
+        self.offers.resumed(member)
         self.segments.settled(member)
 
     def left(self, key: bytes) -> None:
@@ -281,8 +315,15 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                 self.suspension.signalled(signal)
             case Query(topic_filter):
                 self.retained.queried(arrival.origin, arrival.keys, topic_filter)
+                member = self.segments.get(segment_of_filter(topic_filter))
+                if member is not None:
+                    self.offers.resumed(member)
             case Merged():
-                self._repeat_soon()
+                self._has_merged(False)
+            case Missed() as missed:
+                self.offers.asked(arrival.origin, missed)
+            case Offer() as offer:
+                self.missing.offered(arrival.origin, offer)
             case other:
                 raise IldmError(f"{type(other).__name__} is not for casting")
 
@@ -300,8 +341,18 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                 self.retained.asked(sender, topic_filter)
             case Answer() as answer:
                 self.retained.answered(answer)
+            case Offer() as offer:
+                self.missing.offered(sender, offer)
+            case Want() as want:
+                self.offers.wanted(sender, want)
+            case Late() as late:
+                self.missing.arrived(sender, late)
             case other:
                 raise IldmError(f"{type(other).__name__} is for casting")
+
+    def _take_late(self, origin: str, message: Message) -> None:
+        """One that this node had missed: it comes behind later ones, so it waits for none."""
+        self._take_message(origin, replace(message, behind=0))
 
     def _take_message(self, origin: str, carried: Message) -> None:
         """Publish a message in the local broker if a local client wants it, once (several segments lead

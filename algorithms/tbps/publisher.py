@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum, StrEnum
 from typing import NamedTuple
 
-__all__ = ["Command", "Epoch", "Left", "Order", "Publisher", "State", "Status"]
+__all__ = ["UNKNOWN", "Command", "Epoch", "Left", "Order", "Publisher", "State", "Status"]
 
 
 class Epoch(NamedTuple):

@@ -47,7 +47,18 @@ class Progress(Enum):
 class Member:
     """This node in one segment."""
 
-    __slots__ = ("filters", "keys", "prepared", "publisher", "segment", "states", "topics", "waiters")
+    __slots__ = (
+        "filters",
+        "heard",
+        "keys",
+        "prepared",
+        "publisher",
+        "segment",
+        "skipped",
+        "states",
+        "topics",
+        "waiters",
+    )
 
     def __init__(self, segment: Segment, node_id: str, locality: Sequence[str]) -> None:
         self.segment = segment
@@ -65,6 +76,10 @@ class Member:
         self.publisher = Publisher(node_id)
         self.prepared = False
         """It is known how to send messages into the segment."""
+        self.heard: float | None = None
+        """When a message was last sent into the segment."""
+        self.skipped: float | None = None
+        """When one was first not sent since, as nobody seemed to be there."""
 
     @property
     def wanted(self) -> Role | None:

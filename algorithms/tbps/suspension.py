@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from algorithms.tbps.keys import Role, Segment
 from algorithms.tbps.messages import Ask, Report, Signal, Statuses, decode_payload
-from algorithms.tbps.publisher import Command, Left, Order, State, Status
+from algorithms.tbps.publisher import UNKNOWN, Command, Left, Order, State, Status
 from ildm.mqtt import IldmError
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class Suspension:
         self.interval = interval
         self.count = count
         self._fresh: list[Member] = []
+        self.resumed: Callable[[Member], None] = lambda member: None
+        """An own publisher that has not sent something is not suspended any more."""
 
     def start(self) -> None:
         """Begin to make sure of the statuses now and then."""
@@ -62,9 +64,12 @@ class Suspension:
         publisher = member.publisher
         self._obey(member, publisher.joined(_side(member.segment, left), told))
         if not publisher.rendezvous:
-            if not self._fresh:
-                self.api.call_later(FIRST_CHECK, self._check_fresh)
-            self._fresh.append(member)
+            self._check_soon(member)
+
+    def _check_soon(self, member: Member) -> None:
+        if not self._fresh:
+            self.api.call_later(FIRST_CHECK, self._check_fresh)
+        self._fresh.append(member)
 
     def neighbor_changed(self, member: Member) -> None:
         """The level 0 neighbour of an own publisher key is another one."""
@@ -102,6 +107,8 @@ class Suspension:
             member = self.segments.get(segment)
             if member is not None and self.segments.publisher(segment) is not None:
                 self._obey(member, member.publisher.answered(status))
+                if status.epoch == UNKNOWN and member.publisher.epoch == UNKNOWN and _publishes(member):
+                    self._check_soon(member)  # the neighbour is as new as this one
 
     def reported(self, sender: Peer, report: Report) -> None:
         """This node ought to be the rendezvous point of a segment with a conflict (both inconsistencies)."""
@@ -121,6 +128,8 @@ class Suspension:
     # commands ---------------------------------------------------------------------------------
 
     def _obey(self, member: Member, command: Command | None, reporter: Peer | None = None) -> None:
+        if member.skipped is not None and member.active:
+            self.resumed(member)
         if command is None:
             return
         signal = Signal(member.segment, command.status).encode()
@@ -133,6 +142,8 @@ class Suspension:
                 if left is not None:
                     self.count("handovers")
                     self.graph.tell(left.peer, signal)
+                # that one may know more: this one may have been rendezvous point by a mistake of its tables
+                self._check_soon(member)
             case Order.CORRECT:
                 assert reporter is not None
                 self.count("corrections")

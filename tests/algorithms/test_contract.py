@@ -15,6 +15,7 @@ NO_SESSIONS = "no algorithm here opens sessions"
 NO_DIALS = "here data go without links, and without bounds"
 NO_FILTERS = "no filters are asked there"
 NOT_USED = "SG-TBPS does without"
+PLAIN_STATE = "a dict that is gone with the node stands for its state"
 NO_STOP = "a test calls the hook itself"
 
 
@@ -55,9 +56,8 @@ class OverlayStage(Stage):
         "test_gauges_hold_the_last_value": NOT_USED,
         "test_names_of_counters_and_gauges_are_bounded": NOT_USED,
         "test_the_log_is_bounded_and_takes_any_value": NOT_USED,
-        "test_both_clocks_go": NOT_USED,
-        "test_state_is_found_again_by_the_next_life": NOT_USED,
-        "test_state_is_bounded_and_of_bytes": NOT_USED,
+        "test_state_is_found_again_by_the_next_life": PLAIN_STATE,
+        "test_state_is_bounded_and_of_bytes": PLAIN_STATE,
         "test_work_beside_the_node_comes_back_as_a_call": NOT_USED,
         "test_a_filter_that_is_none_is_refused": "SG-TBPS asks for filters that were granted",
         "test_messages_are_generated": "SG-TBPS builds its messages itself",

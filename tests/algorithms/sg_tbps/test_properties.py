@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ildm.mqtt import topic_matches
@@ -64,6 +64,7 @@ def check_publishers(world: World) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(ACTIONS, st.sampled_from([0, 1]))
+@example([("publish", node, "a") for node in ("n0", "n1", "n3")], 0)
 def test_each_publish_reaches_exactly_the_nodes_that_want_it(actions: list[tuple], qos: int) -> None:  # type: ignore[type-arg]
     world = World("line")
     world.add(*NODES[:5])

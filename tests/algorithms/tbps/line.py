@@ -15,12 +15,16 @@ from algorithms.tbps.keys import key_text
 from algorithms.tbps.messages import (
     Answer,
     Ask,
+    Late,
     Merged,
     Message,
+    Missed,
+    Offer,
     Query,
     Report,
     Signal,
     Statuses,
+    Want,
     decode_payload,
 )
 from ildm.api import Peer
@@ -230,6 +234,14 @@ def payload_text(payload: bytes) -> str:
             return f"ASK {' '.join(segment.text for segment in segments)}"
         case Statuses(entries):
             return f"STATUS {' '.join(f'{segment.text} {_status(status)}' for segment, status in entries)}"
+        case Missed(filters):
+            return f"MISSED {' '.join(name for name, _ in filters)}"
+        case Offer(_, topics):
+            return f"OFFER {' '.join(f'{topic} {len(messages)}' for topic, messages in topics)}"
+        case Want(_, numbers):
+            return f"WANT {len(numbers)}"
+        case Late(_, gone, messages):
+            return f"LATE {len(messages)}, {len(gone)} gone"
         case Answer(topic_filter, complete, frames):
             messages = [decode(frame, Version.V5) for frame in frames]
             what = {True: "all", False: "unknown", None: "part"}[complete]

@@ -12,25 +12,30 @@ from algorithms.tbps.keys import Segment
 from algorithms.tbps.messages import (
     Answer,
     Ask,
+    Late,
     Merged,
     Message,
     MessageError,
+    Missed,
+    Offer,
     Payload,
     Query,
     Report,
     Signal,
     Statuses,
+    Want,
     decode_payload,
 )
 from algorithms.tbps.publisher import Epoch, Status
 
+U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 SEGMENT = st.sampled_from([Segment.exact("a/b"), Segment.wildcard([]), Segment.exact("/" * 60_000)])
 STATUS = st.builds(Status, st.builds(Epoch, st.integers(0, 2**64 - 1), st.text(max_size=3)), st.booleans())
 PAYLOAD = st.one_of(
     st.builds(
         Message,
-        st.integers(0, 2**64 - 1),
-        st.integers(0, 2**32 - 1),
+        U64,
+        U32,
         st.integers(0, 2**16 - 1),
         st.binary(max_size=9),
     ),
@@ -40,6 +45,19 @@ PAYLOAD = st.one_of(
     st.builds(Query, st.text(max_size=9)),
     st.builds(Ask, st.lists(SEGMENT, max_size=3)),
     st.builds(Statuses, st.lists(st.tuples(SEGMENT, STATUS), max_size=3)),
+    st.builds(Missed, st.lists(st.tuples(st.text(max_size=5), U32), max_size=3)),
+    st.builds(
+        Offer,
+        U64,
+        st.lists(st.tuples(st.text(max_size=5), st.lists(st.tuples(U64, U32), max_size=2)), max_size=3),
+    ),
+    st.builds(Want, U64, st.lists(U64, max_size=3)),
+    st.builds(
+        Late,
+        st.booleans(),
+        st.lists(U64, max_size=2),
+        st.lists(st.tuples(U32, st.binary(max_size=9)), max_size=3),
+    ),
     st.builds(Answer, st.text(max_size=5), st.none() | st.booleans(), st.lists(st.binary(max_size=9))),
 )
 
@@ -49,7 +67,10 @@ def test_there_and_back(payload: Payload) -> None:
     assert decode_payload(payload.encode()) == payload
 
 
-@given(st.sampled_from([b"M", b"S", b"R", b"Q", b"G", b"K", b"T", b"A"]), st.binary(max_size=40))
+@given(
+    st.sampled_from([b"M", b"S", b"R", b"Q", b"G", b"K", b"T", b"A", b"L", b"O", b"W", b"F"]),
+    st.binary(max_size=40),
+)
 @example(b"S", b"")
 @example(b"A", b"\3")
 def test_any_bytes_are_a_payload_or_refused(kind: bytes, data: bytes) -> None:

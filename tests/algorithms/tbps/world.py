@@ -190,6 +190,9 @@ class Node:
     def now(self) -> float:
         return self.world.now
 
+    def wall(self) -> float:
+        return self.world.now
+
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
         check_delay(delay)
         check_callable(callback)

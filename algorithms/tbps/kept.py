@@ -1,0 +1,143 @@
+"""The messages of QoS 1 and 2 of local clients, for sites that missed them."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from algorithms.tbps.messages import Message, decode_payload
+from ildm.mqtt import Property, Publish, Version, decode
+
+if TYPE_CHECKING:
+    from ildm.api import NodeApi
+
+__all__ = ["OVERHEAD", "Entry", "Kept"]
+
+OVERHEAD = 500
+"""Bytes a message takes besides its topic and frame (measured: about 400)."""
+UNHEARD_SHARE = 8
+"""Messages which nobody is known to want get this part of the bytes; they never displace others."""
+SWEEPS = 10
+"""How often within the period what is too old is looked for."""
+LOGGED = 10
+"""Topics named in the log in one sweep."""
+
+
+class Entry:
+    """A message that is kept."""
+
+    __slots__ = ("at", "expires_at", "payload", "topic", "unsure")
+
+    def __init__(self, at: float, topic: str, payload: bytes, expires_at: float | None) -> None:
+        self.at = at
+        """When it was sent, or would have been."""
+        self.topic = topic
+        self.payload = payload
+        """An encoded :class:`Message`."""
+        self.expires_at = expires_at
+        self.unsure = 0
+        """Segments in which some may have missed it."""
+
+    @property
+    def size(self) -> int:
+        return len(self.payload) + len(self.topic) + OVERHEAD
+
+    def aged(self, now: float) -> bytes | None:
+        """The payload with what is left of the expiry interval (MQTT-3.3.2-6); None: it has expired."""
+        if self.expires_at is None:
+            return self.payload
+        left = self.expires_at - now
+        if left <= 0:
+            return None
+        carried = decode_payload(self.payload)
+        assert isinstance(carried, Message)
+        message = decode(carried.frame, Version.V5)
+        assert isinstance(message, Publish)
+        # seconds begun count whole
+        properties = {**message.properties, Property.MESSAGE_EXPIRY_INTERVAL: int(left) + (left > int(left))}
+        return replace(carried, frame=replace(message, properties=properties).encode(Version.V5)).encode()
+
+
+class Kept:
+    """By number, for ``period`` seconds, within ``max_bytes``; the oldest makes room.
+
+    What some site may have missed by the time it goes is counted (``kept_missed``) and logged by topic.
+    """
+
+    def __init__(
+        self, api: NodeApi, period: float, max_bytes: int, count: Callable[[str, int], None]
+    ) -> None:
+        self._api = api
+        self._period = period
+        self._count = count
+        self._shelves: dict[bool, OrderedDict[int, Entry]] = {True: OrderedDict(), False: OrderedDict()}
+        """Heard by somebody in this period, or not."""
+        self._most = {True: max_bytes, False: max_bytes // UNHEARD_SHARE}
+        self.bytes = {True: 0, False: 0}
+        self._sweeping = False
+
+    def __len__(self) -> int:
+        return sum(map(len, self._shelves.values()))
+
+    def add(self, number: int, topic: str, payload: bytes, expiry: int | None, heard: bool) -> None:
+        """Keep a message; ``heard``: somebody wants it, or did within the period."""
+        now = self._api.now()
+        entry = Entry(now, topic, payload, None if expiry is None else now + expiry)
+        self._shelves[heard][number] = entry
+        self.bytes[heard] += entry.size
+        gone: Counter[str] = Counter()
+        while self.bytes[heard] > self._most[heard]:
+            self._count("kept_displaced" if heard else "kept_unheard_displaced", 1)
+            self._drop(heard, gone)
+        self._tell(gone)
+        if not self._sweeping:
+            self._sweeping = True
+            self._api.call_later(self._period / SWEEPS, self._sweep)
+
+    def __contains__(self, number: int) -> bool:
+        return any(number in shelf for shelf in self._shelves.values())
+
+    def get(self, number: int) -> Entry | None:
+        return self._shelves[True].get(number) or self._shelves[False].get(number)
+
+    def since(self, at: float) -> Iterator[tuple[int, Entry]]:
+        """Numbers and messages not older than a time, the newest first."""
+        ways = [iter(reversed(shelf.items())) for shelf in self._shelves.values()]
+        heads = [next(way, None) for way in ways]
+        while True:
+            newest = max(
+                (index for index, head in enumerate(heads) if head is not None and head[1].at >= at),
+                key=lambda index: heads[index][0],  # type: ignore[index]
+                default=None,
+            )
+            if newest is None:
+                return
+            head = heads[newest]
+            assert head is not None
+            yield head
+            heads[newest] = next(ways[newest], None)
+
+    def _sweep(self) -> None:
+        due = self._api.now() - self._period
+        gone: Counter[str] = Counter()
+        for heard, shelf in self._shelves.items():
+            while shelf and next(iter(shelf.values())).at <= due:
+                self._drop(heard, gone)
+        self._tell(gone)
+        self._sweeping = bool(len(self))
+        if self._sweeping:
+            self._api.call_later(self._period / SWEEPS, self._sweep)
+
+    def _drop(self, heard: bool, gone: Counter[str]) -> None:
+        _, entry = self._shelves[heard].popitem(last=False)
+        self.bytes[heard] -= entry.size
+        if entry.unsure:
+            gone[entry.topic] += 1
+
+    def _tell(self, gone: Counter[str]) -> None:
+        if gone:
+            self._count("kept_missed", gone.total())
+            for topic, number in gone.most_common(LOGGED):
+                self._api.log("messages some site may have missed", topic=topic, messages=number)

@@ -1,0 +1,348 @@
+"""What this node may have missed: it asks the publishers, and fetches what it lacks.
+
+A node cannot know which messages passed it by. But it knows since when it wants a filter, and when it may not
+have been part of the graph as others saw it: while its key joined, before its graph became one with another,
+while its process stood still or was not there. Then it asks; publishers offer what they have kept
+(:mod:`~algorithms.tbps.offers`), and what has not come here is fetched from them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from algorithms.tbps.keys import ALL_NODES, publisher_ranges, segments_of_topic
+from algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
+from ildm.mqtt import IldmError, topic_matches
+
+if TYPE_CHECKING:
+    from algorithms.overlay.graph import CastResult, SkipGraph
+    from algorithms.tbps.config import TbpsConfig
+    from algorithms.tbps.seen import Seen
+    from algorithms.tbps.segments import Segments
+    from ildm.api import NodeApi, Peer, Timer
+
+__all__ = ["Missing"]
+
+SETTLE = 2.0
+"""Seconds after a key has joined until it is asked what was published meanwhile."""
+SPREAD = 5.0
+"""Seconds within which the nodes of a graph that has merged ask."""
+RETRY = 3.0
+"""Seconds until a question is asked again that has not reached everybody, or late."""
+ATTEMPTS = 5
+SOON = 1.0
+"""A question that took longer to reach everybody is asked again: what it asks for is told by age."""
+RETURN = 10.0
+"""Seconds in which a node that comes back finds its graph, and hears of what it has missed."""
+ANSWERS = 1.0
+"""Seconds until most offers that answer a question are there; what they offer is fetched then, in order."""
+FEW = 4
+"""Filters whose publishers are asked each in their place; more are asked of all nodes at once."""
+FILTERS = 500
+"""In one question."""
+BEAT = 2.0
+STALL = 4.0
+"""Seconds between two beats after which this process has stood still for long enough to be taken for dead."""
+STAMP = "tbps.present"
+"""Entry of the state: Unix time when this node was surely part of the overlay."""
+STAMPS = 10.0
+"""Seconds between two such entries."""
+LOOKBACK = 5.0
+"""What was published in so many seconds before an absence may still have been under way."""
+CLOCK = 0.01
+"""Seconds by which a timer may be early."""
+FETCH = 100
+"""Messages wanted at once from one publisher."""
+PATIENCE = 3.0
+"""Seconds without a late message until what is lacking is wanted again; grows with each attempt."""
+FETCH_ATTEMPTS = 6
+LOGGED = 10
+"""Topics named in the log at once."""
+_TIME = Struct(">d")
+
+
+class _Source:
+    """A publisher's node that has messages this one lacks."""
+
+    __slots__ = ("attempts", "lacking", "peer", "timer", "wanted")
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.lacking: dict[int, str] = {}
+        """Topics by number."""
+        self.wanted: set[int] = set()
+        """Those of them that are under way."""
+        self.attempts = 0
+        self.timer: Timer | None = None
+
+
+class Missing:
+    """Asks for what may have passed this node by.
+
+    Args:
+        is_alone: whether this node sees no other in its graph.
+        take: gets each late message, with the id of its origin.
+    """
+
+    def __init__(
+        self,
+        api: NodeApi,
+        graph: SkipGraph,
+        segments: Segments,
+        seen: Seen,
+        config: TbpsConfig,
+        is_alone: Callable[[], bool],
+        take: Callable[[str, Message], None],
+        count: Callable[..., None],
+    ) -> None:
+        self.api = api
+        self.graph = graph
+        self.segments = segments
+        self.seen = seen
+        self.config = config
+        self.is_alone = is_alone
+        self.take = take
+        self.count = count
+        self._since: dict[str, float] = {}
+        """Since when each local filter is wanted."""
+        self._to_ask: dict[str, float] = {}
+        """Filters to ask for, and since when something may be missing."""
+        self._asking: Timer | None = None
+        self._fetch_from = 0.0
+        """Until then offers are only collected."""
+        self._sources: dict[str, _Source] = {}
+        self._lacking = 0
+        self._restored: float | None = None
+        self._last_beat = 0.0
+        self._last_stamp = 0.0
+
+    def start(self) -> None:
+        """Filters that come before any time has passed are those of sessions which outlived a restart."""
+        self._restored = self._absent_since()
+        if self._restored < self.api.now():
+            self._collect(RETURN)
+        self._last_beat = self.api.now()
+        self.api.call_later(0.0, self._started)
+        self.api.call_later(BEAT, self._beat)
+
+    def _absent_since(self) -> float:
+        saved = self.api.state.get(STAMP)
+        now = self.api.now()
+        if saved is None or len(saved) != _TIME.size:
+            return now
+        (present,) = _TIME.unpack(saved)
+        away: float = max(0.0, self.api.wall() - present) + LOOKBACK
+        if away > self.config.interest_period:
+            self.count("away_too_long")
+            self.api.log("away for longer than publishers keep messages", seconds=round(away))
+        return now - away
+
+    def _started(self) -> None:
+        self._restored = None
+
+    def stop(self) -> None:
+        """The node is about to leave the graph in order."""
+        self._stamp()
+
+    # when something may have been missed ----------------------------------------------------------
+
+    def subscribed(self, topic_filter: str) -> None:
+        """A local client is the first to want a filter."""
+        self._since.setdefault(topic_filter, self.api.now() if self._restored is None else self._restored)
+
+    def unsubscribed(self, topic_filter: str) -> None:
+        self._since.pop(topic_filter, None)
+        self._to_ask.pop(topic_filter, None)
+
+    def joined(self, filters: Iterable[str]) -> None:
+        """The key that serves these filters has joined: what came before, and meanwhile, is missing."""
+        self._ask_for(((name, 0.0) for name in filters), SETTLE)
+
+    def merged(self, alone: bool) -> None:
+        """The graph has become one with another, at a time nobody knows since when they were two."""
+        wait = SETTLE if alone else SETTLE + SPREAD * self.api.random.random()
+        self._ask_for(((name, 0.0) for name in self._since), wait)
+
+    def _beat(self) -> None:
+        now = self.api.now()
+        self.api.call_later(BEAT, self._beat)
+        if now - self._last_beat > STALL:
+            self.count("stood_still")
+            since = self._last_beat - LOOKBACK - self.config.overlay.cast_deadline
+            self._ask_for(((name, since) for name in self._since), SETTLE)
+        self._last_beat = now
+        if now - self._last_stamp >= STAMPS:
+            self._stamp()
+
+    def _stamp(self) -> None:
+        """Remember that this node is here, for its next life."""
+        if self._since and not self.is_alone():
+            self._last_stamp = self.api.now()
+            self.api.state[STAMP] = _TIME.pack(self.api.wall())
+
+    # asking -----------------------------------------------------------------------------------
+
+    def _ask_for(self, filters: Iterable[tuple[str, float]], wait: float) -> None:
+        earliest = self.api.now() - self.config.interest_period
+        for name, since in filters:
+            known = self._since.get(name)
+            if known is not None:
+                since = max(since, known, earliest)  # noqa: PLW2901
+                self._to_ask[name] = min(since, self._to_ask.get(name, since))
+        if self._asking is None and self._to_ask:
+            self._asking = self.api.call_later(wait, self._ask)
+
+    def _ask(self) -> None:
+        self._asking = None
+        self._collect(ANSWERS)
+        asked, self._to_ask = self._to_ask, {}
+        filters = sorted(asked)
+        if len(filters) <= FEW:
+            for name in filters:
+                self._question({name: asked[name]}, 1)
+        else:
+            for at in range(0, len(filters), FILTERS):
+                self._question({name: asked[name] for name in filters[at : at + FILTERS]}, 1)
+
+    def _collect(self, seconds: float) -> None:
+        """Wait for offers, so that what one publisher has sent is fetched in order."""
+        self._fetch_from = max(self._fetch_from, self.api.now() + seconds)
+        self.api.call_later(seconds, self._fetch)
+
+    def _fetch(self) -> None:
+        if self._asking is None and self.api.now() > self._fetch_from - CLOCK:
+            for source in list(self._sources.values()):
+                if not source.wanted:
+                    self._want(source)
+
+    def _question(self, asked: dict[str, float], attempt: int) -> None:
+        now = self.api.now()
+        asked = {name: since for name, since in asked.items() if name in self._since}
+        if not asked:
+            return
+        self.count("questions_missed")
+        # what is offered that is too old is not fetched
+        ages = [(name, int(1000 * (now - since + SOON))) for name, since in asked.items()]
+        payload = Missed(ages).encode()
+        only = next(iter(asked))
+        ranges = publisher_ranges(only) if len(asked) == 1 else [ALL_NODES]
+        left = len(ranges)
+        complete = True
+
+        def done(result: CastResult) -> None:
+            nonlocal left, complete
+            left -= 1
+            complete = complete and result.complete
+            if left:
+                return
+            if (not complete or self.api.now() - now > SOON) and attempt < ATTEMPTS:
+                self.api.call_later(RETRY * attempt, self._question, asked, attempt + 1)
+            elif not complete:
+                self.count("questions_incomplete")
+
+        for target in ranges:
+            self.graph.cast(target, payload, reliable=True, done=done)
+
+    # fetching -----------------------------------------------------------------------------------
+
+    def offered(self, sender: Peer, offer: Offer) -> None:
+        """Another node has messages: fetch what is lacking here, and not older than the wish for it."""
+        if sender.node_id == self.api.node_id:
+            return
+        if offer.number:
+            self.graph.tell(sender, Want(offer.number, ()).encode())
+        now = self.api.now()
+        source = self._sources.get(sender.node_id)
+        for topic, messages in offer.topics:
+            since = self._wanted_since(topic)
+            if since is None:
+                continue
+            for number, age in messages:
+                if now - age / 1000 < since or (sender.node_id, number) in self.seen:
+                    continue
+                if source is None:
+                    source = self._sources[sender.node_id] = _Source(sender)
+                if number in source.lacking:
+                    continue
+                if self._lacking >= self.config.offered_messages:
+                    self._given_up([topic])
+                    continue
+                source.lacking[number] = topic
+                self._lacking += 1
+        self._fetch()
+
+    def _wanted_since(self, topic: str) -> float | None:
+        found = None
+        for segment in segments_of_topic(topic):
+            member = self.segments.get(segment)
+            for name in member.filters if member is not None else ():
+                since = self._since.get(name)
+                if since is not None and topic_matches(name, topic):
+                    found = since if found is None else min(found, since)
+        return found
+
+    def _want(self, source: _Source) -> None:
+        # what has come meanwhile on another way is not lacking any more
+        for number in [n for n in source.lacking if (source.peer.node_id, n) in self.seen]:
+            self._arrived(source, number)
+        source.wanted = set(sorted(source.lacking)[:FETCH])
+        if source.timer is not None:
+            source.timer.cancel()
+        if not source.wanted:
+            self._sources.pop(source.peer.node_id, None)
+            return
+        self.count("wants")
+        self.graph.tell(source.peer, Want(0, sorted(source.wanted)).encode())
+        wait = PATIENCE * (1 + source.attempts)
+        source.timer = self.api.call_later(wait, self._impatient, source)
+
+    def _impatient(self, source: _Source) -> None:
+        source.attempts += 1
+        if source.attempts < FETCH_ATTEMPTS:
+            self._want(source)
+            return
+        del self._sources[source.peer.node_id]
+        self._lacking -= len(source.lacking)
+        self._given_up(source.lacking.values())
+
+    def arrived(self, sender: Peer, late: Late) -> None:
+        """Messages that were wanted."""
+        source = self._sources.get(sender.node_id)
+        now = self.api.now()
+        for age, data in late.messages:
+            message = decode_payload(data)
+            if not isinstance(message, Message):
+                raise IldmError("a late message that is none")
+            if source is None or message.number not in source.lacking:
+                self.count("late_unwanted")
+                continue
+            since = self._wanted_since(source.lacking[message.number])
+            self._arrived(source, message.number)
+            source.attempts = 0
+            # the offer may have been under way for long
+            if since is not None and now - age / 1000 >= since:
+                self.count("fetched")
+                self.take(sender.node_id, message)
+        if source is None:
+            return
+        gone = [source.lacking[number] for number in late.gone if number in source.lacking]
+        for number in late.gone:
+            self._arrived(source, number)
+        self._given_up(gone)
+        if late.last:
+            self._want(source)
+
+    def _arrived(self, source: _Source, number: int) -> None:
+        source.wanted.discard(number)
+        if source.lacking.pop(number, None) is not None:
+            self._lacking -= 1
+
+    def _given_up(self, topics: Iterable[str]) -> None:
+        lost = Counter(topics)
+        if lost:
+            self.count("missed", lost.total())
+            for topic, number in lost.most_common(LOGGED):
+                self.api.log("messages missed", topic=topic, messages=number)

@@ -1,0 +1,455 @@
+"""What was published and subscribed arrives: after absence, partition, suspension and joining."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from algorithms.sg_tbps import SgTbps
+from algorithms.tbps.kept import OVERHEAD, Kept
+from algorithms.tbps.keys import segment_of_filter
+from algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
+from algorithms.tbps.missed import Missing
+from algorithms.tbps.offers import ATTEMPTS, Offers
+from algorithms.tbps.seen import Seen
+from algorithms.tbps.segments import Segments
+from ildm.api import Peer
+from ildm.mqtt import Property, Publish, Version, decode
+from ildm.testing import LinkModel, SimNode, World, uniform
+from tests.algorithms.tbps.clock import FakeApi
+
+QUICK = {"ping_interval": 0.5, "ping_timeout": 0.5, "check_interval": 3.0, "cast_deadline": 5.0}
+
+
+def world_of(nodes: int = 8, seed: int = 1, **options: Any) -> World:
+    world = World(SgTbps, {"overlay": QUICK, **options}, seed, LinkModel(delay=uniform(0.005, 0.02)))
+    for number in range(nodes):
+        world.add(f"n{number}")
+        if number:
+            world.link(f"n{number}", f"n{number // 2}")
+        world.run(0.5)
+    world.run(10)
+    return world
+
+
+def payloads(node: SimNode) -> list[str]:
+    return [delivery.payload.decode() for delivery in node.deliveries]
+
+
+def publish(world: World, name: str, texts: Iterable[str], topic: str = "a/b", qos: int = 1) -> None:
+    for text in texts:
+        world[name].publish(topic, text.encode(), qos, publisher=1)
+
+
+def back(world: World, name: str, *filters: str) -> SimNode:
+    """A site that was killed is there again, with the sessions it had."""
+    node = world.add(name)
+    for topic_filter in filters:
+        node.subscribe(topic_filter, 1)
+    return node
+
+
+# absence ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("silent", [False, True])
+def test_a_site_that_was_down_for_longer_than_a_cast_loses_nothing(silent: bool, others: bool) -> None:
+    """Whether others subscribe, or all publishers were suspended meanwhile; also on topics that are new."""
+    world = world_of()
+    world["n5"].subscribe("a/#", 1)
+    if others:
+        world["n6"].subscribe("a/#", 1)
+    publish(world, "n2", ["before"])
+    world.run(30)
+    world.kill("n5", silent=silent)
+    for number in range(40):
+        publish(world, "n2", [f"{number}"])
+        publish(world, "n3", [f"new {number}"], "a/new")
+        world.run(1)
+    node = back(world, "n5", "a/#")
+    publish(world, "n2", ["after"])
+    world.run(30)
+    got = payloads(node)
+    wanted = [f"{number}" for number in range(40)]
+    assert sorted(got) == sorted([*wanted, *(f"new {text}" for text in wanted), "after"])
+    assert [text for text in got if text in wanted] == wanted
+    assert world.counters()["missed"] == world.counters()["kept_missed"] == 0
+
+
+def test_a_site_that_stopped_in_order_gets_what_it_missed_and_nothing_twice() -> None:
+    world = world_of()
+    world["n5"].subscribe("a/b", 1)
+    publish(world, "n2", ["before"])
+    world.run(10)
+    world.stop("n5")
+    world.run(20)
+    publish(world, "n2", ["1", "2"])
+    world.run(20)
+    node = back(world, "n5", "a/b")
+    world.run(20)
+    assert payloads(node) == ["1", "2"]
+
+
+def test_a_new_subscription_gets_nothing_older() -> None:
+    """Neither a new one at a site that was away, nor one at a site that was there."""
+    world = world_of()
+    world["n5"].subscribe("a/b", 1)
+    publish(world, "n2", ["before"])
+    world.run(15)
+    world.kill("n5")
+    publish(world, "n2", ["meanwhile"])
+    publish(world, "n2", ["other"], "a/c")
+    world.run(10)
+    node = world.add("n5")
+    world.run(0.5)
+    node.subscribe("a/c", 1)
+    world["n6"].subscribe("a/#", 1)
+    world.run(20)
+    assert payloads(node) == []
+    assert payloads(world["n6"]) == []
+
+
+def test_away_for_longer_than_publishers_keep_messages() -> None:
+    """What is gone is lost, and that is said; what is there still arrives."""
+    world = world_of(interest_period=60.0)
+    world["n5"].subscribe("a/b", 1)
+    publish(world, "n2", ["before"])
+    world.run(15)
+    world.kill("n5")
+    publish(world, "n2", ["early"])
+    world.run(80)
+    publish(world, "n2", ["late"])
+    node = back(world, "n5", "a/b")
+    world.run(20)
+    assert payloads(node) == ["late"]
+    assert node.counters["away_too_long"] == 1
+    assert any(event == "away for longer than publishers keep messages" for _, _, event, _ in world.logs)
+
+
+# partitions ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_sent_in_a_partition_arrives_when_it_heals(seed: int) -> None:
+    """From each side, to sites with plain and wildcard filters; all once, and to those in the same part
+    at once."""
+    world = world_of(seed=seed)
+    for name, topic_filter in (("n1", "a/b"), ("n4", "a/#"), ("n5", "#"), ("n7", "a/b")):
+        world[name].subscribe(topic_filter, 1)
+    world.run(10)
+    publish(world, "n0", ["first"])
+    publish(world, "n6", ["first, too"])
+    world.run(5)
+    world.partition([f"n{number}" for number in range(4)], [f"n{number}" for number in range(4, 8)])
+    texts = ["first", "first, too"]
+    for number in range(40):
+        publish(world, "n0", [f"left {number}"])
+        publish(world, "n6", [f"right {number}"])
+        texts += [f"left {number}", f"right {number}"]
+        world.run(1)
+    assert "right 20" not in payloads(world["n1"])
+    assert "left 20" in payloads(world["n1"])
+    world.heal()
+    world.run(120)
+    for name in ("n1", "n4", "n5", "n7"):
+        assert sorted(payloads(world[name])) == sorted(texts), name
+    assert world.counters()["missed"] == 0
+
+
+def test_a_site_that_is_cut_off_alone_and_comes_back() -> None:
+    world = world_of()
+    world["n5"].subscribe("a/b", 1)
+    world["n3"].subscribe("a/b", 1)
+    world.run(10)
+    publish(world, "n0", ["first"])
+    world.run(5)
+    world.partition(["n5"])
+    for number in range(30):
+        publish(world, "n0", [f"{number}"])
+        world.run(1)
+    world.heal()
+    world.run(60)
+    for name in ("n3", "n5"):
+        assert sorted(payloads(world[name])) == sorted(["first", *map(str, range(30))]), name
+
+
+# suspension and joining ---------------------------------------------------------------------------
+
+
+def test_published_while_the_key_of_a_new_subscriber_joins() -> None:
+    """Other sites subscribe already, so that nobody is suspended and nothing resumes."""
+    world = world_of()
+    world["n3"].subscribe("a/b", 1)
+    publish(world, "n0", ["first"])
+    world.run(20)
+    world["n5"].subscribe("a/b", 1)
+    for number in range(20):
+        publish(world, "n0", [f"{number}"])
+        world.run(0.02)
+    world.run(10)
+    assert sorted(payloads(world["n5"])) == sorted(f"{number}" for number in range(20))
+    assert world["n5"].counters["fetched"] > 0
+
+
+def test_published_while_publishers_are_suspended_though_somebody_subscribes() -> None:
+    """A publisher that has missed its RESUME hears later that it is not suspended any more."""
+    world = world_of()
+    publish(world, "n0", ["nobody hears it"])
+    publish(world, "n2", ["nor that"])
+    world.run(20)
+    world["n5"].subscribe("a/b", 1)
+    world.run(10)
+    algorithm = world["n2"].algorithm
+    assert isinstance(algorithm, SgTbps)
+    (member,) = (m for m in algorithm.segments.members.values() if m.segment.text == "a/b")
+    assert member.active
+    member.publisher.suspended = True
+    publish(world, "n2", ["1", "2"])
+    world.run(1)
+    assert payloads(world["n5"]) == []
+    world.run(40)
+    assert payloads(world["n5"]) == ["1", "2"]
+
+
+def test_where_nobody_listens_nothing_is_sent() -> None:
+    world = world_of()
+    publish(world, "n0", ["x"])
+    world.run(30)
+    before = world["n0"].counters["offers"] + world["n0"].counters["offers_to_all"]
+    publish(world, "n0", ["x"] * 100)
+    world.run(30)
+    counters = world["n0"].counters
+    assert counters["offers"] + counters["offers_to_all"] == before
+    assert counters["suspended_publishes"] >= 100
+
+
+def test_messages_that_expire_do() -> None:
+    world = world_of()
+    world["n5"].subscribe("a/b", 1)
+    publish(world, "n2", ["before"])
+    world.run(20)
+    world.kill("n5")
+    world.run(10)
+    for text, expiry in (("short", 5), ("long", 100)):
+        properties = {Property.MESSAGE_EXPIRY_INTERVAL: expiry}
+        world["n2"].publish("a/b", text.encode(), 1, properties=properties)
+    world.run(20)
+    node = back(world, "n5", "a/b")
+    world.run(20)
+    assert payloads(node) == ["long"]
+
+
+# bounds -------------------------------------------------------------------------------------------
+
+
+def payload_of(number: int, topic: str = "t", size: int = 100) -> bytes:
+    frame = Publish(topic=topic, payload=b"x" * size, qos=1, packet_id=1).encode(Version.V5)
+    return Message(number, 0, 0, frame).encode()
+
+
+def kept_of(api: Any, max_bytes: int = 1 << 20) -> Kept:
+    return Kept(api, 10.0, max_bytes, api.count)
+
+
+def test_what_is_kept_is_bounded_by_age_and_bytes() -> None:
+    api = FakeApi()
+    size = len(payload_of(1)) + 1 + OVERHEAD
+    kept = kept_of(api, 8 * size)
+    for number in range(1, 12):
+        kept.add(number, "t", payload_of(number), None, heard=True)
+    assert [number for number, _ in kept.since(0.0)] == list(range(11, 3, -1))
+    assert api.counters["kept_displaced"] == 3
+    kept.add(20, "u", payload_of(20), None, heard=False)
+    kept.add(21, "u", payload_of(21), None, heard=False)
+    assert [number for number, _ in kept.since(0.0)] == [21, *range(11, 3, -1)]
+    assert sum(kept.bytes.values()) == 9 * size
+    api.run(12)
+    assert not len(kept)
+    assert sum(kept.bytes.values()) == 0
+    assert not api.logged
+
+
+def test_what_somebody_may_have_missed_is_named_when_it_goes() -> None:
+    api = FakeApi()
+    kept = kept_of(api)
+    for number, topic in ((1, "t"), (2, "t"), (3, "u")):
+        kept.add(number, topic, payload_of(number, topic), None, heard=True)
+        if number < 3:
+            entry = kept.get(number)
+            assert entry is not None
+            entry.unsure += 1
+    api.run(12)
+    assert api.counters["kept_missed"] == 2
+    assert api.logged == [("messages some site may have missed", {"topic": "t", "messages": 2})]
+
+
+class Wire:
+    """A graph that only carries what nodes tell each other."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def tell(self, to: Peer, payload: bytes, turn: int = 0) -> None:
+        self.told.append(decode_payload(payload))
+
+    def insert(self, key: bytes) -> None:
+        """Keys do not matter here."""
+
+    remove = insert
+
+
+PEER = Peer("far", "far:1")
+
+
+def test_offers_to_one_site_come_page_by_page_and_again_if_need_be() -> None:
+    api: Any = FakeApi()
+    graph: Any = Wire()
+    kept = kept_of(api, 1 << 24)
+    config = SgTbps.Config()
+    offers = Offers(api, graph, kept, config, api.count)
+    for number in range(1, 2_501):
+        kept.add(number, "t", payload_of(number), None, heard=True)
+    offers.asked(PEER, Missed([("t", 5_000), ("u", 9_000)]))
+    seen: list[int] = []
+    for page in range(3):
+        offer = graph.told.pop()
+        assert isinstance(offer, Offer)
+        seen += [number for _, messages in offer.topics for number, _ in messages]
+        if page == 1:
+            api.run(2.5)
+            assert [again.topics[0][1][0][0] for again in graph.told] == [1_001]
+            graph.told.clear()
+        offers.wanted(PEER, Want(offer.number, ()))
+        graph.told = [told for told in graph.told if isinstance(told, Offer)]
+    assert seen == list(range(1, 2_501))
+    assert not graph.told
+    offers.asked(PEER, Missed([("#", 5_000)]))
+    api.run(200)
+    assert api.counters["offers_unanswered"] == 1
+    assert len(graph.told) == ATTEMPTS
+
+
+def test_offers_are_bounded() -> None:
+    api: Any = FakeApi()
+    graph: Any = Wire()
+    kept = kept_of(api)
+    offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=5), api.count)
+    for number in range(1, 5):
+        kept.add(number, "t", payload_of(number), None, heard=True)
+    offers.asked(PEER, Missed([("t", 5_000)]))
+    offers.asked(PEER, Missed([("t", 5_000)]))
+    assert len(graph.told) == 1
+    assert api.counters["offers_full"] == 1
+    offers.wanted(PEER, Want(graph.told[0].number, ()))
+    offers.asked(PEER, Missed([("t", 5_000)]))
+    assert len([told for told in graph.told if isinstance(told, Offer)]) == 2
+
+
+def test_late_messages_come_in_pieces_and_what_is_gone_is_told() -> None:
+    api: Any = FakeApi()
+    graph: Any = Wire()
+    kept = kept_of(api)
+    offers = Offers(api, graph, kept, SgTbps.Config(), api.count)
+    for number in range(1, 31):
+        kept.add(number, "t", payload_of(number, size=20_000), None, heard=True)
+    offers.wanted(PEER, Want(0, [99, *range(1, 31)]))
+    assert all(isinstance(late, Late) for late in graph.told)
+    assert [late.last for late in graph.told] == [False] * 13 + [True]
+    assert graph.told[-1].gone == [99]
+    assert sum(len(late.messages) for late in graph.told) == 13  # the rest is to be wanted again
+
+
+def receiver(**options: Any) -> tuple[Any, Any, Missing, list[int]]:
+    api: Any = FakeApi()
+    graph: Any = Wire()
+    config = SgTbps.Config(**options)
+    segments = Segments(graph, "n0", (), api.count)
+    seen = Seen(api.now, 300.0, 1 << 20, api.count)
+    got: list[int] = []
+
+    def take(origin: str, message: Message) -> None:
+        seen.add(origin, message.number)
+        got.append(message.number)
+
+    missing = Missing(api, graph, segments, seen, config, lambda: False, take, api.count)
+    missing.subscribed("t")
+    segments.subscribe(segment_of_filter("t"), "t")
+    api.run(1)
+    return api, graph, missing, got
+
+
+def test_what_is_lacking_is_wanted_until_it_comes() -> None:
+    api, graph, missing, got = receiver()
+    missing.offered(PEER, Offer(7, [("t", [(2, 10), (1, 20), (3, 5_000)]), ("v", [(4, 0)])]))
+    assert graph.told == [Want(7, []), Want(0, [1, 2])]
+    api.run(3.5)
+    assert graph.told[2:] == [Want(0, [1, 2])]
+    missing.arrived(PEER, Late(True, (), [(20, payload_of(1))]))
+    assert graph.told[3:] == [Want(0, [2])]
+    missing.arrived(PEER, Late(True, (), [(20, payload_of(2)), (20, payload_of(5))]))
+    assert got == [1, 2]
+    api.run(100)
+    assert len(graph.told) == 4
+    assert not api.logged
+
+
+def test_what_never_comes_is_named() -> None:
+    api, _, missing, got = receiver()
+    missing.offered(PEER, Offer(0, [("t", [(1, 10), (2, 20)])]))
+    missing.arrived(PEER, Late(True, [1], ()))
+    api.run(200)
+    assert got == []
+    assert api.counters["missed"] == 2
+    assert api.logged == [("messages missed", {"topic": "t", "messages": 1})] * 2
+
+
+def test_what_is_lacking_is_bounded() -> None:
+    api, graph, missing, _ = receiver(offered_messages=2)
+    missing.offered(PEER, Offer(0, [("t", [(1, 10), (2, 20), (3, 10)])]))
+    assert graph.told == [Want(0, [1, 2])]
+    assert api.counters["missed"] == 1
+
+
+def test_an_age_that_was_told_long_ago_does_not_bring_what_is_too_old() -> None:
+    api, graph, missing, got = receiver()
+    missing.offered(PEER, Offer(0, [("t", [(1, 900)])]))
+    missing.arrived(PEER, Late(True, (), [(1_500, payload_of(1))]))
+    assert got == []
+    api.run(50)
+    assert graph.told == [Want(0, [1])]
+
+
+def test_a_process_that_has_stood_still_asks() -> None:
+    world = world_of(4)
+    world["n3"].subscribe("a/b", 1)
+    world.run(20)
+    algorithm = world["n3"].algorithm
+    assert isinstance(algorithm, SgTbps)
+    asked = world["n3"].counters["questions_missed"]
+    algorithm.missing._last_beat -= 20
+    world.run(10)
+    assert world["n3"].counters["stood_still"] == 1
+    assert world["n3"].counters["questions_missed"] == asked + 1
+
+
+def test_the_frame_is_that_of_the_publisher() -> None:
+    """Late messages keep what a client has given them."""
+    api: Any = FakeApi()
+    graph: Any = Wire()
+    kept = kept_of(api)
+    kept.add(1, "t", payload_of(1), 100, heard=True)
+    api.run(9.5)
+    entry = kept.get(1)
+    assert entry is not None
+    aged = entry.aged(api.now())
+    assert aged is not None
+    carried = decode_payload(aged)
+    assert isinstance(carried, Message)
+    message = decode(carried.frame, Version.V5)
+    assert isinstance(message, Publish)
+    assert message.properties == {Property.MESSAGE_EXPIRY_INTERVAL: 91}
+    assert entry.aged(200.0) is None
+    assert graph.told == []
