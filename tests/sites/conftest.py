@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.sites.overlay import OVERLAYS
 from tests.sites.proxy import Proxy
 from tests.sites.site import Choice, Site, join, joined, stop_all
 from tests.support.brokers import Broker, Fleet
@@ -102,11 +103,13 @@ def algorithm(request: pytest.FixtureRequest) -> str:
 
 trees = pytest.mark.parametrize("algorithm", ["pf", "sf"], indirect=True)
 """For what is true of links in a tree: each has a queue that outlives its connection, and carries a
-message once. SG-TBPS has its own tests of it in test_overlay*.py."""
+message once. Overlays have their own tests of it in test_overlay*.py."""
+every_algorithm = pytest.mark.parametrize("algorithm", ["pf", "sf", *OVERLAYS], indirect=True)
+"""For what crosses in one piece, or is kept for later: most tests have SG-TBPS stand for all overlays."""
 
 
 def makes(*kinds: str) -> pytest.MarkDecorator:
-    """Each algorithm before brokers of these makes (`kind`), SG-TBPS before the first alone.
+    """Each algorithm before brokers of these makes (`kind`), the overlay before the first alone.
 
     What a broker does to injected messages is no matter of the algorithm.
     """

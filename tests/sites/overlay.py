@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
+from importlib.metadata import entry_points
 from typing import Any
 
-SG_TBPS: dict[str, Any] = {"name": "sg_tbps", "overlay": {"grace": 0.05}}
-"""The algorithm as it is, but for the time that a node which has left goes on answering."""
-QUICK: dict[str, Any] = {
-    "name": "sg_tbps",
+import pytest
+
+from ildm.core.plugin.loading import ALGORITHMS
+
+OVERLAYS = ("sg_tbps", "atm_tbps", "stla")
+"""All topic-based algorithms on an overlay."""
+REGIONS = 3
+"""Regions that sites are spread over, where an algorithm asks for them."""
+_QUICK: dict[str, Any] = {
     "status_interval": 1.0,
     "probe_interval": 1.0,
     "overlay": {
@@ -21,16 +28,50 @@ QUICK: dict[str, Any] = {
         "grace": 0.1,
     },
 }
-"""The algorithm with shorter times, so that failures are noticed soon."""
+
+
+def quick(algorithm: str) -> str | dict[str, Any]:
+    """An overlay with shorter times, so that failures are noticed soon; other algorithms as they are."""
+    return {"name": algorithm, **_QUICK} if algorithm in OVERLAYS else algorithm
+
+
+def placed(choice: str | Mapping[str, Any] | None, name: str) -> str | Mapping[str, Any] | None:
+    """What a test has chosen, as the section ``algorithm`` of a node of that name.
+
+    In an overlay a node that has left goes on answering for a short time only; STLA is told a region.
+    """
+    document = {"name": choice} if isinstance(choice, str) else choice
+    if document is None or document["name"] not in OVERLAYS:
+        return choice
+    if not entry_points(group=ALGORITHMS, name=document["name"]):
+        pytest.skip(f"{document['name']} is not installed yet: make setup does it")
+    options: dict[str, Any] = {"overlay": {"grace": 0.05}}
+    if document["name"] == "stla":
+        options["locality"] = [f"region-{sum(name.encode()) % REGIONS}"]
+    return {**options, **document}
+
 
 Row = Mapping[str, Any]
 Rows = Mapping[str, Row]
 """Keys of several nodes by their text."""
 
 
+def plain(key: str) -> str:
+    """The text of a key without the place of its node: ``a/b subscriber n1`` of ``a/b subscriber eu n1``."""
+    return re.sub(r" (subscriber|publisher|aggregate) .+ (\S+)$", r" \1 \2", key)
+
+
 def rows_of(overlays: Iterable[Mapping[str, Any]]) -> dict[str, Row]:
     """What the nodes told (:class:`ildm.api.OverlayView`) as one table, facts beside the rest."""
-    return {row["key"]: {**row, **row["facts"]} for overlay in overlays for row in overlay["keys"]}
+    return {
+        plain(row["key"]): {
+            **row,
+            **row["facts"],
+            "levels": [[side and plain(side) for side in pair] for pair in row["levels"]],
+        }
+        for overlay in overlays
+        for row in overlay["keys"]
+    }
 
 
 def segment(key: str) -> str:

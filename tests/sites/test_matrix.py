@@ -10,18 +10,20 @@ import pytest
 from ildm.mqtt import Publish, Version, Will
 from tests.sites.client import Client
 from tests.sites.conftest import Sites
+from tests.sites.overlay import OVERLAYS
 from tests.sites.site import Site, settled
 from tests.support.brokers import broker_pairs
 
 KINDS = ("mosquitto", "rabbitmq", "activemq", "moquette")
 PAIRS = broker_pairs(KINDS, same=True)
-OVERLAY_PAIRS = [pair for pair in PAIRS if "mosquitto" in pair]
-"""With SG-TBPS each make before Mosquitto, both ways: what a broker does to messages that are injected is no
+MIXED = [("mosquitto", kind) for kind in KINDS[1:]]
+OVERLAY_PAIRS = {"sg_tbps": [("mosquitto", "mosquitto"), *MIXED], "atm_tbps": MIXED, "stla": MIXED}
+"""Overlays with each make before Mosquitto, both ways: what a broker does to messages that are injected is no
 matter of the algorithm, and test_overlay.py has all makes in one overlay."""
 pairs = pytest.mark.parametrize(
     ("algorithm", "kinds"),
     [(algorithm, pair) for algorithm in ("pf", "sf") for pair in PAIRS]
-    + [("sg_tbps", pair) for pair in OVERLAY_PAIRS],
+    + [(algorithm, pair) for algorithm in OVERLAYS for pair in OVERLAY_PAIRS[algorithm]],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
     indirect=["algorithm"],
 )
@@ -81,7 +83,7 @@ async def test_each_message_arrives_once_in_order_everywhere(
             f"{topic_root}/end0": 1,
             f"{topic_root}/end1": 1,
         }
-    if algorithm != "sg_tbps":
+    if algorithm not in OVERLAYS:
         assert [site.node.counters["transferred_out"] for site in both] == [3 * count + 1] * 2
     assert [client.waiting for client in listeners + publishers] == [0] * 4
 

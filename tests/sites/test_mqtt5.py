@@ -8,8 +8,8 @@ import pytest
 
 from ildm.mqtt import Properties, Property, Publish, Subscription, Version
 from tests.sites.client import Client, until
-from tests.sites.conftest import Proxies, Sites, makes, trees
-from tests.sites.overlay import SG_TBPS
+from tests.sites.conftest import Proxies, Sites, every_algorithm, makes, trees
+from tests.sites.overlay import OVERLAYS
 from tests.sites.site import Choice, Site, join, settled
 
 V5 = Version.V5
@@ -34,6 +34,7 @@ async def clients(both: list[Site]) -> tuple[Client, Client]:
     return one, other
 
 
+@every_algorithm
 @pytest.mark.parametrize("qos", [0, 1, 2])
 async def test_properties_are_the_same_bytes_at_both_sites(
     both: list[Site], qos: int, topic_root: str
@@ -360,12 +361,13 @@ async def test_capabilities_of_the_far_broker_bind_the_injection(sites: Sites, t
     await publisher.publish(topic_root, b"", 1, retain=True)
 
 
+@every_algorithm
 @pytest.mark.parametrize("link_qos", [0, 1, 2])
 async def test_the_smallest_qos_of_publication_subscription_and_link(
     sites: Sites, algorithm: str, link_qos: int, topic_root: str
 ) -> None:
     """MQTT-3.8.4-8, with the link as the third: all nine pairs."""
-    choice: Choice = {**SG_TBPS, "qos": link_qos} if algorithm == "sg_tbps" else algorithm
+    choice: Choice = {"name": algorithm, "qos": link_qos} if algorithm in OVERLAYS else algorithm
     both = await sites.row(["mosquitto", "mosquitto"], choice, link={"qos": link_qos})
     subscribers = []
     for qos in range(3):

@@ -10,15 +10,11 @@ import pytest
 
 from ildm.config import Address
 from tests.sites.client import Client, until
-from tests.sites.conftest import Sites, trees
-from tests.sites.overlay import QUICK
+from tests.sites.conftest import Sites, every_algorithm, trees
+from tests.sites.overlay import quick
 from tests.sites.process import ProcessSite
-from tests.sites.site import Choice, Site, rested
+from tests.sites.site import Site, rested
 from tests.support.brokers import Fleet
-
-
-def quick(algorithm: str) -> Choice:
-    return QUICK if algorithm == "sg_tbps" else algorithm
 
 
 @pytest.fixture
@@ -78,6 +74,7 @@ async def flooded(here: Site, far: ProcessSite, clients: list[Client], topic: st
         await asyncio.sleep(0.01)
 
 
+@every_algorithm
 async def test_a_killed_node_comes_back(
     sites: Sites, far: ProcessSite, algorithm: str, topic_root: str
 ) -> None:

@@ -1,4 +1,8 @@
-"""SG-TBPS before real brokers: each message comes once to those who want it, whoever joins whom."""
+"""Overlays before real brokers: each message comes once to those who want it, whoever joins whom.
+
+What the three algorithms share is tried with SG-TBPS alone; what the tables and ways of one could spoil, with
+each.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ import pytest
 from ildm.mqtt import topic_matches
 from tests.sites.client import Client, until
 from tests.sites.conftest import Sites
-from tests.sites.overlay import SG_TBPS, chains, reached, rows_of, together
+from tests.sites.overlay import OVERLAYS, chains, reached, rows_of, together
 from tests.sites.site import Site, exchange, join, joined, rested, settled
 from tests.support.ports import LOOPBACK, free_port
 
@@ -23,23 +27,26 @@ PATIENT = {"drain_timeout": 10.0}
 """Time for leaving in agreement with the others, however slow the machine."""
 
 
-async def members(sites: Sites, count: int, **options: Any) -> list[Site]:
+each_overlay = pytest.mark.parametrize("name", OVERLAYS)
+
+
+async def members(sites: Sites, count: int, name: str, **options: Any) -> list[Site]:
     """Sites that have joined one after another, each by the address of any one that was there."""
     random = Random(count)
     made: list[Site] = []
     for broker in BROKERS[:count]:
-        site = await sites.make(sites.shared_broker(*broker), "sg_tbps", **options)
+        site = await sites.make(sites.shared_broker(*broker), name, **options)
         if made:
             await join(site, random.choice(made))
         made.append(site)
     return made
 
 
-async def mosquittos(sites: Sites, count: int, **options: Any) -> list[Site]:
+async def mosquittos(sites: Sites, count: int, name: str = "sg_tbps", **options: Any) -> list[Site]:
     """The same before Mosquitto alone, which starts in no time; all join the first."""
     made: list[Site] = []
     for index in range(count):
-        made.append(await sites.make(sites.shared_broker("mosquitto", index), "sg_tbps", **options))
+        made.append(await sites.make(sites.shared_broker("mosquitto", index), name, **options))
         if index:
             await join(made[index], made[0])
     return made
@@ -68,12 +75,15 @@ class Listener(NamedTuple):
     client: Client
 
 
-@pytest.mark.parametrize("count", [3, 9])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("sg_tbps", 3), ("sg_tbps", 9), ("atm_tbps", 5), ("atm_tbps", 9), ("stla", 5), ("stla", 9)],
+)
 async def test_each_message_comes_once_to_those_who_want_it(
-    sites: Sites, count: int, topic_root: str
+    sites: Sites, name: str, count: int, topic_root: str
 ) -> None:
     """Exact and wildcard filters everywhere, publishers everywhere, all QoS."""
-    made = await members(sites, count)
+    made = await members(sites, count, name)
     await rested(whole=True)
     assert together(picture(made), [site.name for site in made])
     filters = ["{}/0/exact", "{}/1/exact", "{}/+/all", "{}/#", "{}/1/#", "+/2/+", "{}/none/of/these"]
@@ -111,9 +121,10 @@ async def test_each_message_comes_once_to_those_who_want_it(
         assert [payload for payload in rest if not payload.startswith(b"end")] == []
 
 
-async def test_nothing_crosses_while_nobody_subscribes(sites: Sites, topic_root: str) -> None:
+@each_overlay
+async def test_nothing_crosses_while_nobody_subscribes(sites: Sites, name: str, topic_root: str) -> None:
     """Publishers are suspended without a subscriber and resume with the first one (thesis 3.2.1)."""
-    here, there, third = made = await mosquittos(sites, 3)
+    here, there, third = made = await mosquittos(sites, 3, name)
     publishers = [await site.connect() for site in (here, third)]
     for publisher in publishers:
         await publisher.publish(topic_root, b"first", 1)
@@ -143,9 +154,10 @@ async def test_nothing_crosses_while_nobody_subscribes(sites: Sites, topic_root:
     assert subscriber.waiting == 0
 
 
-async def test_members_leave_in_the_middle_of_traffic(sites: Sites, topic_root: str) -> None:
+@each_overlay
+async def test_members_leave_in_the_middle_of_traffic(sites: Sites, name: str, topic_root: str) -> None:
     """Those who stay get each QoS 1 message once, and nobody has to be suspected of anything."""
-    made = await mosquittos(sites, 5, limits=PATIENT)
+    made = await mosquittos(sites, 5, name, limits=PATIENT)
     stayers = [made[0], made[4]]
     listeners = [await site.connect() for site in made]
     for listener in listeners:
@@ -177,8 +189,9 @@ async def test_members_leave_in_the_middle_of_traffic(sites: Sites, topic_root: 
     assert together(picture(made), [site.name for site in stayers])
 
 
-async def test_a_member_that_has_left_comes_back(sites: Sites, topic_root: str) -> None:
-    here, there, third = made = await mosquittos(sites, 3, limits=PATIENT)
+@pytest.mark.parametrize("name", ["sg_tbps", "atm_tbps"])
+async def test_a_member_that_has_left_comes_back(sites: Sites, name: str, topic_root: str) -> None:
+    here, there, third = made = await mosquittos(sites, 3, name, limits=PATIENT)
     for round_ in ("one", "two"):
         await there.stop()
         await exchange([here, third], topic_root, f"without {round_}")
@@ -189,13 +202,16 @@ async def test_a_member_that_has_left_comes_back(sites: Sites, topic_root: str) 
         await exchange(made, topic_root, f"with {round_}")
 
 
-async def test_all_start_at_once_and_name_each_other_in_a_circle(sites: Sites, topic_root: str) -> None:
+@pytest.mark.parametrize("name", ["sg_tbps", "stla"])
+async def test_all_start_at_once_and_name_each_other_in_a_circle(
+    sites: Sites, name: str, topic_root: str
+) -> None:
     """Also their clients are there before the overlay is: what they subscribe to is not lost."""
     addresses = [f"{LOOPBACK}:{free_port()}" for _ in range(5)]
     circle = [
         sites.prepare(
             sites.shared_broker("mosquitto", index),
-            "sg_tbps",
+            name,
             link={"listen": address, "neighbors": [addresses[(index + 1) % 5]]},
         )
         for index, address in enumerate(addresses)
@@ -211,9 +227,10 @@ async def test_all_start_at_once_and_name_each_other_in_a_circle(sites: Sites, t
     assert early.waiting == 0
 
 
-async def test_two_overlays_become_one(sites: Sites, topic_root: str) -> None:
+@pytest.mark.parametrize("name", ["atm_tbps", "stla"])
+async def test_two_overlays_become_one(sites: Sites, name: str, topic_root: str) -> None:
     """With all they hold: subscribers, publishers, retained messages of both."""
-    made = [await sites.make(sites.shared_broker("mosquitto", index), "sg_tbps") for index in range(5)]
+    made = [await sites.make(sites.shared_broker("mosquitto", index), name) for index in range(5)]
     first, second = made[:3], made[3:]
     for overlay in (first, second):
         for site in overlay[1:]:
@@ -255,7 +272,7 @@ async def test_routing_and_sessions_of_a_link_are_no_matter(
     for index in range(4):
         other = routing if index % 2 else "sfb"
         broker = sites.shared_broker("mosquitto", index)
-        made.append(await sites.make(broker, {**SG_TBPS, "routing": other}, link={"sessions": 3}))
+        made.append(await sites.make(broker, {"name": "sg_tbps", "routing": other}, link={"sessions": 3}))
         if index:
             await join(made[index], random.choice(made[:index]))
     listeners = [await site.connect() for site in made]

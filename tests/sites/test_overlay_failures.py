@@ -1,4 +1,4 @@
-"""SG-TBPS when nodes die, hang or lose each other: the rest repair the overlay and lose no QoS 1 message."""
+"""Overlays when nodes die, hang or lose each other: the rest repair it and lose no QoS 1 message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from ildm.config import Address
 from tests.sites.client import Client, until
 from tests.sites.conftest import Sites
-from tests.sites.overlay import QUICK, chains, rows_of, segment, together
+from tests.sites.overlay import OVERLAYS, chains, quick, rows_of, segment, together
 from tests.sites.process import ProcessSite
 from tests.sites.proxy import Proxy
 from tests.sites.site import Site, exchange, join, joined, rested, settled
@@ -21,13 +21,23 @@ from tests.support.brokers import Fleet
 from tests.support.ports import LOOPBACK, free_port
 
 
+@pytest.fixture(params=OVERLAYS)
+def algorithm(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def overlays(*names: str) -> pytest.MarkDecorator:
+    """Not all of them: what the test is about is in the layer that they share."""
+    return pytest.mark.parametrize("algorithm", names, indirect=True)
+
+
 @pytest.fixture
-async def victim(tmp_path: Path, fleet: Fleet) -> AsyncIterator[Callable[[str], ProcessSite]]:
+async def victim(tmp_path: Path, fleet: Fleet, algorithm: str) -> AsyncIterator[Callable[[str], ProcessSite]]:
     """Makes a site whose node is a process of its own; it is not started."""
     made: list[ProcessSite] = []
 
     def make(name: str) -> ProcessSite:
-        site = ProcessSite(fleet.shared("mosquitto", 5 + len(made)), tmp_path / name, QUICK, name)
+        site = ProcessSite(fleet.shared("mosquitto", 5 + len(made)), tmp_path / name, quick(algorithm), name)
         made.append(site)
         return site
 
@@ -38,8 +48,9 @@ async def victim(tmp_path: Path, fleet: Fleet) -> AsyncIterator[Callable[[str], 
             await site.kill()
 
 
-async def four(sites: Sites) -> list[Site]:
-    made = [await sites.make(sites.shared_broker("mosquitto", index), QUICK) for index in range(4)]
+async def four(sites: Sites, algorithm: str) -> list[Site]:
+    choice = quick(algorithm)
+    made = [await sites.make(sites.shared_broker("mosquitto", index), choice) for index in range(4)]
     for site in made[1:]:
         await join(site, made[0])
     return made
@@ -87,12 +98,16 @@ async def all_once(listeners: list[Client], sent: list[bytes]) -> None:
         assert listener.waiting == 0
 
 
-@pytest.mark.parametrize("where", ["first", "last"])
+@pytest.mark.parametrize(
+    ("algorithm", "where"),
+    [("sg_tbps", "first"), ("sg_tbps", "last"), ("atm_tbps", "first"), ("stla", "last")],
+    indirect=["algorithm"],
+)
 async def test_a_node_is_killed_in_the_middle_of_traffic(
-    sites: Sites, victim: Callable[[str], ProcessSite], where: str, topic_root: str
+    sites: Sites, algorithm: str, victim: Callable[[str], ProcessSite], where: str, topic_root: str
 ) -> None:
     """SIGKILL: connections are reset. The node comes back, and leaves in order in the end."""
-    made = await four(sites)
+    made = await four(sites, algorithm)
     far = victim("a" * 8 if where == "first" else "z" * 8)
     await enter(made, far)
     listeners = [await site.connect() for site in made]
@@ -114,10 +129,10 @@ async def test_a_node_is_killed_in_the_middle_of_traffic(
 
 
 async def test_a_node_hangs_and_goes_on(
-    sites: Sites, victim: Callable[[str], ProcessSite], topic_root: str
+    sites: Sites, algorithm: str, victim: Callable[[str], ProcessSite], topic_root: str
 ) -> None:
     """SIGSTOP: nothing is reset, only silence tells. It takes part again when it wakes up."""
-    made = await four(sites)
+    made = await four(sites, algorithm)
     far = victim("hanging")
     await enter(made, far)
     listeners = [await site.connect() for site in made]
@@ -141,11 +156,12 @@ async def test_a_node_hangs_and_goes_on(
     await all_once([*listeners, remote], sent)
 
 
+@overlays("stla")
 async def test_the_rendezvous_point_is_killed(
-    sites: Sites, victim: Callable[[str], ProcessSite], topic_root: str
+    sites: Sites, algorithm: str, victim: Callable[[str], ProcessSite], topic_root: str
 ) -> None:
     """Its neighbour takes its place; those who were suspended resume, and the reverse."""
-    made = await four(sites)
+    made = await four(sites, algorithm)
     far = victim("a-rendezvous")
     await enter(made, far)
     near = [await site.connect() for site in made[:2]]
@@ -173,11 +189,12 @@ async def test_the_rendezvous_point_is_killed(
     assert [row["suspended"] for row in exact.values()] == [True] * 2
 
 
+@overlays("sg_tbps", "atm_tbps")
 async def test_subscribers_and_publishers_are_killed_together(
-    sites: Sites, victim: Callable[[str], ProcessSite], topic_root: str
+    sites: Sites, algorithm: str, victim: Callable[[str], ProcessSite], topic_root: str
 ) -> None:
     """Two of six at once; a new subscriber meanwhile finds its way in all the same."""
-    made = await four(sites)
+    made = await four(sites, algorithm)
     both = [victim("c-victim"), victim("q-victim")]
     for far in both:
         await far.start()
@@ -209,6 +226,54 @@ async def test_subscribers_and_publishers_are_killed_together(
         assert (await client.receive()).payload == b"end"
 
 
+async def test_four_makes_with_joins_leaves_and_kills(
+    sites: Sites, tmp_path: Path, fleet: Fleet, algorithm: str, topic_root: str
+) -> None:
+    """Whoever stays gets each message once, whoever comes or comes back each from then on."""
+    here = await sites.make("mosquitto", quick(algorithm))
+    leaver = await sites.make("rabbitmq", quick(algorithm), limits={"drain_timeout": 10.0})
+    await join(leaver, here)
+    doomed, stayer = [
+        ProcessSite(fleet.shared(kind), tmp_path / kind, quick(algorithm), f"{topic_root}-{kind}")
+        for kind in ("activemq", "moquette")
+    ]
+    living: list[ProcessSite] = []
+    try:
+        for far in (doomed, stayer):
+            await far.start()
+            living.append(far)
+            here.node.links.add(Address(*far.link_address), False)
+        await rested(*living, one=[here.name, *(far.name for far in living)])
+        listeners = [await site.connect() for site in (here, leaver, doomed, stayer)]
+        for listener in listeners:
+            await listener.subscribe((topic_root, 1))
+        publisher = await here.connect()
+        await rested(*living)
+        async with stream(publisher, topic_root) as sent:
+            await until(lambda: all(listener.waiting > 20 for listener in listeners))
+            await doomed.kill()
+            await more(sent, 60)
+            newcomer = await sites.make(sites.shared_broker("mosquitto", 1), quick(algorithm))
+            newcomer.add(here)
+            late = await newcomer.connect()
+            await late.subscribe((topic_root, 1))
+            await until(lambda: late.waiting > 20)
+            await leaver.stop()
+            await more(sent, 60)
+            await doomed.start()
+            back = await doomed.connect()
+            await back.subscribe((topic_root, 1))
+            await until(lambda: back.waiting > 20)
+        await rested(*living)
+        await all_once([listeners[0], listeners[3]], sent)
+        for listener in (late, back):
+            got = [message.payload for message in await listener.receive_all(listener.waiting)]
+            assert got == sent[-len(got) :]
+    finally:
+        for far in living:
+            await far.kill()
+
+
 class Shielded:
     """A site that others reach through a proxy only, so that a test can cut it off."""
 
@@ -218,7 +283,7 @@ class Shielded:
 
 
 @pytest.fixture
-async def shielded(sites: Sites) -> AsyncIterator[Callable[[int], Awaitable[Shielded]]]:
+async def shielded(sites: Sites, algorithm: str) -> AsyncIterator[Callable[[int], Awaitable[Shielded]]]:
     """Starts a site before the Mosquitto of that index; its proxy's address is the one it advertises."""
     proxies: list[Proxy] = []
 
@@ -230,7 +295,7 @@ async def shielded(sites: Sites) -> AsyncIterator[Callable[[int], Awaitable[Shie
         advertise = f"{proxy.address[0]}:{proxy.address[1]}"
         broker = sites.shared_broker("mosquitto", index)
         link = {"listen": f"{LOOPBACK}:{port}", "advertise": advertise}
-        return Shielded(await sites.make(broker, QUICK, link=link), proxy)
+        return Shielded(await sites.make(broker, quick(algorithm), link=link), proxy)
 
     yield make
     for proxy in proxies:

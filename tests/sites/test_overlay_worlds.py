@@ -1,4 +1,4 @@
-"""One script in two worlds: live nodes before Mosquitto deliver what simulated ones do (SG-TBPS)."""
+"""One script in two worlds: live nodes before Mosquitto deliver what simulated ones do."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 
 from ildm.mqtt import Property, Version
 from tests.sites.client import Client, until
-from tests.sites.conftest import Proxies, Sites, trees
+from tests.sites.conftest import Proxies, Sites, every_algorithm, trees
 from tests.sites.proxy import Proxy
 from tests.sites.site import Site, join, joined, settled
 
@@ -118,6 +118,7 @@ async def test_values_set_at_both_sites_of_a_cut_link(
         await clients[0].publish(f"{topic_root}/{name}", b"", 1, retain=True)
 
 
+@every_algorithm
 async def test_no_stamp_is_seen_by_clients(sites: Sites, algorithm: str, topic_root: str) -> None:
     """The user property by which nodes tell the newest stays between them."""
     both = await sites.row(["mosquitto", "mosquitto"], algorithm)

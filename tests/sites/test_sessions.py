@@ -6,7 +6,7 @@ import pytest
 
 from ildm.mqtt import Property, Version
 from tests.sites.client import until
-from tests.sites.conftest import Sites
+from tests.sites.conftest import Sites, every_algorithm
 from tests.sites.site import Site, joined, settled
 
 EXPIRY = Property.SESSION_EXPIRY_INTERVAL
@@ -50,6 +50,7 @@ async def test_the_same_client_id_at_two_sites(sites: Sites, algorithm: str, top
         assert not client.closed.is_set()
 
 
+@every_algorithm
 @pytest.mark.parametrize("restart", [False, True], ids=["", "restart"])
 @pytest.mark.parametrize("version", [Version.V31, Version.V311, Version.V5], ids=str)
 async def test_messages_published_while_away_arrive_at_the_return(

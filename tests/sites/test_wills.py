@@ -8,7 +8,7 @@ import pytest
 
 from ildm.mqtt import ConnAck, Connect, Packet, Properties, Property, Publish, Version, Will
 from tests.sites.client import Client, until
-from tests.sites.conftest import Sites, trees
+from tests.sites.conftest import Sites, every_algorithm, trees
 from tests.sites.site import Site, join, settled
 from tests.support.ports import LOOPBACK
 
@@ -82,6 +82,7 @@ async def test_a_client_that_breaks_the_protocol(watch: Watch) -> None:
     await watch.nothing_more()
 
 
+@every_algorithm
 async def test_properties_and_retain_of_a_will(watch: Watch) -> None:
     properties: Properties = {
         Property.CONTENT_TYPE: "text/plain",
@@ -105,6 +106,7 @@ async def test_properties_and_retain_of_a_will(watch: Watch) -> None:
     await watch.nothing_more()
 
 
+@every_algorithm
 async def test_the_delay_passes(watch: Watch) -> None:
     """First comes what has no delay, then the shorter one (MQTT-3.1.3-9 and 3.1.3.2.2)."""
     for name, delay in (("slow", 2), ("quick", 1), ("none", 0)):
@@ -157,6 +159,7 @@ async def test_takeover_of_a_session_with_a_will(watch: Watch) -> None:
     await watch.nothing_more()
 
 
+@every_algorithm
 async def test_the_broker_is_gone(sites: Sites, algorithm: str, topic_root: str) -> None:
     """Nobody but the node can publish the will then (thesis 5.3.3); the far site sees it once."""
     broker = await sites.own_broker("mosquitto")
