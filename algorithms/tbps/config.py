@@ -19,10 +19,25 @@ class TbpsConfig(PluginConfig):
     """Highest QoS between nodes. From 1 on a message is kept until every subtree has acknowledged it."""
     publisher_idle: float = Field(default=300.0, gt=0)
     """A node leaves a topic as publisher when its clients have not published to it for so long."""
-    max_topics: int = Field(default=10_000, ge=1)
-    """Topics a node publishes to at once; the least recently used makes room."""
+    max_topics: int = Field(default=1_000, ge=0)
+    """Topics a node publishes to with keys of their own; others go through aggregates."""
+    siblings: int = Field(default=16, ge=0)
+    """Topics with keys of their own below one prefix; further ones go through an aggregate of the prefix."""
+    max_aggregates: int = Field(default=64, ge=1)
+    """Prefixes a node publishes below through one key each; more become one of a shorter prefix."""
+    max_interest: int = Field(default=10_000, ge=0)
+    """Segments with subscribers that an aggregate knows; if there are more, it sends to all."""
+    hot: int = Field(default=256, ge=0)
+    """A topic gets keys of its own when an aggregate has sent so many messages to subscribers of it.
+    0: never."""
+    hot_topics: int = Field(default=10_000, ge=0)
+    """Topics whose messages are counted for that."""
+    told_topics: int = Field(default=250_000, ge=0)
+    """Topics remembered for which all that may hold an older retained message know of the one from here."""
+    key_wait: float = Field(default=3.0, ge=0)
+    """Messages wait for the keys of their topics at most so long, then they go out without."""
     waiting_messages: int = Field(default=10_000, ge=0)
-    """Messages that wait while the keys of their topics join; more are dropped."""
+    """Messages that wait so; further ones go out at once."""
     waiting_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     interest_period: float = Field(default=300.0, gt=0)
     """A site that was away for less misses no message of QoS 1 or 2: for so long publishers keep them."""

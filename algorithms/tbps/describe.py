@@ -13,6 +13,7 @@ from ildm.api import Fact, MessageTrace, OverlayKey, OverlayView, TracedTree, Tr
 if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult, SkipGraph
     from algorithms.overlay.keys import Ref
+    from algorithms.tbps.keys import Segment
     from algorithms.tbps.segments import Member, Segments
     from algorithms.tbps.spreading import Spreading
 
@@ -20,12 +21,16 @@ __all__ = ["Tracer", "describe"]
 
 
 def describe(
-    node_id: str, graph: SkipGraph, segments: Segments, facts: Callable[[Member, Role], Mapping[str, Fact]]
+    node_id: str,
+    graph: SkipGraph,
+    segments: Segments,
+    facts: Callable[[Member, Role], Mapping[str, Fact]],
+    sending: Mapping[str, Fact],
 ) -> OverlayView:
     """Keys of a node with their neighbours and states, in the order of the graph.
 
     Facts of a publisher's key are whether it is the rendezvous point, whether it is suspended, and the epoch
-    of that (thesis 3.2.1); of every key of a segment the algorithm's own (``facts``).
+    of that (thesis 3.2.1); of every key of a segment others (``facts``); ``sending`` are those of the node.
     """
     keys = {default_key(node_id): (Role.DEFAULT, KeyState.IN, None)}
     rows: dict[bytes, tuple[Role, KeyState, Member | None]] = dict(keys)
@@ -42,7 +47,7 @@ def describe(
             if key in inside
             else [],
             facts={
-                "role": str(role),
+                "role": str(Role.AGGREGATE if member is not None and member.segment.is_aggregate else role),
                 **_publishing(role, member),
                 **(facts(member, role) if member is not None else {}),
             },
@@ -55,12 +60,13 @@ def describe(
         facts={
             "rendezvous points": sum(bool(key.facts.get("rendezvous")) for key in shown),
             "suspended": sum(bool(key.facts.get("suspended")) for key in shown),
+            **sending,
         },
     )
 
 
 def _publishing(role: Role, member: Member | None) -> Mapping[str, Fact]:
-    if role is not Role.PUBLISHER or member is None:
+    if role is not Role.PUBLISHER or member is None or member.segment.is_aggregate:
         return {}
     publisher = member.publisher
     epoch = f"{publisher.epoch.number} {publisher.epoch.node_id}".rstrip()
@@ -74,9 +80,11 @@ def _name(ref: Ref | None) -> str | None:
 class Tracer:
     """Finds the trees of a topic, one for each of its segments."""
 
-    def __init__(self, node_id: str, segments: Segments, spreading: Spreading) -> None:
+    def __init__(
+        self, node_id: str, suspended: Callable[[str, Segment], bool | None], spreading: Spreading
+    ) -> None:
         self.node_id = node_id
-        self.segments = segments
+        self.suspended = suspended
         self.spreading = spreading
 
     def trace(self, topic: str, done: Callable[[MessageTrace], None]) -> None:
@@ -107,8 +115,7 @@ class Tracer:
             finish()
 
         for at, segment in enumerate(found):
-            member = self.segments.get(segment)
-            suspended = None if member is None else member.suspended
+            suspended = self.suspended(topic, segment)
             made = TracedTree(name=segment.text, facts={"suspended": suspended})
             if suspended:
                 answers[at] = made

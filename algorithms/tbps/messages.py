@@ -8,6 +8,10 @@ MESSAGE  cast    number of the message at its origin, place in its stream, PUBLI
 SIGNAL   both    segment, epoch, suspended: SUSPEND and RESUME, also when handed over
 QUERY    both    filter: who holds retained messages for it?
 MERGED   cast    nothing: this graph was two; show what you hold
+FILTERS  cast    filters: QUERY for several, to aggregates, which send there from now on
+NEWER    cast    PUBLISH frames of retained messages, to aggregates that may hold older ones
+SURVEY   cast    key of an aggregate: which segments below its prefix have subscribers?
+NEEDED   cast    to that key: segments with subscribers; none: more of them than can be told
 ASK      tell    segments: what is your status there?
 STATUS   tell    answers to ASK, and the status that rides on a join acknowledgement
 REPORT   tell    segment, epoch, suspended of a publisher, to the rendezvous point
@@ -32,17 +36,21 @@ from ildm.mqtt import IldmError
 __all__ = [
     "Answer",
     "Ask",
+    "Filters",
     "Late",
     "Merged",
     "Message",
     "MessageError",
     "Missed",
+    "Needed",
+    "Newer",
     "Offer",
     "Payload",
     "Query",
     "Report",
     "Signal",
     "Statuses",
+    "Survey",
     "Want",
     "decode_payload",
 ]
@@ -114,6 +122,46 @@ class Merged:
 
     def encode(self) -> bytes:
         return b"G"
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """New filters of subscribers in UTF-8, to aggregates that may publish what they match."""
+
+    topic_filters: Sequence[bytes]
+
+    def encode(self) -> bytes:
+        return b"I" + b"".join(map(_put, self.topic_filters))
+
+
+@dataclass(frozen=True, slots=True)
+class Newer:
+    """Retained messages, stamped by the node where they entered, to those who may hold older ones."""
+
+    frames: Sequence[bytes]
+
+    def encode(self) -> bytes:
+        return b"H" + b"".join(map(_put, self.frames))
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """An aggregate asks who subscribes below its prefix."""
+
+    key: bytes
+
+    def encode(self) -> bytes:
+        return b"V" + self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Segments with subscribers; none of them: there are more than can be told."""
+
+    segments: Sequence[Segment]
+
+    def encode(self) -> bytes:
+        return b"N" + b"".join(_put(segment.code) for segment in self.segments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +255,24 @@ class Late:
         return head + gone + b"".join(_U32.pack(age) + _put(message) for age, message in self.messages)
 
 
-Payload = Message | Signal | Report | Query | Merged | Ask | Statuses | Answer | Missed | Offer | Want | Late
+Payload = (
+    Message
+    | Signal
+    | Report
+    | Query
+    | Merged
+    | Filters
+    | Newer
+    | Survey
+    | Needed
+    | Ask
+    | Statuses
+    | Answer
+    | Missed
+    | Offer
+    | Want
+    | Late
+)
 
 
 def decode_payload(data: bytes) -> Payload:
@@ -235,6 +300,14 @@ def _decode(data: bytes) -> Payload:
             return Query(data[1:].decode())
         case b"G" if len(data) == 1:
             return Merged()
+        case b"I":
+            return Filters(list(_texts(data)))
+        case b"H":
+            return Newer(list(_texts(data)))
+        case b"V":
+            return Survey(data[1:])
+        case b"N":
+            return Needed(list(_segments(data)))
         case b"K":
             return Ask(list(_segments(data)))
         case b"T":
@@ -282,11 +355,15 @@ def _segment(code: bytes) -> Segment:
     return segment
 
 
-def _segments(data: bytes) -> Iterable[Segment]:
+def _texts(data: bytes) -> Iterable[bytes]:
     at = 1
     while at < len(data):
-        code, at = _take(data, at)
-        yield _segment(code)
+        text, at = _take(data, at)
+        yield text
+
+
+def _segments(data: bytes) -> Iterable[Segment]:
+    return map(_segment, _texts(data))
 
 
 def _statuses(data: bytes) -> Iterable[tuple[Segment, Status]]:

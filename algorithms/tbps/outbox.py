@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from algorithms.tbps.keys import segments_of_topic
-from algorithms.tbps.messages import Message
+from algorithms.tbps.announcing import Announcer
+from algorithms.tbps.keys import prefixes_above, segments_of_topic
+from algorithms.tbps.messages import Message, Newer
 from algorithms.tbps.order import Streams
+from algorithms.tbps.outlets import Outlet, Outlets, Waiting
 from ildm.mqtt import Property, Publish, Version
 
 if TYPE_CHECKING:
-    from algorithms.overlay.graph import CastResult
+    from algorithms.overlay.graph import CastResult, SkipGraph
     from algorithms.overlay.keys import Range
     from algorithms.tbps.config import TbpsConfig
     from algorithms.tbps.kept import Kept
     from algorithms.tbps.keys import Segment
     from algorithms.tbps.segments import Member, Segments
     from algorithms.tbps.spreading import Spreading
-    from ildm.api import NodeApi
+    from algorithms.tbps.surveys import Surveys
+    from ildm.api import Fact, NodeApi
 
 __all__ = ["OVERHEAD", "Outbox"]
 
@@ -28,35 +31,20 @@ OVERHEAD = 200
 """Bytes a waiting message is taken to need besides its topic and payload."""
 
 
-class _Waiting(NamedTuple):
-    message: Publish
-    turn: int
-    expires_at: float | None
-    size: int
-
-
-class _Topic:
-    """A topic local clients publish to."""
-
-    __slots__ = ("members", "missing", "used", "waiting")
-
-    def __init__(self, now: float) -> None:
-        self.members: list[Member] = []
-        """The exact segment first, then the wildcard ones."""
-        self.missing: set[bytes] = set()
-        """Codes of segments with no key of this node in the graph yet."""
-        self.waiting: deque[_Waiting] = deque()
-        self.used = now
-
-
 class Outbox:
-    """Keeps this node in the segments of the topics it publishes to, and casts its messages there."""
+    """Keeps this node in the segments of the topics it publishes to, and casts its messages there.
+
+    A key is needed for short ways and to know of subscribers, not to reach them: what cannot have one goes
+    to all segments of its topic from wherever this node is in the graph.
+    """
 
     def __init__(
         self,
         api: NodeApi,
+        graph: SkipGraph,
         spreading: Spreading,
         segments: Segments,
+        surveys: Surveys,
         config: TbpsConfig,
         kept: Kept,
         unsure: Callable[[Segment, int], None],
@@ -75,54 +63,46 @@ class Outbox:
         self.holds = holds
         """Whether a retained message entered at this node is the newest on a topic."""
         self.unheard = unheard
-        self.topics: OrderedDict[str, _Topic] = OrderedDict()
-        """The least recently used first."""
+        self.outlets = Outlets(segments, surveys, config, api.now, self._opened, self._closed, count)
         self.waiting = 0
         self.waiting_bytes = 0
         self._number = api.random.getrandbits(62)  # differs from those of an earlier life of the node
         self._streams = Streams(config.order_streams)
         self._sweeping = False
+        self._orphans: list[Outlet] = []
+        """Outlets that have been closed with something in them."""
+        self._newer = Announcer(api, graph, Newer, "retained_told", count)
+        self._told: OrderedDict[str, None] = OrderedDict()
+        """Topics whose retained message from here all who may hold another know of."""
 
     def publish(self, message: Publish, turn: int) -> None:
         """Spread one message, or let it wait until the keys of its topic are in the graph."""
-        topic = self.open(message.topic)
-        expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
-        if not topic.missing:
-            self._send(topic, message, turn)
-            return
-        size = len(message.topic) + len(message.payload) + OVERHEAD
-        if (
-            self.waiting >= self.config.waiting_messages
-            or self.waiting_bytes + size > self.config.waiting_bytes
-        ):
-            self.count("waiting_dropped")
-            return
-        self.waiting += 1
-        self.waiting_bytes += size
-        expires_at = None if expiry is None else self.api.now() + expiry
-        topic.waiting.append(_Waiting(message, turn, expires_at, size))
+        outlet = self.open(message.topic)
+        if message.retain:
+            outlet.holds = True
+        if not outlet.ready:
+            size = len(message.topic) + len(message.payload) + OVERHEAD
+            if (
+                self.waiting < self.config.waiting_messages
+                and self.waiting_bytes + size <= self.config.waiting_bytes
+            ):
+                expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+                expires_at = None if expiry is None else self.api.now() + expiry
+                self._wait(outlet, Waiting(message, turn, expires_at, size))
+                return
+            self.count("waiting_full")
+            self._go_late(outlet)
+        self._send(outlet, message, turn)
 
-    def open(self, name: str) -> _Topic:
+    def open(self, topic: str) -> Outlet:
         """Be a publisher of a topic from now on, or go on being one."""
-        topic = self.topics.get(name)
-        if topic is not None:
-            topic.used = self.api.now()
-            self.topics.move_to_end(name)
-            return topic
-        if len(self.topics) >= self.config.max_topics:
-            self.count("topics_displaced")
-            self._close(next(iter(self.topics)))
-        topic = self.topics[name] = _Topic(self.api.now())
-        for segment in segments_of_topic(name):
-            member = self.segments.advertise(segment, name)
-            topic.members.append(member)
-            if not member.ready:
-                topic.missing.add(segment.code)
-                member.waiters.add(name)
-        if not self._sweeping:
-            self._sweeping = True
-            self.api.call_later(self.config.publisher_idle, self._sweep)
-        return topic
+        outlet = self.outlets.open(topic)
+        self._take_in_orphans()
+        return outlet
+
+    def hold(self, topic: str) -> None:
+        """A retained message that has entered here is to be found by new subscribers."""
+        self.open(topic).holds = True
 
     def prepared(self, member: Member) -> None:
         """An own key of the segment is in the graph, and it is known how to send there: messages go."""
@@ -131,74 +111,153 @@ class Outbox:
         member.prepared = True
         waiters, member.waiters = member.waiters, set()
         for name in waiters:
-            topic = self.topics.get(name)
-            if topic is None:
-                continue
-            topic.missing.discard(member.segment.code)
-            while topic.waiting and not topic.missing:
-                waiting = topic.waiting.popleft()
-                self._forget(waiting)
-                message = self._aged(waiting)
-                if message is not None:
-                    self._send(topic, message, waiting.turn)
+            outlet = self.outlets.named.get(name)
+            if outlet is not None:
+                outlet.missing.discard(member.segment.code)
+                self._flush(outlet)
 
     def repeat(self, message: Publish) -> None:
         """Cast a retained message once more, to all segments of its topic that are not suspended."""
-        topic = self.topics.get(message.topic)
-        if topic is not None and not topic.missing:
+        outlet = self.outlets.find(message.topic)
+        if outlet is not None and outlet.ready:
             self.count("retained_repeated")
-            self._send(topic, message, 0, repeated=True)
+            self._send(outlet, message, 0, repeated=True)
+
+    def responsible(self, topic: str) -> bytes | None:
+        """Code of the segment in which this node is to be found as publisher of a topic."""
+        outlet = self.outlets.topics.get(topic) or self.outlets.find(topic)
+        return None if outlet is None else outlet.segments[0].code
+
+    def suspended(self, topic: str, segment: Segment) -> bool | None:
+        """Whether messages on a topic are kept from one of its segments; None: nothing is known here."""
+        member = self._ready_member(segment)
+        if member is not None:
+            return member.suspended
+        outlet = self.outlets.find(topic)
+        if outlet is None or not outlet.covers(segment):
+            return None
+        return not outlet.aggregate.sends_to(segment.code) if outlet.aggregate is not None else None
+
+    def facts(self) -> dict[str, Fact]:
+        """What this node publishes and how, for people."""
+        return {
+            "topics with keys": len(self.outlets.topics),
+            "aggregates": len(self.outlets.aggregates),
+            "waiting messages": self.waiting,
+        }
+
+    def superseded(self, topic: str) -> None:
+        """Another node holds the retained message of a topic now."""
+        self._told.pop(topic, None)
+
+    def merged(self) -> None:
+        """The graph has become one with another, where others may hold what is held here."""
+        self._told.clear()
 
     # sending ----------------------------------------------------------------------------------
 
-    def _send(self, topic: _Topic, message: Publish, turn: int, repeated: bool = False) -> None:
-        now = self.api.now()
+    def _send(self, outlet: Outlet, message: Publish, turn: int, repeated: bool = False) -> None:
+        topic = message.topic
         qos = min(message.qos, self.config.qos)
+        aggregate = outlet.aggregate
+        segments = outlet.segments if aggregate is None else segments_of_topic(topic)
+        telling = message.retain and topic not in self._told
         carried: Message | None = None
         payload = b""
         if qos and not repeated:
             carried = self._numbered(message, turn)
             payload = carried.encode()
-            self._keep(topic, message, carried.number, payload)
-        for at, member in enumerate(topic.members):
+            self._keep(outlet, segments, message, carried.number, payload)
+        for segment in segments:
+            member = self._ready_member(segment)
+            active = self._active(outlet, segment, member)
             # the publishers of the very topic are told of retained messages: they may hold older ones
-            held = message.retain and at == 0
-            if member.active:
-                member.heard = now
-            elif member.skipped is None:
-                member.skipped = now
-            if not (member.active or held):
+            held = message.retain and segment.is_exact and (telling or aggregate is None)
+            if not (active or held):
                 self.count("suspended_publishes")
                 continue
             if carried is None:
                 carried = self._numbered(message, turn)
                 payload = carried.encode()
-            member.publisher.used = True
-            segment = member.segment
             target = segment.subscribers
             if held:
-                target = segment.members if member.active else segment.publishers
-            self._cast(member, target, carried.number, payload, qos > 0 or repeated, turn)
+                target = segment.members if active else segment.publishers
+            reliable = qos > 0 or repeated or (held and telling)
+            self._cast(outlet, segment, member, target, carried.number, payload, reliable, turn)
+        if telling:
+            self._tell_holders(message)
+        if aggregate is not None and aggregate.knows(segments[0].code):
+            self.outlets.heard(topic, outlet)
+            self._take_in_orphans()
 
-    def _keep(self, topic: _Topic, message: Publish, number: int, payload: bytes) -> None:
+    def _ready_member(self, segment: Segment) -> Member | None:
+        member = self.segments.get(segment)
+        return member if member is not None and member.ready else None
+
+    def _active(self, outlet: Outlet, segment: Segment, member: Member | None) -> bool:
+        """Whether a message goes into a segment now."""
+        now = self.api.now()
+        if member is not None:
+            if member.active:
+                member.heard = now
+                member.publisher.used = True
+            elif member.skipped is None:
+                member.skipped = now
+            return member.active
+        if outlet.aggregate is None or not outlet.covers(segment):
+            return True  # without a key nothing is known
+        if outlet.aggregate.knows(segment.code):
+            outlet.heard.pop(segment.code, None)
+            outlet.heard[segment.code] = now
+            if len(outlet.heard) > self.config.max_interest:
+                outlet.heard.popitem(last=False)
+        return outlet.aggregate.wants(segment.code)
+
+    def _keep(
+        self, outlet: Outlet, segments: Iterable[Segment], message: Publish, number: int, payload: bytes
+    ) -> None:
         """Keep a message for those it may not reach."""
         since = self.api.now() - self.config.interest_period
-        heard = any(m.active or (m.heard is not None and m.heard > since) for m in topic.members)
+        heard = any(self._heard_since(outlet, segment, since) for segment in segments)
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         self.kept.add(number, message.topic, payload, expiry, heard)
 
+    def _heard_since(self, outlet: Outlet, segment: Segment, since: float) -> bool:
+        """Whether a segment has, or has lately had, subscribers."""
+        member = self._ready_member(segment)
+        if member is not None:
+            return member.active or (member.heard is not None and member.heard > since)
+        if outlet.aggregate is None or not outlet.covers(segment):
+            return True
+        return outlet.aggregate.knows(segment.code) or outlet.heard.get(segment.code, since) > since
+
     def _cast(
-        self, member: Member, target: Range, number: int, payload: bytes, reliable: bool, turn: int
+        self,
+        outlet: Outlet,
+        segment: Segment,
+        member: Member | None,
+        target: Range,
+        number: int,
+        payload: bytes,
+        reliable: bool,
+        turn: int,
     ) -> None:
+        aggregate = outlet.aggregate
+        moment = 0 if aggregate is None else aggregate.moment
+
         def done(result: CastResult) -> None:
             if not result.complete:
                 self.count("casts_incomplete")
                 if number in self.kept:
-                    self.unsure(member.segment, number)
-            elif not result.keys and target == member.segment.subscribers:
+                    self.unsure(segment, number)
+            elif result.keys or target != segment.subscribers:
+                return
+            elif member is not None:
                 # perhaps there is one now that could not be seen yet
                 member.skipped = began if member.skipped is None else min(began, member.skipped)
                 self.unheard(member)
+            elif aggregate is not None:
+                aggregate.unheard(segment.code, moment)
 
         began = self.api.now()
         self.spreading.send(member, target, payload, reliable, turn, done if reliable else None)
@@ -212,6 +271,21 @@ class Outbox:
         self._streams.put(stream, self._number)
         return Message(self._number, behind if behind < 1 << 32 else 0, turn, self._frame(message))
 
+    def _tell_holders(self, message: Publish) -> None:
+        """Aggregates of other nodes may hold older retained messages of the topic; they hear of a newer one
+        once, not of each that follows."""
+        topic = message.topic
+        self._told[topic] = None
+        if len(self._told) > self.config.told_topics:
+            self._told.popitem(last=False)
+
+        def done(complete: bool) -> None:
+            if not complete:
+                self._told.pop(topic, None)
+
+        ranges = [segment.publishers for segment in prefixes_above(topic)]
+        self._newer.add(self._frame(message), ranges, done)
+
     def _frame(self, message: Publish) -> bytes:
         qos = min(message.qos, self.config.qos)
         properties = message.properties
@@ -220,7 +294,7 @@ class Outbox:
         copy = replace(message, qos=qos, dup=False, packet_id=1 if qos else None, properties=properties)
         return copy.encode(Version.V5)
 
-    def _aged(self, waiting: _Waiting) -> Publish | None:
+    def _aged(self, waiting: Waiting) -> Publish | None:
         """A message that has waited, with what is left of its expiry interval (MQTT-3.3.2-6)."""
         message = waiting.message
         if waiting.expires_at is None:
@@ -233,34 +307,88 @@ class Outbox:
         seconds = int(left) + (left > int(left))
         return replace(message, properties={**message.properties, Property.MESSAGE_EXPIRY_INTERVAL: seconds})
 
-    # the end of topics ------------------------------------------------------------------------
+    # waiting ----------------------------------------------------------------------------------
 
-    def _forget(self, waiting: _Waiting) -> None:
-        self.waiting -= 1
-        self.waiting_bytes -= waiting.size
+    def _wait(self, outlet: Outlet, waiting: Waiting) -> None:
+        self.waiting += 1
+        self.waiting_bytes += waiting.size
+        outlet.waiting.append(waiting)
 
-    def _close(self, name: str) -> None:
-        topic = self.topics.pop(name)
-        for waiting in topic.waiting:
-            self._forget(waiting)
-            self.count("waiting_dropped")
-        for member in topic.members:
-            self.segments.withdraw(member.segment, name)
+    def _flush(self, outlet: Outlet) -> None:
+        while outlet.waiting and outlet.ready:
+            waiting = outlet.waiting.popleft()
+            self.waiting -= 1
+            self.waiting_bytes -= waiting.size
+            message = self._aged(waiting)
+            if message is not None:
+                self._send(outlet, message, waiting.turn)
+
+    def _go_late(self, outlet: Outlet) -> None:
+        """The keys take too long: messages go without."""
+        if self.outlets.named.get(outlet.name) is not outlet:
+            return
+        if outlet.missing and not outlet.late:
+            outlet.late = True
+            self.count("outlets_late")
+            self.api.log(
+                "messages go out without a key of their topic", topic=outlet.name, missing=len(outlet.missing)
+            )
+        self._flush(outlet)
+
+    # the life of topics and aggregates ------------------------------------------------------------
+
+    def _opened(self, outlet: Outlet) -> None:
+        if outlet.missing:
+            self.api.call_later(self.config.key_wait, self._go_late, outlet)
+        if not self._sweeping:
+            self._sweeping = True
+            self.api.call_later(self.config.publisher_idle, self._sweep)
+
+    def _closed(self, outlet: Outlet) -> None:
+        if outlet.waiting or outlet.holds:
+            self._orphans.append(outlet)
+
+    def _take_in_orphans(self) -> None:
+        """What waited or is held in an outlet that made room goes on through another."""
+        while self._orphans:
+            closed = self._orphans.pop()
+            if closed.below is None and self.holds(closed.name):
+                self.outlets.open(closed.name).holds = True
+            elif closed.below is not None and closed.holds:
+                for outlet in self.outlets.aggregates.values():
+                    outlet.holds = outlet.holds or (
+                        outlet.below is not None and closed.segments[0].code in outlet.below
+                    )
+            for waiting in closed.waiting:
+                outlet = self.outlets.open(waiting.message.topic)
+                outlet.waiting.append(waiting)
+                self._flush(outlet)
 
     def _sweep(self) -> None:
         """Leave the topics nobody has published to for too long."""
         now = self.api.now()
         idle = self.config.publisher_idle
-        while self.topics:
-            name, topic = next(iter(self.topics.items()))
-            due = topic.used + idle
-            if due > now:
-                self.api.call_later(due - now, self._sweep)
-                return
-            if self.holds(name):
-                topic.used = now
-                self.topics.move_to_end(name)
+        for outlet in list(self.outlets.aggregates.values()):
+            if outlet.holds:
+                outlet.used = now
+            elif outlet.used + idle <= now:
+                self.count("aggregates_idle")
+                self.outlets.close(outlet)
+        topics = self.outlets.topics
+        while topics:
+            topic, outlet = next(iter(topics.items()))
+            if outlet.used + idle > now:
+                break
+            if self.holds(topic):
+                outlet.used = now
+                topics.move_to_end(topic)
             else:
                 self.count("topics_idle")
-                self._close(name)
-        self._sweeping = False
+                outlet.holds = False
+                self.outlets.close(outlet)
+        self._take_in_orphans()
+        due = [outlet.used + idle for outlet in self.outlets.aggregates.values()]
+        due += [outlet.used + idle for outlet in list(topics.values())[:1]]
+        self._sweeping = bool(due)
+        if due:
+            self.api.call_later(max(min(due) - now, 0.0), self._sweep)

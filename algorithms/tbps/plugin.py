@@ -18,15 +18,19 @@ from algorithms.tbps.merging import MergeWatch
 from algorithms.tbps.messages import (
     Answer,
     Ask,
+    Filters,
     Late,
     Merged,
     Message,
     Missed,
+    Needed,
+    Newer,
     Offer,
     Query,
     Report,
     Signal,
     Statuses,
+    Survey,
     Want,
     decode_payload,
 )
@@ -37,6 +41,7 @@ from algorithms.tbps.outbox import Outbox
 from algorithms.tbps.retained import Retained, repeated
 from algorithms.tbps.seen import Seen
 from algorithms.tbps.segments import Segments
+from algorithms.tbps.surveys import Surveys
 from algorithms.tbps.suspension import Suspension
 from ildm.api import OverlayAlgorithm
 from ildm.mqtt import FilterTable, IldmError, Publish, Version, decode
@@ -44,8 +49,9 @@ from ildm.mqtt import FilterTable, IldmError, Publish, Version, decode
 if TYPE_CHECKING:
     from algorithms.overlay.graph import Arrival
     from algorithms.overlay.keys import Ref
+    from algorithms.tbps.segments import Member
     from algorithms.tbps.spreading import Spreading
-    from ildm.api import Link, MessageTrace, NodeApi, OverlayView, Peer, Unreachable
+    from ildm.api import Fact, Link, MessageTrace, NodeApi, OverlayView, Peer, Unreachable
 
 __all__ = ["TopicBased"]
 
@@ -53,7 +59,12 @@ SLACK = 60.0
 """Seconds for which a message may be on its way after its origin has forgotten it."""
 REPEAT_SPREAD = 5.0
 """Seconds within which nodes begin to repeat what they hold after graphs have merged."""
-
+REPEATS = 100
+"""Retained messages repeated at once."""
+REPEAT_PAUSE = 0.05
+"""Seconds until the next ones."""
+OWN_TOO = (b"Q", b"I", b"V")
+"""Kinds of casts that mean something to the node that has sent them: :class:`Query`, `Filters`, `Survey`."""
 
 Options_co = TypeVar("Options_co", bound=TbpsConfig, covariant=True)
 
@@ -106,6 +117,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
 
     def _has_merged(self, alone: bool) -> None:
         """Others may have missed what was sent from here, and this node what they have sent."""
+        self.surveys.merged()
+        self.outbox.merged()
         self.missing.merged(alone)
         self.offers.merged()
         self._repeat_soon()
@@ -118,8 +131,15 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
 
     def _repeat_held(self) -> None:
         self._repeating = False
-        for message in self.retained.held():
-            self.outbox.repeat(repeated(message))
+        self._repeat_some(self.retained.held())
+
+    def _repeat_some(self, messages: list[Publish]) -> None:
+        for message in messages[:REPEATS]:
+            # a newer one may have come meanwhile
+            if self.retained.holds(message.topic):
+                self.outbox.repeat(repeated(message))
+        if len(messages) > REPEATS:
+            self.api.call_later(REPEAT_PAUSE, self._repeat_some, messages[REPEATS:])
 
     def _repeat_later(self) -> None:
         wait = self.config.retained_interval * (0.5 + self.api.random.random())
@@ -137,7 +157,12 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         api, config = self.api, self.config
         self.graph = self.make_graph()
         self.segments = Segments(self.graph, api.node_id, config.locality, self.count)
-        self.suspension = Suspension(api, self.graph, self.segments, config.status_interval, self.count)
+        self.surveys = Surveys(
+            api, self.graph, self.segments, config.max_interest, self._surveyed, self.count
+        )
+        self.suspension = Suspension(
+            api, self.graph, self.segments, self.surveys, config.status_interval, self.count
+        )
         self.retained = Retained(
             api, self.graph, self.segments, self.interest, config.retained_answers, self.count
         )
@@ -157,8 +182,10 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.spreading = self.make_spreading()
         self.outbox = Outbox(
             api,
+            self.graph,
             self.spreading,
             self.segments,
+            self.surveys,
             config,
             self.kept,
             self.offers.unsure,
@@ -166,6 +193,10 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.suspension.unheard,
             self.count,
         )
+        self.retained.responsible = self.outbox.responsible
+
+    def _surveyed(self, member: Member) -> None:
+        self.outbox.prepared(member)
 
     # hooks of the node ------------------------------------------------------------------------
 
@@ -174,7 +205,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self._make_parts()
         self.graph.start(default_key(self.api.node_id))
         for message in self.retained.held():
-            self.outbox.open(message.topic)
+            self.outbox.hold(message.topic)
         self.segments.enable()
         self.suspension.start()
         self.missing.start()
@@ -245,10 +276,14 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         return self._leaving
 
     def overlay(self) -> OverlayView:
-        return describe(self.api.node_id, self.graph, self.segments, self.spreading.facts)
+        return describe(self.api.node_id, self.graph, self.segments, self._key_facts, self.outbox.facts())
+
+    def _key_facts(self, member: Member, role: Role) -> Mapping[str, Fact]:
+        aggregate = self.surveys.aggregates.get(member.segment.code)
+        return {**({} if aggregate is None else aggregate.facts()), **self.spreading.facts(member, role)}
 
     def trace(self, topic: str, done: Callable[[MessageTrace], None]) -> None:
-        Tracer(self.api.node_id, self.segments, self.spreading).trace(topic, done)
+        Tracer(self.api.node_id, self.outbox.suspended, self.spreading).trace(topic, done)
 
     # hooks of the graph -----------------------------------------------------------------------
 
@@ -261,7 +296,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         member, role = found
         if role is Role.PUBLISHER:
             self.suspension.joined(member, left, status)
-        self.spreading.prepare(member, partial(self.outbox.prepared, member))
+        if not member.segment.is_aggregate:
+            self.spreading.prepare(member, partial(self.outbox.prepared, member))
         if role is Role.SUBSCRIBER:
             self.retained.ask(member)
             self.missing.joined(member.filters)
@@ -294,6 +330,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         """A cast has reached own keys; what this node has cast itself it knows."""
         if arrival.origin.node_id != self.api.node_id:
             self._guarded(self._take_cast, arrival)
+        elif arrival.payload[:1] in OWN_TOO:
+            self._guarded(self._take_own, arrival)
 
     def told(self, sender: Peer, payload: bytes) -> None:
         """Another node has sent something to this one alone."""
@@ -307,6 +345,16 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.count("malformed")
             self.api.log("dropped what another node sent", error=str(error))
 
+    def _take_own(self, arrival: Arrival) -> None:
+        """A subscriber here is news for an aggregate here, and may answer it for all of its segment."""
+        match decode_payload(arrival.payload):
+            case Query(topic_filter):
+                self.surveys.announced(arrival.keys, [topic_filter])
+            case Filters(topic_filters):
+                self.surveys.announced(arrival.keys, map(bytes.decode, topic_filters))
+            case Survey() as survey:
+                self.surveys.surveyed(arrival.origin, arrival.keys, survey)
+
     def _take_cast(self, arrival: Arrival) -> None:
         match decode_payload(arrival.payload):
             case Message() as message:
@@ -314,10 +362,16 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             case Signal() as signal:
                 self.suspension.signalled(signal)
             case Query(topic_filter):
-                self.retained.queried(arrival.origin, arrival.keys, topic_filter)
-                member = self.segments.get(segment_of_filter(topic_filter))
-                if member is not None:
-                    self.offers.resumed(member)
+                self._queried(arrival, [topic_filter])
+            case Filters(topic_filters):
+                self._queried(arrival, [topic_filter.decode() for topic_filter in topic_filters])
+            case Survey() as survey:
+                self.surveys.surveyed(arrival.origin, arrival.keys, survey)
+            case Needed(segments):
+                self.surveys.needed(arrival.keys, segments)
+            case Newer() as newer:
+                for topic in self.retained.newer(newer):
+                    self.outbox.superseded(topic)
             case Merged():
                 self._has_merged(False)
             case Missed() as missed:
@@ -326,6 +380,14 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                 self.missing.offered(arrival.origin, offer)
             case other:
                 raise IldmError(f"{type(other).__name__} is not for casting")
+
+    def _queried(self, arrival: Arrival, topic_filters: list[str]) -> None:
+        self.surveys.announced(arrival.keys, topic_filters)
+        for topic_filter in topic_filters:
+            self.retained.queried(arrival.origin, arrival.keys, topic_filter)
+            member = self.segments.get(segment_of_filter(topic_filter))
+            if member is not None:
+                self.offers.resumed(member)
 
     def _take_tell(self, sender: Peer, payload: bytes) -> None:
         match decode_payload(payload):
@@ -363,13 +425,12 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         message = decode(carried.frame, Version.V5)
         if not isinstance(message, Publish) or not message.topic:
             raise IldmError("a message that is no PUBLISH with a topic")
+        if message.retain:
+            self.outbox.superseded(message.topic)
         wanted = self.interest.match(message.topic).get(None)
         if wanted is None:
             # the segment of a literal prefix is wider than the filters in it
-            if message.retain and self.retained.follows(message.topic):
-                self.api.inject(message)
-                self.retained.clear(message.topic)
-            else:
+            if not (message.retain and self.retained.replace(message)):
                 self.count("unmatched")
             return
         self.count("injected")

@@ -16,22 +16,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from algorithms.tbps.announcing import Announcer
 from algorithms.tbps.keys import (
     Role,
     Segment,
-    literal_prefix,
     parse_key,
+    publisher_ranges,
     segment_of_filter,
-    topics_below,
 )
-from algorithms.tbps.messages import Answer, Query
+from algorithms.tbps.messages import Answer, Filters, Newer, Query
 from algorithms.tbps.segments import Progress
+from algorithms.tbps.surveys import first_of_segment
 from ildm.api import STAMP_PROPERTY, Stamp
 from ildm.mqtt import FilterTable, IldmError, Property, Publish, Version, covers, decode
 
 if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult, SkipGraph
-    from algorithms.overlay.keys import Range
     from algorithms.tbps.segments import Member, Segments
     from ildm.api import NodeApi, Peer
 
@@ -74,6 +74,9 @@ class Retained:
         self.interest = interest
         self.max_answers = max_answers
         self.count = count
+        self.responsible: Callable[[str], bytes | None] = lambda topic: None
+        """Code of the segment in which this node is found as publisher of a topic."""
+        self._filters = Announcer(api, graph, Filters, "filters_told", count)
 
     def held(self) -> list[Publish]:
         """The retained messages (and deletions) that have entered at this node, of an earlier run, too."""
@@ -109,6 +112,8 @@ class Retained:
                 if neighbor is None:
                     self._query(topic_filter, ATTEMPTS)
                 else:
+                    if first_of_segment(self.graph, member):
+                        self._announce(topic_filter, _no_matter)
                     self.graph.tell(neighbor, Query(topic_filter).encode())
                     self.api.call_later(RETRY, self._unanswered, topic_filter)
 
@@ -130,10 +135,13 @@ class Retained:
             self._query(topic_filter, ATTEMPTS)
 
     def _query(self, topic_filter: str, attempts: int) -> None:
-        def done(result: CastResult) -> None:
-            if self._member(topic_filter) is None:
+        results: list[bool] = []
+
+        def part(complete: bool) -> None:
+            results.append(complete)
+            if len(results) < 2 or self._member(topic_filter) is None:
                 return
-            if result.complete:
+            if all(results):
                 # the answers come on ways of their own
                 self.api.call_later(RETRY, self._done, topic_filter)
                 return
@@ -141,9 +149,17 @@ class Retained:
             if attempts > 1:
                 self.api.call_later(RETRY, self._query, topic_filter, attempts - 1)
 
+        def done(result: CastResult) -> None:
+            part(result.complete)
+
         self.count("queries")
         payload = Query(topic_filter).encode()
-        self.graph.cast(_holders(topic_filter), payload, reliable=True, done=done)
+        self.graph.cast(publisher_ranges(topic_filter)[0], payload, reliable=True, done=done)
+        self._announce(topic_filter, part)
+
+    def _announce(self, topic_filter: str, done: Callable[[bool], None]) -> None:
+        """Ask the aggregates of shorter prefixes, too, and tell them that there is a subscriber."""
+        self._filters.add(topic_filter.encode(), publisher_ranges(topic_filter)[1:], done)
 
     def _done(self, topic_filter: str) -> None:
         member = self._member(topic_filter)
@@ -170,7 +186,10 @@ class Retained:
         messages = []
         for message in self.api.retained(topic_filter):
             key = own.get(Segment.exact(message.topic).code)
-            if key is not None and (self._entered_here(message) or self._volunteers(key, asker)):
+            if self._entered_here(message):
+                if key is not None or self.responsible(message.topic) in own:
+                    messages.append(message)
+            elif key is not None and self._volunteers(key, asker):
                 messages.append(message)
         if messages:
             self._answer(asker, topic_filter, None, messages)
@@ -235,6 +254,27 @@ class Retained:
                 self.count("retained_fetched")
                 self.api.inject(message)
 
+    def newer(self, newer: Newer) -> list[str]:
+        """Another node holds newer messages: none but the subscribers' brokers keep older ones. Returns the
+        topics."""
+        topics = []
+        for frame in newer.frames:
+            message = decode(frame, Version.V5)
+            if not isinstance(message, Publish) or not message.topic:
+                raise IldmError("what is newer is no retained message")
+            topics.append(message.topic)
+            if not self.interest.match(message.topic):
+                self.replace(message)
+        return topics
+
+    def replace(self, message: Publish) -> bool:
+        """Let a retained message nobody here wants take the place of an older one, which then goes."""
+        if not self.follows(message.topic):
+            return False
+        self.api.inject(message)
+        self.clear(message.topic)
+        return True
+
     # what the broker must forget --------------------------------------------------------------
 
     def follows(self, topic: str) -> bool:
@@ -258,6 +298,5 @@ class Retained:
                 self.api.inject(Publish(topic=message.topic, retain=True))
 
 
-def _holders(topic_filter: str) -> Range:
-    levels, wildcard = literal_prefix(topic_filter)
-    return topics_below(levels) if wildcard else Segment.exact(topic_filter).members
+def _no_matter(complete: bool) -> None:
+    """Aggregates ask by themselves now and then."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from algorithms.overlay.graph import SkipGraph
     from algorithms.overlay.keys import Ref
     from algorithms.tbps.segments import Member, Segments
+    from algorithms.tbps.surveys import Surveys
     from ildm.api import NodeApi, Peer
 
 __all__ = ["FIRST_CHECK", "Suspension"]
@@ -32,12 +33,14 @@ class Suspension:
         api: NodeApi,
         graph: SkipGraph,
         segments: Segments,
+        surveys: Surveys,
         interval: float,
         count: Callable[[str], None],
     ) -> None:
         self.api = api
         self.graph = graph
         self.segments = segments
+        self.surveys = surveys
         self.interval = interval
         self.count = count
         self._fresh: list[Member] = []
@@ -54,12 +57,17 @@ class Suspension:
 
     def _tick(self) -> None:
         self._later()
+        self.surveys.tick()
         self._check([member for member in self.segments.members.values() if _publishes(member)])
 
     # events -----------------------------------------------------------------------------------
 
     def joined(self, member: Member, left: Ref | None, status: bytes) -> None:
         """An own publisher key is in the graph."""
+        if member.segment.is_aggregate:
+            member.publisher.joined(Left.SUBSCRIBER, None)  # never suspended as a whole
+            self.surveys.joined(member)
+            return
         told = self._read_status(member.segment, status) if status else None
         publisher = member.publisher
         self._obey(member, publisher.joined(_side(member.segment, left), told))
@@ -73,14 +81,14 @@ class Suspension:
 
     def neighbor_changed(self, member: Member) -> None:
         """The level 0 neighbour of an own publisher key is another one."""
-        if member.publisher.state is not State.JOINING:
+        if _publishes(member):
             left = self._left(member)
             self._obey(member, member.publisher.neighbor_changed(_side(member.segment, left)))
 
     def status_for(self, member: Member, joining: Ref) -> bytes:
         """What rides on the acknowledgement to a publisher that joins right of an own one."""
         publisher = member.publisher
-        if publisher.state is State.JOINING or joining.key not in member.segment.publishers:
+        if not _publishes(member) or joining.key not in member.segment.publishers:
             return b""
         return Statuses([(member.segment, publisher.status)]).encode()
 
@@ -213,7 +221,8 @@ class Suspension:
 
 
 def _publishes(member: Member) -> bool:
-    return member.publisher.state is not State.JOINING
+    """A publisher of one segment; aggregates have :class:`~algorithms.tbps.surveys.Surveys`."""
+    return member.publisher.state is not State.JOINING and not member.segment.is_aggregate
 
 
 def _side(segment: Segment, left: Ref | None) -> Left:

@@ -15,15 +15,19 @@ from algorithms.tbps.keys import key_text
 from algorithms.tbps.messages import (
     Answer,
     Ask,
+    Filters,
     Late,
     Merged,
     Message,
     Missed,
+    Needed,
+    Newer,
     Offer,
     Query,
     Report,
     Signal,
     Statuses,
+    Survey,
     Want,
     decode_payload,
 )
@@ -163,6 +167,7 @@ class PerfectGraph:
         deliver: bool = True,
         done: Callable[[CastResult], None] | None = None,
         turn: int = 0,
+        entry: Ref | None = None,
     ) -> None:
         line = self.line
         self._number += 1
@@ -186,7 +191,7 @@ class PerfectGraph:
                 line.messages += 1
                 lost = line.lose(graph.peer.node_id, text)
                 line.note(f"{self.peer.node_id} => {graph.peer.node_id}  {text}{'  LOST' if lost else ''}")
-                if not lost:
+                if not lost and deliver:
                     arrival = Arrival(number, self.peer, keys, payload, 1)
                     line.world.later(DELAY, graph.take, graph.hooks.delivered, arrival)
         if done is not None:
@@ -217,6 +222,8 @@ class PerfectGraph:
 
 def payload_text(payload: bytes) -> str:
     """A payload of SG-TBPS in words."""
+    if not payload:
+        return "PROBE"
     match decode_payload(payload):
         case Message(frame=frame):
             message = decode(frame, Version.V5)
@@ -230,6 +237,15 @@ def payload_text(payload: bytes) -> str:
             return f"QUERY {topic_filter}"
         case Merged():
             return "MERGED"
+        case Filters(topic_filters):
+            return f"FILTERS {' '.join(map(bytes.decode, topic_filters))}"
+        case Newer(frames):
+            messages = [decode(frame, Version.V5) for frame in frames]
+            return f"NEWER {', '.join(_publish_text(m) for m in messages if isinstance(m, Publish))}"
+        case Survey(key):
+            return f"SURVEY {key_text(key)}"
+        case Needed(segments):
+            return f"NEEDED {' '.join(segment.text for segment in segments) or 'all'}"
         case Ask(segments):
             return f"ASK {' '.join(segment.text for segment in segments)}"
         case Statuses(entries):

@@ -18,14 +18,14 @@ class Searching(Direct):
     def __init__(self, algorithm: Slow) -> None:
         super().__init__(algorithm.graph, "sfb")
         self.found: list[Callable[[], None]] = []
-        self.sent: list[tuple[str, Range, bool, int]] = []
+        self.sent: list[tuple[str | None, Range, bool, int]] = []
 
     def prepare(self, member: Member, done: Callable[[], None]) -> None:
         self.found.append(done)
 
     def send(
         self,
-        member: Member,
+        member: Member | None,
         target: Range,
         payload: bytes,
         reliable: bool,
@@ -33,7 +33,7 @@ class Searching(Direct):
         done: Callable[[CastResult], None] | None,
     ) -> None:
         assert (done is not None) is reliable
-        self.sent.append((member.segment.text, target, reliable, turn))
+        self.sent.append((member and member.segment.text, target, reliable, turn))
         super().send(member, target, payload, reliable, turn, done)
 
 
@@ -100,11 +100,32 @@ def test_what_is_found_for_a_key_that_has_left_meanwhile_is_forgotten() -> None:
     for done in late:
         done()
     searching(world, "p").found.clear()
+    searching(world, "p").sent.clear()  # 1 has gone without a key
     publisher.publish("t", "2")
     world.settle()
     assert searching(world, "p").sent == []
     prepare(world, "p")
-    assert [delivery.payload for delivery in subscriber.deliveries] == [b"2"]
+    assert [delivery.payload for delivery in subscriber.deliveries] == [b"1", b"2"]
+
+
+def test_messages_do_not_wait_for_ever() -> None:
+    world = World(algorithm=Slow, key_wait=3.0)
+    publisher, subscriber = world.add("p", "s")
+    subscriber.subscribe("t")
+    world.settle()
+    publisher.publish("t", "1")
+    world.run(2)
+    assert searching(world, "p").sent == []
+    world.run(2)
+    assert [text for text, _, _, _ in searching(world, "p").sent] == [None, None, None]
+    publisher.publish("t", "2")
+    world.settle()
+    prepare(world, "p")
+    publisher.publish("t", "3")
+    world.settle()
+    assert [delivery.payload for delivery in subscriber.deliveries] == [b"1", b"2", b"3"]
+    assert searching(world, "p").sent[-1][0] == "t"
+    assert publisher.counters["outlets_late"] == 1
 
 
 def test_a_trace_asks_the_spreading() -> None:
