@@ -1,0 +1,164 @@
+"""Sites in regions under one of the algorithms, the plugins themselves message by message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+from algorithms.atm_tbps import AtmTbps
+from algorithms.overlay.keys import EVERYTHING
+from algorithms.overlay.messages import Cast, decode
+from algorithms.overlay.wire import OverlayError
+from algorithms.sf import SubscriptionFlooding
+from algorithms.sg_tbps import SgTbps
+from algorithms.stla import Stla
+from algorithms.tbps.messages import Message, decode_payload
+from algorithms.tbps.plugin import TopicBased
+from ildm.api import Algorithm
+from ildm.testing import Between, Delay, LinkModel, SimNode, World, lognormal
+
+REGIONS = 3
+DISTANCES: Mapping[str, float] = {"one place": 0.004, "three regions": 0.040}
+"""Median seconds from one region to another, by the name of the case."""
+NEAR = 0.004
+"""The same within a region."""
+PROCESSING, SENDING = 0.001, 0.0001
+"""Seconds a site needs for each message that comes, and for each that it sends: the model of ATM-TBPS."""
+CALM = 20.0
+
+
+class Method(NamedTuple):
+    """``shape``: of the tree that the operator lays, for algorithms that need one."""
+
+    algorithm: type[Algorithm]
+    shape: str = ""
+
+
+METHODS: Mapping[str, Method] = {
+    "SF, line": Method(SubscriptionFlooding, "line"),
+    "SF, star": Method(SubscriptionFlooding, "star"),
+    "SF, tree": Method(SubscriptionFlooding, "tree"),
+    "SG-TBPS": Method(SgTbps),
+    "ATM-TBPS": Method(AtmTbps),
+    "STLA": Method(Stla),
+}
+
+
+def regions(nodes: int, seed: int) -> list[int]:
+    """Of each site, drawn at random; regions are equally large."""
+    found = [number % REGIONS for number in range(nodes)]
+    Random(f"{seed}/regions").shuffle(found)
+    return found
+
+
+def kind_of(data: bytes) -> str:
+    """``message`` for copies of what clients published; else the overlay's own name, ``extra`` for what an
+    algorithm adds to it."""
+    try:
+        message = decode(data)
+    except OverlayError:
+        return "extra"
+    if isinstance(message, Cast) and message.payload and _published(message):
+        return "message"
+    return type(message).__name__
+
+
+def _published(message: Cast) -> bool:
+    return not message.control and isinstance(decode_payload(message.payload), Message)
+
+
+class Sites:
+    """A world with sites that join one after another.
+
+    Trees are laid as well as one can: on a line region after region; in a star all to one; in a tree all
+    sites of a region to one, and those of the regions to the first.
+    """
+
+    def __init__(self, method: str, distance: str, nodes: int, seed: int, qos: int = 0) -> None:
+        self.algorithm, self.shape = METHODS[method]
+        self._random = Random(f"{seed}/introducers")
+        self.places = dict(enumerate(regions(nodes, seed)))
+        near, far = lognormal(NEAR, 0.1), lognormal(DISTANCES[distance], 0.1)
+
+        def between(sender: str, receiver: str) -> Delay:
+            return near if self.place(sender) == self.place(receiver) else far
+
+        model = LinkModel(delay=Between(between), processing=PROCESSING, sending=SENDING)
+        self.world = World(self.algorithm, {} if self.shape else {"qos": qos}, seed, model)
+        self.world.network.classify = kind_of
+        self.wanted = "publish" if self.shape else "message"
+        self._beside: dict[str, set[str]] = {}
+        order = range(nodes)
+        for number in sorted(order, key=self.places.__getitem__) if self.shape else order:
+            self.join(number)
+            self.world.run(0.2)
+        self.world.run(CALM)
+
+    @staticmethod
+    def name(number: int) -> str:
+        return f"n{number:04}"
+
+    def place(self, name: str) -> int:
+        """Its region."""
+        return self.places[int(name[1:])]
+
+    def join(self, number: int) -> SimNode:
+        """A new site, by way of one or in its place of the tree."""
+        name, region = self.name(number), self.places[number]
+        options = {"locality": [f"region-{region}"]} if self.algorithm is Stla else None
+        living = [node.node_id for node in self.world.alive()]
+        node = self.world.add(name, options=options)
+        self._beside[name] = set()
+        if living:
+            self._link(name, self._introducer(living, region))
+        return node
+
+    def mend(self, gone: str) -> None:
+        """The operator joins the parts that a tree falls into without a site."""
+        beside = sorted(self._beside.pop(gone))
+        for other in beside:
+            self._beside[other].discard(gone)
+            self.world.unlink(other, gone)
+        for other in beside[1:]:
+            self._link(other, beside[0])
+
+    def _link(self, one: str, other: str) -> None:
+        self._beside[one].add(other)
+        self._beside[other].add(one)
+        if self.world[one].alive and self.world[other].alive:  # else it is mended in its turn
+            self.world.link(one, other)
+
+    def _introducer(self, living: Sequence[str], region: int) -> str:
+        if not self.shape:
+            return self._random.choice(living)
+        if self.shape == "line":
+            return living[-1]
+        beside = [name for name in living if self.place(name) == region]
+        return beside[0] if self.shape == "tree" and beside else living[0]
+
+    def living(self) -> list[SimNode]:
+        """In the order of their names, which is the same under all algorithms."""
+        return sorted(self.world.alive(), key=lambda node: node.node_id)
+
+    @property
+    def sent(self) -> int:
+        """Copies of published messages so far."""
+        return self.world.network.sent[self.wanted]
+
+    def entries(self) -> float:
+        """What a site knows of others for its routing, mean of all: different keys, filters of neighbours."""
+        living = self.world.alive()
+        return sum(map(_known, living)) / len(living)
+
+
+def _known(node: SimNode) -> int:
+    plugin: Any = node.algorithm
+    if isinstance(plugin, TopicBased):
+        graph, own = plugin.graph, {*plugin.graph.keys()}
+        levels = [pair for key in own for pair in graph.neighbors(key)]
+        found = {ref.key for pair in levels for ref in pair if ref is not None}
+        found |= {ref.key for ref in graph.learned(EVERYTHING)}
+        return len(found - own)
+    assert isinstance(plugin, SubscriptionFlooding)
+    return len(plugin.wanted)
