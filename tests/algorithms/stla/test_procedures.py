@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
 import pytest
@@ -269,3 +270,42 @@ def test_a_trace_of_a_topic_one_does_not_publish_to_begins_at_the_closest() -> N
     world.settle()
     shown = tree(world, p)
     assert [child.node for child in shown.children] == ["s2"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_of_qos_1_is_lost_while_nodes_come_and_go(seed: int) -> None:
+    """Clusters empty and fill up; who has subscribed for 2 s and stays has each message once."""
+    random = Random(seed)
+    clusters = ("eu/a", "eu/b", "us/a")
+    world, nodes = sites(*(f"{clusters[at % 3]}/n{at}" for at in range(9)), seed=seed, status_interval=5.0)
+    publishers, subscribers = nodes[:2], nodes[2:]
+    for node in subscribers[::2]:
+        node.subscribe("t")
+    since = dict.fromkeys(subscribers[::2], 0.0)
+    world.run(10.0)
+    expected: dict[Node, list[str]] = {node: [] for node in since}
+    for number in range(40):
+        if number % 2 == 0:
+            node = random.choice(subscribers)
+            if node not in since:
+                node.subscribe("t")
+                since[node] = world.now
+            elif len(since) > 1 and random.random() < 0.7:
+                node.unsubscribe("t")
+                del since[node]
+                expected.pop(node, None)
+            elif len(since) > 1 and len(subscribers) > 4:
+                world.kill(node)
+                del since[node]
+                expected.pop(node, None)
+                subscribers.remove(node)
+        publisher, payload = random.choice(publishers), str(number)
+        publisher.publish("t", payload, qos=1)
+        for node, begun in since.items():
+            if begun < world.now - 2:
+                expected.setdefault(node, []).append(payload)
+        world.run(1.0)
+    world.run(40.0)
+    for node, payloads in expected.items():
+        have = got(node)
+        assert [have.count(payload) for payload in payloads] == [1] * len(payloads), node.node_id
