@@ -43,9 +43,8 @@ FEW = 4
 """Filters whose publishers are asked each in their place; more are asked of all nodes at once."""
 FILTERS = 500
 """In one question."""
-BEAT = 2.0
-STALL = 4.0
-"""Seconds between two beats after which this process has stood still for long enough to be taken for dead."""
+STALL = 2.0
+"""Beats that are missed by a process which has stood still for long enough to be taken for dead."""
 STAMP = "tbps.present"
 """Entry of the state: Unix time when this node was surely part of the overlay."""
 STAMPS = 10.0
@@ -116,6 +115,8 @@ class Missing:
         self._sources: dict[str, _Source] = {}
         self._lacking = 0
         self._restored: float | None = None
+        self._beats = config.overlay.ping_timeout
+        """Seconds between two looks at the clock."""
         self._last_beat = 0.0
         self._last_stamp = 0.0
 
@@ -126,7 +127,7 @@ class Missing:
             self._collect(RETURN)
         self._last_beat = self.api.now()
         self.api.call_later(0.0, self._started)
-        self.api.call_later(BEAT, self._beat)
+        self.api.call_later(self._beats, self._beat)
 
     def _absent_since(self) -> float:
         saved = self.api.state.get(STAMP)
@@ -146,6 +147,11 @@ class Missing:
     def stop(self) -> None:
         """The node is about to leave the graph in order."""
         self._stamp()
+
+    def left(self) -> None:
+        """It has left: nothing is under way to it any more."""
+        if self._since and self.api.now() - self._last_stamp < STAMPS:
+            self.api.state[STAMP] = _TIME.pack(self.api.wall() + LOOKBACK)
 
     # when something may have been missed ----------------------------------------------------------
 
@@ -168,8 +174,8 @@ class Missing:
 
     def _beat(self) -> None:
         now = self.api.now()
-        self.api.call_later(BEAT, self._beat)
-        if now - self._last_beat > STALL:
+        self.api.call_later(self._beats, self._beat)
+        if now - self._last_beat > STALL * self._beats:
             self.count("stood_still")
             since = self._last_beat - LOOKBACK - self.config.overlay.cast_deadline
             self._ask_for(((name, since) for name in self._since), SETTLE)

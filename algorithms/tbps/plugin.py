@@ -270,6 +270,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
 
     def _left_graph(self) -> None:
         self._leaving = False
+        self.missing.left()
         self.api.log("left the overlay")
 
     def is_leaving(self) -> bool:
@@ -414,9 +415,9 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
 
     def _take_late(self, origin: str, message: Message) -> None:
         """One that this node had missed: it comes behind later ones, so it waits for none."""
-        self._take_message(origin, replace(message, behind=0))
+        self._take_message(origin, replace(message, behind=0), late=True)
 
-    def _take_message(self, origin: str, carried: Message) -> None:
+    def _take_message(self, origin: str, carried: Message, late: bool = False) -> None:
         """Publish a message in the local broker if a local client wants it, once (several segments lead
         to one and the same node)."""
         if not self._seen.add(origin, carried.number):
@@ -425,6 +426,9 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         message = decode(carried.frame, Version.V5)
         if not isinstance(message, Publish) or not message.topic:
             raise IldmError("a message that is no PUBLISH with a topic")
+        if late and message.retain and self.retained.is_old(message):
+            self.count("late_replaced")
+            return
         if message.retain:
             self.outbox.superseded(message.topic)
         wanted = self.interest.match(message.topic).get(None)

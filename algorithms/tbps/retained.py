@@ -92,6 +92,12 @@ class Retained:
         message = self.known(topic)
         return message is not None and self._entered_here(message)
 
+    def is_old(self, message: Publish) -> bool:
+        """Whether a newer retained message (or deletion) of the topic, or this very one, is known."""
+        known = self.known(message.topic)
+        stamps = None if known is None else Stamp.of(known), Stamp.of(message)
+        return stamps[0] is not None and stamps[1] is not None and stamps[0] >= stamps[1]
+
     def _entered_here(self, message: Publish) -> bool:
         stamp = Stamp.of(message)
         return stamp is not None and stamp.node == self.api.node_id

@@ -149,8 +149,7 @@ async def test_a_node_hangs_and_goes_on(
     await all_once(listeners, sent)
     far.go_on()
     await rested(far, one=[*(site.name for site in made), far.name], whole=True)
-    got = [m.payload for m in await remote.receive_all(remote.waiting)]
-    assert len(got) == len(set(got)) > 20
+    await all_once([remote], sent)
     async with stream(publisher, topic_root) as sent:
         await more(sent, 50)
     await all_once([*listeners, remote], sent)
@@ -218,12 +217,10 @@ async def test_subscribers_and_publishers_are_killed_together(
         await more(sent, 50)
     await settled(*made)
     await all_once(listeners, sent)
-    # from the moment on when its key had joined it has missed nothing
-    got = [int(m.payload) for m in await late.receive_all(late.waiting)]
-    assert got == sorted(set(got))
     await publisher.publish(f"{topic_root}/x", b"end", 1)
     for client in (*listeners, late):
-        assert (await client.receive()).payload == b"end"
+        got = [m.payload for m in await client.receive_until(b"end")]
+        assert len(got) == len(set(got))
 
 
 async def test_four_makes_with_joins_leaves_and_kills(

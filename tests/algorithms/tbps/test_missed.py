@@ -84,6 +84,8 @@ def test_a_site_that_stopped_in_order_gets_what_it_missed_and_nothing_twice() ->
     world["n5"].subscribe("a/b", 1)
     publish(world, "n2", ["before"])
     world.run(10)
+    publish(world, "n2", ["just before"])
+    world.run(1)
     world.stop("n5")
     world.run(20)
     publish(world, "n2", ["1", "2"])
