@@ -35,7 +35,7 @@ def test_all_messages_arrive_over_as_many_hops_as_each_algorithm_allows(
     assert {figure.name for figure in result.figures} == {
         "five_mean_ms",
         "five_worst_ms",
-        "five_messages",
+        "five_copies",
         "five_upkeep",
         "five_churn",
     }
@@ -48,7 +48,19 @@ def test_paths_are_as_long_as_the_shape_says(method: str) -> None:
     assert max(row["hops"] for row in rows) <= HOPS[method]
     assert [row["delivered"] for row in rows] == [1.0, 1.0]
     assert all(row["messages"] >= row["subscribers"] for row in rows)
+    assert all(row["crossing"] <= row["messages"] for row in rows)
+    assert rows[-1]["crossing"] >= 1
     assert site["entries"] > 0
+
+
+def test_with_stla_few_copies_cross_and_on_the_line_as_few_as_can() -> None:
+    crossing = {
+        method: five.measured(method, "three regions", five.Size(18, (17,), 2, 1, 0, 0.0), seed=2)[0][0][
+            "crossing"
+        ]
+        for method in ("SF, line", "SG-TBPS", "STLA")
+    }
+    assert crossing["SF, line"] == 2 <= crossing["STLA"] < crossing["SG-TBPS"]
 
 
 def test_the_sites_of_a_region_are_beside_each_other_on_the_line() -> None:

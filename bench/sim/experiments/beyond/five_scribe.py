@@ -34,6 +34,7 @@ def scribe_rows(
                 "distance": distance,
                 "subscribers": count,
                 "messages": float(forest.messages_from([publisher], [0])[0]),
+                "crossing": float(crossings(forest, publisher, places)),
                 "delivered": 1.0,
                 "hops": float(np.mean([arrivals[node][1] for node in subscribers])),
                 "mean_ms": float(np.mean(delays)),
@@ -49,6 +50,13 @@ def scribe_rows(
         "upkeep": -1.0,
         "distance": distance,
     }
+
+
+def crossings(forest: Forest, publisher: int, places: Sequence[int]) -> int:
+    """Messages of one publish that go from region to region."""
+    place = np.asarray(places)
+    first = place[publisher] != place[forest.roots[0]]
+    return int((place[forest.parent] != place[forest.child]).sum() + first)
 
 
 def arrival(

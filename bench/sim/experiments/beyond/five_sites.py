@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from algorithms.overlay.wire import OverlayError
 from algorithms.sf import SubscriptionFlooding
 from algorithms.sg_tbps import SgTbps
 from algorithms.stla import Stla
+from algorithms.tbps.keys import parse_key
 from algorithms.tbps.messages import Message, decode_payload
 from algorithms.tbps.plugin import TopicBased
 from ildm.api import Algorithm
@@ -52,20 +53,15 @@ def regions(nodes: int, seed: int) -> list[int]:
     return found
 
 
-def kind_of(data: bytes) -> str:
-    """``message`` for copies of what clients published; else the overlay's own name, ``extra`` for what an
-    algorithm adds to it."""
+def copy_of(data: bytes) -> Cast | None:
+    """What one site sends another, if it is a copy of what a client published."""
     try:
         message = decode(data)
     except OverlayError:
-        return "extra"
-    if isinstance(message, Cast) and message.payload and _published(message):
-        return "message"
-    return type(message).__name__
-
-
-def _published(message: Cast) -> bool:
-    return not message.control and isinstance(decode_payload(message.payload), Message)
+        return None  # what an algorithm adds to the overlay
+    if not isinstance(message, Cast) or message.control or not message.payload:
+        return None
+    return message if isinstance(decode_payload(message.payload), Message) else None
 
 
 class Sites:
@@ -86,8 +82,7 @@ class Sites:
 
         model = LinkModel(delay=Between(between), processing=PROCESSING, sending=SENDING)
         self.world = World(self.algorithm, {} if self.shape else {"qos": qos}, seed, model)
-        self.world.network.classify = kind_of
-        self.wanted = "publish" if self.shape else "message"
+        self.world.network.classify = self._kind
         self._beside: dict[str, set[str]] = {}
         order = range(nodes)
         for number in sorted(order, key=self.places.__getitem__) if self.shape else order:
@@ -141,10 +136,40 @@ class Sites:
         """In the order of their names, which is the same under all algorithms."""
         return sorted(self.world.alive(), key=lambda node: node.node_id)
 
+    def _kind(self, data: bytes) -> str:
+        copy = copy_of(data)
+        if copy is None:
+            return "upkeep"
+        far = copy.at and self.place(parse_key(copy.at).node_id) != self.place(copy.parent.node_id)
+        return "copy to another region" if far else "copy"
+
     @property
-    def sent(self) -> int:
-        """Copies of published messages so far."""
-        return self.world.network.sent[self.wanted]
+    def copies(self) -> int:
+        """Of published messages, so far."""
+        sent = self.world.network.sent
+        return sent["publish"] + sent["copy"] + sent["copy to another region"]
+
+    @property
+    def crossed(self) -> int:
+        """Copies that went from region to region so far; of an overlay."""
+        return self.world.network.sent["copy to another region"]
+
+    def crossings(self, publisher: SimNode, subscribers: Iterable[SimNode]) -> int:
+        """Links between regions that one message passes in a tree."""
+        towards = {publisher.node_id: publisher.node_id}
+        waiting = [publisher.node_id]
+        while waiting:
+            here = waiting.pop()
+            new = self._beside[here] - towards.keys()
+            towards |= dict.fromkeys(new, here)
+            waiting += new
+        used = set()
+        for node in subscribers:
+            at = node.node_id
+            while at != publisher.node_id and at not in used:
+                used.add(at)
+                at = towards[at]
+        return sum(self.place(name) != self.place(towards[name]) for name in used)
 
     def entries(self) -> float:
         """What a site knows of others for its routing, mean of all: different keys, filters of neighbours."""
