@@ -20,10 +20,12 @@ class _Place(NamedTuple):
     ref: Ref
     holders: set[bytes]
     """Own keys whose tables have it."""
+    wanting: set[bytes]
+    """Those of them to which it is a subscriber of their topic."""
 
 
 class Known:
-    """The flexible tables of one node. What one key has learned serves the messages of all."""
+    """The flexible tables of one node."""
 
     def __init__(self, context: Context, table: Table, limit: int) -> None:
         self.context = context
@@ -31,7 +33,8 @@ class Known:
         self.limit = limit
         self.tables: dict[bytes, Entries] = {}
         self._places: dict[bytes, _Place] = {}
-        self._sorted: list[bytes] = []
+        self._wanted: list[bytes] = []
+        """Those that are wanted, ascending."""
         self._of_node: dict[str, set[bytes]] = {}
 
     def open(self, key: bytes, segment: Segment) -> Entries:
@@ -107,10 +110,13 @@ class Known:
             # Of a node that has started anew, perhaps elsewhere, what was known is wrong.
             if place is not None:
                 self._drop(ref.key)
-            place = self._places[ref.key] = _Place(ref, set())
-            insort(self._sorted, ref.key)
+            place = self._places[ref.key] = _Place(ref, set(), set())
             self._of_node.setdefault(node_id, set()).add(ref.key)
         place.holders.add(key)
+        if entries.wanted(ref.key):
+            if not place.wanting:
+                insort(self._wanted, ref.key)
+            place.wanting.add(key)
         gone = entries.learn(ref, sticky)
         for other in gone:
             self._release(key, other.key)
@@ -139,10 +145,13 @@ class Known:
     def _release(self, holder: bytes, key: bytes) -> None:
         place = self._places[key]
         place.holders.discard(holder)
+        if holder in place.wanting:
+            place.wanting.discard(holder)
+            if not place.wanting:
+                del self._wanted[bisect_left(self._wanted, key)]
         if place.holders:
             return
         del self._places[key]
-        del self._sorted[bisect_left(self._sorted, key)]
         of_node = self._of_node[place.ref.peer.node_id]
         of_node.discard(key)
         if not of_node:
@@ -151,9 +160,13 @@ class Known:
     # all tables -------------------------------------------------------------------------------------
 
     def within(self, target: Range) -> Sequence[Ref]:
-        """What has been learned of a range, ascending."""
-        first, last = bisect_left(self._sorted, target.low), bisect_left(self._sorted, target.high)
-        return [self._places[key].ref for key in self._sorted[first:last]]
+        """Learned subscribers of own topics in a range, ascending.
+
+        Strangers are none, for else the tables of a node's many keys made a message take more copies than
+        one table has entries.
+        """
+        first, last = bisect_left(self._wanted, target.low), bisect_left(self._wanted, target.high)
+        return [self._places[key].ref for key in self._wanted[first:last]]
 
 
 def _subscribes(key: bytes) -> bool:

@@ -36,13 +36,14 @@ DIFFERS_AT_ANY_SCALE = {
     "T4.6": {"mean hops, random vectors", "SFB / MRF, random vectors"},
 }
 THESIS = [name for name, experiment in KNOWN.items() if experiment.section.startswith("Thesis")]
+ATM_TBPS = [name for name, experiment in KNOWN.items() if experiment.section == "ATM-TBPS"]
 
 
 def setting(out: Path, seed: int = 1) -> Setting:
     return Setting("small", seed, out, "ildm-bench sim run", "a machine", "2026-01-01")
 
 
-@pytest.mark.parametrize("name", THESIS)
+@pytest.mark.parametrize("name", [*THESIS, *ATM_TBPS])
 def test_the_relations_of_the_paper_hold(name: str, spark: SparkSession, tmp_path: Path) -> None:
     said: list[str] = []
     result = carry_out(KNOWN[name], setting(tmp_path), spark, said.append)
@@ -64,6 +65,10 @@ def test_the_relations_of_the_paper_hold(name: str, spark: SparkSession, tmp_pat
 def test_all_experiments_of_the_thesis_are_there() -> None:
     chapter_3 = [f"T3.{number}" for number in range(7, 16)]
     assert [*chapter_3, "T4.5", "T4.6", "T4.9"] == THESIS
+
+
+def test_all_experiments_of_atm_tbps_are_there() -> None:
+    assert ATM_TBPS == ["A10", "A11", "A12"]
 
 
 def test_sections_come_in_the_order_of_the_papers() -> None:
