@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from algorithms.overlay.context import Context
 from algorithms.overlay.keys import Range, Ref
-from algorithms.overlay.messages import Cast, CastAck, CastBusy, OverlayError
-from algorithms.overlay.parts import Parts, Work
+from algorithms.overlay.memory import CastId, Work, without
+from algorithms.overlay.messages import Cast, CastAck, CastBusy, OverlayError, Why
+from algorithms.overlay.parts import Parts
 from algorithms.overlay.routing import Forward, Routing
 from algorithms.overlay.tables import Table
 from algorithms.overlay.trees import read_tree
@@ -27,6 +28,8 @@ __all__ = ["Arrival", "CastResult", "Caster"]
 
 _TRIES = 3
 """How often a part of an unreliable cast waits for a neighbour to be known."""
+_HELD = 400
+"""Bytes a copy that waits needs besides its payload."""
 _STRAYS = 4
 """Nodes without the key they were chosen for that a copy goes through at most."""
 
@@ -58,6 +61,8 @@ class CastResult(NamedTuple):
     depth: int
     tree: Any
     """Of a trace: {"node", "keys" (bytes), "depth", "children": [...]}; else None."""
+    why: str = ""
+    """Why it is not complete: ``deadline``, ``full`` (as many under way as there may be) or ``no way``."""
 
 
 class _View:
@@ -107,10 +112,10 @@ class Caster:
                 raise OverlayError(f"routing {routing} cannot have the code {routing.code}")
             self._routings[routing.code] = routing
         self._held: dict[bytes, list[Cast]] = {}
-        self._seen: dict[tuple[str, int], tuple[bytes, ...]] = {}
-        self._view = _View(table, context.avoid)
-        self._waiting = 0
-        """Parts of unreliable casts that wait."""
+        self._held_bytes = 0
+        self._seen: dict[CastId, tuple[bytes, ...]] = {}
+        """Own keys that unreliable casts have reached."""
+        self._view = _View(table, context.quiet)
 
     def cast(
         self,
@@ -146,6 +151,8 @@ class Caster:
             0,
             b"",
             0,
+            0,
+            round(context.config.cast_deadline * 100) if reliable or trace else 0,
             turn & 0xFFFF,
             (),
             note,
@@ -159,18 +166,18 @@ class Caster:
         def acknowledged(ack: CastAck) -> None:
             if done is not None:
                 tree = read_tree(ack.tree) if ack.tree else None
-                done(CastResult(ack.complete, ack.nodes, ack.keys, ack.hops, ack.depth, tree))
+                why = Why(ack.why).name.lower().replace("_", " ") if ack.why else ""
+                done(CastResult(not ack.why, ack.nodes, ack.keys, ack.hops, ack.depth, tree, why))
 
-        if self.parts.full:
-            context.count("pending_casts_full")
-            context.later(0.0, acknowledged, CastAck(0, False, 0, 0, 0, 0, b""))
-            return
-        self.parts.begin((context.node_id, message.number), message, acknowledged, spread)
+        part = context.node_id, message.number
+        if not self.parts.begin(part, message, acknowledged, divides=not routing.floods, spread=spread):
+            context.later(0.0, acknowledged, CastAck(0, Why.FULL, 0, 0, 0, 0, b""))
 
     # messages -----------------------------------------------------------------------------------
 
     def on_cast(self, message: Cast) -> None:
-        if message.routing not in self._routings:
+        routing = self._routings.get(message.routing)
+        if routing is None:
             raise OverlayError(f"routing {message.routing} of a cast is unknown")
         if message.at and self.holds(message.at):
             self._hold(message)
@@ -182,24 +189,25 @@ class Caster:
             if message.strays == _STRAYS:
                 self.context.count("casts_astray")
                 if message.reliable:
-                    self.context.send(message.parent, CastBusy(message.request, True))
+                    self.context.send(message.parent, CastBusy(message.request, True, False))
                 return
         if not message.reliable:
             self._spread(message, None)
             return
-        self.parts.on_cast(message)
+        self.parts.on_cast(message, divides=not routing.floods)
 
     def _hold(self, message: Cast) -> None:
         """A left neighbour that has agreed to a new key may send casts which overtake its answer."""
-        if sum(map(len, self._held.values())) >= self.context.config.pending_casts:
-            self.context.count("held_casts_full")
-        else:
+        if self._keep(message):
             self._held.setdefault(message.at, []).append(message)
+        else:
+            self.context.count("held_casts_full")
 
     def release(self, key: bytes) -> None:
         """Go on with the casts that waited for an own key."""
         if self._held and not self.holds(key):
             for message in self._held.pop(key, ()):
+                self._let_go(message)
                 self.on_cast(message)
 
     # spreading ------------------------------------------------------------------------------------
@@ -221,8 +229,8 @@ class Caster:
             if first:
                 fresh = own
             if work is not None:
-                work.own = own
-                work.ack = work.ack._replace(nodes=1, keys=len(own))
+                work.own += own
+                work.ack = work.ack._replace(nodes=work.ack.nodes + 1, keys=work.ack.keys + len(own))
         unknown = [
             gap
             for gap in table.unknown(target)
@@ -240,7 +248,7 @@ class Caster:
         if message.depth >= context.config.max_depth:
             context.count("hops_exceeded")
             if work is not None:
-                work.complete = False
+                work.failed(Why.NO_WAY)
             return
         copy = message._replace(parent=context.peer, depth=message.depth + 1, note=b"")
         for forward, note in zip(forwards, notes, strict=True):
@@ -250,7 +258,7 @@ class Caster:
 
     def _enter(self, entry: Ref, message: Cast, work: Work | None, attempt: int) -> None:
         """Begin at a node the caller has named: it divides the range, and own keys are reached from there."""
-        if entry.peer.node_id == self.context.node_id or self.context.avoid(entry.peer.node_id):
+        if entry.peer.node_id == self.context.node_id or self.context.quiet(entry.peer.node_id):
             self._spread(message, work, attempt)
             return
         copy = message._replace(parent=self.context.peer, depth=1, at=entry.key)
@@ -263,25 +271,35 @@ class Caster:
     def _forward(
         self, forward: Forward, routing: Routing, copy: Cast, work: Work | None, attempt: int
     ) -> None:
-        """Send one copy; the part of a node to be avoided goes to others, and waits where none is known."""
-        if not self._avoids(forward):
-            self._hand_on(_part(copy, forward), forward.to.peer, work, attempt)
+        """Send one copy; what others can do is not asked of a node that does not answer.
+
+        The part of a suspected one waits where nobody else is known for it.
+        """
+        context, to, target = self.context, forward.to, forward.target
+        avoid = self._avoids(forward)
+        if not avoid and (routing.floods or not context.quiet(to.peer.node_id)):
+            self._hand_on(_part(copy, forward), to.peer, work, attempt)
             return
-        # Seen from outside the part, for the own keys have been served.
-        others = [
-            other
-            for other in routing.split(self._view, forward.target, frozenset(copy.extra)).forwards
-            if other.to.key in forward.target
-        ]
-        for other in others:
-            self._hand_on(_part(copy, other), other.to.peer, work, attempt)
-            copy = copy._replace(note=b"")
-        if others:
-            return
-        self.context.count("cast_parts_delayed" if work is not None else "cast_parts_lost")
-        if work is not None:
-            number, child = self.parts.new_child(_part(copy, forward), forward.to.peer, work, attempt)
-            self.parts.give_elsewhere(number, child)
+        mine = Range(to.key, to.key + b"\0") if to.key in target and not avoid else None
+        rest = [target] if mine is None else without([target], mine)
+        for part in rest:
+            # Seen from outside the part, for the own keys have been served.
+            forwards = routing.split(self._view, part, frozenset(copy.extra)).forwards
+            others = [other for other in forwards if other.to.key in part]
+            for other in others:
+                self._hand_on(_part(copy, other), other.to.peer, work, attempt)
+                copy = copy._replace(note=b"")
+            if others:
+                continue
+            if not avoid:
+                mine = part if mine is None else Range(min(mine.low, part.low), max(mine.high, part.high))
+                continue
+            context.count("cast_parts_delayed" if work is not None else "cast_parts_lost")
+            if work is not None:
+                number, child = self.parts.new_child(_part(copy, forward), to.peer, work, attempt)
+                self.parts.give_elsewhere(number, child)
+        if mine is not None:
+            self._hand_on(_part(copy, forward._replace(target=mine)), to.peer, work, attempt)
 
     def _try_later(self, part: Cast, work: Work | None, attempt: int) -> None:
         """Wait until an own key has heard of its place; only then it is known who comes next to it."""
@@ -289,16 +307,26 @@ class Caster:
         if work is not None:
             context.count("cast_parts_delayed")
             self.parts.give_elsewhere(*self.parts.new_child(part, context.peer, work, attempt))
-        elif attempt >= _TRIES or self._waiting >= context.config.pending_casts:
+        elif attempt >= _TRIES or not self._keep(part):
             context.count("cast_parts_lost")
         else:
             context.count("cast_parts_delayed")
-            self._waiting += 1
             context.later(context.back_off(attempt), self._try_again, part, attempt + 1)
 
     def _try_again(self, part: Cast, attempt: int) -> None:
-        self._waiting -= 1
+        self._let_go(part)
         self._spread(part._replace(depth=part.depth - 1), None, attempt)
+
+    def _keep(self, message: Cast) -> bool:
+        """Whether there is room for a copy that waits; then it counts."""
+        size = _HELD + len(message.payload)
+        if self._held_bytes + size > self.context.config.held_bytes:
+            return False
+        self._held_bytes += size
+        return True
+
+    def _let_go(self, message: Cast) -> None:
+        self._held_bytes -= _HELD + len(message.payload)
 
     def _pass_on(self, message: Cast, work: Work | None, attempt: int) -> None:
         """A node whose keys have left knows its former neighbours."""
@@ -306,7 +334,7 @@ class Caster:
         if peer is None or message.depth >= self.context.config.max_depth:
             self.context.count("nowhere_to_go")
             if work is not None:
-                work.complete = False
+                work.failed(Why.NO_WAY)
             return
         copy = message._replace(parent=self.context.peer, depth=message.depth + 1, at=b"")
         self._hand_on(copy, peer, work, attempt)
@@ -320,24 +348,29 @@ class Caster:
     def _deliver(self, message: Cast, own: list[bytes]) -> bool:
         """Give own keys the message that have not had it; whether there was one."""
         number = message.origin.node_id, message.number
-        before = self._seen.get(number)
-        if before is None:
-            keys = own
-            if len(self._seen) >= self.context.config.seen:
-                del self._seen[next(iter(self._seen))]
-            self._seen[number] = tuple(own)
-        else:
-            keys = [key for key in own if key not in before]
-            if not keys:
-                self.context.count("repeated_copies")
-                return False
-            self._seen[number] = (*before, *keys)
+        taken = self.parts.memory.get(number) if message.reliable else None
+        keys = self._new(number, own) if taken is None else self.parts.memory.reached(taken, own)
+        if not keys:
+            self.context.count("repeated_copies")
+            return False
         if message.control:
             self.control(message.payload)
         elif message.deliver:
             arrival = Arrival(number, message.origin, keys, message.payload, message.depth)
             self.delivered(arrival)
         return True
+
+    def _new(self, number: CastId, own: list[bytes]) -> list[bytes]:
+        """Own keys that an unreliable cast has not reached before."""
+        before = self._seen.get(number)
+        if before is None:
+            if len(self._seen) >= self.context.config.seen:
+                del self._seen[next(iter(self._seen))]
+            self._seen[number] = tuple(own)
+            return own
+        keys = [key for key in own if key not in before]
+        self._seen[number] = (*before, *keys)
+        return keys
 
 
 def _part(copy: Cast, forward: Forward) -> Cast:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from algorithms.overlay.config import OverlayConfig
 from algorithms.overlay.messages import Ping
+from algorithms.overlay.peers import Peers
 from algorithms.overlay.wire import Codec, OverlayError
 from ildm.api import Peer, SendResult, Timer
 
@@ -46,18 +47,40 @@ Done = Callable[[Any], None]
 """Gets the answer to a request, or None when there was none."""
 STALLS = 5
 """How often a request whose time-out comes late itself is sent once more."""
+MOMENT = 0.001
+"""Seconds not worth waiting for."""
+PROLONGED = 3
+"""So many times the usual time a node has to answer that is heard of meanwhile."""
 
 
 class _Request:
-    __slots__ = ("done", "due", "forwarded", "left", "message", "stalls", "timer", "to", "wait")
+    __slots__ = (
+        "again",
+        "done",
+        "due",
+        "first",
+        "forwarded",
+        "message",
+        "patience",
+        "sent",
+        "stalls",
+        "timer",
+        "to",
+        "wait",
+    )
 
-    def __init__(self, to: Peer, message: Record, done: Done, forwarded: bool) -> None:
+    def __init__(self, to: Peer, message: Record, done: Done, forwarded: bool, now: float) -> None:
         self.to = to
         self.message = message
         self.done = done
         self.forwarded = forwarded
-        self.left = 1
+        self.first = now
+        self.sent: dict[int, float] = {}
+        """When it was sent under which number; pings have a new one each time."""
+        self.again = False
         self.stalls = 0
+        self.patience = 0.0
+        """Seconds after the first sending until it is given up."""
         self.wait = 0.0
         self.due = 0.0
         self.timer: Timer | None = None
@@ -86,7 +109,8 @@ class Context:
         self._number = env.random.getrandbits(48)
         self._requests: dict[int, _Request] = {}
         self._suspects: dict[str, float] = {}
-        self._heard: dict[str, float] = {}
+        self._quiet: dict[str, float] = {}
+        self.peers = Peers(config)
         self._timers: set[Timer] = set()
 
     def number(self) -> int:
@@ -163,48 +187,85 @@ class Context:
     def ask(self, to: Peer, message: Record, number: int, done: Done, forwarded: bool = False) -> None:
         """Send a request and call ``done`` with its answer, or with None after ``ack_timeout``.
 
-        It is sent three times; the node that gave no answer is suspected. A request that others pass on
-        (``forwarded``) is sent once, and nobody is suspected.
+        It is sent again whenever it should have been answered. A node that gives no answer, and has not
+        been heard of either, is suspected: after a ping (``patience``) or after another request. A request
+        that others pass on (``forwarded``) is sent once, and nobody is suspected.
         """
         if len(self._requests) >= self.config.requests:
             self.count("requests_full")
             self.later(self.config.ack_timeout, done, None)
             return
-        request = self._requests[number] = _Request(to, message, done, forwarded)
-        request.wait = self.config.ack_timeout
-        if isinstance(message, Ping):
-            request.left, request.wait = 3, self.config.ping_timeout * 2 / 3
-        elif not forwarded and to.node_id != self.node_id:
-            request.left, request.wait = 3, self.config.ack_timeout / 3
+        once = forwarded or to.node_id == self.node_id
+        request = self._requests[number] = _Request(to, message, done, once, self.env.now())
+        timeout = self.peers.timeout(to.node_id)
+        ping = isinstance(message, Ping)
+        request.patience = max(self.config.patience if ping else self.config.ack_timeout, 2 * timeout)
+        request.wait = self.config.ack_timeout if once else min(timeout, request.patience)
         self._send_request(number, request)
 
     def _send_request(self, number: int, request: _Request) -> None:
-        request.left -= 1
-        request.due = self.env.now() + request.wait
+        now = self.env.now()
+        request.due = now + request.wait
+        request.sent[number] = now
         request.timer = self.later(request.wait, self._no_answer, number)
         self.send(request.to, request.message)
 
     def _no_answer(self, number: int) -> None:
-        request = self._requests[number]
-        if self.env.now() - request.due > request.wait / 2 and request.stalls < STALLS:
+        request, now = self._requests[number], self.env.now()
+        node_id = request.to.node_id
+        if now - request.due > request.wait / 2 and request.stalls < STALLS:
             # This process has stood still: the answer may lie in its sockets, unread.
             request.stalls += 1
-            request.left += 1
+            request.first += now - request.due
             self.count("stalls")
-        if request.left:
-            self._send_request(number, request)
+            self._send_again(number, request)
             return
-        del self._requests[number]
-        if not request.forwarded and request.to.node_id != self.node_id:
-            self.suspect(request.to.node_id)
+        if request.forwarded:
+            self._forget(request)
+            request.done(None)
+            return
+        self.peers.back_off(node_id)
+        passed = now - request.first
+        heard = self.peers.last_heard(node_id) > request.first
+        if isinstance(request.message, Ping) and not heard and passed >= self.config.ping_timeout:
+            self.hush(node_id)
+        # An answer may be late or lost; a node that is heard of later than that lives.
+        alive = self.peers.last_heard(node_id) > request.first + request.patience / 2
+        left = request.patience * (PROLONGED if alive else 1) - passed
+        if left > MOMENT:
+            request.wait = min(2 * request.wait, left)
+            self._send_again(number, request)
+            return
+        self._forget(request)
+        if alive:
+            self.count("unanswered")
+        else:
+            self.suspect(node_id)
         request.done(None)
+
+    def _send_again(self, number: int, request: _Request) -> None:
+        request.again = True
+        if isinstance(request.message, Ping):
+            number = self.number()
+            request.message = request.message._replace(id=number)
+            self._requests[number] = request
+        self._send_request(number, request)
+
+    def _forget(self, request: _Request) -> None:
+        self.cancel(request.timer)
+        for number in request.sent:
+            del self._requests[number]
 
     def answered(self, number: int, answer: Record) -> None:
         """An answer has come; one to no open request is late or doubled, and of no use."""
-        request = self._requests.pop(number, None)
-        if request is not None:
-            self.cancel(request.timer)
-            request.done(answer)
+        request = self._requests.get(number)
+        if request is None:
+            return
+        if not request.forwarded and (isinstance(request.message, Ping) or not request.again):
+            # An answer to what was sent twice under one number tells nothing (Karn).
+            self.peers.measured(request.to.node_id, self.env.now() - request.sent[number])
+        self._forget(request)
+        request.done(answer)
 
     # suspicion ----------------------------------------------------------------------------------
 
@@ -218,13 +279,11 @@ class Context:
         self._suspects[node_id] = self.env.now() + self.config.suspect_time
         self.count("suspected")
         self.env.log("node suspected", suspect=node_id)
-        waiting = [n for n, request in self._requests.items() if request.to.node_id == node_id]
-        for number in waiting:
-            request = self._requests.pop(number, None)
-            if request is not None:
-                self.cancel(request.timer)
-                # Not at once: who asks may be in the middle of something.
-                self.later(0.0, request.done, None)
+        waiting = {id(r): r for r in self._requests.values() if r.to.node_id == node_id}
+        for request in waiting.values():
+            self._forget(request)
+            # Not at once: who asks may be in the middle of something.
+            self.later(0.0, request.done, None)
         self.suspected(node_id)
 
     def avoid(self, node_id: str) -> bool:
@@ -239,16 +298,33 @@ class Context:
             return False
         return True
 
+    def hush(self, node_id: str) -> None:
+        """A node does not answer: what others can do is not asked of it until it is heard of."""
+        if len(self._quiet) >= self.config.suspects:
+            del self._quiet[next(iter(self._quiet))]
+            self.count("suspects_full")
+        self._quiet[node_id] = self.env.now() + self.config.suspect_time
+
+    def quiet(self, node_id: str) -> bool:
+        """Whether a node is suspected, or may be soon."""
+        if not self._quiet:
+            return self.avoid(node_id)
+        until = self._quiet.get(node_id)
+        if until is not None and until <= self.env.now():
+            del self._quiet[node_id]
+            until = None
+        return until is not None or self.avoid(node_id)
+
     def heard_of(self, node_id: str) -> None:
-        self._heard[node_id] = self.env.now()
+        self.peers.heard(node_id, self.env.now())
         if self._suspects:
             self._suspects.pop(node_id, None)
+        if self._quiet:
+            self._quiet.pop(node_id, None)
 
     def silent(self, seconds: float) -> Callable[[str], bool]:
-        """A test for nodes that have not been heard of for so long; older records are dropped."""
-        since = self.env.now() - seconds
-        self._heard = {node_id: at for node_id, at in self._heard.items() if at >= since}
-        return lambda node_id: node_id not in self._heard
+        """A test for nodes that have not been heard of for so long."""
+        return self.peers.silent(self.env.now() - seconds)
 
     @property
     def suspects(self) -> list[str]:

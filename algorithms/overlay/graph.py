@@ -215,6 +215,11 @@ class SkipGraph:
         """Started and not stopping."""
         return bool(self._table.nodes) and self._stopped is None and not self._context.closed
 
+    @property
+    def parts(self) -> int:
+        """Parts of reliable casts handed to other nodes that have not acknowledged them."""
+        return self._caster.parts.open
+
     def _close(self) -> None:
         done, self._stopped = self._stopped, None
         self._context.close()

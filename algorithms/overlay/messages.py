@@ -6,6 +6,7 @@ what most of the traffic consists of.
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import NamedTuple
 
 from algorithms.overlay.keys import Ref
@@ -54,6 +55,7 @@ __all__ = [
     "Tell",
     "Walk",
     "WalkReply",
+    "Why",
     "decode",
     "encode",
 ]
@@ -233,6 +235,10 @@ class Cast(NamedTuple):
     """The key for which the receiver was chosen."""
     strays: int
     """How often it was not there."""
+    line: int
+    """0, or the number of the division, not the first of its part, that this copy comes from."""
+    left: int
+    """Hundredths of a second until the origin gives the cast up, when this was sent; of a reliable one."""
     turn: int
     extra: tuple[bytes, ...]
     note: bytes
@@ -240,11 +246,28 @@ class Cast(NamedTuple):
     payload: bytes
 
 
+class Why(IntEnum):
+    """Why a part of a cast is not complete."""
+
+    COMPLETE = 0
+    DEADLINE = 1
+    """Somebody has not acknowledged in time."""
+    FULL = 2
+    """The origin has as many casts under way as it may have."""
+    NO_WAY = 3
+    """Nobody was known to hand it to, or it has gone from node to node too often."""
+    UNKNOWN = 4
+
+    @classmethod
+    def of(cls, number: int) -> Why:
+        return cls(number) if number < cls.UNKNOWN else cls.UNKNOWN
+
+
 class CastAck(NamedTuple):
-    """The subtree of a copy has been served: what was reached in it."""
+    """The subtree of a copy has been served: what was reached in it. ``why``: a :class:`Why`."""
 
     request: int
-    complete: bool
+    why: int
     nodes: int
     keys: int
     hops: int
@@ -253,10 +276,12 @@ class CastAck(NamedTuple):
 
 
 class CastBusy(NamedTuple):
-    """The copy has arrived, its subtree is being served; ``missed``: it cannot be served here."""
+    """The copy has arrived, its subtree is being served; ``missed``: it cannot be served here; ``full``:
+    not now."""
 
     request: int
     missed: bool
+    full: bool
 
 
 class Tell(NamedTuple):
@@ -312,11 +337,11 @@ FORMATS: tuple[Format, ...] = (
         Cast,
         (
             *(U64, PEER, PEER, U64, KEY, KEY, U8, FLAG, FLAG, FLAG, FLAG),
-            *(U16, KEY, U8, U16, many(*KEY), KEY, PAYLOAD),
+            *(U16, KEY, U8, U64, U16, U16, many(*KEY), KEY, PAYLOAD),
         ),
     ),
-    Format(12, CastAck, (U64, FLAG, U32, U32, U32, U16, PAYLOAD)),
-    Format(13, CastBusy, (U64, FLAG)),
+    Format(12, CastAck, (U64, U8, U32, U32, U32, U16, PAYLOAD)),
+    Format(13, CastBusy, (U64, FLAG, FLAG)),
     Format(14, Tell, (PEER, PAYLOAD)),
     Format(15, Invite, (PEER,)),
 )

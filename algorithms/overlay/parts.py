@@ -1,7 +1,10 @@
 """Parts of reliable casts: who is answerable for what until it is acknowledged.
 
 A node keeps its part until the nodes it has handed parts on to have acknowledged, and then acknowledges to
-the one above it. It sends again, and divides anew what a node that is gone had.
+the one above it. It sends again, more and more seldom while the other one is at it, and divides anew what a
+node had that does not answer. Each part has one owner all the same: copies of another division (``line``)
+that meet at a node the keys of which were served already wait for that part to be done, and only what it
+did not cover is served.
 """
 
 from __future__ import annotations
@@ -9,42 +12,44 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from algorithms.overlay.context import Context
-from algorithms.overlay.messages import Cast, CastAck, CastBusy, Ping
+from algorithms.overlay.keys import Range
+from algorithms.overlay.memory import Done, Memory, PartId, Taken, Work, without
+from algorithms.overlay.messages import Cast, CastAck, CastBusy, Ping, Why
 from algorithms.overlay.trees import TREE_BYTES_PER_NODE, write_tree
 from ildm.api import Peer, Timer
 
 __all__ = ["Child", "Parts", "Work"]
 
-
-class Work:
-    """A part of a reliable cast that this node is answerable for."""
-
-    __slots__ = ("ack", "children", "complete", "deadline", "done", "hops", "message", "own", "trees")
-
-    def __init__(self, message: Cast, done: Callable[[CastAck], None], deadline: float) -> None:
-        self.message = message
-        self.done = done
-        self.deadline = deadline
-        self.children = 0
-        self.complete = True
-        self.hops = 0
-        self.ack = CastAck(message.request, True, 0, 0, 0, message.depth, b"")
-        self.own: list[bytes] = []
-        self.trees: list[bytes] = []
+_ASKED = 3
+"""How often the copy of a part that waits for others comes again before it is served here: parts could wait
+for each other."""
+_LEFT = 100
+"""Units of ``Cast.left`` in a second."""
 
 
 class Child:
     """A part handed on to another node, until it has acknowledged."""
 
-    __slots__ = ("attempt", "message", "silent", "timer", "to", "work")
+    __slots__ = ("alive", "attempt", "begun", "message", "sends", "sent", "silent", "timer", "to", "work")
 
     def __init__(self, work: Work, to: Peer, message: Cast, attempt: int) -> None:
         self.work = work
         self.to = to
         self.message = message
         self.attempt = attempt
+        self.sends = 0
+        self.begun = 0.0
+        self.sent = 0.0
+        self.alive = False
+        """It has said that it is at it since the copy was last sent."""
         self.silent = 0
+        """How often it was not heard of in time."""
         self.timer: Timer | None = None
+
+    @property
+    def only_its_own(self) -> bool:
+        """Nobody but the receiver can do it."""
+        return (self.message.low, self.message.high) == (self.message.at, self.message.at + b"\0")
 
 
 class Parts:
@@ -52,85 +57,125 @@ class Parts:
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self.memory = Memory(context)
         self.spread: Callable[[Cast, Work, int], None] = lambda message, work, attempt: None
         """Serves own keys and hands on the rest. The number: how often the part was divided before."""
-        self._works: dict[tuple[str, int], Work] = {}
-        self._answers: dict[tuple[str, int], CastAck] = {}
+        self._done: dict[PartId, Callable[[CastAck], None]] = {}
+        """Of the works under way."""
         self._children: dict[int, Child] = {}
 
     @property
     def busy(self) -> bool:
         """Reliable casts, own ones or parts of others', are under way."""
-        return bool(self._works)
+        return bool(self._done)
 
     @property
-    def full(self) -> bool:
-        """As many are under way as may be."""
-        return len(self._works) >= self.context.config.pending_casts
+    def open(self) -> int:
+        """Parts handed on that have not been acknowledged."""
+        return len(self._children)
 
     def begin(
         self,
-        key: tuple[str, int],
+        part: PartId,
         message: Cast,
         done: Callable[[CastAck], None],
+        *,
+        divides: bool = True,
         spread: Callable[[Cast, Work, int], None] | None = None,
-    ) -> None:
-        """Serve a part; ``done`` when all of it has been acknowledged, or given up.
+    ) -> bool:
+        """Serve a part; ``done`` when all of it has been acknowledged, or given up. False: not now.
 
-        ``spread``: another way to begin than :attr:`spread`.
+        ``divides``: the copies of the cast have parts, not all the whole range. ``spread``: another way to
+        begin than :attr:`spread`.
         """
-
-        def finished(ack: CastAck) -> None:
-            del self._works[key]
-            done(ack)
-
-        work = self._works[key] = Work(
-            message, finished, self.context.env.now() + self.context.config.cast_deadline
-        )
+        deadline = self.context.env.now() + message.left / _LEFT
+        if len(self._done) >= self.context.config.pending_casts:
+            self.context.count("pending_casts_full")
+            return False
+        taken = self.memory.take(message, deadline)
+        if taken is None:
+            self.context.count("cast_bytes_full")
+            return False
+        self._done[part] = done
+        work = Work(part, message, deadline)
         # Held open until all parts are given out: an own part may be done at once.
         work.children += 1
-        (spread or self.spread)(message, work, 0)
+        rest = self._rest(work, taken) if divides else [work.target]
+        self.memory.begun(taken, work)
+        for low, high in rest:
+            (spread or self.spread)(message._replace(low=low, high=high), work, 0)
+            message = message._replace(note=b"")
         work.children -= 1
         self._finish_if_done(work)
+        return True
+
+    def _rest(self, work: Work, taken: Taken) -> list[Range]:
+        """What of a part is not being served here already; with the rest it is waited until it is done."""
+        target = work.target
+        rest = [target]
+        for other in taken.parts.values():
+            if isinstance(other, Done):
+                if other.ack.why:
+                    continue
+            elif other.message.line == work.message.line or not any(
+                key in target for key in other.own if key in other.target
+            ):
+                # It may have come from there: of what lies above, no own key is in what is handed on.
+                continue
+            left = without(rest, other.target)
+            if left == rest:
+                continue
+            rest = left
+            self.context.count("cast_parts_met")
+            if isinstance(other, Done):
+                work.add(other.ack)
+            else:
+                work.children += 1
+                work.attached.append(other)
+                other.waiting.append(work)
+        return rest
 
     # messages -----------------------------------------------------------------------------------
 
-    def on_cast(self, message: Cast) -> None:
+    def on_cast(self, message: Cast, divides: bool) -> None:
         """A part that another node hands on, for the first time or again."""
-        key = message.parent.node_id, message.request
-        answer = self._answers.get(key)
-        if answer is not None:
-            self.context.send(message.parent, answer)
-        elif key in self._works:
-            self.context.send(message.parent, CastBusy(message.request, False))
-        elif self.full:
-            # Without an answer, the sender tries again later.
-            self.context.count("pending_casts_full")
-        else:
-            self.begin(key, message, lambda ack: self._answer(key, message.parent, ack))
+        part = message.parent.node_id, message.request
+        taken = self.memory.get((message.origin.node_id, message.number))
+        known = None if taken is None else taken.parts.get(part)
+        if isinstance(known, Done):
+            self.context.send(message.parent, known.ack)
+        elif known is not None:
+            self.context.send(message.parent, CastBusy(message.request, False, False))
+            known.asked += 1
+            if known.asked == _ASKED:
+                self._serve_attached(known)
+        elif not self.begin(
+            part, message, lambda ack: self.context.send(message.parent, ack), divides=divides
+        ):
+            self.context.send(message.parent, CastBusy(message.request, False, True))
 
-    def _answer(self, key: tuple[str, int], parent: Peer, ack: CastAck) -> None:
-        self._answers[key] = ack
-        if len(self._answers) > self.context.config.pending_casts:
-            del self._answers[next(iter(self._answers))]
-        self.context.send(parent, ack)
+    def _serve_attached(self, work: Work) -> None:
+        """What it waits for may wait for it."""
+        attached, work.attached = work.attached, []
+        for other in attached:
+            self.context.count("cast_parts_untied")
+            other.waiting.remove(work)
+            low, high = max(work.target.low, other.target.low), min(work.target.high, other.target.high)
+            self.spread(work.message._replace(low=low, high=high), work, 1)
+            work.children -= 1
+        self._finish_if_done(work)
 
     def on_ack(self, ack: CastAck) -> None:
         child = self._children.pop(ack.request, None)
         if child is None:
             return
         self.context.cancel(child.timer)
+        if not child.silent and (child.sends == 1 or child.alive):
+            self.context.peers.measured_part(child.to.node_id, self.context.env.now() - child.begun)
         work = child.work
-        mine = work.ack
-        work.ack = mine._replace(
-            nodes=mine.nodes + ack.nodes,
-            keys=mine.keys + ack.keys,
-            hops=mine.hops + ack.hops,
-            depth=max(mine.depth, ack.depth),
-        )
+        work.add(ack)
         if ack.tree and sum(map(len, work.trees)) < self.context.config.trace_nodes * TREE_BYTES_PER_NODE:
             work.trees.append(ack.tree)
-        work.complete = work.complete and ack.complete
         work.children -= 1
         self._finish_if_done(work)
 
@@ -141,6 +186,7 @@ class Parts:
         if message.missed:
             self.give_elsewhere(message.request, child)
         else:
+            child.alive = True
             child.silent = 0
 
     def suspected(self, node_id: str) -> None:
@@ -159,7 +205,17 @@ class Parts:
 
     def send_child(self, number: int, child: Child) -> None:
         context = self.context
-        wait = context.config.ack_timeout * (1 + min(child.silent, 2))
+        now = context.env.now()
+        left = max(0.0, child.work.deadline - now)
+        # The longer it takes, or the more often it was tried, the less often.
+        times = 2 ** min(child.sends + max(child.attempt, 0), 6)
+        wait = min(context.peers.part_timeout(child.to.node_id) * times, context.config.timeout_max, left)
+        if not child.sends:
+            child.begun = now
+        child.sends += 1
+        child.sent = now
+        child.alive = False
+        child.message = child.message._replace(left=min(round(left * _LEFT), 0xFFFF))
         child.timer = context.later(wait, self._no_ack, number)
         child.work.hops += 1
         context.send(child.to, child.message, child.message.turn)
@@ -168,25 +224,29 @@ class Parts:
         child = self._children.get(number)
         if child is None:
             return
-        if self.context.env.now() >= child.work.deadline:
+        context = self.context
+        node_id = child.to.node_id
+        if context.env.now() >= child.work.deadline:
             self._lost(number, child)
-        elif child.silent >= 2:
-            # Repairs what leads to the node, this cast among the rest.
-            self.context.suspect(child.to.node_id)
-            if number in self._children:
-                self.give_elsewhere(number, child)
-        else:
-            if not child.silent:
-                # It is asked whether it lives, which is known sooner than whether its whole part is done.
-                self.context.request(child.to, lambda ping: Ping(ping, self.context.peer, ()), _no_matter)
+            return
+        if not child.alive and context.peers.last_heard(node_id) <= child.sent:
             child.silent += 1
-            self.send_child(number, child)
+            if child.silent == 1:
+                # Whether it lives is known sooner than whether its whole part is done.
+                context.request(child.to, lambda ping: Ping(ping, context.peer, ()), _no_matter)
+            else:
+                context.hush(node_id)
+                if not child.only_its_own:
+                    context.count("cast_parts_rerouted")
+                    self._divide_again(number, child)
+                    return
+        self.send_child(number, child)
 
     def _lost(self, number: int, child: Child) -> None:
         self.context.cancel(child.timer)
         del self._children[number]
         self.context.count("cast_parts_lost")
-        child.work.complete = False
+        child.work.failed(Why.DEADLINE)
         child.work.children -= 1
         self._finish_if_done(child.work)
 
@@ -204,18 +264,30 @@ class Parts:
             self._lost(number, child)
             return
         del self._children[number]
-        work = child.work
-        self.spread(child.message._replace(depth=child.message.depth - 1), work, child.attempt + 1)
+        work, message = child.work, child.message
+        line = self.context.number() if child.sends else message.line
+        self.spread(message._replace(depth=message.depth - 1, line=line), work, child.attempt + 1)
         work.children -= 1
         self._finish_if_done(work)
 
     def _finish_if_done(self, work: Work) -> None:
-        if work.children:
+        done = None if work.children else self._done.pop(work.part, None)
+        if done is None:
             return
         tree = b""
         if work.message.trace:
             tree = write_tree(self.context.node_id, work.message.depth, work.own, work.trees)
-        work.done(work.ack._replace(complete=work.complete, hops=work.ack.hops + work.hops, tree=tree))
+        ack = work.ack._replace(why=work.why, hops=work.ack.hops + work.hops, tree=tree)
+        taken = self.memory.get(work.id)
+        if taken is not None:
+            self.memory.done(taken, work, ack)
+        waiting, work.waiting = work.waiting, []
+        done(ack)
+        for other in waiting:
+            other.attached.remove(work)
+            other.add(ack._replace(hops=0))
+            other.children -= 1
+            self._finish_if_done(other)
 
 
 def _no_matter(answer: object) -> None:

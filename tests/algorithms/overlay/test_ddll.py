@@ -101,7 +101,7 @@ def test_crash_found_by_pings() -> None:
     nodes[1].crash()
     took = network.settle()
     config = nodes[0].graph.config
-    assert took <= 1.1 * config.ping_interval + 2 * config.ping_timeout + 1
+    assert took <= 1.1 * config.ping_interval + config.patience + 1
     show(network)
     check_transcript("overlay_crash_silent", network.lines)
 

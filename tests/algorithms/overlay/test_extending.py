@@ -107,7 +107,7 @@ def test_a_number_of_a_routing_that_is_taken_or_none_is_refused(code: int) -> No
 
 def test_a_default_routing_that_is_none_is_refused() -> None:
     assert OverlayConfig(routing="mrf").routing == "mrf"
-    with pytest.raises(ValidationError, match="one of sfb, mrf, sequential"):
+    with pytest.raises(ValidationError, match="one of sfb, mrf, broadcast"):
         OverlayConfig(routing="far")
 
 

@@ -78,7 +78,7 @@ def test_nothing_else_is_raised_by_any_bytes(data: bytes) -> None:
 
 def test_a_key_that_is_too_long_is_refused() -> None:
     peer = Peer("n1", "h:1")
-    message = Cast(1, peer, peer, 0, b"x" * 70_000, b"", 0, *(False,) * 4, 0, b"", 0, 0, (), b"", b"")
+    message = Cast(1, peer, peer, 0, b"x" * 70_000, b"", 0, *(False,) * 4, 0, b"", 0, 0, 0, 0, (), b"", b"")
     with pytest.raises(OverlayError):
         encode(message)
 

@@ -1,0 +1,114 @@
+"""What is known of other nodes' answering: when they were last heard of, and how long they take.
+
+Time-outs are those of RFC 6298: smoothed round-trip time and four times its deviation, doubled with each one
+that passes in vain and until the next measurement. Only answers that belong to one sending are measured
+(Karn). Parts of casts are measured apart: their acknowledgement takes as long as all that lies below.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from algorithms.overlay.config import OverlayConfig
+
+__all__ = ["Peers"]
+
+_NEVER = float("-inf")
+
+
+class Estimate:
+    """Round-trip time to one node, in seconds (RFC 6298, 2)."""
+
+    __slots__ = ("backed_off", "deviation", "smoothed")
+
+    def __init__(self) -> None:
+        self.smoothed = 0.0
+        self.deviation = 0.0
+        self.backed_off = 1
+
+    def measured(self, seconds: float) -> None:
+        if self.smoothed:
+            self.deviation += (abs(self.smoothed - seconds) - self.deviation) / 4
+            self.smoothed += (seconds - self.smoothed) / 8
+        else:
+            self.smoothed, self.deviation = seconds, seconds / 2
+        self.backed_off = 1
+
+    @property
+    def timeout(self) -> float:
+        """0 without a measurement."""
+        return self.smoothed + 4 * self.deviation
+
+
+class _Known:
+    __slots__ = ("answers", "heard", "parts")
+
+    def __init__(self) -> None:
+        self.heard = _NEVER
+        self.answers = Estimate()
+        self.parts: Estimate | None = None
+
+
+class Peers:
+    """At most ``peers`` nodes; of those heard of the longest ago nothing is known any more."""
+
+    def __init__(self, config: OverlayConfig) -> None:
+        self.config = config
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+
+    def _of(self, node_id: str) -> _Known:
+        known = self._known.get(node_id)
+        if known is None:
+            known = self._known[node_id] = _Known()
+            if len(self._known) > self.config.peers:
+                self._known.popitem(last=False)
+        return known
+
+    def heard(self, node_id: str, now: float) -> None:
+        self._of(node_id).heard = now
+        self._known.move_to_end(node_id)
+
+    def last_heard(self, node_id: str) -> float:
+        """When a node was heard of; long ago if it is not known."""
+        known = self._known.get(node_id)
+        return _NEVER if known is None else known.heard
+
+    def silent(self, since: float) -> Callable[[str], bool]:
+        """A test for nodes that have not been heard of since."""
+        return lambda node_id: self.last_heard(node_id) < since
+
+    # time-outs ----------------------------------------------------------------------------------
+
+    def measured(self, node_id: str, seconds: float) -> None:
+        """A node has answered."""
+        self._of(node_id).answers.measured(seconds)
+
+    def measured_part(self, node_id: str, seconds: float) -> None:
+        """A node has acknowledged a part of a cast."""
+        known = self._of(node_id)
+        if known.parts is None:
+            known.parts = Estimate()
+        known.parts.measured(seconds)
+
+    def back_off(self, node_id: str) -> None:
+        """A node has not answered in time."""
+        answers = self._of(node_id).answers
+        answers.backed_off = min(2 * answers.backed_off, 64)
+
+    def timeout(self, node_id: str) -> float:
+        """Seconds to wait for an answer before it is asked again."""
+        config = self.config
+        known = self._known.get(node_id)
+        if known is None or not known.answers.smoothed:
+            return config.ack_timeout / 3
+        wanted = max(known.answers.timeout, config.timeout_min) * known.answers.backed_off
+        return min(wanted, config.timeout_max)
+
+    def part_timeout(self, node_id: str) -> float:
+        """Seconds to wait for the acknowledgement of a part, or a sign that it is being served."""
+        known = self._known.get(node_id)
+        wanted = 2 * self.timeout(node_id)
+        if known is not None and known.parts is not None:
+            wanted = max(wanted, known.parts.timeout)
+        return min(wanted, self.config.timeout_max)
