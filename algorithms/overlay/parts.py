@@ -193,7 +193,7 @@ class Parts:
         """Hand the parts of a suspected node on to others."""
         for number, child in list(self._children.items()):
             if child.to.node_id == node_id and number in self._children:
-                self.give_elsewhere(number, child)
+                self.give_elsewhere(number, child, 0)
 
     # handing on ---------------------------------------------------------------------------------
 
@@ -250,12 +250,11 @@ class Parts:
         child.work.children -= 1
         self._finish_if_done(child.work)
 
-    def give_elsewhere(self, number: int, child: Child) -> None:
+    def give_elsewhere(self, number: int, child: Child, attempt: int | None = None) -> None:
         """Divide the part anew after a back-off, in which the lists are repaired."""
         self.context.cancel(child.timer)
-        child.timer = self.context.later(
-            self.context.back_off(child.attempt), self._divide_again, number, child
-        )
+        wait = self.context.back_off(child.attempt if attempt is None else attempt)
+        child.timer = self.context.later(wait, self._divide_again, number, child)
 
     def _divide_again(self, number: int, child: Child) -> None:
         if self._children.get(number) is not child:

@@ -230,7 +230,8 @@ def main() -> None:
     print(
         f"{got:,} of {due:,} delivered ({got / max(1, due):.3%}), {twice} twice; "
         f"at most {max(window.parts for window in storm.windows):,} parts open; "
-        f"{gone:,} suspicions of nodes that were gone and {wrong:,} of others; {time.process_time() - begin:.0f} s of CPU"
+        f"{gone:,} suspicions of nodes that were gone and {wrong:,} of others; "
+        f"{time.process_time() - begin:.0f} s of CPU"
     )
     print({name: count for name, count in sorted(counters.items()) if "cast" in name or "part" in name})
 
