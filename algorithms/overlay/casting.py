@@ -284,9 +284,8 @@ class Caster:
         rest = [target] if mine is None else without([target], mine)
         for part in rest:
             # Seen from outside the part, for the own keys have been served.
-            forwards = routing.split(self._view, part, frozenset(copy.extra)).forwards
             # What lies beyond the farthest neighbour, one on the way there may know.
-            others = [other for other in forwards if other.to.key in part or not avoid]
+            others = routing.split(self._view, part, frozenset(copy.extra)).forwards
             for other in others:
                 self._hand_on(_part(copy, other), other.to.peer, work, attempt)
                 copy = copy._replace(note=b"")

@@ -66,7 +66,7 @@ class OverlayConfig(BaseModel):
     """A reliable cast that is not complete by then is reported as incomplete."""
     pending_casts: int = Field(default=10_000, ge=1)
     """Reliable casts under way at this node, its own and those it forwards."""
-    cast_bytes: int = Field(default=128 * 1024 * 1024, ge=1)
+    cast_bytes: int = Field(default=256 * 1024 * 1024, ge=1)
     """For what is kept of reliable casts: under way, and for as long as one may be sent again (half as long
     again as ``cast_deadline``). At the bound new ones are refused."""
     held_bytes: int = Field(default=32 * 1024 * 1024, ge=1)

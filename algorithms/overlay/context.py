@@ -105,6 +105,8 @@ class Context:
         """Called at each sign that this graph is becoming one with another."""
         self.suspected: Callable[[str], None] = lambda node_id: None
         """Called when a node has become suspected."""
+        self.quieted: Callable[[str], None] = lambda node_id: None
+        """Called when a node has become quiet."""
         # Numbers of an earlier life of this node must not meet those of this one.
         self._number = env.random.getrandbits(48)
         self._requests: dict[int, _Request] = {}
@@ -200,7 +202,7 @@ class Context:
         timeout = self.peers.timeout(to.node_id)
         ping = isinstance(message, Ping)
         request.patience = max(self.config.patience if ping else self.config.ack_timeout, 2 * timeout)
-        request.wait = self.config.ack_timeout if once else min(timeout, request.patience)
+        request.wait = self.peers.routed_timeout if once else min(timeout, request.patience)
         self._send_request(number, request)
 
     def _send_request(self, number: int, request: _Request) -> None:
@@ -261,9 +263,12 @@ class Context:
         request = self._requests.get(number)
         if request is None:
             return
-        if not request.forwarded and (isinstance(request.message, Ping) or not request.again):
+        took = self.env.now() - request.sent[number]
+        if request.forwarded:
+            self.peers.routed.measured(took)
+        elif isinstance(request.message, Ping) or not request.again:
             # An answer to what was sent twice under one number tells nothing (Karn).
-            self.peers.measured(request.to.node_id, self.env.now() - request.sent[number])
+            self.peers.measured(request.to.node_id, took)
         self._forget(request)
         request.done(answer)
 
@@ -300,10 +305,13 @@ class Context:
 
     def hush(self, node_id: str) -> None:
         """A node does not answer: what others can do is not asked of it until it is heard of."""
+        if self.quiet(node_id):
+            return
         if len(self._quiet) >= self.config.suspects:
             del self._quiet[next(iter(self._quiet))]
             self.count("suspects_full")
         self._quiet[node_id] = self.env.now() + self.config.suspect_time
+        self.quieted(node_id)
 
     def quiet(self, node_id: str) -> bool:
         """Whether a node is suspected, or may be soon."""

@@ -124,6 +124,7 @@ class SkipGraph:
         caster.control = self._control
         context.handle = lambda message: self._handlers[type(message)](message)
         context.suspected = self._suspected
+        context.quieted = caster.parts.quieted
         context.merging = hooks.merging
         self._stopped: Callable[[], None] | None = None
         self._handlers: dict[type[tuple[Any, ...]], Callable[[Any], None]] = {

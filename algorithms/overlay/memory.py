@@ -23,9 +23,9 @@ CastId = tuple[str, int]
 PartId = tuple[str, int]
 """Node id of the one that has handed a part on, and the number of the copy there."""
 
-_CAST = 800
+_CAST = 500
 """Bytes a cast needs besides what is counted."""
-_PART = 500
+_PART = 350
 _KEY = 60
 
 

@@ -30,7 +30,19 @@ _LEFT = 100
 class Child:
     """A part handed on to another node, until it has acknowledged."""
 
-    __slots__ = ("alive", "attempt", "begun", "message", "sends", "sent", "silent", "timer", "to", "work")
+    __slots__ = (
+        "alive",
+        "attempt",
+        "begun",
+        "message",
+        "sends",
+        "sent",
+        "signs",
+        "silent",
+        "timer",
+        "to",
+        "work",
+    )
 
     def __init__(self, work: Work, to: Peer, message: Cast, attempt: int) -> None:
         self.work = work
@@ -42,6 +54,8 @@ class Child:
         self.sent = 0.0
         self.alive = False
         """It has said that it is at it since the copy was last sent."""
+        self.signs = 0
+        """How often it has said so."""
         self.silent = 0
         """How often it was not heard of in time."""
         self.timer: Timer | None = None
@@ -187,6 +201,7 @@ class Parts:
             self.give_elsewhere(message.request, child)
         else:
             child.alive = True
+            child.signs += 1
             child.silent = 0
 
     def suspected(self, node_id: str) -> None:
@@ -194,6 +209,15 @@ class Parts:
         for number, child in list(self._children.items()):
             if child.to.node_id == node_id and number in self._children:
                 self.give_elsewhere(number, child, 0)
+
+    def quieted(self, node_id: str) -> None:
+        """Let others do what a node that does not answer would do besides its own keys."""
+        for number, child in list(self._children.items()):
+            waiting = child.sends and not child.only_its_own
+            if waiting and child.to.node_id == node_id and number in self._children:
+                self.context.count("cast_parts_rerouted")
+                self.context.cancel(child.timer)
+                self._divide_again(number, child)
 
     # handing on ---------------------------------------------------------------------------------
 
@@ -207,8 +231,8 @@ class Parts:
         context = self.context
         now = context.env.now()
         left = max(0.0, child.work.deadline - now)
-        # The longer it takes, or the more often it was tried, the less often.
-        times = 2 ** min(child.sends + max(child.attempt, 0), 6)
+        # The longer it takes, or the more often it was tried, the less often; one that is at it is let alone.
+        times = 2 ** min(child.sends + child.signs + max(child.attempt, 0), 6)
         wait = min(context.peers.part_timeout(child.to.node_id) * times, context.config.timeout_max, left)
         if not child.sends:
             child.begun = now
@@ -236,9 +260,7 @@ class Parts:
                 context.request(child.to, lambda ping: Ping(ping, context.peer, ()), _no_matter)
             else:
                 context.hush(node_id)
-                if not child.only_its_own:
-                    context.count("cast_parts_rerouted")
-                    self._divide_again(number, child)
+                if number not in self._children:
                     return
         self.send_child(number, child)
 
@@ -253,8 +275,10 @@ class Parts:
     def give_elsewhere(self, number: int, child: Child, attempt: int | None = None) -> None:
         """Divide the part anew after a back-off, in which the lists are repaired."""
         self.context.cancel(child.timer)
-        wait = self.context.back_off(child.attempt if attempt is None else attempt)
-        child.timer = self.context.later(wait, self._divide_again, number, child)
+        context = self.context
+        wait = context.back_off(child.attempt if attempt is None else attempt)
+        left = max(0.0, child.work.deadline - context.env.now())
+        child.timer = context.later(min(wait, left), self._divide_again, number, child)
 
     def _divide_again(self, number: int, child: Child) -> None:
         if self._children.get(number) is not child:

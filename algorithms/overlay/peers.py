@@ -56,6 +56,8 @@ class Peers:
     def __init__(self, config: OverlayConfig) -> None:
         self.config = config
         self._known: OrderedDict[str, _Known] = OrderedDict()
+        self.routed = Estimate()
+        """Of requests that others pass on."""
 
     def _of(self, node_id: str) -> _Known:
         known = self._known.get(node_id)
@@ -105,10 +107,18 @@ class Peers:
         wanted = max(known.answers.timeout, config.timeout_min) * known.answers.backed_off
         return min(wanted, config.timeout_max)
 
+    @property
+    def routed_timeout(self) -> float:
+        """Seconds to wait for the answer to a request that others pass on."""
+        return max(self.config.ack_timeout, min(self.routed.timeout, self.config.timeout_max))
+
     def part_timeout(self, node_id: str) -> float:
         """Seconds to wait for the acknowledgement of a part, or a sign that it is being served."""
         known = self._known.get(node_id)
-        wanted = 2 * self.timeout(node_id)
+        if known is None or not known.answers.smoothed:
+            wanted = self.config.ack_timeout / 3
+        else:
+            wanted = 2 * max(known.answers.timeout, self.config.timeout_min)
         if known is not None and known.parts is not None:
-            wanted = max(wanted, known.parts.timeout)
+            wanted = max(wanted, min(known.parts.timeout, self.config.ack_timeout))
         return min(wanted, self.config.timeout_max)

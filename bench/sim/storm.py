@@ -2,8 +2,9 @@
 
 ``python -m bench.sim.storm --nodes 200 --rate 120 --loss 0.1`` lets so many nodes of SG-TBPS publish at
 QoS 1 while nodes come, leave and crash, and prints what passes between nodes each few seconds, beside what a
-perfect tree needs for the same messages: one copy and one acknowledgement for each subscriber's node. The
-faults end with the churn; what follows shows whether the traffic falls back.
+perfect tree needs for the same casts, signals of publishers among them: one copy and one acknowledgement for
+each other node that has a key in the range. The faults end with the churn; what follows shows whether the
+traffic falls back.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from algorithms.overlay.graph import SkipGraph
+from algorithms.overlay.graph import Arrival, SkipGraph
 from algorithms.sg_tbps import SgTbps
 from bench.sim.member import overlay_kinds
 from ildm.testing import Delivery, LinkModel, SimNode, World, lognormal
@@ -29,7 +31,7 @@ CASTS = ("Cast", "CastAck", "CastBusy")
 
 @dataclass
 class Window:
-    """What passed in some seconds. ``perfect``: messages a perfect tree needs for what was published;
+    """What passed in some seconds. ``perfect``: messages perfect trees need to reach whoever was reached;
     ``parts``: parts of casts that all nodes wait for at its end."""
 
     start: float
@@ -47,6 +49,18 @@ class Window:
     def ratio(self) -> float:
         """Messages of casts for each one of a perfect tree."""
         return self.casts / self.perfect if self.perfect else 0.0
+
+
+class Reaching(SgTbps):
+    """SG-TBPS that tells of each node which a cast reaches for the first time."""
+
+    reached: Callable[[tuple[str, int], str], None]
+
+    def delivered(self, arrival: Arrival) -> None:
+        """A cast has reached own keys."""
+        if arrival.origin.node_id != self.api.node_id:
+            type(self).reached(arrival.id, self.api.node_id)
+        super().delivered(arrival)
 
 
 @dataclass
@@ -72,7 +86,9 @@ class Storm:
         self.faulty = LinkModel(
             delay=lognormal(0.010, 0.5), loss=loss, duplicate=duplicate, ordered=not (loss or duplicate)
         )
-        self.world = World(SgTbps, {"qos": qos}, seed, self.calm)
+        self._reached: set[tuple[tuple[str, int], str]] = set()
+        algorithm = type("Reaching", (Reaching,), {"reached": staticmethod(self._reach)})
+        self.world = World(algorithm, {"qos": qos}, seed, self.calm)
         self.world.network.classify = overlay_kinds()
         self.world.on_delivery = self._delivered
         self.born: dict[str, float] = {}
@@ -81,7 +97,6 @@ class Storm:
         self.messages: list[_Due] = []
         self.windows: list[Window] = []
         self.nodes = nodes
-        self._perfect = 0
 
     def run(self, seconds: float, after: float = 20.0, window: float = 5.0, say: bool = False) -> None:
         """Grow, storm for ``seconds`` of virtual time, go on publishing without faults for ``after``."""
@@ -104,13 +119,17 @@ class Storm:
         world = self.world
         end = world.kernel.now + seconds
         while world.kernel.now < end - 1e-6:
-            start, before, perfect = world.kernel.now, world.network.sent.copy(), self._perfect
+            start, before, reached = world.kernel.now, world.network.sent.copy(), len(self._reached)
             world.run(min(window, end - start))
             took = world.kernel.now - start
             sent = world.network.sent - before
-            self.windows.append(Window(start, took, sent, self._perfect - perfect, self.parts()))
+            perfect = 2 * (len(self._reached) - reached)
+            self.windows.append(Window(start, took, sent, perfect, self.parts()))
             if say:
                 print(line(self.windows[-1]), flush=True)
+
+    def _reach(self, cast: tuple[str, int], node_id: str) -> None:
+        self._reached.add((cast, node_id))
 
     def parts(self) -> int:
         """Parts of reliable casts that nodes wait for."""
@@ -155,7 +174,6 @@ class Storm:
         if publishers:
             publisher = self.random.choice(publishers)
             self.messages.append(_Due(now, publisher, frozenset(settled) & self.subscribers))
-            self._perfect += 2 * len(self.subscribers.intersection(living))
             self.world[publisher].publish(TOPIC, str(len(self.messages) - 1).encode(), self.qos)
         if now + 1 / self.publishes < end:
             self.world.kernel.post(1 / self.publishes, self._publish, end)

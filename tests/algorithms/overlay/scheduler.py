@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from heapq import heappop, heappush
 from random import Random
@@ -9,10 +10,13 @@ from typing import Any
 
 from algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
 from algorithms.overlay.keys import Ref, prefix
-from algorithms.overlay.messages import Message, Seq, decode
+from algorithms.overlay.messages import FORMATS, Message, Seq, decode
 from ildm.api import Peer, SendResult
 
 __all__ = ["Network", "Node", "key_of"]
+
+
+_KINDS = {format.code: format.kind.__name__ for format in FORMATS}
 
 
 class _Timer:
@@ -44,6 +48,12 @@ class Network:
         self.lines: list[str] = []
         self.note = note
         self.cut: Callable[[str, str], bool] = lambda a, b: False
+        self.slow: dict[str, float] = {}
+        """Seconds by which what a node sends is late."""
+        self.stalled: dict[str, list[tuple[str, str, bytes]]] = {}
+        """Nodes that stand still, and what they have not read."""
+        self.sent: Counter[str] = Counter()
+        """Messages by type."""
         self.resets = True
         """A node that is gone is noticed by who sends to it."""
         self.parts: Callable[[Node], dict[str, Any]] = lambda node: {}
@@ -88,14 +98,33 @@ class Network:
 
     def carry(self, sender: str, to: str, data: bytes) -> None:
         self.messages += 1
+        self.sent[_KINDS.get(data[0], "other")] += 1
         if self.note:
             self.line(f"{sender} -> {to}  {describe(decode(data))}")
         if self.random.random() < self.loss or self.cut(sender, to):
             return
+        late = self.slow.get(sender, 0.0)
         for _ in range(2 if self.random.random() < self.duplicate else 1):
-            self.at(self.random.uniform(*self.delay), self._arrive, sender, to, data)
+            self.at(late + self.random.uniform(*self.delay), self._arrive, sender, to, data)
+
+    def hang(self, node_id: str) -> None:
+        """A node does nothing from now on, and nobody is told."""
+        self.stalled[node_id] = []
+
+    def go_on(self, node_id: str) -> None:
+        """A node that has stood still reads what has come meanwhile, after its timers."""
+        node = self.nodes[node_id]
+        unread, timers = self.stalled.pop(node_id), node.late
+        node.late = []
+        for callback, args in timers:
+            callback(*args)
+        for message in unread:
+            self._arrive(*message)
 
     def _arrive(self, sender: str, to: str, data: bytes) -> None:
+        if to in self.stalled:
+            self.stalled[to].append((sender, to, data))
+            return
         node = self.nodes.get(to)
         if node is not None:
             node.graph.receive(sender, data)
@@ -168,8 +197,12 @@ class Node:
         self.random = Random(f"{node_id} {network.random.random()}")
         self.counters: dict[str, int] = {}
         self.alive = True
+        self.late: list[tuple[Callable[..., None], tuple[object, ...]]] = []
+        """Timers that were due while it stood still."""
         self.wanted: set[bytes] = set()
         self.arrivals: list[Arrival] = []
+        self.times: list[float] = []
+        """When each of them came."""
         self.told_of: list[tuple[Peer, bytes]] = []
         self.events: list[tuple[Any, ...]] = []
         self.graph = network.graph(self, self, OverlayConfig(**options), vector, **network.parts(self))
@@ -214,7 +247,9 @@ class Node:
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> _Timer:
         def fire() -> None:
-            if self.alive:
+            if self.node_id in self.network.stalled:
+                self.late.append((callback, args))
+            elif self.alive:
                 callback(*args)
 
         return self.network.at(delay, fire)
@@ -236,6 +271,7 @@ class Node:
 
     def delivered(self, arrival: Arrival) -> None:
         self.arrivals.append(arrival)
+        self.times.append(self.network.time)
 
     def told(self, sender: Peer, payload: bytes) -> None:
         self.told_of.append((sender, payload))

@@ -94,13 +94,13 @@ def test_with_crashes_loss_and_duplicates(seed: int, steps: list[str], resets: b
 
 
 @few
-@example(26632846, ["join", "join", "insert", "join", "join"], "sequential", True)
+@example(26632846, ["join", "join", "insert", "join", "join"], "sfb", True)
 # A neighbour tells two keys of one node of each other: one of the messages comes first.
 @example(130051999, ["crash", "crash", "leave", "crash", "crash", "insert"], "sfb", True)
 @example(3396132287, ["insert", "wait", "insert", "insert", "leave"], "mrf", True)
 # One of two keys of a node that joins has found its place.
-@example(552623216, ["join", "join", "join"], "sequential", False)
-@given(st.integers(0, 2**32), schedules, st.sampled_from(["sfb", "mrf", "sequential"]), st.booleans())
+@example(552623216, ["join", "join", "join"], "mrf", False)
+@given(st.integers(0, 2**32), schedules, st.sampled_from(["sfb", "mrf"]), st.booleans())
 def test_casts_reach_whatever_is_in_all_the_time(
     seed: int, steps: list[str], routing: str, reliable: bool
 ) -> None:
@@ -155,7 +155,7 @@ def agreed(network: Network) -> set[bytes]:
     st.lists(
         st.sampled_from(["join", "leave", "insert", "insert", "remove", "wait"]), min_size=2, max_size=8
     ),
-    st.sampled_from(["sfb", "mrf", "sequential"]),
+    st.sampled_from(["sfb", "mrf"]),
     st.sampled_from([0.0, 0.0, 0.05]),
 )
 def test_nothing_is_reported_complete_that_is_not(

@@ -1,0 +1,21 @@
+"""Churn on a network that loses, doubles and reorders messages, small."""
+
+from __future__ import annotations
+
+from bench.sim.storm import Storm
+
+
+def test_traffic_stays_in_proportion_and_falls_back() -> None:
+    """Of the large one, figures stand in algorithms/overlay/README.md."""
+    storm = Storm(40, 40, 1, 11, loss=0.1, duplicate=0.05, publishes=4)
+    storm.run(20.0, after=10.0)
+    faulty, calm = storm.windows[:4], storm.windows[-1]
+    assert sum(w.casts for w in faulty) <= 3 * sum(w.perfect for w in faulty)
+    assert calm.casts <= 1.3 * calm.perfect
+    assert calm.parts <= 20
+    due, got, twice = storm.due()
+    assert got >= 0.99 * due > 0
+    assert twice == 0
+    gone, wrong = storm.suspicions()
+    assert wrong <= 10
+    assert gone > 0
