@@ -279,7 +279,7 @@ def test_a_routing_sees_what_a_node_has_learned_and_what_is_suspected_goes_by_ot
     graphs[0].cast(EVERYTHING, b"x", routing=KNOWN)
     network.run(2)
     assert [len(node.arrivals) for node in nodes] == [1, 0, 1, 1, 1, 1]
-    assert {arrival.depth for arrival in nodes[3].arrivals} == {2}
+    assert min(arrival.depth for arrival in nodes[3].arrivals) > 1
     assert "cast_parts_lost" not in nodes[0].counters
 
 
