@@ -284,8 +284,13 @@ class Caster:
         rest = [target] if mine is None else without([target], mine)
         for part in rest:
             # Seen from outside the part, for the own keys have been served.
-            # What lies beyond the farthest neighbour, one on the way there may know.
-            others = routing.split(self._view, part, frozenset(copy.extra)).forwards
+            others = [
+                other
+                for other in routing.split(self._view, part, frozenset(copy.extra)).forwards
+                # What lies beyond the farthest neighbour, one on the way there may know; always on the way
+                # from the left, as two nodes could hand a part to and fro.
+                if other.to.key < part.high
+            ]
             for other in others:
                 self._hand_on(_part(copy, other), other.to.peer, work, attempt)
                 copy = copy._replace(note=b"")
