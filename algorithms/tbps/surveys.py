@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Surveys", "first_of_segment", "pieces"]
 
-ANSWER_TIME = 1.0
-"""Seconds for answers that are under way when a question has reached everybody."""
+ANSWER_TIME = (0.1, 2.0)
+"""Bounds of the seconds for answers that are under way when a question has reached everybody: twice as long as
+that took."""
 ASK_AGAIN = 5.0
 """Seconds until the next question when one has not."""
 PIECE_BYTES = 32_768
@@ -177,12 +178,14 @@ class Surveys:
             if not result.complete:
                 self.count("surveys_incomplete")
             if aggregate.asked(result.complete) is not None:
-                wait = ANSWER_TIME if result.complete else ASK_AGAIN
+                least, most = ANSWER_TIME
+                wait = min(max(2 * (self.api.now() - began), least), most) if result.complete else ASK_AGAIN
                 self.api.call_later(wait, self._waited, segment, aggregate)
             member = self.segments.get(segment)
             if member is not None:
                 self.ready(member)
 
+        began = self.api.now()
         self.count("surveys")
         survey = Survey(member.keys[Role.PUBLISHER]).encode()
         self.graph.cast(topics_below(segment.levels), survey, reliable=True, done=asked)
