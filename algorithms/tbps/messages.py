@@ -301,7 +301,10 @@ def _decode(data: bytes) -> Payload:
         case b"G" if len(data) == 1:
             return Merged()
         case b"I":
-            return Filters(list(_texts(data)))
+            filters = Filters(list(_texts(data)))
+            for topic_filter in filters.topic_filters:
+                topic_filter.decode()  # raises if it is no UTF-8
+            return filters
         case b"H":
             return Newer(list(_texts(data)))
         case b"V":

@@ -207,9 +207,18 @@ class Offers:
             return
         since, member.skipped = member.skipped, None
         segment = member.segment
-        text = segment.text
+        if segment.is_exact:
+            self._skipped(segment, since, member.topics.__contains__)
+        else:
+            self._skipped(segment, since, partial(topic_matches, segment.text))
+
+    def overlooked(self, segment: Segment) -> None:
+        """A segment below an aggregate has subscribers, and they have not told so in time."""
+        self._skipped(segment, 0.0, partial(topic_matches, segment.text))
+
+    def _skipped(self, segment: Segment, since: float, concerns: Callable[[str], bool]) -> None:
         for number, entry in self.kept.since(max(since, self.api.now() - self._window)):
-            if entry.topic in member.topics if segment.is_exact else topic_matches(text, entry.topic):
+            if concerns(entry.topic):
                 self.unsure(segment, number)
         unsure = self._unsure.get(segment.code)
         if unsure is not None and not unsure.under_way:

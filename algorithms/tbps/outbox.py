@@ -29,6 +29,8 @@ __all__ = ["OVERHEAD", "Outbox"]
 
 OVERHEAD = 200
 """Bytes a waiting message is taken to need besides its topic and payload."""
+LOG_EVERY = 10.0
+"""Seconds between two words in the log about topics without keys; all are counted."""
 
 
 class Outbox:
@@ -69,6 +71,7 @@ class Outbox:
         self._number = api.random.getrandbits(62)  # differs from those of an earlier life of the node
         self._streams = Streams(config.order_streams)
         self._sweeping = False
+        self._logged: float | None = None
         self._orphans: list[Outlet] = []
         """Outlets that have been closed with something in them."""
         self._newer = Announcer(api, graph, Newer, "retained_told", count)
@@ -330,9 +333,10 @@ class Outbox:
         if outlet.missing and not outlet.late:
             outlet.late = True
             self.count("outlets_late")
-            self.api.log(
-                "messages go out without a key of their topic", topic=outlet.name, missing=len(outlet.missing)
-            )
+            if self._logged is None or self.api.now() - self._logged >= LOG_EVERY:
+                self._logged = self.api.now()
+                missing = len(outlet.missing)
+                self.api.log("messages go out without a key", topic=outlet.name, missing=missing)
         self._flush(outlet)
 
     # the life of topics and aggregates ------------------------------------------------------------

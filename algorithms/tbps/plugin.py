@@ -157,8 +157,16 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         api, config = self.api, self.config
         self.graph = self.make_graph()
         self.segments = Segments(self.graph, api.node_id, config.locality, self.count)
+        self.kept = Kept(api, config.interest_period, config.kept_bytes, self.count)
+        self.offers = Offers(api, self.graph, self.kept, config, self.count)
         self.surveys = Surveys(
-            api, self.graph, self.segments, config.max_interest, self._surveyed, self.count
+            api,
+            self.graph,
+            self.segments,
+            config.max_interest,
+            self._surveyed,
+            self.offers.overlooked,
+            self.count,
         )
         self.suspension = Suspension(
             api, self.graph, self.segments, self.surveys, config.status_interval, self.count
@@ -166,8 +174,6 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.retained = Retained(
             api, self.graph, self.segments, self.interest, config.retained_answers, self.count
         )
-        self.kept = Kept(api, config.interest_period, config.kept_bytes, self.count)
-        self.offers = Offers(api, self.graph, self.kept, config, self.count)
         self.suspension.resumed = self.offers.resumed
         self.missing = Missing(
             api,

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Surveys", "first_of_segment", "pieces"]
 
 ANSWER_TIME = (0.1, 2.0)
-"""Bounds of the seconds for answers that are under way when a question has reached everybody: twice as long as
-that took."""
+"""Bounds of the seconds for answers that are under way when a question has reached everybody: it is twice as
+long as that took."""
 ASK_AGAIN = 5.0
 """Seconds until the next question when one has not."""
 PIECE_BYTES = 32_768
@@ -56,6 +56,7 @@ class Surveys:
         segments: Segments,
         limit: int,
         ready: Callable[[Member], None],
+        overlooked: Callable[[Segment], None],
         count: Callable[[str], None],
     ) -> None:
         self.api = api
@@ -64,6 +65,8 @@ class Surveys:
         self.limit = limit
         self.ready = ready
         """Called when messages need not wait for an aggregate any more."""
+        self.overlooked = overlooked
+        """Called with a segment that has subscribers but got no messages."""
         self.count = count
         self.aggregates: dict[bytes, Aggregate] = {}
         """By the code of their segment."""
@@ -124,7 +127,12 @@ class Surveys:
         for key in keys:
             found = self.segments.find(key)
             if found is not None:
-                self._told(found[0].segment.code, codes)
+                code = found[0].segment.code
+                aggregate = self.aggregates.get(code)
+                silent = [c for c in codes if aggregate is not None and not aggregate.sends_to(c)]
+                self._told(code, codes)
+                for unheard_of in silent:
+                    self.overlooked(Segment(unheard_of))
 
     def announced(self, keys: Iterable[bytes], topic_filters: Iterable[str]) -> None:
         """New subscribers have spoken up to all who may publish to them."""

@@ -12,24 +12,30 @@ from algorithms.tbps.keys import Segment
 from algorithms.tbps.messages import (
     Answer,
     Ask,
+    Filters,
     Late,
     Merged,
     Message,
     MessageError,
     Missed,
+    Needed,
+    Newer,
     Offer,
     Payload,
     Query,
     Report,
     Signal,
     Statuses,
+    Survey,
     Want,
     decode_payload,
 )
 from algorithms.tbps.publisher import Epoch, Status
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
-SEGMENT = st.sampled_from([Segment.exact("a/b"), Segment.wildcard([]), Segment.exact("/" * 60_000)])
+SEGMENT = st.sampled_from(
+    [Segment.exact("a/b"), Segment.wildcard([]), Segment.aggregate(["a"]), Segment.exact("/" * 60_000)]
+)
 STATUS = st.builds(Status, st.builds(Epoch, st.integers(0, 2**64 - 1), st.text(max_size=3)), st.booleans())
 PAYLOAD = st.one_of(
     st.builds(
@@ -43,6 +49,10 @@ PAYLOAD = st.one_of(
     st.builds(Report, SEGMENT, STATUS),
     st.just(Merged()),
     st.builds(Query, st.text(max_size=9)),
+    st.builds(Filters, st.lists(st.text(max_size=5).map(str.encode), max_size=3)),
+    st.builds(Newer, st.lists(st.binary(max_size=9), max_size=3)),
+    st.builds(Survey, st.binary(max_size=9)),
+    st.builds(Needed, st.lists(SEGMENT, max_size=3)),
     st.builds(Ask, st.lists(SEGMENT, max_size=3)),
     st.builds(Statuses, st.lists(st.tuples(SEGMENT, STATUS), max_size=3)),
     st.builds(Missed, st.lists(st.tuples(st.text(max_size=5), U32), max_size=3)),
@@ -68,11 +78,12 @@ def test_there_and_back(payload: Payload) -> None:
 
 
 @given(
-    st.sampled_from([b"M", b"S", b"R", b"Q", b"G", b"K", b"T", b"A", b"L", b"O", b"W", b"F"]),
+    st.sampled_from([kind.encode() for kind in "MSRQGKTALOWFIHVN"]),
     st.binary(max_size=40),
 )
 @example(b"S", b"")
 @example(b"A", b"\3")
+@example(b"I", b"\0\0\0\1\xff")
 def test_any_bytes_are_a_payload_or_refused(kind: bytes, data: bytes) -> None:
     try:
         payload = decode_payload(kind + data)

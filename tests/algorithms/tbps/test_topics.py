@@ -220,15 +220,19 @@ def test_interest_from_before_is_found(over: str) -> None:
 
 
 def test_what_was_announced_in_vain_is_found_by_asking() -> None:
+    """And the messages of QoS 1 which were not sent meanwhile, as long as they are offered."""
     world, (gw, s) = gateway("line", "s")
-    world.line.lose = lambda node, text: text.startswith("FILTERS")
+    world.line.lose = lambda node, text: text.startswith(("FILTERS", "MISSED"))
     s.subscribe("site/dev7/temp")
-    world.settle()
+    world.run(30)
     world.line.lose = lambda node, text: False
-    for _ in range(12):
-        gw.publish("site/dev7/temp")
-        world.run(10)
-    assert payloads(s)
+    for number in range(12):
+        gw.publish("site/dev7/temp", str(number), qos=1)
+        world.run(5)
+    assert payloads(s)[-1] == "11"
+    assert len(payloads(s)) > 5
+    assert payloads(s) == sorted(payloads(s), key=int)
+    assert gw.counters["late_sent"]
 
 
 def test_more_segments_than_can_be_known_are_all() -> None:
@@ -509,12 +513,13 @@ def test_everybody_gets_what_it_wants(
         check_silence(world)
 
 
-@settings(max_examples=3, deadline=None)
+@pytest.mark.parametrize("over", ["graph", "atm_tbps", "stla"])
+@settings(max_examples=2, deadline=None)
 @given(ACTIONS, OPTIONS, st.integers(0, 1000))
-def test_the_same_over_the_skip_graph(
-    actions: list[tuple[str, str, Any]], options: dict[str, Any], seed: int
+def test_the_same_over_overlays(
+    over: str, actions: list[tuple[str, str, Any]], options: dict[str, Any], seed: int
 ) -> None:
-    world = World("graph", seed, **options)
+    world = World(over, seed, **options)
     world.add(*NODES)
     world.settle()
     act(world, actions)
