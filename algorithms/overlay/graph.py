@@ -346,6 +346,11 @@ class SkipGraph:
         """Left and right neighbour of an own key at each level from 0."""
         return self._table.neighbors(key)
 
+    @property
+    def alone(self) -> bool:
+        """No other node is known in this graph."""
+        return self._table.alone()
+
     def describe(self) -> dict[str, Any]:
         """What this node knows, for people and tests; JSON-able, keys in hexadecimal."""
 

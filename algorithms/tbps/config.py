@@ -65,6 +65,13 @@ class TbpsConfig(PluginConfig):
     have missed them. 0: never."""
     retained_answers: int = Field(default=10_000, ge=1)
     """Retained messages a node sends in answer to one query at most."""
+    joins: int = Field(default=64, ge=1)
+    """Keys that enter or leave the overlay at once; others wait. Keys of subscribers, those of publishers and
+    those that leave take turns."""
+    join_rate: float = Field(default=500.0, gt=0)
+    """Keys a second that begin to, after the first 16: local clients do not wait for them."""
+    query_rate: float = Field(default=200.0, gt=0)
+    """Searches a second for the retained messages of new filters, after the first 16."""
     locality: tuple[str, ...] = ()
     """Path of sites from the largest to the smallest: nodes close to each other are so in the graph."""
     overlay: OverlayConfig = Field(default_factory=OverlayConfig)

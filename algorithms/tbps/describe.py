@@ -93,7 +93,8 @@ class Tracer:
         answers: list[TracedTree | None] = [None] * len(found)
         results: list[CastResult] = []
 
-        def finish() -> None:
+        def answered(at: int, tree: TracedTree) -> None:
+            answers[at] = tree
             shown = [answer for answer in answers if answer is not None]
             if len(shown) < len(found):
                 return
@@ -111,18 +112,15 @@ class Tracer:
 
         def traced(at: int, made: TracedTree, result: CastResult) -> None:
             results.append(result)
-            answers[at] = made.model_copy(update={"tree": _readable(result.tree)})
-            finish()
+            answered(at, made.model_copy(update={"tree": _readable(result.tree)}))
 
         for at, segment in enumerate(found):
             suspended = self.suspended(topic, segment)
             made = TracedTree(name=segment.text, facts={"suspended": suspended})
             if suspended:
-                answers[at] = made
+                answered(at, made)
             else:
                 self.spreading.trace(segment, partial(traced, at, made))
-        if not results:
-            finish()
 
 
 def _readable(tree: Any) -> TreeNode | None:

@@ -38,6 +38,7 @@ from algorithms.tbps.missed import Missing
 from algorithms.tbps.offers import Offers
 from algorithms.tbps.order import Order, Stream
 from algorithms.tbps.outbox import Outbox
+from algorithms.tbps.pacing import Pace
 from algorithms.tbps.retained import Retained, repeated
 from algorithms.tbps.seen import Seen
 from algorithms.tbps.segments import Segments
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 __all__ = ["TopicBased"]
 
+CHANGES = 10_000
+"""Changes a second to what local clients want that are looked at."""
 SLACK = 60.0
 """Seconds for which a message may be on its way after its origin has forgotten it."""
 REPEAT_SPREAD = 5.0
@@ -87,6 +90,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self._order = Order(
             api, self._seen, config.order_wait, config.order_bytes, config.order_streams, self.count
         )
+        self._changes = Pace(api, CHANGES)
         self._leaving = False
         self._repeating = False
         self._merges = MergeWatch(api, self._is_alone, self._merged)
@@ -101,9 +105,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
 
     def _is_alone(self) -> bool:
         """All keys that this node sees next to its own are its own."""
-        keys = self.graph.keys()
-        near = (ref for key in keys for ref in self.graph.neighbors(key)[0])
-        return all(ref is None or ref.peer.node_id == self.api.node_id for ref in near)
+        return self.graph.alone
 
     def _merged(self, alone: bool) -> None:
         """The graph has become one with another: ask there, and show what is held here."""
@@ -156,7 +158,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
     def _make_parts(self) -> None:
         api, config = self.api, self.config
         self.graph = self.make_graph()
-        self.segments = Segments(self.graph, api.node_id, config.locality, self.count)
+        self.segments = Segments(self.graph, api, config, self.count)
         self.kept = Kept(api, config.interest_period, config.kept_bytes, self.count)
         self.offers = Offers(api, self.graph, self.kept, config, self.count)
         self.surveys = Surveys(
@@ -172,7 +174,13 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             api, self.graph, self.segments, self.surveys, config.status_interval, self.count
         )
         self.retained = Retained(
-            api, self.graph, self.segments, self.interest, config.retained_answers, self.count
+            api,
+            self.graph,
+            self.segments,
+            self.interest,
+            config.retained_answers,
+            config.query_rate,
+            self.count,
         )
         self.suspension.resumed = self.offers.resumed
         self.missing = Missing(
@@ -224,21 +232,26 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self._want(changes)
 
     def _want(self, changes: Mapping[str, int | None]) -> None:
+        """The first changes at once, thousands in their turns, those of one filter in their order."""
         for topic_filter, qos in changes.items():
             if topic_filter.startswith("$"):
                 continue  # what the standard reserves for the broker stays with it (4.7.2)
-            segment = segment_of_filter(topic_filter)
-            if qos is None:
-                if self.interest.remove(topic_filter, None):
-                    self.missing.unsubscribed(topic_filter)
-                    self.segments.unsubscribe(segment, topic_filter)
-                    self.retained.unwanted(topic_filter)
-                continue
-            if self.interest.add(topic_filter, None, qos):
-                self.missing.subscribed(topic_filter)
-            member = self.segments.subscribe(segment, topic_filter)
-            if member.subscribed:
-                self.retained.ask(member)
+            self._changes.add(partial(self._change, topic_filter, qos))
+
+    def _change(self, topic_filter: str, qos: int | None) -> bool:
+        segment = segment_of_filter(topic_filter)
+        if qos is None:
+            if self.interest.remove(topic_filter, None):
+                self.missing.unsubscribed(topic_filter)
+                self.segments.unsubscribe(segment, topic_filter)
+                self.retained.unwanted(topic_filter)
+            return True
+        if self.interest.add(topic_filter, None, qos):
+            self.missing.subscribed(topic_filter)
+        member = self.segments.subscribe(segment, topic_filter)
+        if member.subscribed:
+            self.retained.ask(member)
+        return True
 
     def on_publish(self, message: Publish, turn: int) -> None:
         """Spread a local client's message, or its will."""

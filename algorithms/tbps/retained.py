@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from algorithms.tbps.announcing import Announcer
@@ -25,6 +26,7 @@ from algorithms.tbps.keys import (
     segment_of_filter,
 )
 from algorithms.tbps.messages import Answer, Filters, Newer, Query
+from algorithms.tbps.pacing import Pace
 from algorithms.tbps.segments import Progress
 from algorithms.tbps.surveys import first_of_segment
 from ildm.api import STAMP_PROPERTY, Stamp
@@ -66,6 +68,7 @@ class Retained:
         segments: Segments,
         interest: FilterTable[None],
         max_answers: int,
+        rate: float,
         count: Callable[[str], None],
     ) -> None:
         self.api = api
@@ -73,6 +76,7 @@ class Retained:
         self.segments = segments
         self.interest = interest
         self.max_answers = max_answers
+        self._pace = Pace(api, rate)
         self.count = count
         self.responsible: Callable[[str], bytes | None] = lambda topic: None
         """Code of the segment in which this node is found as publisher of a topic."""
@@ -111,17 +115,25 @@ class Retained:
         subscriber of a topic would bother the 999 others. With ``everything`` those are asked again who
         were in another graph so far; what the neighbour knows of them is uncertain then.
         """
-        for topic_filter, progress in list(member.filters.items()):
-            if progress is Progress.NONE or everything:
-                member.filters[topic_filter] = Progress.ASKED
-                neighbor = None if everything else self._neighbor(member)
-                if neighbor is None:
-                    self._query(topic_filter, ATTEMPTS)
-                else:
-                    if first_of_segment(self.graph, member):
-                        self._announce(topic_filter, _no_matter)
-                    self.graph.tell(neighbor, Query(topic_filter).encode())
-                    self.api.call_later(RETRY, self._unanswered, topic_filter)
+        fresh, member.fresh = member.fresh, []
+        for topic_filter in list(member.filters) if everything else fresh:
+            if topic_filter in member.filters:
+                self._pace.add(partial(self._ask, topic_filter, everything))
+
+    def _ask(self, topic_filter: str, everything: bool) -> bool:
+        member = self._member(topic_filter)
+        if member is None or not (everything or member.filters[topic_filter] is Progress.NONE):
+            return False
+        member.filters[topic_filter] = Progress.ASKED
+        neighbor = None if everything else self._neighbor(member)
+        if neighbor is None:
+            self._query(topic_filter, ATTEMPTS)
+        else:
+            if first_of_segment(self.graph, member):
+                self._announce(topic_filter, _no_matter)
+            self.graph.tell(neighbor, Query(topic_filter).encode())
+            self.api.call_later(RETRY, self._unanswered, topic_filter)
+        return True
 
     def _neighbor(self, member: Member) -> Peer | None:
         levels = self.graph.neighbors(member.keys[Role.SUBSCRIBER])

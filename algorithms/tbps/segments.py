@@ -3,20 +3,31 @@
 A node takes part in a segment with one key: as subscriber while a local filter leads there, else as
 publisher while a topic of local clients does (a node that is both is a subscriber, thesis 3.2.1).
 Changing from one to the other it first enters with the new key and then leaves with the old one, so
-that nothing is missed in between.
+that nothing is missed in between. Keys enter and leave in turns (:mod:`algorithms.tbps.pacing`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 from algorithms.tbps.keys import Role, Segment
+from algorithms.tbps.pacing import Pace
 from algorithms.tbps.publisher import Publisher, State
 from ildm.mqtt import IldmError
 
+if TYPE_CHECKING:
+    from algorithms.tbps.config import TbpsConfig
+    from ildm.api import NodeApi
+
 __all__ = ["Graph", "KeyState", "Member", "Progress", "Segments"]
+
+REFUSED_AGAIN = 60.0
+"""Seconds between two log lines about keys the graph has no room for."""
+_LANES = {Role.SUBSCRIBER: 0, Role.PUBLISHER: 1}
+_LEAVING = 2
 
 
 class Graph(Protocol):
@@ -31,6 +42,8 @@ class KeyState(Enum):
     """State of one key of this node, as far as the graph has told."""
 
     OUT = "out"
+    QUEUED = "queued"
+    """To enter in its turn, or when another key has made room."""
     JOINING = "joining"
     IN = "in"
     LEAVING = "leaving"
@@ -49,6 +62,7 @@ class Member:
 
     __slots__ = (
         "filters",
+        "fresh",
         "heard",
         "keys",
         "prepared",
@@ -64,6 +78,8 @@ class Member:
         self.segment = segment
         self.filters: dict[str, Progress] = {}
         """Local filters that lead here, and how far the search for retained messages is."""
+        self.fresh: list[str] = []
+        """Those for which it has not begun; some may be gone."""
         self.topics: set[str] = set()
         """Topics of local publishers that lead here."""
         self.waiters: set[str] = set()
@@ -117,17 +133,22 @@ class Member:
 class Segments:
     """The segments this node is in, kept in step with the graph."""
 
-    def __init__(
-        self, graph: Graph, node_id: str, locality: Sequence[str], count: Callable[[str], None]
-    ) -> None:
+    def __init__(self, graph: Graph, api: NodeApi, config: TbpsConfig, count: Callable[[str], None]) -> None:
         self.graph = graph
+        self.api = api
         self.count = count
-        self.node_id = node_id
-        self.locality = tuple(locality)
+        self.node_id = api.node_id
+        self.locality = tuple(config.locality)
         self.members: dict[bytes, Member] = {}
         """By the code of the segment."""
         self._by_key: dict[bytes, tuple[Member, Role]] = {}
         self._enabled = False
+        self._pace = Pace(api, config.join_rate, config.joins, lanes=3)
+        self._to_leave: set[bytes] = set()
+        """Keys whose turn to leave has yet to come."""
+        self._refused: dict[bytes, tuple[Member, Role]] = {}
+        """Keys the graph has no room for, the longest refused first."""
+        self._told_refused = -REFUSED_AGAIN
 
     def enable(self) -> None:
         """The graph is there: enter it with all that is wanted by now."""
@@ -154,7 +175,12 @@ class Segments:
         return member.publisher
 
     def subscribe(self, segment: Segment, topic_filter: str) -> Member:
-        return self._change(segment, lambda member: member.filters.setdefault(topic_filter, Progress.NONE))
+        def want(member: Member) -> None:
+            if topic_filter not in member.filters:
+                member.filters[topic_filter] = Progress.NONE
+                member.fresh.append(topic_filter)
+
+        return self._change(segment, want)
 
     def unsubscribe(self, segment: Segment, topic_filter: str) -> None:
         self._change(segment, lambda member: member.filters.pop(topic_filter, None))
@@ -176,6 +202,7 @@ class Segments:
         if found is not None:
             member, role = found
             member.states[role] = KeyState.IN
+            self._pace.ended()
         return found
 
     def settled(self, member: Member) -> None:
@@ -189,11 +216,13 @@ class Segments:
             return
         member, role = found
         member.states[role] = KeyState.OUT
+        self._pace.ended()
         if role is Role.PUBLISHER:
             member.publisher = Publisher(self.node_id)
         if not {KeyState.IN, KeyState.LEAVING} & set(member.states.values()):
             member.prepared = False
         self._reconcile(member)
+        self._try_refused()
 
     def _change(self, segment: Segment, change: Callable[[Member], object]) -> Member:
         member = self.members.get(segment.code)
@@ -208,27 +237,72 @@ class Segments:
         if not self._enabled:
             return
         wanted = member.wanted
-        for role, state in member.states.items():
-            other = Role.PUBLISHER if role is Role.SUBSCRIBER else Role.SUBSCRIBER
+        for role, state in list(member.states.items()):
             key = member.keys[role]
             if role is wanted and state is KeyState.OUT:
-                member.states[role] = KeyState.JOINING
+                member.states[role] = KeyState.QUEUED
                 self._by_key[key] = member, role
-                try:
-                    self.graph.insert(key)
-                except IldmError:  # too many keys; the next change of this segment tries again
-                    member.states[role] = KeyState.OUT
-                    self.count("keys_refused")
-            elif (
-                role is not wanted
-                and state is KeyState.IN
-                and (wanted is None or member.states[other] is KeyState.IN)
-            ):
-                member.states[role] = KeyState.LEAVING
-                self.graph.remove(key)
+                self._pace.add(partial(self._enter, member, role), _LANES[role])
+            elif role is not wanted and state is KeyState.QUEUED:
+                member.states[role] = KeyState.OUT
+                self._refused.pop(key, None)
+            elif self._superfluous(member, role) and key not in self._to_leave:
+                self._to_leave.add(key)
+                self._pace.add(partial(self._leave, member, role), _LEAVING)
         # the graph may have called back from within, so look at the states as they are now
         for role, state in member.states.items():
             if state is KeyState.OUT:
                 self._by_key.pop(member.keys[role], None)
         if member.wanted is None and set(member.states.values()) == {KeyState.OUT}:
             self.members.pop(member.segment.code, None)
+
+    def _superfluous(self, member: Member, role: Role) -> bool:
+        """A key is in the graph that ought not to be, and the other one is there if that is wanted."""
+        wanted = member.wanted
+        if wanted is role or member.states[role] is not KeyState.IN:
+            return False
+        return wanted is None or member.states[wanted] is KeyState.IN
+
+    def _enter(self, member: Member, role: Role) -> bool:
+        """The turn of a key to enter the graph."""
+        if not self._enabled or member.states[role] is not KeyState.QUEUED or member.wanted is not role:
+            self._try_refused()
+            return False
+        member.states[role] = KeyState.JOINING
+        try:
+            self.graph.insert(member.keys[role])
+        except IldmError as error:  # too many keys
+            member.states[role] = KeyState.QUEUED
+            self._refuse(member, role, str(error))
+            return False
+        return True
+
+    def _leave(self, member: Member, role: Role) -> bool:
+        """The turn of a key to leave it."""
+        self._to_leave.discard(member.keys[role])
+        if not self._enabled or not self._superfluous(member, role):
+            return False
+        member.states[role] = KeyState.LEAVING
+        self.graph.remove(member.keys[role])
+        return True
+
+    def _refuse(self, member: Member, role: Role, reason: str) -> None:
+        self.count("keys_refused")
+        self._refused[member.keys[role]] = member, role
+        now = self.api.now()
+        if now >= self._told_refused + REFUSED_AGAIN:
+            self._told_refused = now
+            self.api.log(
+                "no room for a key in the overlay",
+                segment=member.segment.text,
+                role=role.value,
+                reason=reason,
+                refused=len(self._refused),
+            )
+
+    def _try_refused(self) -> None:
+        """Another key has made room, or does not need it any more."""
+        if self._refused:
+            key = next(iter(self._refused))
+            member, role = self._refused.pop(key)
+            self._pace.add(partial(self._enter, member, role), _LANES[role])

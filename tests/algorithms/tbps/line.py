@@ -141,6 +141,10 @@ class PerfectGraph:
     def keys(self) -> list[bytes]:
         return [key for key in self.line.keys if self.line.owners[key] is self]
 
+    @property
+    def alone(self) -> bool:
+        return all(owner is self for owner in self.line.owners.values())
+
     def neighbors(self, key: bytes) -> list[tuple[Ref | None, Ref | None]]:
         return [self.line.around(key)] if key in self.line.owners else []
 

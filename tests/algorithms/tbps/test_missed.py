@@ -368,7 +368,7 @@ def receiver(**options: Any) -> tuple[Any, Any, Missing, list[int]]:
     api: Any = FakeApi()
     graph: Any = Wire()
     config = SgTbps.Config(**options)
-    segments = Segments(graph, "n0", (), api.count)
+    segments = Segments(graph, api, config, api.count)
     seen = Seen(api.now, 300.0, 1 << 20, api.count)
     got: list[int] = []
 

@@ -1,0 +1,167 @@
+"""Thousands of filters at once: no call of the node works long, all are in in the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from algorithms.tbps.pacing import BURST, Pace
+from ildm.api import MessageTrace
+from tests.algorithms.tbps.world import Node, World
+
+
+@contextmanager
+def longest(world: World) -> Iterator[list[int]]:
+    """How many functions of the algorithm are called in the longest turn of a node."""
+    most, count = [0], 0
+    later = world.later
+
+    def counted(delay: float, callback: Any, *args: Any) -> Any:
+        def turn() -> None:
+            nonlocal count
+            count = 0
+            callback(*args)
+            most[0] = max(most[0], count)
+
+        return later(delay, turn)
+
+    def called(frame: Any, event: str, arg: object) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_globals["__name__"].startswith("algorithms.")
+
+    world.later = counted  # type: ignore[method-assign]
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        yield most
+    finally:
+        sys.setprofile(before)
+        world.later = later  # type: ignore[method-assign]
+
+
+def keys(node: Node) -> int:
+    return len(node.algorithm.graph.keys())
+
+
+def test_many_filters_at_once_are_entered_and_left_a_few_at_a_time() -> None:
+    world = World("graph")
+    _, node, _ = world.add("a", "b", "c")
+    world.settle()
+    filters = [f"site/{number:04}" for number in range(120)]
+    with longest(world) as most:
+        node.algorithm.on_interest_changed(None, dict.fromkeys(filters, 1))
+        at_first = keys(node)
+        world.run(3.0)
+        assert keys(node) == 121
+        node.algorithm.on_interest_changed(None, dict.fromkeys(filters))
+        world.run(3.0)
+    assert at_first <= 1 + BURST
+    assert keys(node) == 1
+    assert not node.algorithm.segments.members
+    assert most[0] < 5_000  # about what 16 keys take; all at once take some hundred thousand
+
+
+def test_thousands_of_filters_of_one_segment_are_each_asked_for_once() -> None:
+    """They share a key; what is retained is asked for each filter of its own."""
+    world = World("graph")
+    a, b = world.add("a", "b")
+    world.settle()
+    b.algorithm.on_interest_changed(None, {f"site/+/{number}": 1 for number in range(400)})
+    world.run(10.0)
+    assert keys(b) == 2
+    assert b.counters["queries"] == 400
+    a.publish("site/x/7", "kept", retain=True)
+    world.settle()
+    assert [message.payload for message in b.injected] == [b"kept"]
+
+
+def test_who_subscribes_while_others_wait_has_the_same_turns() -> None:
+    """Publishers' keys do not wait behind thousands of subscribers', nor those that leave."""
+    world = World("graph")
+    a, b = world.add("a", "b")
+    a.subscribe("news")
+    world.settle()
+    b.algorithm.on_interest_changed(None, {f"site/{number:04}": 1 for number in range(300)})
+    world.run(0.1)
+    b.publish("news", "now", qos=1)
+    world.run(0.2)
+    assert [message.payload for message in a.injected] == [b"now"]
+    assert keys(b) < 290
+
+
+def test_a_filter_given_up_before_its_turn_never_enters() -> None:
+    world = World("graph")
+    _, b = world.add("a", "b")
+    world.settle()
+    filters = [f"site/{number:04}" for number in range(300)]
+    b.algorithm.on_interest_changed(None, dict.fromkeys(filters, 1))
+    b.algorithm.on_interest_changed(None, dict.fromkeys(filters))
+    world.run(3.0)
+    assert keys(b) == 1
+    b.algorithm.on_interest_changed(None, dict.fromkeys(filters, 1))
+    world.run(0.01)
+    b.algorithm.on_interest_changed(None, dict.fromkeys(filters[:150]))
+    world.run(5.0)
+    assert keys(b) == 151
+    assert not b.algorithm.segments._pace.waiting
+
+
+def test_a_key_without_room_enters_when_another_has_left() -> None:
+    world = World("graph")
+    (a,) = world.add("a")
+    (b,) = world.add("b", overlay={"max_keys": 4})
+    b.subscribe("t/1", "t/2", "t/3", "t/4", "t/5")
+    world.settle()
+    assert keys(b) == 4
+    assert b.counters["keys_refused"] == 2
+    told = [fields for event, fields in b.logged if event == "no room for a key in the overlay"]
+    assert [(fields["segment"], fields["role"]) for fields in told] == [("t/4", "subscriber")]
+    b.unsubscribe("t/1")
+    world.settle()
+    a.publish("t/4", "four")
+    a.publish("t/5", "five")
+    world.settle()
+    assert [message.payload for message in b.injected] == [b"four"]
+    b.unsubscribe("t/4")
+    world.settle()
+    a.publish("t/5", "five")
+    world.settle()
+    assert [message.payload for message in b.injected] == [b"four", b"five"]
+    assert keys(b) == 4
+
+
+def test_pieces_of_work_have_a_pace_and_a_bound() -> None:
+    world = World("graph")
+    (node,) = world.add("a")
+    begun: list[int] = []
+
+    def work(number: int) -> bool:
+        begun.append(number)
+        return True
+
+    pace = Pace(node, rate=10.0, at_once=BURST + 5)
+    for number in range(100):
+        pace.add(lambda number=number: work(number))
+    assert begun == list(range(BURST))
+    world.run(0.35)
+    assert len(begun) == BURST + 3
+    world.run(10.0)
+    assert len(begun) == BURST + 5
+    pace.ended()
+    assert len(begun) == BURST + 6
+    assert pace.waiting == 100 - len(begun)
+
+
+def test_a_trace_of_a_topic_nobody_has_used_is_answered_at_once() -> None:
+    """Some of its segments this node publishes to: nobody is there, so that it is suspended in them."""
+    world = World("graph")
+    a, _ = world.add("a", "b")
+    a.publish("other/topic")
+    world.settle()
+    traces: list[MessageTrace] = []
+    a.algorithm.trace("nobody/here", traces.append)
+    world.run(1.0)
+    assert [(trace.nodes, trace.complete) for trace in traces] == [(0, True)]
+    assert len(traces[0].trees) == 4
