@@ -21,6 +21,8 @@ __all__ = ["Exploring", "divided"]
 
 _MOST = 4
 """How often the wait for the next exploration is doubled."""
+_CHECKED = 4
+"""Learned entries of a key that are looked after in one refresh."""
 
 
 Search = Callable[[Range, Note], None]
@@ -79,6 +81,7 @@ class Exploring:
                 continue
             if due.refresh:
                 self._walk(due.key)
+                self._check(due.key)
                 self._later(due, self.config.refresh_interval)
             else:
                 self._explore(due)
@@ -96,6 +99,13 @@ class Exploring:
         for right, ref in enumerate(levels[0] if levels else ()):
             if ref is not None:
                 self.context.send(ref.peer, Explore(own, own, ref.key, known, bool(right), VECTOR_BITS))
+
+    def _check(self, key: bytes) -> None:
+        """REXP to some learned entries, to be passed on by nobody: what is gone shall not fill the table."""
+        entries = self.known.tables[key].refs()
+        own, known = self.table.own(key), digest(entries)
+        for ref in self.context.random.sample(entries, min(_CHECKED, len(entries))):
+            self.context.send(ref.peer, Explore(own, own, ref.key, known, True, 0))
 
     def _explore(self, due: _Due) -> None:
         """EEXP: first for the own topic, then, while there is room, anywhere."""
@@ -140,6 +150,7 @@ class Exploring:
         levels = self.table.neighbors(key)
         if not levels:
             self.context.count("explorations_astray")
+            self.context.send(message.forwarder.peer, Forget(self.context.peer, key))
             return
         self.answer(key, message)
         level = common_digits(message.sender.vector, self.table.vector, self.table.base)

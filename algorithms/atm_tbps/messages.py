@@ -86,6 +86,7 @@ write_note = _NOTES.encode
 def read_note(data: bytes) -> Note:
     """Raises OverlayError where there is none."""
     note: Note = _NOTES.decode(data)
+    _sums(note.known)
     return note
 
 
@@ -97,10 +98,14 @@ def digest(refs: Iterable[Ref]) -> bytes:
 
 def knows(known: bytes, ref: Ref) -> bool:
     """Whether a digest has an entry, just as it is. Raises OverlayError where the digest is none."""
+    return _sum(ref) in _sums(known)
+
+
+def _sums(known: bytes) -> tuple[int, ...]:
     count, rest = divmod(len(known), 4)
     if rest:
         raise OverlayError("the entries known to an explorer are cut")
-    return _sum(ref) in unpack(f">{count}I", known)
+    return unpack(f">{count}I", known)
 
 
 def _sum(ref: Ref) -> int:

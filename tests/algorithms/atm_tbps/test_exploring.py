@@ -10,17 +10,29 @@ from hypothesis import strategies as st
 
 from algorithms.atm_tbps.exploring import divided
 from algorithms.atm_tbps.flexible import FlexibleGraph
-from algorithms.atm_tbps.messages import FORMATS, Explore, Forget, New, digest, knows, read_note
+from algorithms.atm_tbps.messages import (
+    FORMATS,
+    Explore,
+    Forget,
+    New,
+    Note,
+    digest,
+    knows,
+    read_note,
+    write_note,
+)
 from algorithms.overlay.keys import Ref
 from algorithms.overlay.messages import FORMATS as COMMON
 from algorithms.overlay.messages import Cast
 from algorithms.overlay.wire import Codec, OverlayError
-from algorithms.tbps.keys import Segment
+from algorithms.tbps.keys import Segment, key_text
 from ildm.api import MessageTrace, Peer
 from tests.algorithms.tbps.world import Node, World
+from tests.support.transcripts import check_transcript
 
 CODEC = Codec((*COMMON, *FORMATS))
 TOPIC = Segment.exact("t")
+ANYBODY = Ref(b"a", Peer("n", "n:1"), 1)
 
 
 class Seen:
@@ -110,6 +122,27 @@ def test_a_larger_topic_takes_more_but_fewer_with_larger_tables() -> None:
         assert (found.messages, found.nodes) == (20, 20)
         depths.append(found.depth)
     assert depths[0] > depths[1] > depths[2] == 1
+
+
+def test_a_publisher_of_many_topics_with_one_key_learns_their_subscribers_too() -> None:
+    world, (p, *nodes) = overlay(12, entries=60, siblings=2, hot=0)
+    for node in nodes[:10]:
+        node.subscribe("g/9")
+    nodes[11].subscribe("g/8", "g/#")
+    world.settle()
+    for number in range(10):
+        p.publish(f"g/{number}")
+    world.settle()
+    assert "g/# aggregate p" in {key.key for key in p.algorithm.overlay().keys}
+    for _ in range(6):
+        p.publish("g/9")
+        world.run(1.5)
+    seen = Seen(world)
+    p.publish("g/9")
+    world.run(0.5)
+    to_topic = [cast for cast in seen.casts(b"M") if cast.low in Segment.exact("g/9").members]
+    assert [cast.depth for cast in to_topic] == [1] * 10
+    assert {len(node.deliveries) for node in nodes[:10]} == {8}
 
 
 def test_one_message_in_a_while_looks_for_subscribers_and_none_when_there_is_no_room() -> None:
@@ -313,11 +346,103 @@ def test_a_restarted_node_is_known_under_its_new_vector() -> None:
     assert trace(world, p).depth == 1
 
 
+# as a whole ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_who_stays_gets_all_of_qos_1_while_others_come_and_go(seed: int) -> None:
+    world, (p, *nodes) = overlay(10, seed, entries=10, explore_interval=5.0, refresh_interval=4.0)
+    staying, others = nodes[:4], nodes[4:]
+    for node in nodes:
+        node.subscribe("t")
+    world.run(5)
+    sent = 0
+    for number in range(16):
+        node = others[number % len(others)]
+        match number % 4:
+            case 0 if node.alive and node.local_interest:
+                node.unsubscribe("t")
+            case 1 if node.alive and not node.local_interest:
+                node.subscribe("t")
+            case 2 if node.alive:
+                world.kill(node)
+            case _:
+                world.add(f"x{number}")[0].subscribe("t")
+        for _ in range(3):
+            p.publish("t", str(sent), qos=1)
+            sent += 1
+            world.run(0.2)
+    world.run(30)
+    for node in staying:
+        assert sorted(int(got.payload) for got in node.deliveries) == list(range(sent)), node.node_id
+    wanting = {node.node_id for node in world.nodes.values() if node.local_interest}
+    for node in world.nodes.values():
+        assert set(known(node)) <= wanting  # what has gone has been forgotten
+
+
+def test_transcript() -> None:
+    """What nodes say to each other to fill tables, and to empty them."""
+    world, (p, *nodes) = overlay(4, entries=60)
+    seen = Seen(world)
+    lines = []
+
+    def step(title: str, seconds: float = 1.4) -> None:
+        world.run(seconds)
+        lines.append(f"# {title}")
+        lines.extend(filter(None, (told(*message) for message in seen.messages)))
+        seen.messages.clear()
+
+    nodes[0].subscribe("t")
+    nodes[1].subscribe("t")
+    nodes[2].subscribe("t")
+    step("three subscribers", 5)
+    p.publish("t", "1")
+    step("the first message", 5)
+    p.publish("t", "2")
+    step("another message, for which there is room to look for more")
+    p.publish("t", "3")
+    p.publish("t", "4")
+    step("two messages, one right after the other")
+    nodes[3].subscribe("t")
+    step("one more subscriber", 5)
+    p.publish("t", "5")
+    step("a message that finds it")
+    nodes[1].unsubscribe("t")
+    step("one leaves")
+    gone = graph(nodes[1])._table.own(TOPIC.subscriber_key(nodes[1].node_id))
+    graph(p)._known.learn(TOPIC.publisher_key("p"), gone)
+    p.publish("t", "6")
+    step("a message to it, from one who has not heard of that")
+    check_transcript("atm_tbps_exploring", lines)
+
+
+def told(sender: str, to: str, message: Any) -> str:
+    """A message about entries in words; "" for any other, and for what is about other topics."""
+    match message:
+        case Explore(asks, forwarder, at, known, right, _):
+            side = "right" if right else "left"
+            text = f"REXP of {key_text(asks.key)} by {key_text(forwarder.key)}, {side} to {key_text(at)}"
+            return f"{sender} -> {to}  {text}, {len(known) // 4} known"
+        case New(new, key):
+            return f"{sender} -> {to}  NEW {key_text(new.key)} for {key_text(key)}"
+        case Forget(_, key):
+            return f"{sender} -> {to}  FORGET {key_text(key)}"
+        case Cast(note=b"", payload=payload, at=at):
+            return f"{sender} -> {to}  PUB to {key_text(at)}" if payload[:1] == b"M" else ""
+        case Cast(note=data, payload=payload, at=at):
+            note = read_note(data)
+            kind = "UNSUB" if note.leaving else "EEXP" if not payload else "PUB with EEXP"
+            wants = "" if note.leaving else f", {len(note.known) // 4} known, {note.wanted} wanted"
+            return f"{sender} -> {to}  {kind} of {key_text(note.sender.key)} to {key_text(at)}{wants}"
+        case _:
+            return ""
+
+
 # what others send in error ------------------------------------------------------------------------
 
 
 def test_a_digest_that_is_none_is_refused() -> None:
-    one, two = Ref(b"a", Peer("n", "n:1"), 1), Ref(b"b", Peer("m", "m:1"), 2)
+    one, two = ANYBODY, Ref(b"b", Peer("m", "m:1"), 2)
     assert knows(digest([one, two]), two)
     assert not knows(digest([one]), two)
     assert not knows(digest([one, two]), two._replace(vector=3))
@@ -326,7 +451,10 @@ def test_a_digest_that_is_none_is_refused() -> None:
         knows(b"abc", two)
 
 
-@pytest.mark.parametrize("note", [b"?", b"\1", b""])
+CUT = write_note(Note(ANYBODY, ANYBODY, b"abc", 5, leaving=False))
+
+
+@pytest.mark.parametrize("note", [b"?", b"\1", CUT])
 def test_a_note_that_is_none_is_passed_over_and_the_message_goes_on(note: bytes) -> None:
     world, p, nodes = settled(6)
     graph(p).exploration = lambda target: note  # type: ignore[method-assign]
