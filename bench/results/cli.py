@@ -62,18 +62,23 @@ def patterns(
         Literal["per-process", "shared"], typer.Option(help="A quota for each process, or one for each pair.")
     ] = "per-process",
     pairs: Annotated[bool, typer.Option(help="With the patterns of five pairs, or A alone.")] = True,
+    overlays: Annotated[
+        bool, typer.Option("--overlays", help="Overlays alone, in the pattern of low locality.")
+    ] = False,
     full: FullOption = False,
     out: OutOption = OUT,
     again: AgainOption = False,
 ) -> None:
-    """Pattern A against broker and HAProxy; none, low, high with five pairs, PF and SF."""
-    from bench.results.patterns import run  # noqa: PLC0415
+    """Pattern A against broker and HAProxy; none, low, high with five pairs and each algorithm."""
+    from bench.results.patterns import OVERLAYS, run  # noqa: PLC0415
 
     def work(bench: Any, command: str) -> Any:
+        if overlays:
+            return run(bench, command, quota_model, algorithms=OVERLAYS, patterns=["low"])
         return run(bench, command, quota_model, pairs)
 
     options = ("" if quota_model == "per-process" else " --quota-model shared") + (
-        "" if pairs else " --no-pairs"
+        " --overlays" if overlays else "" if pairs else " --no-pairs"
     )
     _produce("patterns", full, out, again, work, options)
 
@@ -107,3 +112,26 @@ def mixed(full: FullOption = False, out: OutOption = OUT, again: AgainOption = F
     from bench.results.mixed import run  # noqa: PLC0415
 
     _produce("mixed", full, out, again, run)
+
+
+@results.command()
+def overlay(full: FullOption = False, out: OutOption = OUT, again: AgainOption = False) -> None:
+    """Twelve sites in three regions: SF in a row and in a star, SG-TBPS, ATM-TBPS, STLA."""
+    from bench.results.overlay import run  # noqa: PLC0415
+
+    _produce("overlay", full, out, again, run)
+
+
+@results.command()
+def distance(
+    sites: Annotated[
+        int, typer.Option(min=3, max=999, help="That subscribe, each with a node and a broker.")
+    ] = 60,
+    out: OutOption = OUT,
+    again: AgainOption = False,
+) -> None:
+    """Subscribers at three places: STLA against SG-TBPS, live and simulated (S13)."""
+    from bench.results.distance import run  # noqa: PLC0415
+
+    options = "" if sites == 60 else f" --sites {sites}"
+    _produce("distance", False, out, again, lambda bench, command: run(bench, command, sites), options)

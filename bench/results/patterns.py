@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from bench.figures import Comparison, Group, Limit
 from bench.micro.measure import machine
 from bench.results.common import HEADING, SHARED_CORES, Bench, limit_row
@@ -12,10 +14,23 @@ PAIRS = 5
 START_MS = {"direct": 64.0, "A": 64.0, "none": 64.0, "low": 32.0, "high": 16.0, "sum": 12.0}
 
 
-def run(bench: Bench, command: str, model: QuotaModel = "per-process", pairs: bool = True) -> Comparison:
-    """Pattern A beside the broker alone and HAProxy; ``none``, ``low``, ``high`` with PF and SF.
+TREES = ("pf", "sf")
+OVERLAYS = ("sg_tbps", "atm_tbps", "stla")
+NAMES = {"pf": "PF", "sf": "SF", "sg_tbps": "SG-TBPS", "atm_tbps": "ATM-TBPS", "stla": "STLA"}
 
-    ``sum`` is one broker with the quota of five: what five pairs may bring at most, but for the nodes.
+
+def run(
+    bench: Bench,
+    command: str,
+    model: QuotaModel = "per-process",
+    pairs: bool = True,
+    algorithms: Sequence[str] = (*TREES, *OVERLAYS),
+    patterns: Sequence[str] = ("none", "low", "high"),
+) -> Comparison:
+    """Pattern A beside the broker alone and HAProxy, with PF and SF; ``none``, ``low``, ``high`` with all.
+
+    ``sum`` is one broker with the quota of five: what five pairs may bring at most, but for the nodes. A and
+    ``sum`` are left out where no tree is among the algorithms.
     """
     cores = CORES[model]
     quota = Quota(cores, model)
@@ -26,42 +41,27 @@ def run(bench: Bench, command: str, model: QuotaModel = "per-process", pairs: bo
         return bench.limit(f"{model}-{name}", label, loaded, spec, start_ms=START_MS[start], first_ms=0.5)
 
     direct = limit("direct", "broker alone", "pattern-a", one, "direct")
-    groups = [
-        Group(
-            name="A",
-            limits=[
-                direct,
-                limit(
-                    "haproxy",
-                    "HAProxy",
-                    "pattern-a",
-                    TestbedSpec(["mosquitto"], front="haproxy", quota=quota),
-                    "A",
-                ),
-                *(
-                    limit(
-                        f"A-{algorithm}",
-                        algorithm.upper(),
-                        "pattern-a",
-                        TestbedSpec(["mosquitto"], algorithm=algorithm, quota=quota),
-                        "A",
-                    )
-                    for algorithm in ("pf", "sf")
-                ),
-            ],
-        )
-    ]
+    trees = [algorithm for algorithm in algorithms if algorithm in TREES]
+    limits = [direct]
+    if trees:
+        relay = TestbedSpec(["mosquitto"], front="haproxy", quota=quota)
+        limits.append(limit("haproxy", "HAProxy", "pattern-a", relay, "A"))
+    for algorithm in trees:
+        spec = TestbedSpec(["mosquitto"], algorithm=algorithm, quota=quota)
+        limits.append(limit(f"A-{algorithm}", NAMES[algorithm], "pattern-a", spec, "A"))
+    groups = [Group(name="A", limits=limits)]
     if pairs:
-        for pattern in ("none", "low", "high"):
+        for pattern in patterns:
             limits = []
-            for algorithm in ("pf", "sf"):
+            for algorithm in algorithms:
                 spec = TestbedSpec(["mosquitto"] * PAIRS, algorithm=algorithm, quota=quota)
                 name = f"{pattern}-{algorithm}"
-                limits.append(limit(name, algorithm.upper(), f"pattern-{pattern}", spec, pattern))
+                limits.append(limit(name, NAMES[algorithm], f"pattern-{pattern}", spec, pattern))
             groups.append(Group(name=pattern, limits=limits))
-        alone = TestbedSpec(["mosquitto"], front="none", quota=big)
-        total = limit("sum", f"broker with {PAIRS} quotas", "pattern-a", alone, "sum")
-        groups.append(Group(name="sum", limits=[total]))
+        if trees:
+            alone = TestbedSpec(["mosquitto"], front="none", quota=big)
+            total = limit("sum", f"broker with {PAIRS} quotas", "pattern-a", alone, "sum")
+            groups.append(Group(name="sum", limits=[total]))
     rows = []
     for group in groups:
         for found in group.limits:

@@ -104,6 +104,11 @@ class Testbed:
         return found
 
     @property
+    def is_overlay(self) -> bool:
+        """Whether the nodes make their links themselves."""
+        return self._kind.overlay
+
+    @property
     def directory(self) -> Path:
         """Where configurations, data and logs are while the testbed is up."""
         directory = self._kept or self._runtime

@@ -42,7 +42,13 @@ def test_patterns_compare_equal_quotas(tmp_path: Path, model: Any) -> None:
     assert set(specs) == {
         "direct",
         "haproxy",
-        *(f"{pattern}-{algorithm}" for pattern in ("A", "none", "low", "high") for algorithm in ("pf", "sf")),
+        "A-pf",
+        "A-sf",
+        *(
+            f"{pattern}-{algorithm}"
+            for pattern in ("none", "low", "high")
+            for algorithm in (*patterns.TREES, *patterns.OVERLAYS)
+        ),
         "sum",
     }
     cores = {spec.quota.cores for name, spec in specs.items() if spec.quota and name != "sum"}
@@ -52,14 +58,29 @@ def test_patterns_compare_equal_quotas(tmp_path: Path, model: Any) -> None:
     assert total.cores == pytest.approx(5 * cores.pop())
     assert {spec.quota.model for spec in specs.values() if spec.quota} == {model}
     for name in ("none", "low", "high"):
-        for algorithm in ("pf", "sf"):
+        for algorithm in (*patterns.TREES, *patterns.OVERLAYS):
             spec = specs[f"{name}-{algorithm}"]
             assert (len(spec.brokers), spec.algorithm, spec.topology) == (5, algorithm, "row")
             assert bench.asked[f"{model}-{name}-{algorithm}"][0].name == f"pattern-{name}"
     assert [group.name for group in comparison.groups] == ["A", "none", "low", "high", "sum"]
     assert comparison.table[0] == HEADING
     assert [row[0] for row in comparison.table[1:3]] == ["A: broker alone", "A: HAProxy"]
-    assert [float(row[4]) for row in comparison.table[1:]] == pytest.approx(list(range(1, 12)), rel=0.05)
+    assert [float(row[4]) for row in comparison.table[1:]] == pytest.approx(list(range(1, 21)), rel=0.05)
+
+
+def test_overlays_alone_have_one_broker_to_compare_with(tmp_path: Path) -> None:
+    bench = Measured(tmp_path)
+    comparison = patterns.run(bench, "the command", algorithms=patterns.OVERLAYS, patterns=["low"])
+    assert [name.removeprefix("per-process-") for name in bench.asked] == [
+        "direct",
+        *(f"low-{algorithm}" for algorithm in patterns.OVERLAYS),
+    ]
+    assert [row[0] for row in comparison.table[1:]] == [
+        "A: broker alone",
+        "low: SG-TBPS",
+        "low: ATM-TBPS",
+        "low: STLA",
+    ]
 
 
 def test_single_brokers_have_one_quota_and_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,5 +161,5 @@ def test_tables_are_markdown(tmp_path: Path) -> None:
 
 def test_each_result_has_its_command() -> None:
     listed = CliRunner().invoke(app, ["results", "--help"]).output
-    for name in ("single", "patterns", "link", "latency", "mixed"):
+    for name in ("single", "patterns", "link", "latency", "mixed", "overlay", "distance"):
         assert name in listed
