@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.overlay.keys import Ref
 from algorithms.sg_tbps import SgTbps
 from algorithms.stla import Stla
 from algorithms.stla.plugin import FromStart
@@ -205,22 +204,7 @@ def test_trees_of_messages_are_those_of_tables(algorithm: type[Stla] | type[SgTb
     )
     publisher = world[PUBLISHER].algorithm
     assert isinstance(publisher, Stla | SgTbps)
-    keys = [*order, PUBLISHER]
-    vectors = np.array([world[name].algorithm.graph.vector for name in keys], np.uint64)  # type: ignore[attr-defined]
-    if algorithm is Stla:
-        assert isinstance(publisher.spreading, FromStart)
-        ref = publisher.spreading.starts[segment.code].ref
-        assert isinstance(ref, Ref)
-        start = order.index(ref.peer.node_id)
-        tree = spread(build(np.arange(60), vectors[:-1]), start, 0, 60, "sfb")
-        closest = max(shared_layers(places[PUBLISHER], places[name]) for name in order)
-        assert shared_layers(places[PUBLISHER], places[order[start]]) == closest
-    else:
-        tree = spread(build(np.arange(61), vectors), 60, 0, 60, "sfb")
-    expected = {
-        order[rank]: PUBLISHER if parent == NONE else order[tree.ranks[parent]]
-        for rank, parent in zip(tree.ranks.tolist(), tree.parent.tolist(), strict=True)
-    }
+    vectors = np.array([world[name].algorithm.graph.vector for name in order], np.uint64)  # type: ignore[attr-defined]
     traces: list[MessageTrace] = []
     publisher.trace(TOPIC, traces.append)
     world.run(10.0)
@@ -231,7 +215,19 @@ def test_trees_of_messages_are_those_of_tables(algorithm: type[Stla] | type[SgTb
     for branch in below:
         below.extend(branch.children)
         found.update({child.node: branch.node for child in branch.children})
-    assert found == expected
+    # SG-TBPS's publisher has keys on both sides of the topic, so that it depends on chance where it enters
+    (start,) = (order.index(name) for name, sender in found.items() if sender == PUBLISHER)
+    if isinstance(publisher.spreading, FromStart):
+        ref = publisher.spreading.starts[segment.code].ref
+        assert ref is not None
+        assert ref.peer.node_id == order[start]
+        closest = max(shared_layers(places[PUBLISHER], places[name]) for name in order)
+        assert shared_layers(places[PUBLISHER], places[order[start]]) == closest
+    tree = spread(build(np.arange(60), vectors), start, 0, 60, "sfb")
+    assert found == {
+        order[rank]: PUBLISHER if parent == NONE else order[tree.ranks[parent]]
+        for rank, parent in zip(tree.ranks.tolist(), tree.parent.tolist(), strict=True)
+    }
 
 
 def test_a_message_takes_the_time_of_its_hops() -> None:

@@ -46,7 +46,7 @@ def run(scenario: Scenario, scale: Scale, seed: int, say: Say) -> Tables:
     for distribution in DISTRIBUTIONS:
         say(distribution)
         for repeat in range(REPEATS):
-            found = routes(generator, scenario.hierarchy, most(scale), distribution)
+            found = routes(generator, scenario.hierarchy, most(scale), distribution, SHOWN)
             for method in SHOWN:
                 counts = found[method].layers(scenario.hierarchy)
                 rows += [
@@ -133,7 +133,7 @@ def draw(scenario: Scenario, name: str, summary: Summary) -> Sequence[Picture]:
         "share of the messages",
         f"Means of {REPEATS} graphs, bars from the smallest to the largest.",
     )
-    return [bars(words, scenario.layers, series, errors=ends, height=3.2)]
+    return [bars(words, scenario.layers, series, errors=ends, height=3.2, numbered=False)]
 
 
 def experiment(scenario: Scenario, name: str, why: str = "") -> Experiment:

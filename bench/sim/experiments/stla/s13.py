@@ -157,7 +157,8 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                     for method in METHODS
                 ),
                 verdict="beyond",
-                why="one graph, message by message",
+                why="one graph, message by message. SG-TBPS's publisher has keys on both sides of the topic, "
+                "those of its prefixes, and may enter it from either",
             ),
         ]
     for method in METHODS:

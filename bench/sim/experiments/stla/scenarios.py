@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,18 +54,23 @@ def sizes(scale: Scale) -> list[int]:
 
 
 def routes(
-    generator: np.random.Generator, hierarchy: Hierarchy, subscribers: int, distribution: Distribution
+    generator: np.random.Generator,
+    hierarchy: Hierarchy,
+    subscribers: int,
+    distribution: Distribution,
+    methods: Sequence[str] = METHODS,
 ) -> dict[str, Route]:
     """One publish by each method, to the same subscribers from the same publisher."""
     drawn = hierarchy.draw(generator, subscribers + 1, distribution)
     publisher, places = int(drawn[0]), drawn[1:]
     ordered = np.sort(places)
-    return {
+    ways: dict[str, Callable[[], Route]] = {
         # identifiers have nothing to do with places, so the order they were drawn in is that of the keys
-        ST: from_publisher(generator, places, publisher),
-        WITHOUT: from_publisher(generator, ordered, publisher),
-        STLA: from_start(generator, hierarchy, ordered, publisher),
+        ST: lambda: from_publisher(generator, places, publisher),
+        WITHOUT: lambda: from_publisher(generator, ordered, publisher),
+        STLA: lambda: from_start(generator, hierarchy, ordered, publisher),
     }
+    return {method: ways[method]() for method in methods}
 
 
 def parameters(scenario: Scenario, what: str) -> str:

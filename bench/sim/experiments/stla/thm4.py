@@ -151,7 +151,8 @@ def draw(summary: Summary) -> list[Picture]:
         "Borders of clusters passed by all messages of a publish",
         "subscribers",
         "borders",
-        f"Means of {REPEATS} graphs, bars from the smallest to the largest, beside Theorem 4.",
+        f"Means of {REPEATS} graphs, bars from the smallest to the largest, beside Theorem 4. With fewer "
+        "subscribers than clusters most of those are empty.",
     )
     return [curves(words, series, errors=ends, log_x=10, log_y=10)]
 
