@@ -24,6 +24,8 @@ _METHODS = {
     "Scribe with DHT": 5,
     "ATM-TBPS": 2,
     "STLA": 5,
+    "ST": 0,
+    "LATK alone": 3,
     "one broker": 6,
     "diagonal": 6,
 }
