@@ -87,6 +87,8 @@ class Answers:
         if not dead:
             return SetRNak(message.id, True, right)
         self.table.set_right(node, level, new, message.seq)
+        if level == 0:
+            self.lists.closed(node.key, True)
         return SetRAck(message.id, None, NO_SEQ, lefts, status)
 
     def on_set_l(self, message: SetL) -> None:

@@ -7,7 +7,7 @@ reliable one is in :mod:`algorithms.overlay.parts`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,6 +28,10 @@ __all__ = ["Arrival", "CastResult", "Caster"]
 
 _TRIES = 3
 """How often a part of an unreliable cast waits for a neighbour to be known."""
+_CLOSED = 1.5
+"""Ping intervals until whoever stood in a gap that was closed has noticed that, too."""
+_GAPS = 256
+"""Gaps remembered at most."""
 _HELD = 400
 """Bytes a copy that waits needs besides its payload."""
 _STRAYS = 4
@@ -112,6 +116,9 @@ class Caster:
                 raise OverlayError(f"routing {routing} cannot have the code {routing.code}")
             self._routings[routing.code] = routing
         self._held: dict[bytes, list[Cast]] = {}
+        self._gaps: dict[tuple[bytes, bool], float] = {}
+        """Own keys, and whether on their right, next to which a gap was closed; until when that may be
+        wrong."""
         self._held_bytes = 0
         self._seen: dict[CastId, tuple[bytes, ...]] = {}
         """Own keys that unreliable casts have reached."""
@@ -236,6 +243,12 @@ class Caster:
             for gap in table.unknown(target)
             if not any(gap.low < part.high and part.low < gap.high for _, part, _ in forwards)
         ]
+        if work is not None and self._gaps:
+            closed = [gap for gap in self._closed(target) if gap not in unknown]
+            if self.parts.crowded:
+                context.count("gaps_unchecked", len(closed))
+            else:
+                unknown += closed
         notes: Sequence[bytes | None] = [b""] * len(forwards)
         if message.note:
             notes = self.notes(message, fresh, forwards)
@@ -255,6 +268,34 @@ class Caster:
             self._forward(forward, routing, copy._replace(note=note or b""), work, attempt)
         for gap in unknown:
             self._try_later(copy._replace(low=gap.low, high=gap.high, at=b""), work, attempt)
+
+    def closed(self, key: bytes, right: bool) -> None:
+        """The neighbour of an own key is lost, and a farther one is now.
+
+        Keys between that had nobody but the lost one beside them may live, and come back when they notice.
+        """
+        if len(self._gaps) >= _GAPS:
+            del self._gaps[next(iter(self._gaps))]
+            self.context.count("gaps_full")
+        context = self.context
+        self._gaps[key, right] = context.env.now() + _CLOSED * context.config.ping_interval
+
+    def _closed(self, target: Range) -> Iterator[Range]:
+        """Parts of ``target`` that have been closed a short time ago, as they are now."""
+        now = self.context.env.now()
+        self._gaps = {at: until for at, until in self._gaps.items() if until > now}
+        for key, right in self._gaps:
+            levels = self.table.neighbors(key)
+            if not levels:
+                continue
+            ref = levels[0][right]
+            if right:
+                low, high = key + b"\0", target.high if ref is None else ref.key
+            else:
+                low, high = target.low if ref is None else ref.key + b"\0", key
+            low, high = max(low, target.low), min(high, target.high)
+            if low < high:
+                yield Range(low, high)
 
     def _enter(self, entry: Ref, message: Cast, work: Work | None, attempt: int) -> None:
         """Begin at a node the caller has named: it divides the range, and own keys are reached from there."""

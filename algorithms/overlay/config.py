@@ -34,7 +34,7 @@ class OverlayConfig(BaseModel):
     """Between two rounds of pings to the left neighbours."""
     ping_timeout: float = Field(default=1.0, gt=0)
     """A node that has been pinged and not been heard of for so long is asked for nothing others can do."""
-    patience: float = Field(default=4.0, gt=0)
+    patience: float = Field(default=2.0, gt=0)
     """A node that has been pinged and not been heard of for so long is suspected. What takes less, a stall
     of a process as well, costs no repair."""
     check_interval: float = Field(default=10.0, gt=0)

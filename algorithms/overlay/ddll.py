@@ -80,6 +80,8 @@ class Lists:
         """A key that was in a list has moved to another left neighbour by itself."""
         self.leave: Callable[[VirtualNode], None] = lambda node: None
         """Takes out a key that was told to leave before it had entered."""
+        self.closed: Callable[[bytes, bool], None] = lambda key, right: None
+        """Who was next to a key at level 0, on its right or left, is lost, and a farther one is now."""
         self.placed: Callable[[bytes], None] = lambda key: None
         """:meth:`holds` may be false now."""
         self._entering: list[bytes] = []
@@ -220,6 +222,8 @@ class Lists:
         else:
             self.grow(node, level)
             self.context.count("repairs")
+            if level == 0 and attach.broken and nearer_left(node.key, before.key, left.key):
+                self.closed(node.key, False)
             if level == 0 and nearer_left(node.key, left.key, before.key):
                 # After a crash it would be a farther one; who enters between does it all without a repair.
                 self.context.merging()

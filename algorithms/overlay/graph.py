@@ -119,6 +119,7 @@ class SkipGraph:
         lists.repaired = lambda node, level: watch.check(node, level + 1)
         watch.astray = joining.invited
         lists.placed = caster.release
+        lists.closed = caster.closed
         caster.holds = lists.holds
         caster.delivered = hooks.delivered
         caster.control = self._control

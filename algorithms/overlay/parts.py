@@ -84,6 +84,11 @@ class Parts:
         return bool(self._done)
 
     @property
+    def crowded(self) -> bool:
+        """A quarter as many are under way as there may be: none waits that need not."""
+        return 4 * len(self._done) >= self.context.config.pending_casts
+
+    @property
     def open(self) -> int:
         """Parts handed on that have not been acknowledged."""
         return len(self._children)
@@ -259,7 +264,10 @@ class Parts:
                 # Whether it lives is known sooner than whether its whole part is done.
                 context.request(child.to, lambda ping: Ping(ping, context.peer, ()), _no_matter)
             else:
+                # The first time all that it has goes elsewhere; later others may have become known.
                 context.hush(node_id)
+                if number in self._children and not child.only_its_own:
+                    self._divide_again(number, child)
                 if number not in self._children:
                     return
         self.send_child(number, child)

@@ -19,7 +19,7 @@ from tests.algorithms.overlay.test_graph import grown
 
 def largest(origin: Node, nodes: list[Node]) -> Node:
     """The delegate that gets the largest part of a cast to everything."""
-    forwards = SFB.split(origin.graph, EVERYTHING).forwards
+    forwards = SFB.split(origin.graph._table, EVERYTHING).forwards
     chosen = max(forwards, key=lambda f: sum(key in f.target for node in nodes for key in node.wanted))
     return next(node for node in nodes if node.peer == chosen.to.peer)
 
@@ -40,7 +40,7 @@ def test_a_hung_node_costs_the_others_a_first_time_out() -> None:
         network.run(0.05)
         late[number] = begun
     network.run(40)
-    assert all(result.complete for result in done)
+    assert {result.why for result in done} == {""}
     assert len(done) == 400
     delays = slowest(network, others, late)
     # two time-outs without a sign: 0.5 s and 1 s; again where a way that has been repaired leads to it
@@ -61,19 +61,19 @@ def slowest(network: Network, nodes: list[Node], begun: dict[int, float]) -> dic
     return delays
 
 
-def test_a_node_that_stands_still_for_three_seconds_is_suspected_by_nobody() -> None:
+def test_a_node_that_stands_still_for_a_moment_is_suspected_by_nobody() -> None:
     network, nodes = grown(20)
     before = sum(node.counters.get("repairs", 0) for node in nodes)
     for node in nodes[3:15:4]:
         network.hang(node.node_id)
-        network.run(3.0)
+        network.run(1.8)
         network.go_on(node.node_id)
         network.run(5.0)
     assert sum(node.counters.get("suspected", 0) for node in nodes) == 0
     assert sum(node.counters.get("repairs", 0) for node in nodes) == before
 
 
-@pytest.mark.parametrize(("seconds", "unheard"), [(3.0, 0), (6.0, 20)])
+@pytest.mark.parametrize(("seconds", "unheard"), [(1.5, 0), (3.0, 20), (6.0, 20)])
 def test_a_node_whose_answers_are_late_is_not_suspected(seconds: float, unheard: int) -> None:
     """Unless nothing at all comes for longer than the patience lasts, when it becomes slow."""
     network, nodes = grown(20)
@@ -117,7 +117,7 @@ def test_what_a_delegate_is_at_is_left_to_it() -> None:
     network.hang(hung["node"])
     network.sent.clear()
     origin.graph.cast(EVERYTHING, b"x", reliable=True, done=done.append)
-    network.run(3.5)
+    network.run(1.9)
     assert not done
     assert network.sent["Cast"] <= 31 + 5 * hung["depth"]
     assert sum(node.counters.get("cast_parts_rerouted", 0) for node in nodes) <= 1
@@ -303,3 +303,30 @@ def test_answers_of_nobody_are_ignored() -> None:
     for message in (CastBusy(1, False, False), CastBusy(1, True, False), CastAck(1, 7, 0, 0, 0, 0, b"")):
         nodes[0].graph.receive("n1", encode(message))
     assert "malformed" not in nodes[0].counters
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_who_stood_between_two_keys_of_a_crashed_node_is_not_passed_over(seed: int) -> None:
+    """Those around close the gap as soon as they notice; it has its place again when it has noticed, too."""
+    network = Network(seed)
+    network.resets = False
+    nodes = [network.add(f"n{i}").start(10 * i) for i in (0, 1, 2, 4, 5, 6)]
+    for node in nodes[1:]:
+        node.graph.join(nodes[0].peer)
+        network.run(1)
+    gone, between = nodes[2].insert(35), nodes[4]
+    network.settle()
+    between.insert(27)
+    network.settle()
+    gone.crash()
+    done: dict[int, list[CastResult]] = {}
+    for number in range(120):
+        done[number] = []
+        nodes[0].graph.cast(
+            Range(b"00026", b"00028"), b"%d" % number, reliable=True, done=done[number].append
+        )
+        network.run(0.1)
+    network.run(40)
+    had = {int(arrival.payload) for arrival in between.arrivals}
+    assert [number for number, (result,) in done.items() if result.complete and number not in had] == []
+    assert sum(result.complete for (result,) in done.values()) == 120
