@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from algorithms.overlay.graph import SkipGraph
@@ -63,7 +64,7 @@ SLACK = 60.0
 REPEAT_SPREAD = 5.0
 """Seconds within which nodes begin to repeat what they hold after graphs have merged."""
 REPEATS = 100
-"""Retained messages repeated at once."""
+"""Retained messages repeated, or found again after a restart, at once."""
 REPEAT_PAUSE = 0.05
 """Seconds until the next ones."""
 OWN_TOO = (b"Q", b"I", b"V")
@@ -133,15 +134,20 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
 
     def _repeat_held(self) -> None:
         self._repeating = False
-        self._repeat_some(self.retained.held())
+        self._some_held(iter(self.retained.held()), self._repeat)
 
-    def _repeat_some(self, messages: list[Publish]) -> None:
-        for message in messages[:REPEATS]:
-            # a newer one may have come meanwhile
-            if self.retained.holds(message.topic):
-                self.outbox.repeat(repeated(message))
-        if len(messages) > REPEATS:
-            self.api.call_later(REPEAT_PAUSE, self._repeat_some, messages[REPEATS:])
+    def _repeat(self, topic: str) -> None:
+        message = self.retained.held_on(topic)
+        if message is not None:
+            self.outbox.repeat(repeated(message))
+
+    def _some_held(self, topics: Iterator[str], action: Callable[[str], None]) -> None:
+        """Do it for all of these topics, a few at a time: there may be very many."""
+        some = list(islice(topics, REPEATS))
+        for topic in some:
+            action(topic)
+        if some:
+            self.api.call_later(REPEAT_PAUSE, self._some_held, topics, action)
 
     def _repeat_later(self) -> None:
         wait = self.config.retained_interval * (0.5 + self.api.random.random())
@@ -218,8 +224,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         """Begin to join the graph; before, the node has neither an address nor a memory."""
         self._make_parts()
         self.graph.start(default_key(self.api.node_id))
-        for message in self.retained.held():
-            self.outbox.hold(message.topic)
+        self.retained.start()
+        self._some_held(iter(self.retained.held()), self.outbox.hold)
         self.segments.enable()
         self.suspension.start()
         self.missing.start()
@@ -255,6 +261,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
 
     def on_publish(self, message: Publish, turn: int) -> None:
         """Spread a local client's message, or its will."""
+        if message.retain:
+            self.retained.entered(message.topic)
         self.outbox.publish(message, turn)
 
     def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
@@ -390,8 +398,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             case Needed(segments):
                 self.surveys.needed(arrival.keys, segments)
             case Newer() as newer:
-                for topic in self.retained.newer(newer):
-                    self.outbox.superseded(topic)
+                for told in self.retained.newer(newer):
+                    self.outbox.superseded(told.topic)
             case Merged():
                 self._has_merged(False)
             case Missed() as missed:
@@ -450,6 +458,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             return
         if message.retain:
             self.outbox.superseded(message.topic)
+            self.retained.superseded(message)
         wanted = self.interest.match(message.topic).get(None)
         if wanted is None:
             # the segment of a literal prefix is wider than the filters in it

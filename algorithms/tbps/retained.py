@@ -76,15 +76,40 @@ class Retained:
         self.segments = segments
         self.interest = interest
         self.max_answers = max_answers
+        self._held: dict[str, None] = {}
+        """Topics whose newest message has entered here; of those the node itself remembers."""
         self._pace = Pace(api, rate)
         self.count = count
         self.responsible: Callable[[str], bytes | None] = lambda topic: None
         """Code of the segment in which this node is found as publisher of a topic."""
         self._filters = Announcer(api, graph, Filters, "filters_told", count)
 
-    def held(self) -> list[Publish]:
-        """The retained messages (and deletions) that have entered at this node, of an earlier run, too."""
-        return [message for message in self.api.retained("#") if self._entered_here(message)]
+    def start(self) -> None:
+        """Remember what has entered here in an earlier run."""
+        self._held = {m.topic: None for m in self.api.retained("#") if self._entered_here(m)}
+
+    def entered(self, topic: str) -> None:
+        """A retained message, or a deletion, enters at this node."""
+        self._held[topic] = None
+
+    def superseded(self, message: Publish) -> None:
+        """One has come that has entered elsewhere; a newer one is held there from now on."""
+        stamp, known = Stamp.of(message), self.known(message.topic)
+        held = None if known is None else Stamp.of(known)
+        if held is None or (stamp is not None and stamp > held):
+            self._held.pop(message.topic, None)
+
+    def held(self) -> list[str]:
+        """Topics of the retained messages (and deletions) that have entered at this node."""
+        return list(self._held)
+
+    def held_on(self, topic: str) -> Publish | None:
+        """The newest retained message (or deletion) of a topic, if it has entered at this node."""
+        message = self.known(topic)
+        if message is None or not self._entered_here(message):
+            self._held.pop(topic, None)
+            return None
+        return message
 
     def known(self, topic: str) -> Publish | None:
         """The newest retained message (or deletion) of a topic this node remembers."""
@@ -272,18 +297,18 @@ class Retained:
                 self.count("retained_fetched")
                 self.api.inject(message)
 
-    def newer(self, newer: Newer) -> list[str]:
-        """Another node holds newer messages: none but the subscribers' brokers keep older ones. Returns the
-        topics."""
-        topics = []
+    def newer(self, newer: Newer) -> list[Publish]:
+        """Another node holds these messages; only brokers of subscribers keep older ones. Returns them."""
+        messages = []
         for frame in newer.frames:
             message = decode(frame, Version.V5)
             if not isinstance(message, Publish) or not message.topic:
                 raise IldmError("what is newer is no retained message")
-            topics.append(message.topic)
+            messages.append(message)
+            self.superseded(message)
             if not self.interest.match(message.topic):
                 self.replace(message)
-        return topics
+        return messages
 
     def replace(self, message: Publish) -> bool:
         """Let a retained message nobody here wants take the place of an older one, which then goes."""
