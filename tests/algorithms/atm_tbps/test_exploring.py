@@ -349,6 +349,21 @@ def test_a_restarted_node_is_known_under_its_new_vector() -> None:
 # as a whole ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("qos", [0, 1])
+def test_messages_stay_in_order_while_paths_become_shorter(qos: int) -> None:
+    world, (p, *nodes) = overlay(16, entries=60, explore_after=0.01)
+    for node in nodes:
+        node.subscribe("t")
+    world.run(5)
+    for number in range(60):
+        p.publish("t", str(number), qos=qos)
+        world.run(0.002)
+    world.run(3)
+    assert trace(world, p).depth == 1
+    for node in nodes:
+        assert [int(got.payload) for got in node.deliveries] == list(range(60)), node.node_id
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_who_stays_gets_all_of_qos_1_while_others_come_and_go(seed: int) -> None:
     world, (p, *nodes) = overlay(10, seed, entries=10, explore_interval=5.0, refresh_interval=4.0)
