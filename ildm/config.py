@@ -371,7 +371,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _links_need_an_algorithm(self) -> Config:
         if self.algorithm is None and self.link.neighbors:
-            raise ValueError("link.neighbors is without effect unless algorithm names one: sf, pf, sg_tbps")
+            raise ValueError("link.neighbors is without effect unless algorithm names one, such as sf")
         return self
 
     @property

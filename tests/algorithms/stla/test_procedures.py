@@ -263,6 +263,25 @@ def test_a_retained_message_reaches_publishers_by_way_of_the_start() -> None:
     assert b"newer" in [message.payload for message in q.injected]
 
 
+def test_topics_of_an_aggregate_have_start_nodes_too() -> None:
+    """They have no key of their own in the segment, so what is known of its status is the aggregate's."""
+    world, (p, far, near) = sites("eu/p", "asia/s1", "eu/s2", siblings=2, hot=0)
+    for node in (far, near):
+        node.subscribe("d/7")
+    world.settle()
+    for number in range(8):
+        p.publish(f"d/{number}")
+    world.settle()
+    p.publish("d/7", "again", qos=1)
+    world.run(10)
+    assert got(far) == got(near) == ["x", "again"]
+    assert not any(key.key.startswith("d/7 publisher") for key in p.algorithm.overlay().keys)
+    assert isinstance(p.algorithm.spreading, FromStart)
+    ref = p.algorithm.spreading.starts[Segment.exact("d/7").code].ref
+    assert ref is not None
+    assert ref.peer.node_id == "s2"
+
+
 def test_a_trace_of_a_topic_one_does_not_publish_to_begins_at_the_closest() -> None:
     world, (p, far, near) = sites("eu/p", "asia/s1", "eu/s2")
     far.subscribe("t")
