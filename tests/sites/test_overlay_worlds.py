@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from algorithms.atm_tbps import AtmTbps
 from algorithms.sg_tbps import SgTbps
+from algorithms.stla import Stla
+from ildm.api import OverlayAlgorithm
 from ildm.mqtt import PingReq, PingResp
 from ildm.testing import World
 from tests.sites.client import Client
@@ -22,6 +25,7 @@ Empty payloads do not count: when overlays merge, deletions are repeated for tho
 them, and who has subscribed since gets them, too, if the repetition comes after its subscription.
 """
 
+PLUGINS: dict[str, type[OverlayAlgorithm[Any]]] = {"sg_tbps": SgTbps, "atm_tbps": AtmTbps, "stla": Stla}
 STAYS = "a"
 """The node that introduces all others."""
 REST = 5.0
@@ -79,13 +83,18 @@ def scenario(seed: int) -> list[Step]:
     return steps
 
 
-def simulated(steps: list[Step], seed: int) -> Deliveries:
+def place_of(algorithm: str, node: str) -> dict[str, Any]:
+    """What a node is told of where it is, if it has to be: three regions with two nodes each."""
+    return {"locality": [f"region-{ord(node) % 3}"]} if algorithm == "stla" else {}
+
+
+def simulated(algorithm: str, steps: list[Step], seed: int) -> Deliveries:
     """Play the script in virtual time."""
-    world = World(SgTbps, seed=seed)
+    world = World(PLUGINS[algorithm], seed=seed)
     for step in steps:
         match step:
             case Step("join", node):
-                world.add(node, None if node == STAYS else STAYS)
+                world.add(node, None if node == STAYS else STAYS, place_of(algorithm, node))
             case Step("leave", node):
                 world.stop(node)
             case Step("subscribe", node, topic):
@@ -104,7 +113,8 @@ def simulated(steps: list[Step], seed: int) -> Deliveries:
 class Live:
     """The same with live nodes; topics begin with a level that no other test uses."""
 
-    def __init__(self, sites: Sites, root: str) -> None:
+    def __init__(self, algorithm: str, sites: Sites, root: str) -> None:
+        self.algorithm = algorithm
         self.deliveries: Deliveries = {}
         self._sites = sites
         self._root = root
@@ -127,7 +137,8 @@ class Live:
         match step.what:
             case "join":
                 broker = self._sites.shared_broker("mosquitto", len(self._made))
-                site = await self._sites.make(broker, "sg_tbps", limits={"drain_timeout": 10.0})
+                choice = {"name": self.algorithm, **place_of(self.algorithm, name)}
+                site = await self._sites.make(broker, choice, limits={"drain_timeout": 10.0})
                 if name != STAYS:
                     site.add(self._made[STAYS])
                     await joined(site, self._made[STAYS])
@@ -159,14 +170,14 @@ class Live:
         await client.unsubscribe(end)
 
 
-@pytest.mark.parametrize("seed", [3])
+@pytest.mark.parametrize(("algorithm", "seed"), [("sg_tbps", 3), ("atm_tbps", 4), ("stla", 5)])
 async def test_live_nodes_and_simulated_ones_deliver_the_same(
-    sites: Sites, seed: int, topic_root: str
+    sites: Sites, algorithm: str, seed: int, topic_root: str
 ) -> None:
     steps = scenario(seed)
-    expected = simulated(steps, seed)
+    expected = simulated(algorithm, steps, seed)
     assert sum(counter.total() for counter in expected.values()) > 10
-    live = await Live(sites, topic_root).play(steps)
+    live = await Live(algorithm, sites, topic_root).play(steps)
     assert live.keys() == expected.keys()
     for node, counter in expected.items():
         assert (node, live[node] - counter, counter - live[node]) == (node, Counter(), Counter())
