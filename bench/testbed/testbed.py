@@ -371,7 +371,9 @@ class Testbed:
                 wait(node, partial(node.links_up, degree), "links are not joined", _LINK_TIMEOUT)
             if self._kind.overlay:
                 nodes = [server.node for server in self.servers if server.node is not None]
-                wait(nodes[0], lambda: found_together(nodes), "not in one overlay", _LINK_TIMEOUT)
+                wait(
+                    nodes[0], lambda: found_together(nodes), "not in one overlay", _LINK_TIMEOUT + len(nodes)
+                )
 
     def _bounded(self, cgroups: Cgroups) -> list[tuple[Path, float]]:
         """The cgroups that have a quota."""
