@@ -2,8 +2,8 @@
 
 ``python -m bench.sim.topics --topics 100000`` publishes twice on each of ``site/devNNNNNN/temp`` from one
 node: while nobody listens, for one subscriber of ``site/#``, and for 100 subscribers of one topic each.
-Nodes are in virtual time, without pings and checks, so that all messages are due to topics. Each case runs in
-a process of its own, so that its peak memory is its own.
+``--own-keys`` does without aggregates. Nodes are in virtual time, without pings and checks, so that all
+messages are due to topics. Each case runs in a process of its own, so that its peak memory is its own.
 """
 
 from __future__ import annotations
@@ -56,9 +56,11 @@ def publish(world: World, gateway: SimNode, topics: int) -> dict[str, float]:
     }
 
 
-def measured(topics: int, listeners: str, nodes: int, seed: int = 1) -> dict[str, Any]:
+def measured(topics: int, listeners: str, nodes: int, own_keys: bool, seed: int = 1) -> dict[str, Any]:
     """Per phase CPU seconds, and overlay messages for each message published (acknowledgements included)."""
     options: dict[str, Any] = {"overlay": quiet()}
+    if own_keys:
+        options |= {"max_topics": topics, "siblings": topics}
     world = World(SgTbps, options, seed, LinkModel(delay=lognormal(0.002, 0.3), idle=1e9))
     for number in range(nodes):
         world.add(f"n{number:03}", introducer="n000" if number else None)
@@ -97,13 +99,16 @@ def main() -> None:
     parser.add_argument("--topics", type=int, nargs="+", default=[250, 1_000])
     parser.add_argument("--nodes", type=int, default=100)
     parser.add_argument("--listeners", choices=LISTENERS, nargs="+", default=LISTENERS)
+    parser.add_argument("--own-keys", action="store_true", help="for each topic: no aggregates")
     options = parser.parse_args()
     print(machine())
     spawn = multiprocessing.get_context("spawn")
     for topics in options.topics:
         for listeners in options.listeners:
             with ProcessPoolExecutor(1, spawn) as process:
-                figures = process.submit(measured, topics, listeners, options.nodes).result()
+                figures = process.submit(
+                    measured, topics, listeners, options.nodes, options.own_keys
+                ).result()
             print(json.dumps(figures), flush=True)
 
 
