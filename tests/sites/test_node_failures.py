@@ -10,7 +10,7 @@ import pytest
 
 from ildm.config import Address
 from tests.sites.client import Client, until
-from tests.sites.conftest import Sites, every_algorithm, trees
+from tests.sites.conftest import Sites, trees
 from tests.sites.overlay import quick
 from tests.sites.process import ProcessSite
 from tests.sites.site import Site, rested
@@ -74,7 +74,6 @@ async def flooded(here: Site, far: ProcessSite, clients: list[Client], topic: st
         await asyncio.sleep(0.01)
 
 
-@every_algorithm
 async def test_a_killed_node_comes_back(
     sites: Sites, far: ProcessSite, algorithm: str, topic_root: str
 ) -> None:
