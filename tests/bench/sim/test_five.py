@@ -100,3 +100,11 @@ def test_scribe_messages_go_down_its_tree() -> None:
         seconds, steps = found[node]
         assert steps * (NEAR + PROCESSING + SENDING) <= seconds + 1e-9
         assert seconds < steps * (NEAR + PROCESSING + 21 * SENDING) + 1e-9
+
+
+@pytest.mark.parametrize("method", ["SF, line", "SF, star", "SF, tree"])
+def test_trees_last_through_many_changes(method: str) -> None:
+    found = Changing(method, 20, seed=6, qos=0).run(60.0)
+    assert found["due"] > 500
+    assert found["lost"] < 0.2
+    assert found["twice"] == 0

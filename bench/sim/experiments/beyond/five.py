@@ -30,11 +30,11 @@ from ildm.testing import Delivery, SimNode
 ALL = (*METHODS, SCRIBE)
 WARM = 10
 """Messages of each topic before any is measured: from them ATM-TBPS learns, and STLA finds its start."""
-LEARNING = 40.0
+LEARNING = 20.0
 """Virtual seconds after them."""
-IDLE = 40.0
+IDLE = 30.0
 """Virtual seconds in which nobody publishes: what is sent then is upkeep."""
-SPACING = 0.5
+SPACING = 0.3
 QOS = (0, 1)
 
 
@@ -50,7 +50,7 @@ class Size(NamedTuple):
 def size(scale: Scale) -> Size:
     """Sites, subscribers of each topic, messages of each, worlds; sites under churn and for how long."""
     if scale == "full":
-        return Size(81, (1, 5, 20, 80), 20, 3, 40, 60.0)
+        return Size(81, (1, 5, 20, 80), 10, 3, 40, 60.0)
     return Size(16, (1, 5, 15), 4, 1, 12, 10.0)
 
 
@@ -104,7 +104,7 @@ def measured(
     for _ in range(WARM):
         for topic, publisher in chosen.items():
             publisher.publish(topic)
-        world.run(2.0)
+        world.run(1.0)
     world.run(LEARNING)
     before = world.network.sent.total()
     world.run(IDLE)

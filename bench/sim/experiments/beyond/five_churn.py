@@ -55,11 +55,11 @@ class Changing:
         for node in world.alive():
             if node.node_id not in self.subscribers:
                 node.publish(TOPIC, b"warm", self.qos)
-        world.run(30.0)
+        world.run(15.0)
         end = world.kernel.now + seconds
         world.kernel.post(self._pause(), self._change, end)
         world.kernel.post(0.0, self._publish, end)
-        world.run(seconds + 3 * self.SETTLED)
+        world.run(seconds + 2 * self.SETTLED)
         due = got = 0
         for message in self.messages:
             if self._stayed(message.publisher, message):
@@ -92,6 +92,7 @@ class Changing:
 
     def _end(self, name: str) -> None:
         self.died[name] = self.world.kernel.now
+        self.sites.gone.add(name)
         if self.random.random() < 0.5:
             self.world.stop(name)
         else:

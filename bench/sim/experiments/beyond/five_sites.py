@@ -26,7 +26,7 @@ NEAR = 0.004
 """The same within a region."""
 PROCESSING, SENDING = 0.001, 0.0001
 """Seconds a site needs for each message that comes, and for each that it sends: the model of ATM-TBPS."""
-CALM = 20.0
+CALM = 10.0
 
 
 class Method(NamedTuple):
@@ -84,6 +84,8 @@ class Sites:
         self.world = World(self.algorithm, {} if self.shape else {"qos": qos}, seed, model)
         self.world.network.classify = self._kind
         self._beside: dict[str, set[str]] = {}
+        self.gone: set[str] = set()
+        """Those that nobody is to rely on any more, though they may not have ended yet."""
         order = range(nodes)
         for number in sorted(order, key=self.places.__getitem__) if self.shape else order:
             self.join(number)
@@ -102,7 +104,7 @@ class Sites:
         """A new site, by way of one or in its place of the tree."""
         name, region = self.name(number), self.places[number]
         options = {"locality": [f"region-{region}"]} if self.algorithm is Stla else None
-        living = [node.node_id for node in self.world.alive()]
+        living = [node.node_id for node in self.world.alive() if node.node_id not in self.gone]
         node = self.world.add(name, options=options)
         self._beside[name] = set()
         if living:
@@ -133,8 +135,9 @@ class Sites:
         return beside[0] if self.shape == "tree" and beside else living[0]
 
     def living(self) -> list[SimNode]:
-        """In the order of their names, which is the same under all algorithms."""
-        return sorted(self.world.alive(), key=lambda node: node.node_id)
+        """Those to stay, in the order of their names, which is the same under all algorithms."""
+        alive = (node for node in self.world.alive() if node.node_id not in self.gone)
+        return sorted(alive, key=lambda node: node.node_id)
 
     def _kind(self, data: bytes) -> str:
         copy = copy_of(data)
