@@ -279,6 +279,7 @@ class Caster:
             self.context.count("gaps_full")
         context = self.context
         self._gaps[key, right] = context.env.now() + _CLOSED * context.config.ping_interval
+        self.parts.others_known()
 
     def _closed(self, target: Range) -> Iterator[Range]:
         """Parts of ``target`` that have been closed a short time ago, as they are now."""

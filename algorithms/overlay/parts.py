@@ -217,9 +217,17 @@ class Parts:
 
     def quieted(self, node_id: str) -> None:
         """Let others do what a node that does not answer would do besides its own keys."""
+        self._reroute(
+            lambda child: bool(child.sends) and not child.only_its_own and child.to.node_id == node_id
+        )
+
+    def others_known(self) -> None:
+        """Who comes after a lost node is known now: let others do what quiet nodes have been left with."""
+        self._reroute(lambda child: self.context.quiet(child.to.node_id))
+
+    def _reroute(self, chosen: Callable[[Child], bool]) -> None:
         for number, child in list(self._children.items()):
-            waiting = child.sends and not child.only_its_own
-            if waiting and child.to.node_id == node_id and number in self._children:
+            if number in self._children and chosen(child):
                 self.context.count("cast_parts_rerouted")
                 self.context.cancel(child.timer)
                 self._divide_again(number, child)
@@ -284,7 +292,10 @@ class Parts:
         """Divide the part anew after a back-off, in which the lists are repaired."""
         self.context.cancel(child.timer)
         context = self.context
-        wait = context.back_off(child.attempt if attempt is None else attempt)
+        if attempt is None:
+            # To look whether somebody is known by now costs nobody anything.
+            attempt = child.attempt if child.sends else min(child.attempt, 1)
+        wait = context.back_off(attempt)
         left = max(0.0, child.work.deadline - context.env.now())
         child.timer = context.later(min(wait, left), self._divide_again, number, child)
 
