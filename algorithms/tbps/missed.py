@@ -33,7 +33,7 @@ SPREAD = 5.0
 RETRY = 3.0
 """Seconds until a question is asked again that has not reached everybody, or late."""
 ATTEMPTS = 5
-SOON = 1.0
+SOON = 5.0
 """A question that took longer to reach everybody is asked again: what it asks for is told by age."""
 RETURN = 10.0
 """Seconds in which a node that comes back finds its graph, and hears of what it has missed."""

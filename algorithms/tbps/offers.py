@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from algorithms.tbps.keys import ALL_NODES
+from algorithms.tbps.keys import ALL_NODES, segments_of_topic
 from algorithms.tbps.messages import Late, Missed, Offer, Want
 from ildm.mqtt import FilterTable, topic_matches
 
@@ -40,6 +40,8 @@ ATTEMPTS = 6
 """How often one offer to one site is made; each time the pause grows by ``ANSWER_TIME``."""
 ASKERS = 1_000
 """Sites served at once."""
+LEARN = 0.5
+"""Seconds in which segments are collected that an aggregate hears of."""
 TICK = 5.0
 """Seconds between looks at segments which are to get an offer once more."""
 AT_ONCE = 16
@@ -100,6 +102,7 @@ class Offers:
         self._unsure: dict[bytes, _Unsure] = {}
         """By code of the segment."""
         self._unsure_numbers = 0
+        self._learned: set[bytes] = set()
         self._ticking = False
         self._window = min(config.interest_period, 2 * config.status_interval + TICK)
 
@@ -223,6 +226,24 @@ class Offers:
         unsure = self._unsure.get(segment.code)
         if unsure is not None and not unsure.under_way:
             self._offer_to_all(segment.subscribers, [unsure])
+
+    def learned(self, codes: Iterable[bytes]) -> None:
+        """An own aggregate has not sent into these segments, and hears now that they have subscribers: they
+        may have had them for a while."""
+        if not self._learned:
+            self.api.call_later(LEARN, self._offer_learned)
+        self._learned.update(codes)
+
+    def _offer_learned(self) -> None:
+        codes, self._learned = self._learned, set()
+        segments: dict[str, list[Segment]] = {}
+        for number, entry in self.kept.since(self.api.now() - self._window):
+            found = segments.get(entry.topic)
+            if found is None:
+                found = [segment for segment in segments_of_topic(entry.topic) if segment.code in codes]
+                segments[entry.topic] = found
+            for segment in found:
+                self.unsure(segment, number)
 
     def unsure(self, segment: Segment, number: int) -> None:
         """A message may not have reached all in a segment: offer it to them, until that has."""

@@ -189,6 +189,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.count,
         )
         self.suspension.resumed = self.offers.resumed
+        self.surveys.learned = self.offers.learned
         self.missing = Missing(
             api,
             self.graph,
@@ -420,7 +421,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
     def _take_tell(self, sender: Peer, payload: bytes) -> None:
         match decode_payload(payload):
             case Signal() as signal:
-                self.suspension.signalled(signal)
+                self.suspension.signalled(signal, sender)
             case Ask() as ask:
                 self.suspension.asked(sender, ask)
             case Statuses() as statuses:

@@ -70,6 +70,8 @@ class Surveys:
         self.count = count
         self.aggregates: dict[bytes, Aggregate] = {}
         """By the code of their segment."""
+        self.learned: Callable[[Sequence[bytes]], None] = lambda codes: None
+        """Hears of segments with subscribers into which an own aggregate has not sent so far."""
 
     def open(self, segment: Segment) -> Aggregate:
         return self.aggregates.setdefault(segment.code, Aggregate(self.limit))
@@ -152,6 +154,8 @@ class Surveys:
         if aggregate is None:
             return
         before = aggregate.everywhere
+        if new := [code for code in codes if not aggregate.wants(code)]:
+            self.learned(new)
         aggregate.told(codes)
         if aggregate.everywhere and not before:
             self.count("interest_overflows")

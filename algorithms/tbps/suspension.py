@@ -92,13 +92,26 @@ class Suspension:
             return b""
         return Statuses([(member.segment, publisher.status)]).encode()
 
-    def signalled(self, signal: Signal) -> None:
+    def signalled(self, signal: Signal, sender: Peer | None = None) -> None:
+        """A status was announced to all publishers of a segment, or told to this one alone."""
         member = self.segments.get(signal.segment)
         if member is None or self.segments.publisher(signal.segment) is None:
             self.count("signals_not_concerned")
             return
         self.count("signals")
-        self._obey(member, member.publisher.signalled(signal.status))
+        publisher = member.publisher
+        before = publisher.suspended
+        self._obey(member, publisher.signalled(signal.status))
+        if sender is None or not _publishes(member) or publisher.suspended == before:
+            return
+        levels = self.graph.neighbors(member.keys[Role.PUBLISHER])
+        right = levels[0][1] if levels else None
+        if right is None or right.peer != sender or right.key not in member.segment.publishers:
+            return
+        if not publisher.rendezvous:
+            # Handed over, but two graphs have become one, and the left neighbour of who was the other's
+            # rendezvous point is none either. The one there is has to judge.
+            self._report(member, publisher.status)
 
     def asked(self, sender: Peer, ask: Ask) -> None:
         """Another publisher, on the right of an own one, wants to know the status."""

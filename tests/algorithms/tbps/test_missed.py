@@ -216,6 +216,28 @@ def test_published_while_publishers_are_suspended_though_somebody_subscribes() -
     assert payloads(world["n5"]) == ["1", "2"]
 
 
+def test_an_aggregate_that_hears_of_a_subscriber_late() -> None:
+    """As where the subscriber's word was lost: what was not sent meanwhile is offered."""
+    world = world_of(siblings=2)
+    for number in range(6):
+        publish(world, "n0", ["x"], f"dev/{number}")
+    world.run(10)
+    world["n5"].subscribe("dev/5", 1)
+    world.run(10)
+    algorithm = world["n0"].algorithm
+    assert isinstance(algorithm, SgTbps)
+    (aggregate,) = algorithm.surveys.aggregates.values()
+    code = segment_of_filter("dev/5").code
+    assert aggregate.knows(code)
+    aggregate.unheard(code, aggregate.moment)
+    assert not aggregate.wants(code)
+    publish(world, "n0", ["1", "2"], "dev/5")
+    world.run(0.1)
+    assert payloads(world["n5"]) == []
+    world.run(120)
+    assert payloads(world["n5"]) == ["1", "2"]
+
+
 def test_where_nobody_listens_nothing_is_sent() -> None:
     world = world_of()
     publish(world, "n0", ["x"])
