@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 KNOWN = {name: found for name, found in experiments().items() if found.section.startswith("STLA")}
-DIFFERS = {
+MAY_DIFFER = {
     # latencies grow with the subscribers, of whom there are 1,000 and not 100,000
     "S7": {
         "mean latency of STLA against ST, Zipf, 1,000 subscribers",
@@ -44,7 +44,7 @@ def test_the_relations_of_the_paper_hold(name: str, spark: SparkSession, tmp_pat
     verdicts = {line.quantity: line.verdict for line in result.lines}
     assert len(verdicts) == len(result.lines)
     different = {quantity for quantity, verdict in verdicts.items() if verdict == "differs"}
-    assert different == DIFFERS.get(name, set())
+    assert different <= MAY_DIFFER.get(name, set()) <= verdicts.keys()
     assert "agree" in verdicts.values()
     assert all(line.why for line in result.lines if line.verdict in ("differs", "open"))
     assert [figure.name for figure in result.figures] == [name]
