@@ -8,6 +8,7 @@
 ``python -m bench.micro.link``              one link between brokers that only count
 ``python -m bench.micro.keys``              many keys of one node: to enter, to keep, to take out
 ``python -m bench.micro.overlay``           building tables and range queries over 10^5 and 10^6 keys
+``python -m bench.micro.overlay_subscribe`` thousands of filters at once: what other clients notice
 ``python -m bench.micro.overlay_recovery``  a node of an overlay killed in traffic: losses, time to repair
 ==========================================  ================================================================
 """
