@@ -257,7 +257,7 @@ def cases(scale: Scale) -> list[Case]:
         Case("loss", rate / 2, loss=0.05),
         Case("toggling", rate, toggling=True),
         Case("toggling and loss", rate / 2, loss=0.02, toggling=True),
-        Case("parted", rate / 6, parted=1 / 3),
+        Case("parted", parted=1 / 3),
     ]
 
 
