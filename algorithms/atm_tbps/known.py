@@ -11,7 +11,7 @@ from algorithms.atm_tbps.messages import Note, digest
 from algorithms.overlay.context import Context
 from algorithms.overlay.keys import Range, Ref
 from algorithms.overlay.tables import Table
-from algorithms.tbps.keys import Role, Segment, parse_key
+from algorithms.tbps.keys import KeyFormatError, Role, Segment, parse_key
 
 __all__ = ["Known"]
 
@@ -100,6 +100,8 @@ class Known:
         node_id = ref.peer.node_id
         if entries is None or node_id == self.context.node_id or self.context.avoid(node_id):
             return
+        if ref.key in self.table.nodes:
+            return  # nobody else can have an own key
         place = self._places.get(ref.key)
         if place is not None and place.ref == ref and key in place.holders:
             return
@@ -170,4 +172,7 @@ class Known:
 
 
 def _subscribes(key: bytes) -> bool:
-    return parse_key(key).role is Role.SUBSCRIBER
+    try:
+        return parse_key(key).role is Role.SUBSCRIBER
+    except KeyFormatError:
+        return False  # of a node with other ideas of keys

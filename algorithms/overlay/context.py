@@ -7,7 +7,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from algorithms.overlay.config import OverlayConfig
-from algorithms.overlay.messages import Ping
+from algorithms.overlay.messages import (
+    Lookup,
+    LookupReply,
+    Ping,
+    Pong,
+    SetR,
+    SetRAck,
+    SetRNak,
+    Walk,
+    WalkReply,
+)
 from algorithms.overlay.peers import Peers
 from algorithms.overlay.wire import Codec, OverlayError
 from ildm.api import Peer, SendResult, Timer
@@ -47,6 +57,13 @@ Done = Callable[[Any], None]
 """Gets the answer to a request, or None when there was none."""
 STALLS = 5
 """How often a request whose time-out comes late itself is sent once more."""
+ANSWERS: dict[type[Record], tuple[type[Record], ...]] = {
+    Lookup: (LookupReply,),
+    Walk: (WalkReply,),
+    SetR: (SetRAck, SetRNak),
+    Ping: (Pong,),
+}
+"""What a request can be answered with."""
 MOMENT = 0.001
 """Seconds not worth waiting for."""
 PROLONGED = 3
@@ -259,10 +276,16 @@ class Context:
             del self._requests[number]
 
     def answered(self, number: int, answer: Record) -> None:
-        """An answer has come; one to no open request is late or doubled, and of no use."""
+        """An answer has come; one to no open request is late or doubled, and of no use.
+
+        Raises OverlayError for one of another kind than the request has.
+        """
         request = self._requests.get(number)
         if request is None:
             return
+        if not isinstance(answer, ANSWERS[type(request.message)]):
+            kinds = type(answer).__name__, type(request.message).__name__
+            raise OverlayError("a {} answers a {}".format(*kinds))
         took = self.env.now() - request.sent[number]
         if request.forwarded:
             self.peers.routed.measured(took)

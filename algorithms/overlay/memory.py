@@ -23,6 +23,8 @@ CastId = tuple[str, int]
 PartId = tuple[str, int]
 """Node id of the one that has handed a part on, and the number of the copy there."""
 
+_MOST = 0x7FFF_FFFF
+"""That is told to have been reached: what another node tells may be wrong, and sums have to fit."""
 _CAST = 500
 """Bytes a cast needs besides what is counted."""
 _PART = 350
@@ -89,9 +91,9 @@ class Work:
         """Count what others have reached."""
         mine = self.ack
         self.ack = mine._replace(
-            nodes=mine.nodes + ack.nodes,
-            keys=mine.keys + ack.keys,
-            hops=mine.hops + ack.hops,
+            nodes=min(mine.nodes + ack.nodes, _MOST),
+            keys=min(mine.keys + ack.keys, _MOST),
+            hops=min(mine.hops + ack.hops, _MOST),
             depth=max(mine.depth, ack.depth),
         )
         self.failed(Why.of(ack.why))

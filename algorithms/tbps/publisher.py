@@ -15,6 +15,10 @@ from typing import NamedTuple
 __all__ = ["UNKNOWN", "Command", "Epoch", "Left", "Order", "Publisher", "State", "Status"]
 
 
+LAST = (1 << 64) - 1
+"""Greatest number of an epoch, as it travels; only a node in error, or worse, comes to it."""
+
+
 class Epoch(NamedTuple):
     """When a status was decided, and by which rendezvous point; the greater one is newer."""
 
@@ -183,5 +187,5 @@ class Publisher:
         return Command(Order.ANNOUNCE, self.status)
 
     def _begin(self, suspended: bool) -> None:
-        self.epoch = Epoch(self.epoch.number + 1, self._node_id)
+        self.epoch = Epoch(min(self.epoch.number + 1, LAST), self._node_id)
         self.suspended = suspended

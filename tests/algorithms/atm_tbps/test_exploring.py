@@ -490,3 +490,22 @@ def test_learned_entries_are_those_of_keys_that_are_there() -> None:
     assert known_to._wanted == sorted(key for key, place in known_to._places.items() if place.wanting)
     assert not known_to.within(TOPIC.subscribers)
     assert p
+
+
+def test_keys_that_cannot_be_are_not_sent_to() -> None:
+    """One that is no key at all, below the prefix of an aggregate; and an own key, said to be another's."""
+    world, (p, q) = overlay(1, siblings=0, max_topics=0)
+    p.subscribe("t")
+    p.publish("g/1")
+    world.settle()
+    aggregate = Segment.aggregate(["g"]).publisher_key("p")
+    known = graph(p)._known
+    assert aggregate in known.tables
+    for bad in (Segment.aggregate(["g"]).code[:-1] + b"\1x\0\0\7", TOPIC.subscriber_key("p")):
+        liar = Ref(bad, q.peer, 5)
+        for to in known.tables:
+            p.algorithm.on_message(q.peer, CODEC.encode(New(liar, to)), 0)
+    held = {ref.key for entries in known.tables.values() for ref in entries.refs()}
+    assert set(known._places) == held
+    assert TOPIC.subscriber_key("p") not in held
+    assert not known._wanted

@@ -9,7 +9,7 @@ import pytest
 from algorithms.overlay.config import OverlayConfig
 from algorithms.overlay.graph import CastResult
 from algorithms.overlay.keys import EVERYTHING, Range
-from algorithms.overlay.memory import without
+from algorithms.overlay.memory import Work, without
 from algorithms.overlay.messages import Cast, CastAck, CastBusy, Ping, decode, encode
 from algorithms.overlay.peers import Peers
 from algorithms.overlay.routing import SFB
@@ -330,3 +330,15 @@ def test_who_stood_between_two_keys_of_a_crashed_node_is_not_passed_over(seed: i
     had = {int(arrival.payload) for arrival in between.arrivals}
     assert [number for number, (result,) in done.items() if result.complete and number not in had] == []
     assert sum(result.complete for (result,) in done.values()) == 120
+
+
+def test_sums_of_what_others_say_they_have_reached_can_be_told() -> None:
+    """One that says it has reached 2^32 - 1 keys does not keep the nodes above it from acknowledging."""
+    _, nodes = grown(2)
+    sent: list[Cast] = []
+    nodes[0].graph._caster._spread = lambda message, *rest: sent.append(message)  # type: ignore[method-assign]
+    nodes[0].graph.cast(EVERYTHING, b"", reliable=False)
+    work = Work(("n", 1), sent[0], 1.0)
+    for _ in range(3):
+        work.add(CastAck(1, 0, 0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF, b""))
+    assert decode(encode(work.ack)) == work.ack

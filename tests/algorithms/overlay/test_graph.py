@@ -9,7 +9,7 @@ import pytest
 
 from algorithms.overlay.graph import CastResult
 from algorithms.overlay.keys import EVERYTHING, Range, Ref
-from algorithms.overlay.messages import OverlayError, Tell, encode
+from algorithms.overlay.messages import Lookup, OverlayError, Pong, SetRNak, Tell, WalkReply, encode
 from algorithms.overlay.routing import MRF, ROUTINGS, SFB, Routing
 from ildm.api import Peer
 from tests.algorithms.overlay.scheduler import Network, Node, expected, key_of, union
@@ -409,3 +409,21 @@ def test_a_process_that_has_stood_still_suspects_nobody() -> None:
     assert a.counters.get("stalls", 0) + b.counters.get("stalls", 0) > 0
     assert "suspected" not in a.counters
     assert "suspected" not in b.counters
+
+
+def test_a_request_is_answered_by_its_answer_alone() -> None:
+    """Another kind of answer under its number is malformed, and the right one counts all the same."""
+    network, nodes = grown(32)
+    graph = nodes[0].graph
+    found: list[bytes | None] = []
+    wanted = [key for node in nodes for key in node.wanted]
+    for key in wanted:
+        graph.lookup(key, lambda pred, succ, hops: found.append(pred and pred.key))
+    open_requests = graph._context._requests.items()
+    number = next(number for number, request in open_requests if isinstance(request.message, Lookup))
+    for answer in (WalkReply(number, None, False, False, 0), SetRNak(number, False, None), Pong(number, ())):
+        graph.receive("n1", encode(answer))
+    assert nodes[0].counters["malformed"] == 3
+    network.run(1)
+    assert len(found) == 32
+    assert set(found) == set(wanted)

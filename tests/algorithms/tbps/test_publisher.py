@@ -5,6 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from algorithms.tbps.keys import Segment
+from algorithms.tbps.messages import Signal, decode_payload
 from algorithms.tbps.publisher import Epoch, Left, Order, Publisher, State, Status
 
 EPOCH = st.builds(Epoch, st.integers(0, 4), st.sampled_from(["", "a", "m", "z"]))
@@ -94,3 +96,14 @@ def test_two_neighbours_agree_by_question_and_report(
             if signal is not None:
                 follower.signalled(signal.status)
     assert follower.suspended == rendezvous.suspended == (not subscribers)
+
+
+def test_epochs_end_where_their_number_does() -> None:
+    """Whoever sends the greatest number there is makes nobody send a greater one."""
+    publisher = Publisher("b")
+    publisher.joined(Left.OTHER, None)
+    publisher.signalled(Status(Epoch((1 << 64) - 1, "a"), False))
+    command = publisher.neighbor_changed(Left.SUBSCRIBER) or publisher.neighbor_changed(Left.OTHER)
+    assert command is not None
+    signal = Signal(Segment.exact("t"), command.status)
+    assert decode_payload(signal.encode()) == signal
