@@ -37,6 +37,11 @@ class OverlayError(IldmError):
     """Data from another node that is no message of the overlay, or a use that its state forbids."""
 
 
+LONGEST_TEXT = 320
+"""Bytes of a node's id or address at most; it is kept in many places. (A host has a name of up to 253.)"""
+REMEMBERED = 1_024
+"""Bytes of a framed part at most that is remembered."""
+
 Put = Callable[[Any], bytes]
 Get = Callable[[bytes, int], tuple[Any, int]]
 """From the position where it begins to the value and the position behind it."""
@@ -118,6 +123,8 @@ def framed(put_whole: Put, get_whole: Get) -> Field:
 
     def get(data: bytes, at: int) -> tuple[Any, int]:
         raw, at = _get_key(data, at)
+        if len(raw) > REMEMBERED:
+            return inside.__wrapped__(raw), at
         return (inside(raw) if raw else None), at
 
     return frame, get
@@ -139,6 +146,8 @@ def _put_text(value: str) -> bytes:
 
 def _get_text(data: bytes, at: int) -> tuple[str, int]:
     raw, at = _get_key(data, at)
+    if len(raw) > LONGEST_TEXT:
+        raise OverlayError(f"a name of {len(raw)} bytes in an overlay message")
     return raw.decode(), at
 
 

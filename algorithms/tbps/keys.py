@@ -56,6 +56,8 @@ segments of a topic, which may have 65,536 levels. The same for all nodes of an 
 MAX_PATH = 512
 """Bytes of encoded levels at most. A longer prefix is cut as above; a longer topic likewise, with a
 digest behind it. (A topic may have 65,535 bytes, and whoever knows a node keeps its keys.)"""
+MAX_CODE = MAX_PATH + 64
+"""No code of a segment is longer."""
 EXACT, WILDCARD, AGGREGATE = b"\0\0", b"\0\1", b"\2"
 SUBSCRIBER, PUBLISHER, BEHIND = b"\0", b"\1", b"\2"
 DEFAULT = b"\xff"

@@ -29,7 +29,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from algorithms.tbps.keys import KeyFormatError, Segment
+from algorithms.overlay.wire import LONGEST_TEXT
+from algorithms.tbps.keys import MAX_CODE, KeyFormatError, Segment
 from algorithms.tbps.publisher import Epoch, Status
 from ildm.mqtt import IldmError
 
@@ -353,6 +354,8 @@ def _take(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _segment(code: bytes) -> Segment:
+    if len(code) > MAX_CODE:
+        raise MessageError(f"{len(code)} bytes that are no segment")
     segment = Segment(code)
     _ = segment.levels  # raises if the code is none
     return segment
@@ -375,6 +378,8 @@ def _statuses(data: bytes) -> Iterable[tuple[Segment, Status]]:
         code, at = _take(data, at)
         number = _U64.unpack_from(data, at)[0]
         node_id, at = _take(data, at + 8)
+        if len(node_id) > LONGEST_TEXT:
+            raise MessageError(f"the name of a node has {len(node_id)} bytes")
         flag = data[at : at + 1]
         if flag not in (b"\0", b"\1"):
             raise MessageError("no status")

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from algorithms.overlay import messages
 from algorithms.overlay.keys import Ref
-from algorithms.overlay.messages import Cast, Message, OverlayError, Seq, decode, encode
+from algorithms.overlay.messages import Cast, Invite, Message, OverlayError, Seq, SetRNak, decode, encode
 from ildm.api import Peer
 
 text = st.text(max_size=8)
@@ -106,3 +106,19 @@ def test_the_numbers_of_the_messages_are_those_that_all_nodes_know() -> None:
         (14, "Tell"),
         (15, "Invite"),
     ]
+
+
+def test_names_of_nodes_are_short() -> None:
+    """They are kept in many places, and bounds count nodes."""
+    with pytest.raises(OverlayError):
+        decode(encode(Invite(Peer("n" * 400, "n:1"))))
+
+
+def test_a_long_reference_is_read_but_not_remembered() -> None:
+    """Thousands of references are remembered, so that few bytes of each are."""
+    ref = Ref(b"k" * 5_000, Peer("n", "n:1"), 1)
+    first, second = (decode(encode(SetRNak(1, True, ref))) for _ in range(2))
+    assert isinstance(first, SetRNak)
+    assert isinstance(second, SetRNak)
+    assert first.hint == second.hint == ref
+    assert first.hint is not second.hint

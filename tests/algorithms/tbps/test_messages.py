@@ -104,3 +104,16 @@ def test_cut_off(payload: Payload, data: st.DataObject) -> None:
 def test_refused(data: bytes) -> None:
     with pytest.raises(MessageError):
         decode_payload(data)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        Needed([Segment(b"\1" + b"a" * 600 + b"\0\0")]),
+        Signal(Segment.exact("a"), Status(Epoch(1, "n" * 400), False)),
+    ],
+)
+def test_what_is_kept_of_others_is_not_longer_than_it_can_be(payload: Payload) -> None:
+    """Bounds count segments and nodes: one that takes megabytes is none."""
+    with pytest.raises(MessageError):
+        decode_payload(payload.encode())
