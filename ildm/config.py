@@ -445,14 +445,21 @@ def parse_config(document: object, name: str, base: Path) -> Config:
             shown = (
                 "" if {"secret", "password"} & {str(p) for p in item["loc"]} else _shown(item.get("input"))
             )
-            lines.append(f"{name}: {where}: {_reason(item)}{shown}")
+            lines.append(f"{name}: {where}: {unknown_or(item, 'key')}{shown}")
         raise ConfigError("\n".join(lines)) from None
     return _anchored(config, base)
 
 
-def _reason(item: Any) -> str:
-    if item["type"] == "extra_forbidden":
-        return "unknown key"
+def unknown_or(item: Any, what: str) -> str:
+    """The reason of one of pydantic's errors in words of the file; an unknown one is called ``what``."""
+    match item["type"]:
+        case "extra_forbidden":
+            return f"unknown {what}"
+        case "tuple_type":
+            return "Input should be a valid list"
+        case "too_short":
+            least = item["ctx"]["min_length"]
+            return f"List should have at least {least} item{'' if least == 1 else 's'}"
     return str(item["msg"]).removeprefix("Value error, ")
 
 

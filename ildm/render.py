@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
@@ -33,6 +34,9 @@ STATES = {
 
 UNLIMITED = 4096
 """Width of output that is no terminal: nothing is cut off or wrapped."""
+
+
+OPTIONS_WIDTH = 100
 
 
 class _Console(Console):
@@ -163,7 +167,7 @@ def _status(data: Mapping[str, Any]) -> RenderableType:
 def _links(numbers: Mapping[str, int]) -> str:
     shown = dict(numbers)
     on_demand = shown.pop("on_demand", 0)
-    text = ", ".join(f"{number} {word}" for word, number in shown.items())
+    text = ", ".join(f"{number} {word}" for word, number in shown.items() if number or word != "refused")
     return f"{text}  ({on_demand:,} of them on demand)" if on_demand else text
 
 
@@ -265,7 +269,7 @@ def _plugin(
     rows: list[tuple[str, RenderableType]] = [
         (kind, Text(cell(data["name"]), style="bold")),
         *more,
-        ("options", _pairs(data["options"]) or "none"),
+        ("options", _options(data["options"])),
         ("calls", f"{calls:,} in {_seconds(seconds)}, {_seconds(seconds / calls)} each" if calls else "0"),
         ("errors", Text(cell(data["errors"]), style="red" if data["errors"] else "")),
         ("slow hooks", Text(cell(data["slow_hooks"]), style="red" if data["slow_hooks"] else "")),
@@ -284,6 +288,21 @@ def _plugin(
             grid.add_row(cell(name), f"{data['gauges'][name]:,.6g}")
         yield Text()
         yield grid
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    """In several lines, which are the same where the output is no terminal."""
+    text = _pairs(dict(_flat(options))) or "none"
+    return textwrap.fill(text, OPTIONS_WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _flat(options: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:
+    """Options of options under their path, as the configuration's errors name them."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{within}{name}.")
+        else:
+            yield f"{within}{name}", value
 
 
 def _pairs(pairs: Mapping[str, Any]) -> str:

@@ -12,6 +12,7 @@ from pydantic import Field
 from algorithms.overlay.routing import SFB
 from algorithms.stla.start import Order, Start, State, nearest
 from algorithms.tbps import TbpsConfig, TopicBased
+from algorithms.tbps.config import Place
 from algorithms.tbps.keys import Role, Segment, key_text
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ __all__ = ["FromStart", "Stla", "StlaConfig"]
 class StlaConfig(TbpsConfig):
     """Options of the algorithm ``stla``; times in seconds."""
 
-    locality: tuple[str, ...] = Field(min_length=1)
+    locality: tuple[Place, ...] = Field(min_length=1)
     """Where this node is (the FQCI without the world): clusters from the largest to the smallest, such as
     region, site. Nodes of a cluster write it alike."""
     start_refresh: float = Field(default=15.0, gt=0)

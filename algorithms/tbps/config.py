@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from algorithms.overlay.config import OverlayConfig
 from ildm.api import PluginConfig
 
-__all__ = ["TbpsConfig"]
+__all__ = ["Place", "TbpsConfig"]
+
+Place = Annotated[str, Field(min_length=1)]
+"""Name of a region or site."""
 
 
 class TbpsConfig(PluginConfig):
@@ -72,6 +75,6 @@ class TbpsConfig(PluginConfig):
     """Keys a second that begin to, after the first 16: local clients do not wait for them."""
     query_rate: float = Field(default=200.0, gt=0)
     """Searches a second for the retained messages of new filters, after the first 16."""
-    locality: tuple[str, ...] = ()
+    locality: tuple[Place, ...] = ()
     """Path of sites from the largest to the smallest: nodes close to each other are so in the graph."""
     overlay: OverlayConfig = Field(default_factory=OverlayConfig)

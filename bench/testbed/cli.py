@@ -13,6 +13,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from bench.testbed.distance import load_distances
+from bench.testbed.joining import Kind
 from bench.testbed.machine import abilities
 from bench.testbed.patterns import PATTERNS, find_pattern, site_makes
 from bench.testbed.spec import Front, Quota, QuotaModel, SpecError, TestbedSpec, Topology
@@ -153,12 +154,17 @@ def _keep(bed: Testbed) -> None:
 
 def show(bed: Testbed) -> None:
     """Print the sites, what could not be had, and what to try."""
-    shown = table(("site", "clients connect to", "broker", "at", "process", "front", "process", "quota"))
+    distances = bed.spec.distances
+    place = () if distances is None else ("region",)
+    shown = table(
+        ("site", *place, "clients connect to", "broker", "at", "process", "front", "process", "quota")
+    )
     pids = {entry.process.name: entry.pid for entry in bed.processes}
     for server in bed.servers:
         front = server.front
         shown.add_row(
             server.name,
+            *([] if distances is None else ["/".join(distances.regions[server.index])]),
             server.address,
             server.broker.name,
             server.broker_address,
@@ -174,4 +180,6 @@ def show(bed: Testbed) -> None:
     first, last = (bed.servers[i].front or bed.servers[i].broker for i in (0, -1))
     print(f"try: ildm sub -h {last.host} -p {last.port} -t '#'")
     print(f"     ildm pub -h {first.host} -p {first.port} -t greeting -m hello")
+    if (node := bed.servers[0].node) is not None and Kind.of(bed.spec.algorithm_name).overlay:
+        print(f"     ildm overlay trace greeting --config {node.directory / 'node.yaml'}")
     print("Ctrl-C ends it.", flush=True)

@@ -29,7 +29,8 @@ class NodeView(Protocol):
         """``node_id, version, algorithm, filters, status, uptime, listen, link_listen``, then
 
         ``broker: {address, protocol, connected, reason}``, ``clients``, ``persistent_sessions``,
-        ``links: {active, blocked, down, on_demand}`` (numbers; those on demand are among the active),
+        ``links: {active, blocked, down, refused, on_demand}`` (numbers, with neighbours that were never
+        reached; those on demand are among the active),
         ``queues: {injection: {messages, bytes}, links: {messages, bytes}, dropped}`` (what waits for the
         broker and for neighbours, and messages dropped since the start), ``state: {waiting_rows,
         waiting_bytes, failure}`` (what waits to be saved, and why it cannot be) and ``counters`` (name ->

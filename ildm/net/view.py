@@ -46,7 +46,7 @@ class LiveView:
     def status(self) -> dict[str, Any]:
         node = self.node
         config = node.config
-        states = [link.state.shown for link in node.links.links.values()]
+        states = [row["state"] for row in self.neighbors()]
         version = node.injector.version
         return {
             "node_id": node.node_id,
@@ -66,7 +66,7 @@ class LiveView:
             "clients": len(node.sessions),
             "persistent_sessions": sum(record.expiry > 0 for record in node.clients.records.values()),
             "links": {
-                **{state: states.count(state) for state in ("active", "blocked", "down")},
+                **{state: states.count(state) for state in ("active", "blocked", "down", "refused")},
                 "on_demand": sum(link.on_demand for link in node.links.cooperating),
             },
             "queues": self._queues(),

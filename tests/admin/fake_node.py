@@ -98,7 +98,7 @@ class FakeView:
             },
             "clients": 2,
             "persistent_sessions": 1,
-            "links": {"active": 1, "blocked": 0, "down": 0, "on_demand": 0},
+            "links": {"active": 1, "blocked": 0, "down": 0, "refused": 0, "on_demand": 0},
             "queues": {
                 "injection": {"messages": 1200, "bytes": 64_000},
                 "links": {"messages": 0, "bytes": 0},

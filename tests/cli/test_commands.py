@@ -85,11 +85,12 @@ def test_what_a_neighbour_looks_like() -> None:
 
 def test_what_a_link_made_on_demand_looks_like() -> None:
     assert "out, on demand" in shown("neighbor list", Page(1, [{**NEIGHBOR, "on_demand": True}]))
-    links = {"active": 1200, "blocked": 0, "down": 0, "on_demand": 1100}
+    links = {"active": 1200, "blocked": 0, "down": 0, "refused": 0, "on_demand": 1100}
     assert "1200 active, 0 blocked, 0 down  (1,100 of them on demand)" in shown(
         "status", {**STATUS, "links": links}
     )
     assert "on demand" not in shown("status", STATUS)
+    assert "0 down, 2 refused" in shown("status", {**STATUS, "links": {**links, "refused": 2}})
 
 
 @pytest.mark.parametrize(
@@ -115,6 +116,13 @@ def test_what_plugins_look_like() -> None:
     assert ["load", "0.25"] in lines
     text = shown("plugin reload", RELOADED)
     assert "not applied, these need a restart: log.level" in text
+
+
+def test_many_options_take_several_lines() -> None:
+    options = {"qos": 2, "overlay": {"base": 2, **{f"number_of_{i}": i for i in range(20)}}}
+    text = shown("algorithm", {**FakeView().algorithm(), "options": options, "filters": []})
+    assert "qos: 2, overlay.base: 2, overlay.number_of_0: 0," in text
+    assert max(map(len, text.splitlines())) < 120
 
 
 def test_what_an_overlay_looks_like() -> None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from ildm.api import (
     Algorithm,
@@ -57,6 +57,7 @@ class Choosy(TreeAlgorithm):
     class Config(PluginConfig):
         size: int = 1
         color: str
+        shades: tuple[str, ...] = Field(default=("dark",), min_length=1)
 
 
 def made(base: type[Plugin], **members: Any) -> type[Plugin]:
@@ -210,6 +211,8 @@ def test_a_wrong_plugin_is_refused_by_name(
             {"color": "red", "size": "big"},
             "algorithm 'mine': size: Input should be a valid integer, unable to parse string as an integer",
         ),
+        ({"color": "red", "shades": "dark"}, "algorithm 'mine': shades: Input should be a valid list"),
+        ({"color": "red", "shades": []}, "algorithm 'mine': shades: List should have at least 1 item"),
     ],
 )
 def test_wrong_options_are_all_named(

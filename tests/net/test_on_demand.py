@@ -294,7 +294,7 @@ async def test_what_the_administrator_sees(nodes: Nodes) -> None:
         assert (row["state"], row["direction"], row["on_demand"]) == ("active", direction, True)
         assert (row["transferred_out"], row["transferred_in"]) == (1, 1)
         status = nodes.view(name).status()
-        assert status["links"] == {"active": 1, "blocked": 0, "down": 0, "on_demand": 1}
+        assert status["links"] == {"active": 1, "blocked": 0, "down": 0, "refused": 0, "on_demand": 1}
         assert (status["counters"]["algorithm_in"], status["counters"]["algorithm_out"]) == (1, 1)
     assert nodes.view("a").status()["counters"]["on_demand_dials"] == 1
 

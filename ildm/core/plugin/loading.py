@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from ildm.api import Algorithm, Filter, OverlayAlgorithm, Plugin, PluginConfig, PluginError
-from ildm.config import required_address
+from ildm.config import required_address, unknown_or
 from ildm.core.plugin.account import FAILURES
 from ildm.core.plugin.arguments import described
 from ildm.core.plugin.checking import check_plugin, kind_of
@@ -124,8 +124,7 @@ def checked_options(choice: PluginChoice, plugin: type[Plugin], kind: str) -> Pl
         return plugin.Config.model_validate(choice.options)
     except ValidationError as error:
         details = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc']) or '(options)'}: "
-            + ("unknown option" if item["type"] == "extra_forbidden" else item["msg"])
+            f"{'.'.join(str(part) for part in item['loc']) or '(options)'}: " + unknown_or(item, "option")
             for item in error.errors(include_url=False)
         )
         raise PluginError(f"{kind} {choice.name!r}: {details}") from None

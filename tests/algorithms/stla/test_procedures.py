@@ -63,6 +63,8 @@ def test_a_node_must_know_where_it_is() -> None:
         Stla.Config.model_validate({})
     with pytest.raises(ValidationError, match="locality"):
         Stla.Config.model_validate({"locality": []})
+    with pytest.raises(ValidationError, match=r"locality\.0"):
+        Stla.Config.model_validate({"locality": ["", "paris"]})
 
 
 def test_messages_begin_in_the_own_cluster() -> None:

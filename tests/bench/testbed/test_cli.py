@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench.testbed.cli import app
+from bench.testbed.cli import app, show
+from bench.testbed.distance import Distances
 from bench.testbed.machine import abilities
+from bench.testbed.spec import TestbedSpec
+from bench.testbed.testbed import Testbed
+from ildm.config import load_config
 from ildm.testing.live.brokers import KINDS
 from tests.bench.testbed.traces import traces
 from tests.support.brokers import require_broker
@@ -38,6 +42,21 @@ def test_what_is_missing_is_said_with_a_reason() -> None:
         "HAProxy",
     ]
     assert all(ability.detail for ability in found)
+
+
+def test_an_overlay_shows_regions_and_how_to_trace(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_broker("mosquitto")
+    distances = Distances.by_regions({"eu/paris": 1, "asia": 1}, 1.0, 2.0)
+    spec = TestbedSpec(["mosquitto"] * 2, algorithm="stla", distances=distances)
+    with Testbed(spec, tmp_path) as bed:
+        show(bed)
+    shown = capsys.readouterr().out
+    assert re.search(r"site-0 +eu/paris +127", shown)
+    file = re.search(r"ildm overlay trace greeting --config (\S+)", shown)
+    assert file is not None
+    assert load_config(Path(file[1])).node_id == "site-0"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
