@@ -293,7 +293,9 @@ def _plugin(
 def _options(options: Mapping[str, Any]) -> str:
     """In several lines, which are the same where the output is no terminal."""
     text = _pairs(dict(_flat(options))) or "none"
-    return textwrap.fill(text, OPTIONS_WIDTH, break_long_words=False, break_on_hyphens=False)
+    whole = text.replace(": ", ":\N{NO-BREAK SPACE}")  # a value stands beside its name
+    lines = textwrap.fill(whole, OPTIONS_WIDTH, break_long_words=False, break_on_hyphens=False)
+    return lines.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def _flat(options: Mapping[str, Any], within: str = "") -> Iterator[tuple[str, Any]]:

@@ -123,6 +123,7 @@ def test_many_options_take_several_lines() -> None:
     text = shown("algorithm", {**FakeView().algorithm(), "options": options, "filters": []})
     assert "qos: 2, overlay.base: 2, overlay.number_of_0: 0," in text
     assert max(map(len, text.splitlines())) < 120
+    assert all(line.rstrip()[-1] != ":" for line in text.splitlines() if line.strip())
 
 
 def test_what_an_overlay_looks_like() -> None:
