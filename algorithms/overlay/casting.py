@@ -120,6 +120,7 @@ class Caster:
         """Own keys, and whether on their right, next to which a gap was closed; until when that may be
         wrong."""
         self._held_bytes = 0
+        self._strange_until = 0.0
         self._seen: dict[CastId, tuple[bytes, ...]] = {}
         """Own keys that unreliable casts have reached."""
         self._view = _View(table, context.quiet)
@@ -201,7 +202,19 @@ class Caster:
         if not message.reliable:
             self._spread(message, None)
             return
+        if message.parent.node_id != self.context.node_id and self._is_strange():
+            self.context.count("casts_astray")
+            self.context.send(message.parent, CastBusy(message.request, True, False))
+            return
         self.parts.on_cast(message, divides=not routing.floods)
+
+    def _is_strange(self) -> bool:
+        """Whether parts of others are meant for an earlier life of this node: it has its keys, but is not in
+        their graph, or a moment ago was not, and cannot hand on what they think."""
+        now = self.context.env.now()
+        if self.table.alone():
+            self._strange_until = now + self.context.config.ping_interval
+        return now < self._strange_until
 
     def _hold(self, message: Cast) -> None:
         """A left neighbour that has agreed to a new key may send casts which overtake its answer."""

@@ -149,6 +149,26 @@ def test_after_a_node_is_killed_in_the_middle_of_traffic(over: str, seed: int) -
 
 
 @pytest.mark.parametrize("over", GRAPHS)
+def test_copies_that_come_to_the_next_life_of_a_node(over: str) -> None:
+    """It has its keys, but nobody beside them yet: what it cannot hand on is no part that has been served."""
+    world = World(over, 1)
+    first, *others = world.add(*NODES)
+    for node in others:
+        node.subscribe("t")
+    world.settle()
+    first.publish("t", "first", qos=1)
+    world.run(10)
+    for node in others:
+        first.publish("t", node.node_id, qos=1)
+        world.restart(node)
+        world.run(30)
+        have = {
+            other.node_id for other in others if node.node_id.encode() in {m.payload for m in other.injected}
+        }
+        assert have == set(NODES[1:]), f"{node.node_id} restarted"
+
+
+@pytest.mark.parametrize("over", GRAPHS)
 @pytest.mark.parametrize("seed", range(2))
 def test_two_overlays_become_one(over: str, seed: int) -> None:
     """With subscribers on one side, publishers on the other, and retained messages on both."""
