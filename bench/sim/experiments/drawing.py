@@ -132,7 +132,7 @@ def panels(
         [handles[label] for label in labels],
         labels,
         loc="outside lower center",
-        ncols=max(1, min(len(labels), 120 // (max(map(len, labels)) + 9))),
+        ncols=max(1, min(len(labels), 100 // (max(map(len, labels)) + 9))),
         labelcolor=MUTED,
     )
     spoken = " ".join(f"{title}: {_spoken(words, series)}" for title, series in parts.items())

@@ -164,13 +164,15 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
     for distance in DISTANCES:
         for method in ALL:
             row = {figure: of_topic(summary, figure, method, distance) for figure in FIGURES}
+            crossing = f", {_listed(row['crossing'], 1)} of them from region to region"
+            if DISTANCES[distance] == NEAR:  # no regions to tell apart
+                crossing = ""
             lines.append(
                 Line(
                     quantity=f"{method}, {distance}; {counts} subscribers",
                     paper="not compared",
-                    ours=f"{_listed(row['messages'], 1)} copies, "
-                    f"{_listed(row['crossing'], 1)} of them from region to region; "
-                    f"{_listed(row['hops'], 1)} hops; {_listed(row['mean_ms'])} ms on average; "
+                    ours=f"{_listed(row['messages'], 1)} copies"
+                    f"{crossing}; {_listed(row['hops'], 1)} hops; {_listed(row['mean_ms'])} ms on average; "
                     f"{_listed(row['worst_ms'])} ms at most",
                     verdict="beyond",
                     why="" if all(one["mean"] == 1 for one in row["delivered"]) else "NOT ALL DELIVERED",

@@ -78,7 +78,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
     heard = all(
         row["delivered_with"] == row["delivered_again"] == row["publishers"] for rows in found for row in rows
     )
-    with_one = ", ".join(f"{np.mean([row['messages_with'] for row in rows]):g}" for rows in found)
+    with_one = ", ".join(f"{np.mean([row['messages_with'] for row in rows]):.4g}" for rows in found)
     suspends = ", ".join(f"{np.mean([row['signals'] for row in rows]):g}" for rows in found)
     return [
         Line(
