@@ -155,7 +155,7 @@ def _keep(bed: Testbed) -> None:
 def show(bed: Testbed) -> None:
     """Print the sites, what could not be had, and what to try."""
     distances = bed.spec.distances
-    place = () if distances is None else ("region",)
+    place = () if distances is None else ("place", "region")
     shown = table(
         ("site", *place, "clients connect to", "broker", "at", "process", "front", "process", "quota")
     )
@@ -164,7 +164,7 @@ def show(bed: Testbed) -> None:
         front = server.front
         shown.add_row(
             server.name,
-            *([] if distances is None else ["/".join(distances.regions[server.index])]),
+            *(() if distances is None else distances.place(server.index)),
             server.address,
             server.broker.name,
             server.broker_address,

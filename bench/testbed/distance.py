@@ -42,6 +42,10 @@ class Distances:
     delays_ms: tuple[tuple[float, ...], ...]
     """``delays_ms[i][j]``: one way from site i to site j."""
 
+    def place(self, site: int) -> tuple[str, str]:
+        """The name of a site in the file, and its region, for people."""
+        return self.names[site], "/".join(self.regions[site])
+
     @classmethod
     def by_regions(cls, sizes: Mapping[str, int], within_ms: float, between_ms: float) -> Distances:
         """As many sites in each region as ``sizes`` says; they follow each other region by region."""

@@ -53,7 +53,7 @@ def test_an_overlay_shows_regions_and_how_to_trace(
     with Testbed(spec, tmp_path) as bed:
         show(bed)
     shown = capsys.readouterr().out
-    assert re.search(r"site-0 +eu/paris +127", shown)
+    assert re.search(r"site-0 +eu/paris-0 +eu/paris +127", shown)
     file = re.search(r"ildm overlay trace greeting --config (\S+)", shown)
     assert file is not None
     assert load_config(Path(file[1])).node_id == "site-0"
