@@ -234,7 +234,9 @@ class Missing:
         ages = [(name, int(1000 * (now - since + SOON))) for name, since in asked.items()]
         payload = Missed(ages).encode()
         only = next(iter(asked))
-        ranges = publisher_ranges(only) if len(asked) == 1 else [ALL_NODES]
+        # who has not published for longer than that keeps messages, but has no key for their topics any more
+        keyed = now - asked[only] <= self.config.publisher_idle
+        ranges = publisher_ranges(only) if len(asked) == 1 and keyed else [ALL_NODES]
         left = len(ranges)
         complete = True
 

@@ -178,6 +178,20 @@ def test_a_site_that_is_cut_off_alone_and_comes_back() -> None:
         assert sorted(payloads(world[name])) == sorted(["first", *map(str, range(30))]), name
 
 
+def test_publishers_that_have_left_a_topic_still_have_what_they_sent() -> None:
+    """They keep messages for longer than keys, so it is not asked at the keys alone."""
+    world = world_of(publisher_idle=2.0)
+    for name in ("n3", "n5"):
+        world[name].subscribe("a/b", 1)
+    world.run(10)
+    world.partition(["n5"])
+    publish(world, "n0", ["missed"])
+    world.run(20)
+    world.heal()
+    world.run(60)
+    assert payloads(world["n5"]) == payloads(world["n3"]) == ["missed"]
+
+
 # suspension and joining ---------------------------------------------------------------------------
 
 
