@@ -510,12 +510,15 @@ class CoveringSet(Generic[K]):
                 if node.exact is not None and node.exact is not entry:
                     yield node.exact
             return
+        # It has come while this walk was interrupted, and takes precedence.
+        shorter = _SHORTER_TWINS.get(entry.topic_filter)
         while nodes:
             node = nodes.pop()
             self._left -= 1
             if node.multi is not None and node.multi is not entry:
                 leaves = node.multi.leaving
-                yield node.multi
+                if node.multi.topic_filter != shorter:
+                    yield node.multi
                 if not leaves:
                     continue
             if node.exact is not None:

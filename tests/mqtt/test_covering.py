@@ -364,6 +364,7 @@ def bounded(history: list[tuple[str, Changes | None]], work: int, per_filter: in
 
 
 @given(histories(SMALL), st.integers(1, 30), st.integers(0, 20), st.integers(0, 4))
+@example([("A", {"/+/#": 0, "/#": 1})], 1, 0, 0)
 @settings(max_examples=400, deadline=None)
 def test_what_is_left_for_later_loses_nothing(
     history: list[tuple[str, Changes | None]], work: int, per_filter: int, nodes: int
