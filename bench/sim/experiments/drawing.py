@@ -30,6 +30,7 @@ _METHODS = {
     "diagonal": 6,
 }
 _LOOKS = 7
+FEW_POINTS = 6
 
 Points = tuple[Sequence[float], Sequence[float]]
 Ends = Mapping[str, tuple[Sequence[float], Sequence[float]]]
@@ -86,6 +87,7 @@ def curves(
         axes.plot([x], [y], marker="o", color=INK, markersize=5, linestyle="none")
         axes.annotate(text, (x, y), xytext=(0, 7), textcoords="offset points", ha="center", fontsize=8)
     _scales(axes, log_x, log_y)
+    _points_on_axis(axes, series, log_x)
     if limit_y:
         axes.set_ylim(*limit_y)
     _finish(axes, words, len(series), log_x, log_y)
@@ -117,6 +119,7 @@ def panels(
         ends = (errors or {}).get(title, {})
         _lines(axes, series, ends, steps=steps, markers=markers, looks=looks)
         _scales(axes, log_x, log_y)
+        _points_on_axis(axes, series, log_x)
         if limit_y:
             axes.set_ylim(*limit_y)
         axes.set_title(title, fontweight="normal")
@@ -286,6 +289,13 @@ def _scales(axes: Axes, log_x: int, log_y: int) -> None:
             axis.set_minor_locator(NullLocator())
         elif max(map(abs, axis.get_view_interval())) >= 1_000:
             axis.set_major_formatter(FuncFormatter(_separated))
+
+
+def _points_on_axis(axes: Axes, series: Mapping[str, Points], log_x: int) -> None:
+    """Few points on a logarithmic axis are named themselves, instead of the powers among them."""
+    points = sorted({x for xs, _ in series.values() for x in xs})
+    if log_x and len(points) <= FEW_POINTS:
+        axes.set_xticks(points, [f"{x:,.0f}" for x in points])
 
 
 def _compact(value: float, _: object) -> str:

@@ -90,6 +90,8 @@ class Result(BaseModel):
     rows: int
     seconds: float
     """Simulation, Parquet, Spark and figures together."""
+    cpu: float
+    """Seconds of CPU of that in Python, without Spark."""
     began: float
     ended: float
     """Unix times; experiments run beside each other."""
@@ -177,22 +179,24 @@ class Simulated:
     rows: int
     began: float
     seconds: float
+    cpu: float
 
 
 def simulate(experiment: Experiment, setting: Setting, say: Say) -> Simulated:
     """The first half, which needs no Spark: the rows are in ``out/NAME/KIND.parquet``."""
-    began, clock = time.time(), time.monotonic()
+    began, clock, cpu = time.time(), time.monotonic(), time.process_time()
     say("simulates")
     tables = experiment.run(setting.scale, setting.seed, say)
     count = write_rows(tables, setting.out, experiment.name)
-    return Simulated(list(tables), count, began, time.monotonic() - clock)
+    seconds, cpu = time.monotonic() - clock, time.process_time() - cpu
+    return Simulated(list(tables), count, began, seconds, cpu)
 
 
 def conclude(
     experiment: Experiment, setting: Setting, simulated: Simulated, spark: SparkSession, say: Say
 ) -> Result:
     """The second half: summarise, compare and draw; the result is also in ``out/NAME/result.json``."""
-    clock = time.monotonic()
+    clock, cpu = time.monotonic(), time.process_time()
     name = experiment.name
     say(f"summarises {simulated.rows:,} rows")
     summary = experiment.summarise(read_frames(spark, simulated.kinds, setting.out, name))
@@ -213,6 +217,7 @@ def conclude(
         date=setting.date,
         rows=simulated.rows,
         seconds=simulated.seconds + time.monotonic() - clock,
+        cpu=simulated.cpu + time.process_time() - cpu,
         began=simulated.began,
         ended=time.time(),
         lines=lines,

@@ -61,9 +61,7 @@ def _overview(results: Sequence[Result]) -> str:
     for section, group in groupby(results, key=lambda result: result.section):
         parts.append(_table(section, list(group)))
     if len(parts) > 1:
-        parts.append(
-            f"All together: {tally(_lines(results))}; {sum(result.seconds for result in results):,.0f} s.\n"
-        )
+        parts.append(f"All together: {tally(_lines(results))}.\n")
     return "\n".join([*parts, *map(_made, _by_command(results)), ""])
 
 
@@ -76,8 +74,11 @@ def _by_command(results: Sequence[Result]) -> list[list[Result]]:
 
 def _made(results: Sequence[Result]) -> str:
     took = max(result.ended for result in results) - min(result.began for result in results)
-    one = results[0]
-    return f"`{one.command}` on {one.machine}, {one.date}, in {took / 60:.1f} minutes."
+    one, cpu = results[0], sum(result.cpu for result in results)
+    return (
+        f"`{one.command}` on {one.machine}, {one.date}, in {took / 60:.1f} minutes; "
+        f"{cpu / 60:.1f} minutes of CPU besides Spark."
+    )
 
 
 def _table(section: str, results: Sequence[Result]) -> str:

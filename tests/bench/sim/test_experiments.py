@@ -237,6 +237,7 @@ class TestPage:
             "date": "2026-01-01",
             "rows": 1234,
             "seconds": 2.5,
+            "cpu": 30.0,
             "began": 1_000.0,
             "ended": 1_090.0,
             "lines": [Line(quantity="|T|", paper="1", ours="2", verdict="differs", why="because")],
@@ -251,7 +252,7 @@ class TestPage:
         assert "[T0](#t0-a-title)" in text
         assert "## A paper\n\nAbout it.\n" in text
         assert "### T0 A title" in text
-        assert "`ildm-bench sim run T0` on a machine, 2026-01-01, in 1.5 minutes." in text
+        assert "`ildm-bench sim run T0` on a machine, 2026-01-01, in 1.5 minutes; 0.5 minutes of CPU" in text
         assert "1,234 rows, 2.5 s, scale small, seed 4." in text
         assert "- a note" in text
 

@@ -36,6 +36,7 @@ def test_all_messages_arrive_over_as_many_hops_as_each_algorithm_allows(
         "five_mean_ms",
         "five_worst_ms",
         "five_copies",
+        "five_entries",
         "five_upkeep",
         "five_churn",
     }

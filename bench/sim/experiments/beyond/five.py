@@ -253,8 +253,21 @@ def draw(summary: Summary) -> list[Picture]:
             height=3.9,
         )
     )
-    pictures += [_cost(summary), _lost(summary)]
-    return pictures
+    entries = "Different keys that a site knows; with SF, filters of its neighbours; with Scribe, nodes."
+    upkeep = "All messages between sites but the keep-alive of links. Scribe's are not simulated."
+    return [
+        *pictures,
+        _cost(summary, "five_entries", "entries", "What a site keeps", "entries", entries),
+        _cost(
+            summary,
+            "five_upkeep",
+            "upkeep",
+            "What a site sends while nobody publishes",
+            "messages per minute",
+            upkeep,
+        ),
+        _lost(summary),
+    ]
 
 
 def _series(summary: Summary, figure: str, distance: str) -> tuple[dict[str, Points], Ends]:
@@ -270,25 +283,15 @@ def _series(summary: Summary, figure: str, distance: str) -> tuple[dict[str, Poi
     return series, ends
 
 
-def _cost(summary: Summary) -> Picture:
-    words = Words(
-        "five_upkeep",
-        "What a site keeps and sends while nobody publishes",
-        "algorithm",
-        "entries; messages per minute",
-        "Entries: different keys a site knows; with SF, filters of its neighbours; with Scribe, nodes. "
-        "Messages between sites but for the keep-alive of links. Scribe's upkeep is not simulated.",
+def _cost(summary: Summary, name: str, figure: str, title: str, y: str, caption: str) -> Picture:
+    found = {row["method"]: row for row in summary[figure]}
+    shown = [method for method in ALL if method in found]
+    values = {y: [found[method]["mean"] for method in shown]}
+    lows, highs = ([found[method][end] for method in shown] for end in ("smallest", "largest"))
+    words = Words(name, title, "algorithm", y, caption)
+    return bars(
+        words, [method.replace(", ", "\n") for method in shown], values, errors={y: (lows, highs)}, height=2.4
     )
-    series: dict[str, list[float | None]] = {}
-    errors = {}
-    for label, figure in (("entries", "entries"), ("messages per minute", "upkeep")):
-        found = {row["method"]: row for row in summary[figure]}
-        series[label] = [found[method]["mean"] if method in found else None for method in ALL]
-        errors[label] = (
-            [found[method]["smallest"] if method in found else 0.0 for method in ALL],
-            [found[method]["largest"] if method in found else 0.0 for method in ALL],
-        )
-    return bars(words, [method.replace(", ", "\n") for method in ALL], series, errors=errors)
 
 
 def _lost(summary: Summary) -> Picture:
