@@ -49,6 +49,8 @@ class Arrival(NamedTuple):
     payload: bytes
     depth: int
     """Hops from the origin."""
+    age: float = 0.0
+    """Of a reliable one: seconds for which nodes have had it; the time on the wire is not among them."""
 
 
 class CastResult(NamedTuple):
@@ -416,7 +418,9 @@ class Caster:
         if message.control:
             self.control(message.payload)
         elif message.deliver:
-            arrival = Arrival(number, message.origin, keys, message.payload, message.depth)
+            config = self.context.config
+            age = max(0.0, config.cast_deadline - message.left / 100) if message.reliable else 0.0
+            arrival = Arrival(number, message.origin, keys, message.payload, message.depth, age)
             self.delivered(arrival)
         return True
 

@@ -118,8 +118,9 @@ class Context:
         self.local: deque[Record] = deque()
         self.handle: Callable[[Record], None] = lambda message: None
         self._busy = False
-        self.merging: Callable[[], None] = lambda: None
-        """Called at each sign that this graph is becoming one with another."""
+        self.merging: Callable[[bool], None] = lambda others: None
+        """Called at each sign that this graph is becoming one with another; ``others``: not keys of this node
+        alone."""
         self.suspected: Callable[[str], None] = lambda node_id: None
         """Called when a node has become suspected."""
         self.quieted: Callable[[str], None] = lambda node_id: None

@@ -224,9 +224,12 @@ class Lists:
             self.context.count("repairs")
             if level == 0 and attach.broken and nearer_left(node.key, before.key, left.key):
                 self.closed(node.key, False)
+            passed_over = level == 0 and ack.right is not None
             if level == 0 and nearer_left(node.key, left.key, before.key):
                 # After a crash it would be a farther one; who enters between does it all without a repair.
-                self.context.merging()
+                self._seems_merging(before, left, passed_over)
+            elif passed_over:
+                self.context.merging(False)
             if (
                 link.left == left
                 and nearer_left(node.key, before.key, left.key)
@@ -236,6 +239,21 @@ class Lists:
                 # A nearer one has been put between in the meantime.
                 self.repair(node, level, (before,))
             self.repaired(node, level)
+
+    def _seems_merging(self, before: Ref, left: Ref, passed_over: bool) -> None:
+        """A key has got a nearer left neighbour: of another ring, or of this one, and the SetL was lost.
+
+        Own keys may have been a ring of their own for longer than the first of them. ``passed_over``: the
+        right neighbour of ``left`` was a key farther right.
+        """
+
+        def told(known: bool) -> None:
+            if not known:
+                self.context.merging(True)
+            elif passed_over or before.peer.node_id == self.context.node_id:
+                self.context.merging(False)
+
+        self.finder.know_of(left.key, before, told)
 
     def _take_right(self, node: VirtualNode, level: int, link: Link, ack: SetRAck) -> None:
         """The nearer one of both right neighbours stays; the other one is told about it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 from algorithms.overlay.context import Context
 from algorithms.overlay.keys import Ref
@@ -14,6 +15,10 @@ __all__ = ["Finder"]
 
 _DRAWS = 8
 """Nodes drawn before all are looked through for one that is not suspected."""
+_OWN = 64
+"""Own keys beside each other that are passed on the way to another node's."""
+_TRIES = 8
+"""How often another node is asked for a key that may be in its graph."""
 _GONE = 16
 """Keys that a lookup remembers as missing."""
 
@@ -95,6 +100,42 @@ class Finder:
         number = context.number()
         message = Lookup(number, context.peer, key, strict, 0, b"", ())
         context.ask(entry or context.peer, message, number, answered, forwarded=True)
+
+    def know_of(self, key: bytes, own: Ref, done: Callable[[bool], None]) -> None:
+        """Whether the graph that ``own`` has been in, a key of this node or beside one, has ``key``, too.
+
+        The nearest other node on the left of ``own`` is asked; False also if it is too far or gives no
+        answer, True where own keys were a ring of their own.
+        """
+        entry = self._first_foreign(own)
+
+        def ask(tries: int) -> None:
+            self.lookup(key, strict=False, entry=entry, done=partial(answered, tries))
+
+        def answered(tries: int, found: Ref | None, right: Ref | None, hops: int, alone: bool) -> None:
+            if found is None and tries > 1:
+                ask(tries - 1)
+            else:
+                done(found is not None and found.key == key)
+
+        if entry is None or entry == self.context.peer:
+            done(entry is not None)
+        else:
+            ask(_TRIES)
+
+    def _first_foreign(self, ref: Ref) -> Peer | None:
+        """This node, where there are only own keys; None: there are many of them."""
+        first = ref
+        for _ in range(_OWN):
+            if ref.peer.node_id != self.context.node_id:
+                return ref.peer
+            node = self.table.nodes.get(ref.key)
+            if node is None or not node.links:
+                return None
+            ref = node.links[0].left
+            if ref.key == first.key:
+                return self.context.peer
+        return None
 
     def on_lookup(self, message: Lookup) -> None:
         context, table = self.context, self.table

@@ -104,7 +104,12 @@ class Joining:
             self.finder.meet(introducer)
             return
         self.context.count("merges")
-        self.context.merging()
+        node = self.table.nodes.get(key)
+        if self.table.alone() or node is None or not node.is_in(0):
+            self.context.merging(True)
+        else:
+            # It may be the same graph, in which this key has not found its place yet.
+            self.finder.know_of(pred.key, node.links[0].left, lambda known: self.context.merging(not known))
         if alone and not self.table.alone():
             self.context.send(introducer, Invite(self.context.peer))
         else:

@@ -1,4 +1,4 @@
-"""Notices that this node's graph has become one with another.
+"""Notices that this node's graph has become one with another, and how often something is done about it.
 
 The keys stay in the graph meanwhile; but what this node has asked and told so far has not reached the other
 half. The graph tells of signs of merging where this node does something about it; a node that was alone may
@@ -14,10 +14,12 @@ if TYPE_CHECKING:
     from algorithms.overlay.keys import Ref
     from ildm.api import NodeApi, Timer
 
-__all__ = ["QUIET", "MergeWatch"]
+__all__ = ["QUIET", "Damper", "MergeWatch"]
 
 QUIET = 2.0
 """Seconds without a sign of merging after which it is over."""
+TURNS = 3.0
+"""Seconds within which those who have seen one tell all others, unless somebody has done so before them."""
 
 
 class MergeWatch:
@@ -30,8 +32,16 @@ class MergeWatch:
         self._merged = merged
         self._was_alone = True
         self._alone_before = False
+        self._others = False
         self._last = 0.0
+        self._told = 0.0
+        self._turn: float | None = None
         self._timer: Timer | None = None
+
+    @property
+    def merging(self) -> bool:
+        """It is not over yet."""
+        return self._timer is not None
 
     def neighbors_changed(self, left: Ref | None, right: Ref | None) -> None:
         """An own key has entered, or its neighbours at level 0 are others now."""
@@ -43,18 +53,63 @@ class MergeWatch:
         elif not foreign and not self._was_alone:
             self._was_alone = self._is_alone()
 
-    def sign(self) -> None:
-        """The graph is about to merge, or goes on."""
+    def sign(self, others: bool = True) -> None:
+        """The graph is about to merge, or goes on; ``others``: other nodes than this one may have missed
+        something, too."""
         self._alone_before = self._alone_before or self._is_alone()
+        self._others = self._others or others
         self._last = self._api.now()
         if self._timer is None:
+            self._turn = None
             self._timer = self._api.call_later(QUIET, self._look)
 
+    def told(self) -> None:
+        """Another node has told all that graphs have merged."""
+        self._told = self._api.now()
+
     def _look(self) -> None:
-        left = self._last + QUIET - self._api.now()
+        alone = self._alone_before or not self._others
+        if not alone and self._turn is None:
+            self._turn = TURNS * self._api.random.random()
+        wait = QUIET if alone or self._turn is None else QUIET + self._turn
+        left = self._last + wait - self._api.now()
         if left > 0:
             self._timer = self._api.call_later(left, self._look)
             return
         self._timer = None
-        alone, self._alone_before = self._alone_before, False
-        self._merged(alone)
+        self._alone_before = self._others = False
+        # Who has told it had waited, too: half of that later there was nothing left to tell.
+        if alone or self._told < self._last + QUIET / 2:
+            self._merged(alone)
+
+
+class Damper:
+    """Calls ``action`` as soon as it is asked for; while that goes on, after ever longer pauses.
+
+    ``longest``: of them, in seconds; the first one is a sixth of that, as is the next one after a quiet time
+    of twice the last one.
+    """
+
+    def __init__(self, api: NodeApi, longest: float, action: Callable[[], None]) -> None:
+        self._api = api
+        self._first = longest / 6
+        self._longest = longest
+        self._action = action
+        self._pause = 0.0
+        self._last = 0.0
+        self._timer: Timer | None = None
+
+    def ask(self) -> None:
+        """Let it be done; one call follows, however often this was asked for before."""
+        if self._timer is not None:
+            return
+        passed = self._api.now() - self._last
+        if passed > 2 * self._pause:
+            self._pause = 0.0
+        self._timer = self._api.call_later(max(0.0, self._pause - passed), self._act)
+
+    def _act(self) -> None:
+        self._timer = None
+        self._last = self._api.now()
+        self._pause = min(max(self._first, 2 * self._pause), self._longest)
+        self._action()

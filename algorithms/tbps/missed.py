@@ -29,12 +29,17 @@ __all__ = ["Missing"]
 SETTLE = 2.0
 """Seconds after a key has joined until it is asked what was published meanwhile."""
 SPREAD = 5.0
-"""Seconds within which the nodes of a graph that has merged ask."""
+"""Seconds within which the nodes of a graph that has merged ask, at least."""
+QUESTIONS = 4
+"""Nodes that ask then in one second, about, as far as a fifth of the interest period suffices for all."""
 RETRY = 3.0
-"""Seconds until a question is asked again that has not reached everybody, or late."""
+"""Seconds until a question is asked again that has not reached everybody."""
 ATTEMPTS = 5
-SOON = 5.0
-"""A question that took longer to reach everybody is asked again: what it asks for is told by age."""
+MERGING = 3.0
+"""Seconds more while its graph is about to merge: one question does for both."""
+ON_THE_WAY = 5.0
+"""Seconds a question may take to reach everybody, besides those for which nodes keep it; what it asks for is
+told by age."""
 RETURN = 10.0
 """Seconds in which a node that comes back finds its graph, and hears of what it has missed."""
 ANSWERS = 1.0
@@ -163,14 +168,22 @@ class Missing:
         self._since.pop(topic_filter, None)
         self._to_ask.pop(topic_filter, None)
 
-    def joined(self, filters: Iterable[str]) -> None:
-        """The key that serves these filters has joined: what came before, and meanwhile, is missing."""
-        self._ask_for(((name, 0.0) for name in filters), SETTLE)
+    def joined(self, filters: Iterable[str], merging: bool) -> None:
+        """The key that serves these filters has joined: what came before, and meanwhile, is missing.
+        ``merging``: :meth:`merged` follows."""
+        self._ask_for(((name, 0.0) for name in filters), SETTLE + MERGING * merging)
 
     def merged(self, alone: bool) -> None:
         """The graph has become one with another, at a time nobody knows since when they were two."""
-        wait = SETTLE if alone else SETTLE + SPREAD * self.api.random.random()
+        wait = SETTLE if alone else SETTLE + self._spread() * self.api.random.random()
         self._ask_for(((name, 0.0) for name in self._since), wait)
+
+    def _spread(self) -> float:
+        """Seconds for the questions of all nodes; how many there are is seen from the levels of own keys."""
+        keys = self.graph.keys()
+        levels = len(self.graph.neighbors(keys[0])) if keys else 0
+        most: float = max(SPREAD, self.config.interest_period / 5)
+        return float(min(max(SPREAD, 2**levels / QUESTIONS), most))
 
     def _beat(self) -> None:
         now = self.api.now()
@@ -231,7 +244,7 @@ class Missing:
             return
         self.count("questions_missed")
         # what is offered that is too old is not fetched
-        ages = [(name, int(1000 * (now - since + SOON))) for name, since in asked.items()]
+        ages = [(name, int(1000 * (now - since + ON_THE_WAY))) for name, since in asked.items()]
         payload = Missed(ages).encode()
         only = next(iter(asked))
         # who has not published for longer than that keeps messages, but has no key for their topics any more
@@ -246,7 +259,7 @@ class Missing:
             complete = complete and result.complete
             if left:
                 return
-            if (not complete or self.api.now() - now > SOON) and attempt < ATTEMPTS:
+            if not complete and attempt < ATTEMPTS:
                 self.api.call_later(RETRY * attempt, self._question, asked, attempt + 1)
             elif not complete:
                 self.count("questions_incomplete")

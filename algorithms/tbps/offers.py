@@ -108,20 +108,23 @@ class Offers:
 
     # who asks -----------------------------------------------------------------------------------
 
-    def asked(self, asker: Peer, missed: Missed) -> None:
-        """Offer what filters of another site match, as far as it is not older than they allow."""
-        now = self.api.now()
-        oldest = [now - age / 1000 for _, age in missed.filters]
+    def asked(self, asker: Peer, missed: Missed, age: float) -> None:
+        """Offer what filters of another site match, as far as it is not older than they allow.
+
+        ``age``: seconds since it has asked.
+        """
+        asked_at = self.api.now() - age
+        oldest = [asked_at - most / 1000 for _, most in missed.filters]
         table: FilterTable[int] = FilterTable()
         for index, (topic_filter, _) in enumerate(missed.filters):
             table.add(topic_filter, index)
         since: dict[str, float] = {}
         numbers = array("Q")
-        for number, entry in self.kept.since(min(oldest, default=now)):
+        for number, entry in self.kept.since(min(oldest, default=asked_at)):
             first = since.get(entry.topic)
             if first is None:
                 matching = [oldest[index] for index in table.match(entry.topic)]
-                first = since[entry.topic] = min(matching, default=now)
+                first = since[entry.topic] = min(matching, default=asked_at)
             if entry.at >= first:
                 numbers.append(number)
         if not numbers:

@@ -15,7 +15,7 @@ from algorithms.tbps.config import TbpsConfig
 from algorithms.tbps.describe import Tracer, describe
 from algorithms.tbps.kept import Kept
 from algorithms.tbps.keys import ALL_NODES, Role, default_key, segment_of_filter
-from algorithms.tbps.merging import MergeWatch
+from algorithms.tbps.merging import Damper, MergeWatch
 from algorithms.tbps.messages import (
     Answer,
     Ask,
@@ -61,6 +61,8 @@ CHANGES = 10_000
 """Changes a second to what local clients want that are looked at."""
 SLACK = 60.0
 """Seconds for which a message may be on its way after its origin has forgotten it."""
+MERGES = 5
+"""While graphs merge all the time, so often in an interest period what that takes is done, at least."""
 REPEAT_SPREAD = 5.0
 """Seconds within which nodes begin to repeat what they hold after graphs have merged."""
 REPEATS = 100
@@ -95,6 +97,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self._leaving = False
         self._repeating = False
         self._merges = MergeWatch(api, self._is_alone, self._merged)
+        self._has_merged = Damper(api, config.interest_period / MERGES, self._catch_up)
 
     def make_graph(self) -> SkipGraph:
         """The overlay this node is part of; called once, when the node has started."""
@@ -114,11 +117,13 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             for member in list(self.segments.members.values()):
                 if member.subscribed:
                     self.retained.ask(member, everything=True)
+            self._catch_up(alone=True)
         else:
+            self.count("merges_told")
             self.graph.cast(ALL_NODES, Merged().encode(), reliable=True)
-        self._has_merged(alone)
+            self._has_merged.ask()
 
-    def _has_merged(self, alone: bool) -> None:
+    def _catch_up(self, alone: bool = False) -> None:
         """Others may have missed what was sent from here, and this node what they have sent."""
         self.surveys.merged()
         self.outbox.merged()
@@ -329,15 +334,15 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.spreading.prepare(member, partial(self.outbox.prepared, member))
         if role is Role.SUBSCRIBER:
             self.retained.ask(member)
-            self.missing.joined(member.filters)
+            self.missing.joined(member.filters, self._merges.merging)
         self.offers.resumed(member)
         self.segments.settled(member)
 
     def left(self, key: bytes) -> None:
         self.segments.left(key)
 
-    def merging(self) -> None:
-        self._merges.sign()
+    def merging(self, others: bool) -> None:
+        self._merges.sign(others)
 
     def _placed(self, key: bytes) -> None:
         levels = self.graph.neighbors(key)
@@ -402,9 +407,10 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                 for told in self.retained.newer(newer):
                     self.outbox.superseded(told.topic)
             case Merged():
-                self._has_merged(False)
+                self._merges.told()
+                self._has_merged.ask()
             case Missed() as missed:
-                self.offers.asked(arrival.origin, missed)
+                self.offers.asked(arrival.origin, missed, arrival.age)
             case Offer() as offer:
                 self.missing.offered(arrival.origin, offer)
             case other:

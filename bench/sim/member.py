@@ -55,7 +55,7 @@ class Member(OverlayAlgorithm[MemberConfig]):
     def told(self, sender: Peer, payload: bytes) -> None:
         self.heard.append((sender, payload))
 
-    def merging(self) -> None:
+    def merging(self, others: bool) -> None:
         """Nothing hangs on it here."""
 
     def neighbors_changed(self, key: bytes) -> None:

@@ -1,10 +1,11 @@
 """Churn on a network that loses, doubles and reorders messages: does the traffic stay in proportion?
 
 ``python -m bench.sim.storm --nodes 200 --rate 120 --loss 0.1`` lets so many nodes of SG-TBPS publish at
-QoS 1 while nodes come, leave and crash, and prints what passes between nodes each few seconds, beside what a
-perfect tree needs for the same casts, signals of publishers among them: one copy and one acknowledgement for
-each other node that has a key in the range. The faults end with the churn; what follows shows whether the
-traffic falls back.
+QoS 1 while nodes come, leave and crash, and prints what passes between nodes each few seconds, beside what
+perfect trees need, one copy and one acknowledgement for each other node that has a key in the range: for the
+messages published and the signals of their publishers (*needed*), and for all casts, questions after what
+may be missing among them (*perfect*). The faults end with the churn; what follows shows whether the traffic
+falls back.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from random import Random
 
 from algorithms.overlay.graph import Arrival, SkipGraph
 from algorithms.sg_tbps import SgTbps
+from algorithms.tbps.messages import Message, Signal, decode_payload
 from bench.sim.member import overlay_kinds
 from ildm.testing import Delivery, LinkModel, SimNode, World, lognormal
 
@@ -27,17 +29,18 @@ TOPIC = "topic"
 SETTLED = 10.0
 """Virtual seconds a node is there before a message and stays after it, for the message to be due."""
 CASTS = ("Cast", "CastAck", "CastBusy")
+COUNTERS = ("cast", "part", "merges", "offers", "questions", "wants", "kept", "missed")
 
 
 @dataclass
 class Window:
-    """What passed in some seconds. ``perfect``: messages perfect trees need to reach whoever was reached;
+    """What passed in some seconds. ``reached``: nodes that casts have reached, by what these carry;
     ``parts``: parts of casts that all nodes wait for at its end."""
 
     start: float
     seconds: float
     sent: Counter[str]
-    perfect: int
+    reached: Counter[str]
     parts: int
 
     @property
@@ -46,20 +49,25 @@ class Window:
         return sum(self.sent[kind] for kind in CASTS)
 
     @property
-    def ratio(self) -> float:
-        """Messages of casts for each one of a perfect tree."""
-        return self.casts / self.perfect if self.perfect else 0.0
+    def perfect(self) -> int:
+        """What perfect trees need to reach whoever was reached."""
+        return 2 * self.reached.total()
+
+    @property
+    def needed(self) -> int:
+        """The same for messages published and signals of publishers."""
+        return 2 * sum(self.reached[kind.__name__] for kind in (Message, Signal))
 
 
 class Reaching(SgTbps):
     """SG-TBPS that tells of each node which a cast reaches for the first time."""
 
-    reached: Callable[[tuple[str, int], str], None]
+    reached: Callable[[tuple[str, int], str, bytes], None]
 
     def delivered(self, arrival: Arrival) -> None:
         """A cast has reached own keys."""
         if arrival.origin.node_id != self.api.node_id:
-            type(self).reached(arrival.id, self.api.node_id)
+            type(self).reached(arrival.id, self.api.node_id, arrival.payload)
         super().delivered(arrival)
 
 
@@ -87,6 +95,7 @@ class Storm:
             delay=lognormal(0.010, 0.5), loss=loss, duplicate=duplicate, ordered=not (loss or duplicate)
         )
         self._reached: set[tuple[tuple[str, int], str]] = set()
+        self._kinds: Counter[str] = Counter()
         algorithm = type("Reaching", (Reaching,), {"reached": staticmethod(self._reach)})
         self.world = World(algorithm, {"qos": qos}, seed, self.calm)
         self.world.network.classify = overlay_kinds()
@@ -119,17 +128,18 @@ class Storm:
         world = self.world
         end = world.kernel.now + seconds
         while world.kernel.now < end - 1e-6:
-            start, before, reached = world.kernel.now, world.network.sent.copy(), len(self._reached)
+            start, before, reached = world.kernel.now, world.network.sent.copy(), self._kinds.copy()
             world.run(min(window, end - start))
             took = world.kernel.now - start
             sent = world.network.sent - before
-            perfect = 2 * (len(self._reached) - reached)
-            self.windows.append(Window(start, took, sent, perfect, self.parts()))
+            self.windows.append(Window(start, took, sent, self._kinds - reached, self.parts()))
             if say:
                 print(line(self.windows[-1]), flush=True)
 
-    def _reach(self, cast: tuple[str, int], node_id: str) -> None:
-        self._reached.add((cast, node_id))
+    def _reach(self, cast: tuple[str, int], node_id: str, payload: bytes) -> None:
+        if (cast, node_id) not in self._reached:
+            self._reached.add((cast, node_id))
+            self._kinds[type(decode_payload(payload)).__name__] += 1
 
     def parts(self) -> int:
         """Parts of reliable casts that nodes wait for."""
@@ -215,7 +225,8 @@ def line(window: Window) -> str:
     return (
         f"{window.start:6.0f} s  {sent.total() / per:8,.0f} messages/s  "
         + "  ".join(f"{kind} {sent[kind] / per:7,.0f}" for kind in CASTS)
-        + f"  perfect {window.perfect / per:6,.0f}  ratio {window.ratio:6.2f}  parts {window.parts:6,}"
+        + f"  perfect {window.perfect / per:6,.0f}  needed {window.needed / per:6,.0f}"
+        + f"  casts {window.casts / max(1, window.needed):5.2f} x needed  parts {window.parts:6,}"
     )
 
 
@@ -251,7 +262,8 @@ def main() -> None:
         f"{gone:,} suspicions of nodes that were gone and {wrong:,} of others; "
         f"{time.process_time() - begin:.0f} s of CPU"
     )
-    print({name: count for name, count in sorted(counters.items()) if "cast" in name or "part" in name})
+    print("nodes reached:", dict(sum((window.reached for window in storm.windows), Counter()).most_common()))
+    print({name: count for name, count in sorted(counters.items()) if name.startswith(COUNTERS)})
 
 
 if __name__ == "__main__":

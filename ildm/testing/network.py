@@ -341,6 +341,8 @@ class Network:
             here.has_failed = True
             here.pauses.failed(link.node_id, why, self.kernel.now)
             self.lose(link, why)
+            if why is Unreachable.NO_ANSWER:
+                self.redial(here)  # the partition may have healed meanwhile
 
     def _why_not(self, here: SimNode, to: Peer, far: SimNode | None) -> Unreachable:
         """Why a dial fails."""

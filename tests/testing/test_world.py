@@ -508,6 +508,22 @@ def test_a_short_partition_delays_a_long_one_breaks() -> None:
     assert second.events[-1].startswith("unreachable n0")
 
 
+def test_neighbours_of_a_dial_begun_in_a_partition_find_each_other_when_it_heals() -> None:
+    """Though that dial is under way then, and fails later."""
+    world = World(PublicationFlooding, model=LinkModel())
+    world.add("n0")
+    world.add("n1")
+    world.partition(["n0"])
+    world.link("n0", "n1")
+    world.run(1.0)
+    world.heal()
+    world.run(20.0)
+    world["n0"].subscribe("a")
+    world["n1"].publish("a", b"")
+    world.settle()
+    assert got(world["n0"]) == ["a"]
+
+
 def test_idle_links_are_closed_without_alarm() -> None:
     world, (one, two, three), (first, second, _) = talkers(3)
     one.send(two.peer, b"1")

@@ -350,7 +350,7 @@ def test_offers_to_one_site_come_page_by_page_and_again_if_need_be() -> None:
     offers = Offers(api, graph, kept, config, api.count)
     for number in range(1, 2_501):
         kept.add(number, "t", payload_of(number), None, heard=True)
-    offers.asked(PEER, Missed([("t", 5_000), ("u", 9_000)]))
+    offers.asked(PEER, Missed([("t", 5_000), ("u", 9_000)]), 0.0)
     seen: list[int] = []
     for page in range(3):
         offer = graph.told.pop()
@@ -364,7 +364,7 @@ def test_offers_to_one_site_come_page_by_page_and_again_if_need_be() -> None:
         graph.told = [told for told in graph.told if isinstance(told, Offer)]
     assert seen == list(range(1, 2_501))
     assert not graph.told
-    offers.asked(PEER, Missed([("#", 5_000)]))
+    offers.asked(PEER, Missed([("#", 5_000)]), 0.0)
     api.run(200)
     assert api.counters["offers_unanswered"] == 1
     assert len(graph.told) == ATTEMPTS
@@ -377,12 +377,12 @@ def test_offers_are_bounded() -> None:
     offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=5), api.count)
     for number in range(1, 5):
         kept.add(number, "t", payload_of(number), None, heard=True)
-    offers.asked(PEER, Missed([("t", 5_000)]))
-    offers.asked(PEER, Missed([("t", 5_000)]))
+    offers.asked(PEER, Missed([("t", 5_000)]), 0.0)
+    offers.asked(PEER, Missed([("t", 5_000)]), 0.0)
     assert len(graph.told) == 1
     assert api.counters["offers_full"] == 1
     offers.wanted(PEER, Want(graph.told[0].number, ()))
-    offers.asked(PEER, Missed([("t", 5_000)]))
+    offers.asked(PEER, Missed([("t", 5_000)]), 0.0)
     assert len([told for told in graph.told if isinstance(told, Offer)]) == 2
 
 
