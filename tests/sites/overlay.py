@@ -15,7 +15,7 @@ OVERLAYS = ("sg_tbps", "atm_tbps", "stla")
 """All topic-based algorithms on an overlay."""
 REGIONS = 3
 """Regions that sites are spread over, where an algorithm asks for them."""
-_QUICK: dict[str, Any] = {
+QUICK: dict[str, Any] = {
     "status_interval": 1.0,
     "probe_interval": 1.0,
     "overlay": {
@@ -28,11 +28,12 @@ _QUICK: dict[str, Any] = {
         "grace": 0.1,
     },
 }
+"""Options with shorter times, so that failures are noticed soon."""
 
 
 def quick(algorithm: str) -> str | dict[str, Any]:
-    """An overlay with shorter times, so that failures are noticed soon; other algorithms as they are."""
-    return {"name": algorithm, **_QUICK} if algorithm in OVERLAYS else algorithm
+    """An overlay with :data:`QUICK`; other algorithms as they are."""
+    return {"name": algorithm, **QUICK} if algorithm in OVERLAYS else algorithm
 
 
 def placed(choice: str | Mapping[str, Any] | None, name: str) -> str | Mapping[str, Any] | None:

@@ -20,7 +20,7 @@ from tests.sites.site import Site, join, joined, rested, settled
 from tests.support.brokers import Fleet
 from tests.support.ports import LOOPBACK, free_port
 
-SHORT: dict[str, Any] = {**QUICK, "overlay": {**QUICK["overlay"], "cast_deadline": 1.0}}
+SHORT: dict[str, Any] = {"name": "sg_tbps", **QUICK, "overlay": {**QUICK["overlay"], "cast_deadline": 1.0}}
 """Casts end long before those who were away are back."""
 
 
