@@ -18,6 +18,7 @@ from tests.plugins.raw_client import RawClient
 from tests.support.brokers import Broker, PahoClient
 
 MODULES = ("ildm_example/prefix_sharing.py", "ildm_example/json_only.py")
+INSTALLED = "installed: atm_tbps, pf, prefix-sharing, sf, sg_tbps, stla"
 
 
 @pytest.fixture(scope="module")
@@ -133,11 +134,11 @@ def test_the_example_configuration_is_accepted(installed: Path, tmp_path: Path) 
     [
         (
             "algorithm: prefix-sharin",
-            "algorithm 'prefix-sharin' is not installed; installed: pf, prefix-sharing, sf, sg_tbps",
+            f"algorithm 'prefix-sharin' is not installed; {INSTALLED}",
         ),
         (
             "algorithm: json-only",
-            "algorithm 'json-only' is not installed; installed: pf, prefix-sharing, sf, sg_tbps",
+            f"algorithm 'json-only' is not installed; {INSTALLED}",
         ),
         ("algorithm: prefix-sharing", "algorithm 'prefix-sharing': prefixes: Field required"),
         (
