@@ -12,7 +12,7 @@ STAMP_ALL := $(VENV)/.set-up-all
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help setup setup-all test unit-tests spark-tests other-tests lint format demo bench lock clean
+.PHONY: help setup setup-all test unit-tests spark-tests site-tests other-tests lint format demo bench lock clean
 
 help:
 	@echo 'make demo          three brokers that behave as one, on this machine (ARGS=--once: a short run, no screen)'
@@ -43,9 +43,10 @@ $(STAMP_ALL): $(STAMP) requirements-all.lock
 	$(PIP) --require-hashes -r requirements-all.lock
 	@touch $@
 
-# Without ARGS: what needs no peace beside each other, then what measures or waits, alone. JUNIT_DIR: for reports.
+# Without ARGS: what keeps the processors busy, then what mostly waits. JUNIT_DIR: for reports.
 UNIT_TESTS := tests/admin tests/algorithms tests/core tests/fuzz tests/hostile tests/mqtt tests/state
 SPARK_TESTS := tests/bench/analysis tests/bench/report tests/bench/sim
+SITE_TESTS := tests/sites
 PYTEST = $(BIN)/python -m pytest $(if $(JUNIT_DIR),--junitxml=$(JUNIT_DIR)/$@.xml)
 
 ifneq ($(strip $(ARGS)),)
@@ -55,7 +56,7 @@ else
 test: $(STAMP_ALL)
 	+@failed=0; \
 	$(MAKE) --no-print-directory -k -j3 lint unit-tests spark-tests || failed=1; \
-	$(MAKE) --no-print-directory other-tests || failed=1; \
+	$(MAKE) --no-print-directory -k -j2 site-tests other-tests || failed=1; \
 	exit $$failed
 endif
 
@@ -65,8 +66,11 @@ unit-tests: $(STAMP_ALL)
 spark-tests: $(STAMP_ALL)
 	$(PYTEST) $(SPARK_TESTS)
 
+site-tests: $(STAMP_ALL)
+	$(PYTEST) $(SITE_TESTS)
+
 other-tests: $(STAMP_ALL)
-	$(PYTEST) tests $(addprefix --ignore=,$(UNIT_TESTS) $(SPARK_TESTS))
+	$(PYTEST) tests $(addprefix --ignore=,$(UNIT_TESTS) $(SPARK_TESTS) $(SITE_TESTS))
 
 lint: $(STAMP_ALL)
 	$(BIN)/ruff check .
