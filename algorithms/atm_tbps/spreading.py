@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from algorithms.overlay.keys import Range
 from algorithms.overlay.routing import Forward, Levels, Routing, Step
+from algorithms.tbps.spreading import Direct
 
 if TYPE_CHECKING:
     from algorithms.atm_tbps.flexible import FlexibleGraph
     from algorithms.overlay.graph import CastResult
     from algorithms.overlay.keys import Ref
     from algorithms.overlay.routing import View
-    from algorithms.tbps.keys import Role, Segment
+    from algorithms.tbps.keys import Role
     from algorithms.tbps.segments import Member
     from ildm.api import Fact
 
@@ -109,15 +110,13 @@ def _leftward(refs: Sequence[Ref], low: bytes, high: bytes) -> list[Forward]:
 FAR = Routing("far", 64, _split)
 
 
-class Farthest:
+class Farthest(Direct):
     """Messages spread at the farthest first, and now and then look for subscribers on their way."""
 
-    def __init__(self, graph: FlexibleGraph) -> None:
-        self.graph = graph
+    graph: FlexibleGraph
 
-    def prepare(self, member: Member, done: Callable[[], None]) -> None:
-        """The tables of the graph are all that is needed, and they grow by and by."""
-        done()
+    def __init__(self, graph: FlexibleGraph) -> None:
+        super().__init__(graph, FAR)
 
     def send(
         self,
@@ -129,10 +128,9 @@ class Farthest:
         done: Callable[[CastResult], None] | None,
     ) -> None:
         note = self.graph.exploration(target)
-        self.graph.cast(target, payload, routing=FAR, reliable=reliable, done=done, turn=turn, note=note)
-
-    def trace(self, segment: Segment, done: Callable[[CastResult], None]) -> None:
-        self.graph.cast(segment.subscribers, b"", routing=FAR, trace=True, done=done)
+        self.graph.cast(
+            target, payload, routing=self.routing, reliable=reliable, done=done, turn=turn, note=note
+        )
 
     def facts(self, member: Member, role: Role) -> Mapping[str, Fact]:
         """Entries of the key's table, and how many of them were learned."""

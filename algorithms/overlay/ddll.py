@@ -227,7 +227,7 @@ class Lists:
             passed_over = level == 0 and ack.right is not None
             if level == 0 and nearer_left(node.key, left.key, before.key):
                 # After a crash it would be a farther one; who enters between does it all without a repair.
-                self._seems_merging(before, left, passed_over)
+                self._seems_merging(node, before, left, passed_over)
             elif passed_over:
                 self.context.merging(False)
             if (
@@ -240,7 +240,7 @@ class Lists:
                 self.repair(node, level, (before,))
             self.repaired(node, level)
 
-    def _seems_merging(self, before: Ref, left: Ref, passed_over: bool) -> None:
+    def _seems_merging(self, node: VirtualNode, before: Ref, left: Ref, passed_over: bool) -> None:
         """A key has got a nearer left neighbour: of another ring, or of this one, and the SetL was lost.
 
         Own keys may have been a ring of their own for longer than the first of them. ``passed_over``: the
@@ -253,7 +253,10 @@ class Lists:
             elif passed_over or before.peer.node_id == self.context.node_id:
                 self.context.merging(False)
 
-        self.finder.know_of(left.key, before, told)
+        if before.key == node.key:
+            told(True)  # it was a ring of one: there is nobody to ask
+        else:
+            self.finder.know_of(left.key, before, told)
 
     def _take_right(self, node: VirtualNode, level: int, link: Link, ack: SetRAck) -> None:
         """The nearer one of both right neighbours stays; the other one is told about it."""

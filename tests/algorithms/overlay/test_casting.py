@@ -26,7 +26,7 @@ def largest(origin: Node, nodes: list[Node]) -> Node:
 
 def test_a_hung_node_costs_the_others_a_first_time_out() -> None:
     """It reads nothing, and nobody is told: what it would hand on goes other ways, and soon at once."""
-    network, nodes = grown(24, pending_casts=200)
+    network, nodes = grown(24, pending_casts=100)
     origin = nodes[0]
     hung = largest(origin, nodes)
     others = [node for node in nodes if node is not hung]
@@ -43,8 +43,8 @@ def test_a_hung_node_costs_the_others_a_first_time_out() -> None:
     assert {result.why for result in done} == {""}
     assert len(done) == 400
     delays = slowest(network, others, late)
-    # two time-outs without a sign: 0.5 s and 1 s; twice where one who does not know yet is behind another
-    assert max(delays.values()) <= 4.0
+    # two time-outs without a sign: 0.5 s and 1 s; again where a way that has been repaired leads to it
+    assert max(delays.values()) <= 2.5
     # when all around it know, it costs nothing
     assert max(delay for number, delay in delays.items() if late[number] > late[0] + 8) < 0.5
     assert not any(node.counters.get("pending_casts_full") for node in nodes)
