@@ -99,6 +99,11 @@ class Damper:
         self._last = 0.0
         self._timer: Timer | None = None
 
+    @property
+    def asked(self) -> bool:
+        """It is still to be done."""
+        return self._timer is not None
+
     def ask(self) -> None:
         """Let it be done; one call follows, however often this was asked for before."""
         if self._timer is not None:

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from algorithms.tbps.keys import ALL_NODES, publisher_ranges, segments_of_topic
+from algorithms.tbps.memory import LOOKBACK, Memory
 from algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
 from ildm.mqtt import IldmError, topic_matches
 
@@ -44,6 +45,8 @@ RETURN = 10.0
 """Seconds in which a node that comes back finds its graph, and hears of what it has missed."""
 ANSWERS = 1.0
 """Seconds until most offers that answer a question are there; what they offer is fetched then, in order."""
+OLDER = 3.0
+"""Seconds between the question for an absence and the one for what came before it."""
 FEW = 4
 """Filters whose publishers are asked each in their place; more are asked of all nodes at once."""
 FILTERS = 500
@@ -54,8 +57,8 @@ STAMP = "tbps.present"
 """Entry of the state: Unix time when this node was surely part of the overlay."""
 STAMPS = 10.0
 """Seconds between two such entries."""
-LOOKBACK = 5.0
-"""What was published in so many seconds before an absence may still have been under way."""
+LOOKS = 6.0
+"""Seconds between two looks at what has come: longer than until all are told that graphs have merged."""
 CLOCK = 0.01
 """Seconds by which a timer may be early."""
 FETCH = 100
@@ -110,8 +113,16 @@ class Missing:
         self.is_alone = is_alone
         self.take = take
         self.count = count
+        self.merging: Callable[[], bool] = lambda: False
+        """Whether graphs are about to become one, or have and :meth:`merged` is still to come."""
+        self.memory = Memory(api, config, count)
         self._since: dict[str, float] = {}
         """Since when each local filter is wanted."""
+        self._absent: dict[str, float] = {}
+        """Filters wanted before this node was absent -> since when it was. That comes first: publishers
+        may have no room to offer all."""
+        self._open = 0
+        """Questions that have not reached all, or not yet."""
         self._to_ask: dict[str, float] = {}
         """Filters to ask for, and since when something may be missing."""
         self._asking: Timer | None = None
@@ -124,10 +135,12 @@ class Missing:
         """Seconds between two looks at the clock."""
         self._last_beat = 0.0
         self._last_stamp = 0.0
+        self._last_look = 0.0
 
     def start(self) -> None:
         """Filters that come before any time has passed are those of sessions which outlived a restart."""
         self._restored = self._absent_since()
+        self.memory.load()
         if self._restored < self.api.now():
             self._collect(RETURN)
         self._last_beat = self.api.now()
@@ -148,6 +161,7 @@ class Missing:
 
     def _started(self) -> None:
         self._restored = None
+        self.memory.started()
 
     def stop(self) -> None:
         """The node is about to leave the graph in order."""
@@ -157,15 +171,31 @@ class Missing:
         """It has left: nothing is under way to it any more."""
         if self._since and self.api.now() - self._last_stamp < STAMPS:
             self.api.state[STAMP] = _TIME.pack(self.api.wall() + LOOKBACK)
+            self.memory.leave(self._settled)
 
     # when something may have been missed ----------------------------------------------------------
 
-    def subscribed(self, topic_filter: str) -> None:
-        """A local client is the first to want a filter."""
-        self._since.setdefault(topic_filter, self.api.now() if self._restored is None else self._restored)
+    def wished(self, topic_filter: str) -> tuple[float, float]:
+        """A local client wants a filter: since when, and since when something may be missing."""
+        now = self.api.now()
+        if self._restored is None:
+            return now, now
+        since = self.memory.wanted_since(topic_filter)
+        return (self._restored if since is None else since), self._restored
+
+    def subscribed(self, topic_filter: str, wished: tuple[float, float] | None = None) -> None:
+        """A local client is the first to want a filter; ``wished``: what :meth:`wished` has said of it."""
+        since, absent = wished or self.wished(topic_filter)
+        if topic_filter not in self._since:
+            self._since[topic_filter] = since
+            self.memory.wanted(topic_filter, since)
+            if since < absent:
+                self._absent[topic_filter] = absent
 
     def unsubscribed(self, topic_filter: str) -> None:
-        self._since.pop(topic_filter, None)
+        if self._since.pop(topic_filter, None) is not None:
+            self.memory.unwanted(topic_filter)
+        self._absent.pop(topic_filter, None)
         self._to_ask.pop(topic_filter, None)
 
     def joined(self, filters: Iterable[str], merging: bool) -> None:
@@ -195,12 +225,21 @@ class Missing:
         self._last_beat = now
         if now - self._last_stamp >= STAMPS:
             self._stamp()
+        if now - self._last_look >= LOOKS and not self.is_alone():
+            self._last_look = now
+            self.memory.look(self._settled)
 
     def _stamp(self) -> None:
         """Remember that this node is here, for its next life."""
         if self._since and not self.is_alone():
             self._last_stamp = self.api.now()
             self.api.state[STAMP] = _TIME.pack(self.api.wall())
+
+    @property
+    def _settled(self) -> bool:
+        """Nothing is missing, as far as is known."""
+        asking = bool(self._to_ask or self._open) or self.api.now() < self._fetch_from
+        return not (asking or self._sources or self.merging())
 
     # asking -----------------------------------------------------------------------------------
 
@@ -218,6 +257,12 @@ class Missing:
         self._asking = None
         self._collect(ANSWERS)
         asked, self._to_ask = self._to_ask, {}
+        for name, since in asked.items():
+            absent = self._absent.pop(name, None)
+            if absent is not None and since < absent:
+                asked[name], self._to_ask[name] = absent, since
+        if self._to_ask:
+            self._asking = self.api.call_later(OLDER, self._ask)
         filters = sorted(asked)
         if len(filters) <= FEW:
             for name in filters:
@@ -252,6 +297,7 @@ class Missing:
         ranges = publisher_ranges(only) if len(asked) == 1 and keyed else [ALL_NODES]
         left = len(ranges)
         complete = True
+        self._open += 1
 
         def done(result: CastResult) -> None:
             nonlocal left, complete
@@ -260,12 +306,18 @@ class Missing:
             if left:
                 return
             if not complete and attempt < ATTEMPTS:
-                self.api.call_later(RETRY * attempt, self._question, asked, attempt + 1)
-            elif not complete:
+                self.api.call_later(RETRY * attempt, self._again, asked, attempt + 1)
+                return
+            self._open -= 1
+            if not complete:
                 self.count("questions_incomplete")
 
         for target in ranges:
             self.graph.cast(target, payload, reliable=True, done=done)
+
+    def _again(self, asked: dict[str, float], attempt: int) -> None:
+        self._open -= 1
+        self._question(asked, attempt)
 
     # fetching -----------------------------------------------------------------------------------
 
@@ -283,6 +335,8 @@ class Missing:
                 continue
             for number, age in messages:
                 if now - age / 1000 < since or (sender.node_id, number) in self.seen:
+                    continue
+                if self.memory.came_before(sender.node_id, number):
                     continue
                 if source is None:
                     source = self._sources[sender.node_id] = _Source(sender)

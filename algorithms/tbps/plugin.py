@@ -205,6 +205,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self._take_late,
             self.count,
         )
+        self.missing.merging = self._is_merging
         self.spreading = self.make_spreading()
         self.outbox = Outbox(
             api,
@@ -220,6 +221,9 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.count,
         )
         self.retained.responsible = self.outbox.responsible
+
+    def _is_merging(self) -> bool:
+        return self._merges.merging or self._has_merged.asked
 
     def _surveyed(self, member: Member) -> None:
         self.outbox.prepared(member)
@@ -248,9 +252,11 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         for topic_filter, qos in changes.items():
             if topic_filter.startswith("$"):
                 continue  # what the standard reserves for the broker stays with it (4.7.2)
-            self._changes.add(partial(self._change, topic_filter, qos))
+            # which of them have outlived a restart is told by when they come, not by when it is their turn
+            wished = None if qos is None else self.missing.wished(topic_filter)
+            self._changes.add(partial(self._change, topic_filter, qos, wished))
 
-    def _change(self, topic_filter: str, qos: int | None) -> bool:
+    def _change(self, topic_filter: str, qos: int | None, wished: tuple[float, float] | None) -> bool:
         segment = segment_of_filter(topic_filter)
         if qos is None:
             if self.interest.remove(topic_filter, None):
@@ -259,7 +265,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                 self.retained.unwanted(topic_filter)
             return True
         if self.interest.add(topic_filter, None, qos):
-            self.missing.subscribed(topic_filter)
+            self.missing.subscribed(topic_filter, wished)
         member = self.segments.subscribe(segment, topic_filter)
         if member.subscribed:
             self.retained.ask(member)
@@ -457,6 +463,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         if not self._seen.add(origin, carried.number):
             self.count("duplicates")
             return
+        self.missing.memory.heard(origin, carried.number)
         message = decode(carried.frame, Version.V5)
         if not isinstance(message, Publish) or not message.topic:
             raise IldmError("a message that is no PUBLISH with a topic")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
@@ -190,6 +191,102 @@ def test_publishers_that_have_left_a_topic_still_have_what_they_sent() -> None:
     world.heal()
     world.run(60)
     assert payloads(world["n5"]) == payloads(world["n3"]) == ["missed"]
+
+
+@pytest.mark.parametrize("introducer", [None, "n4"], ids=["alone", "in its half"])
+@pytest.mark.parametrize("topic_filter", ["a/b", "a/#"])
+def test_a_site_that_crashes_in_a_partition_gets_what_the_other_half_sent_before(
+    topic_filter: str, introducer: str | None
+) -> None:
+    """Whether it finds others of its half again, or is alone until the partition heals."""
+    world = world_of()
+    for name in ("n1", "n5", "n7"):
+        world[name].subscribe(topic_filter, 1)
+    publish(world, "n0", ["first"])
+    publish(world, "n6", ["first, too"])
+    world.run(40)
+    world.partition([f"n{number}" for number in range(4)], [f"n{number}" for number in range(4, 8)])
+    for number in range(60):
+        publish(world, "n0", [f"left {number}"])
+        publish(world, "n6", [f"right {number}"])
+        if number == 40:
+            world.kill("n5")
+        if number == 50:
+            node = back(world, "n5", topic_filter)
+            if introducer is not None:
+                world.link("n5", introducer)
+        world.run(1)
+    world.heal()
+    world.run(150)
+    got = Counter(payloads(node))
+    assert {text for text in got if text.startswith("left")} == {f"left {number}" for number in range(60)}
+    assert {f"right {number}" for number in range(41, 60)} <= set(got)
+    # what came twice was published shortly before the crash
+    earlier = {f"right {number}" for number in range(12)} | {"first", "first, too"}
+    assert not earlier & set(got)
+    assert set(got.values()) == {1}
+    assert world.counters()["missed"] == 0
+
+
+def test_a_site_that_crashes_twice_in_a_partition_misses_nothing_of_the_other_half() -> None:
+    world = world_of()
+    for name in ("n1", "n5"):
+        world[name].subscribe("a/b", 1)
+    world.run(30)
+    world.partition([f"n{number}" for number in range(4)], [f"n{number}" for number in range(4, 8)])
+    for number in range(100):
+        publish(world, "n0", [f"{number}"])
+        if number in (30, 70):
+            world.kill("n5")
+        if number in (35, 75):
+            node = back(world, "n5", "a/b")
+            world.link("n5", "n4")
+        world.run(1)
+    world.heal()
+    world.run(150)
+    assert sorted(payloads(node)) == sorted(str(number) for number in range(100))
+
+
+def test_a_subscription_made_in_a_partition_gets_nothing_older_after_a_crash() -> None:
+    """Since when it is wanted is remembered, too; and a filter that does not come back is forgotten."""
+    world = world_of()
+    world["n5"].subscribe("other", 1)
+    world["n1"].subscribe("a/b", 1)
+    world.run(30)
+    world.partition([f"n{number}" for number in range(4)], [f"n{number}" for number in range(4, 8)])
+    publish(world, "n0", ["older"])
+    world.run(20)
+    world["n5"].subscribe("a/b", 1)
+    world.run(10)
+    publish(world, "n0", ["wanted"])
+    publish(world, "n0", ["not wanted any more"], "other")
+    world.run(30)
+    world.kill("n5")
+    world.run(10)
+    node = back(world, "n5", "a/b")
+    world.run(10)
+    node.subscribe("other", 1)
+    world.run(10)
+    world.heal()
+    world.run(150)
+    assert payloads(node) == ["wanted"]
+
+
+def test_all_filters_of_persistent_sessions_get_what_was_missed() -> None:
+    """Also those whose turn comes later."""
+    world = world_of(4)
+    filters = [f"dev/{number}" for number in range(60)]
+    for topic_filter in filters:
+        world["n3"].subscribe(topic_filter, 1)
+    world.run(30)
+    world.kill("n3")
+    world.run(5)
+    for topic in filters:
+        publish(world, "n1", [topic], topic)
+    world.run(10)
+    node = back(world, "n3", *filters)
+    world.run(60)
+    assert sorted(payloads(node)) == sorted(filters)
 
 
 # suspension and joining ---------------------------------------------------------------------------
