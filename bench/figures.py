@@ -129,6 +129,25 @@ class Group(Record):
     limits: list[Limit]
 
 
+class Line(Record):
+    """Values over time; ``seconds`` rise."""
+
+    label: str
+    seconds: list[float]
+    values: list[float]
+
+
+class Course(Record):
+    """How something went on in several runs, as lines over each other."""
+
+    title: str
+    axis: str = Field(description="What is drawn, with its unit.")
+    caption: str = ""
+    logarithmic: bool = False
+    lines: list[Line]
+    marks: dict[str, float] = Field(default_factory=dict, description="What happened, at which second.")
+
+
 class Comparison(Record):
     """A result with several limits or runs: the page of Fig. 5.10-5.15, or of latencies."""
 
@@ -137,5 +156,6 @@ class Comparison(Record):
     command: str = ""
     groups: list[Group] = Field(default_factory=list)
     runs: list[RunFigures] = Field(default_factory=list, description="Single runs, for latency comparisons.")
+    courses: list[Course] = Field(default_factory=list)
     table: list[list[str]] = Field(default_factory=list, description="First row is the heading.")
     reference: str = Field(default="", description="Label of the limit or run that ratios refer to.")

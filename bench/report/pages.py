@@ -147,6 +147,7 @@ def comparison_page(comparison: Comparison, directory: Path) -> Path:
                 plots_compare.rate_bars(comparison, limits, "egress"),
                 plots_compare.latency_bars(limits),
             ]
+        drawn += [plots_compare.course(each, place) for place, each in enumerate(comparison.courses)]
         drawn += [plots_compare.cdf(both), plots_compare.cpu(both)]
         pictures = _save(directory, drawn)
         searched = _save(directory, [plots_compare.searches(limits)])

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from bench.figures import Comparison, Limit
+from bench.figures import Comparison, Course, Limit
 from bench.report import numbers
 from bench.report.entries import (
     ROLES,
@@ -237,6 +237,51 @@ def searches(entries: Sequence[Entry]) -> Picture | None:
 
 def _line(style: Look) -> Line2D:
     return Line2D([], [], color=style.color, linestyle=style.line, marker=style.marker)
+
+
+def course(of: Course, place: int) -> Picture | None:
+    """Lines over time; None without any. ``place`` tells the pictures of a page apart."""
+    drawn = [line for line in of.lines if line.seconds]
+    if not drawn:
+        return None
+    figure = new_figure(3.4)
+    axes = figure.subplots()
+    for index, line in enumerate(drawn):
+        style = look(index)
+        axes.plot(line.seconds, line.values, color=style.color, linestyle=style.line)
+    for what, second in of.marks.items():
+        axes.axvline(second, color=MUTED, linewidth=0.8)
+        axes.annotate(
+            short(what, 30),
+            (second, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -3),
+            textcoords="offset points",
+            va="top",
+            fontsize=8,
+            color=MUTED,
+        )
+    if of.logarithmic:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    axes.set_xlim(min(line.seconds[0] for line in drawn), max(line.seconds[-1] for line in drawn))
+    axes.set_title(of.title)
+    axes.set_xlabel("Seconds")
+    axes.set_ylabel(of.axis)
+    handles = [_line_of(look(index)) for index in range(len(drawn))]
+    names = [short(line.label, 30) for line in drawn]
+    figure.legend(handles, names, loc="outside lower center", ncols=5)
+    words = "; ".join(
+        f"{line.label}: from {numbers.significant(line.values[0])} to "
+        f"{numbers.significant(line.values[-1])}, at most {numbers.significant(max(line.values))}"
+        for line in drawn
+    )
+    return Picture(f"course-{place}", of.title, f"{of.axis}. {words}.", of.caption, figure)
+
+
+def _line_of(style: Look) -> Line2D:
+    return Line2D([], [], color=style.color, linestyle=style.line)
 
 
 def cdf(entries: Sequence[Entry]) -> Picture | None:

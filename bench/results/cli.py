@@ -123,6 +123,29 @@ def overlay(full: FullOption = False, out: OutOption = OUT, again: AgainOption =
 
 
 @results.command()
+def content(
+    messages: Annotated[
+        int, typer.Option(min=1, help="While expressions come and go, 200 of them a second.")
+    ] = 100_000,
+    out: OutOption = OUT,
+    again: AgainOption = False,
+) -> None:
+    """Twelve sites, each wants 5 % of the readings: OctopiA against SF; and whether it is exact."""
+    from bench.results.content import run  # noqa: PLC0415
+
+    options = "" if messages == 100_000 else f" --messages {messages}"
+    _produce("content", False, out, again, lambda bench, command: run(bench, command, messages), options)
+
+
+@results.command("slow-link")
+def slow_link(out: OutOption = OUT, again: AgainOption = False) -> None:
+    """A link between clusters becomes slow: OctopiA with SPR and with IDR, delay over time."""
+    from bench.results.slow_link import run  # noqa: PLC0415
+
+    _produce("slow-link", False, out, again, run)
+
+
+@results.command()
 def distance(
     sites: Annotated[
         int, typer.Option(min=3, max=999, help="That subscribe, each with a node and a broker.")

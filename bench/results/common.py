@@ -6,12 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 from rich.console import Console
 
-from bench.figures import Comparison, Limit, RunFigures
+from bench.analysis.histogram import bucket, from_buckets, quantile
+from bench.figures import Comparison, Latency, Limit, RunFigures
 from bench.limits import Target, find_limit
 from bench.load.scenario import Scenario, load_scenario
+from bench.micro.measure import machine
 from bench.procedure import SearchConfig
 from bench.progress import Progress
 from bench.report import write_comparison
@@ -147,6 +150,50 @@ def limit_row(limit: Limit, reference: Limit | None = None) -> list[str]:
         f"{figures.missing} of {figures.expected}",
         cpu_by_role(figures),
     ]
+
+
+def client_figures(
+    label: str, latencies_ms: Sequence[float], expected: int, missing: int, interval_ms: float
+) -> RunFigures:
+    """What clients of `bench.results.clients` have seen, as a run for the page: latencies and losses."""
+    histogram = from_buckets((bucket(round(ms * 1e6)), 1) for ms in latencies_ms)
+    p50, p95, p99, p999 = (quantile(histogram, share) / 1000 for share in (0.5, 0.95, 0.99, 0.999))
+    latency = Latency(
+        count=len(latencies_ms),
+        mean=1000 * mean(latencies_ms),
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        p999=p999,
+        max=1000 * max(latencies_ms),
+    )
+    return RunFigures(
+        run=label,
+        label=label,
+        scenario="",
+        interval_ms=interval_ms,
+        seconds=0.0,
+        sp_ratio=0.0,
+        ingress=0.0,
+        egress=0.0,
+        ratio=1.0,
+        under_limit=True,
+        verdict="ok",
+        reason="",
+        expected=expected,
+        missing=missing,
+        loss_rate=missing / expected,
+        losses=[],
+        duplicates=0,
+        order_violations=0,
+        latency={"latency.sent": latency},
+        histograms={"latency.sent": histogram},
+        per_second=[],
+        processes=[],
+        network={},
+        machine=machine(),
+        notes=[],
+    )
 
 
 HEADING = [

@@ -13,10 +13,9 @@ from random import Random
 from statistics import mean
 from typing import Any
 
-from bench.analysis.histogram import bucket, from_buckets, quantile
-from bench.figures import Comparison, Latency, RunFigures
+from bench.figures import Comparison, RunFigures
 from bench.micro.measure import machine
-from bench.results.common import SHARED_CORES, Bench, testbed
+from bench.results.common import SHARED_CORES, Bench, client_figures, testbed
 from bench.testbed.distance import Distances
 from bench.testbed.spec import TestbedSpec
 from bench.testbed.testbed import Testbed
@@ -233,45 +232,7 @@ async def deliver(bed: Testbed, deliveries: int) -> dict[str, Any]:
 
 def figures_of(label: str, least_ms: Sequence[float], lost: int) -> RunFigures:
     """The latencies as those of a run, for the page."""
-    histogram = from_buckets((bucket(round(ms * 1e6)), 1) for ms in least_ms)
-    p50, p95, p99, p999 = (quantile(histogram, share) / 1000 for share in (0.5, 0.95, 0.99, 0.999))
-    latency = Latency(
-        count=len(least_ms),
-        mean=1000 * mean(least_ms),
-        p50=p50,
-        p95=p95,
-        p99=p99,
-        p999=p999,
-        max=1000 * max(least_ms),
-    )
-    expected = len(least_ms) * DELIVERIES
-    return RunFigures(
-        run=label,
-        label=label,
-        scenario="distance",
-        interval_ms=1000 * PAUSE,
-        seconds=0.0,
-        sp_ratio=float(len(least_ms)),
-        ingress=0.0,
-        egress=0.0,
-        ratio=1.0,
-        under_limit=True,
-        verdict="ok",
-        reason="",
-        expected=expected,
-        missing=lost,
-        loss_rate=lost / expected,
-        losses=[],
-        duplicates=0,
-        order_violations=0,
-        latency={"latency.sent": latency},
-        histograms={"latency.sent": histogram},
-        per_second=[],
-        processes=[],
-        network={},
-        machine=machine(),
-        notes=[],
-    )
+    return client_figures(label, least_ms, len(least_ms) * DELIVERIES, lost, 1000 * PAUSE)
 
 
 def _words(least_ms: Sequence[float]) -> tuple[str, str]:

@@ -10,8 +10,13 @@ Delays are kept to half a millisecond on an idle machine; less than that is hand
 way is bounded: from `WINDOW` bytes on nothing more is read, so a connection carries ``WINDOW / delay`` at
 most. Nothing runs while nothing is on its way.
 
-The configuration is a JSON file: ``status``, ``[host, port]`` where whoever connects is told the traffic
-(`Traffic`), and ``sites``, a list of `Gate`.
+A link may be slow, too, and become so while it is used (`DelayProxy.slow`): each direction then passes so
+many bytes a second on, one after another, and holds no more than `QUEUE` seconds of them, so that the rest
+waits at the node that sends. For that the kernel's buffers have to be small, which `shaped` asks for.
+
+The configuration is a JSON file: ``shaped``; ``sites``, a list of `Gate`; and ``status``, ``[host, port]``
+where whoever connects sends a line, a JSON list of ``[source, target, rate]`` to be put into the `Rates`
+(null: out of them), and is told the `Traffic`.
 """
 
 from __future__ import annotations
@@ -42,6 +47,14 @@ FIRST_PACKET = 64 << 10
 """Bytes of the largest CONNECT."""
 PATIENCE = 10.0
 """Seconds that CONNECT may take to come."""
+QUEUE = 0.1
+"""Seconds that something may wait for its turn on a slow way before nothing more is read."""
+SMALLEST_QUEUE = 4 << 10
+"""Bytes that may wait however slow it is."""
+SEGMENT = 1460
+"""Bytes of a TCP segment as on Ethernet: the kernel sizes what a sender may have written by it."""
+RECEIVE_BUFFER = 16 << 10
+"""Bytes that a shaped proxy leaves to the kernel to receive ahead."""
 
 
 class Ending(Enum):
@@ -61,10 +74,18 @@ class DelayLine:
         self.delay = delay
         self.bytes = 0
         self._pieces: deque[tuple[float, Piece]] = deque()
+        self._sent_at = 0.0
+        """When the last byte so far leaves, where it is slow."""
 
-    def put(self, now: float, piece: Piece, extra: float = 0.0) -> None:
-        """Send it on its way, ``extra`` seconds later than usual; it overtakes nothing."""
-        due = now + self.delay + extra
+    def put(self, now: float, piece: Piece, extra: float = 0.0, rate: float | None = None) -> None:
+        """Send it on its way, ``extra`` seconds later than usual; it overtakes nothing.
+
+        ``rate`` is in bytes a second; None: all at once.
+        """
+        leaves = now
+        if rate is not None:
+            leaves = self._sent_at = max(now, self._sent_at) + _size(piece) / rate
+        due = leaves + self.delay + extra
         if self._pieces:
             due = max(due, self._pieces[-1][0])
         self._pieces.append((due, piece))
@@ -97,20 +118,24 @@ class Gate(NamedTuple):
 
 Traffic = Counter[tuple[str, str]]
 """Bytes from one site to another."""
+Rates = dict[tuple[str, str], float]
+"""Bytes a second from one site to another, of each connection; what is not named is as fast as it can be."""
 
 
 class End(asyncio.Protocol):
     """One end of a connection through the proxy. What it reads goes to ``far``, over ``line``."""
 
-    def __init__(self, line: DelayLine, traffic: Traffic) -> None:
+    def __init__(self, line: DelayLine, traffic: Traffic, rates: Rates | None = None) -> None:
         self.line = line
         self.far: End | None = None
         self.way = ("", "")
         """From which site to which it reads."""
         self._loop = asyncio.get_running_loop()
         self._traffic = traffic
+        self._rates: Rates = {} if rates is None else rates
         self._transport: asyncio.Transport | None = None
         self._ended = False
+        self._reading = True
         self._writable = True
         self._timer: asyncio.TimerHandle | None = None
 
@@ -138,9 +163,10 @@ class End(asyncio.Protocol):
 
     def send(self, piece: Piece, extra: float = 0.0) -> None:
         """Put something on its way."""
-        self.line.put(self._loop.time(), piece, extra)
+        self.line.put(self._loop.time(), piece, extra, self._rates.get(self.way))
         self._traffic[self.way] += _size(piece)
-        if self.line.bytes >= WINDOW and self._transport is not None:
+        if self._reading and self.line.bytes >= self._window() and self._transport is not None:
+            self._reading = False
             self._transport.pause_reading()
         self.hand_on()
 
@@ -149,7 +175,6 @@ class End(asyncio.Protocol):
         far = self.far
         if far is None or far._transport is None or not far._writable:
             return  # the far end calls when it is there, and can take it
-        was_full = self.line.bytes >= WINDOW
         for piece in self.line.take(self._loop.time()):
             if piece is Ending.CLOSED:
                 far._transport.close()
@@ -157,11 +182,17 @@ class End(asyncio.Protocol):
                 far._transport.abort()
             elif not far._transport.is_closing():
                 far._transport.write(piece)
-        if was_full and self.line.bytes < WINDOW and self._transport is not None and not self._ended:
-            self._transport.resume_reading()
+        if not self._reading and self.line.bytes < self._window():
+            self._reading = True
+            if self._transport is not None and not self._ended:
+                self._transport.resume_reading()
         due = self.line.next
         if due is not None and self._timer is None:
             self._timer = self._loop.call_at(due - GRAIN, self._timed)
+
+    def _window(self) -> float:
+        rate = self._rates.get(self.way)
+        return WINDOW if rate is None else max(SMALLEST_QUEUE, rate * (QUEUE + self.line.delay))
 
     def _timed(self) -> None:
         self._timer = None
@@ -176,8 +207,11 @@ class End(asyncio.Protocol):
 class Dialer(End):
     """The end of a node that dials; at first it is not known which."""
 
-    def __init__(self, gate: Gate, traffic: Traffic) -> None:
-        super().__init__(DelayLine(0.0), traffic)
+    def __init__(
+        self, gate: Gate, traffic: Traffic, rates: Rates | None = None, *, shaped: bool = False
+    ) -> None:
+        super().__init__(DelayLine(0.0), traffic, rates)
+        self._shaped = shaped
         self.gate = gate
         self._first = b""
         self._limit = self._loop.call_later(PATIENCE, self._give_up, "no CONNECT")
@@ -208,14 +242,17 @@ class Dialer(End):
         self.way = source, gate.name
         self.line.delay = gate.towards[source]
         self.send(self._first, self.line.delay + gate.back[source])
-        far = End(DelayLine(gate.back[source]), self._traffic)
+        far = End(DelayLine(gate.back[source]), self._traffic, self._rates)
         far.way = gate.name, source
         far.far = self
         self._dialing = self._loop.create_task(self._dial(far), name=f"{source} to {gate.name}")
 
     async def _dial(self, far: End) -> None:
         try:
-            await self._loop.create_connection(lambda: far, *self.gate.to)
+            if self._shaped:
+                await self._loop.create_connection(lambda: far, sock=await _shaped_connection(self.gate.to))
+            else:
+                await self._loop.create_connection(lambda: far, *self.gate.to)
         except OSError as error:
             self._give_up(str(error))
             return
@@ -246,12 +283,46 @@ def source_of(data: bytes) -> str | None:
     return packet.client_id.rpartition("/")[0] if isinstance(packet, Connect) else ""
 
 
-async def serve(gates: Sequence[Gate], status: tuple[str, int]) -> None:
+def _shaped_socket() -> socket.socket:
+    """One whose far end can have little under way."""
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    found.setblocking(False)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER)
+    found.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, SEGMENT)
+    return found
+
+
+async def _shaped_connection(address: tuple[str, int]) -> socket.socket:
+    connection = _shaped_socket()
+    try:
+        await asyncio.get_running_loop().sock_connect(connection, address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def listening(address: tuple[str, int], shaped: bool) -> socket.socket:
+    """A socket for a gate, bound to its address."""
+    if not shaped:
+        return socket.create_server(address)
+    found = _shaped_socket()
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    found.bind(address)
+    return found
+
+
+async def serve(gates: Sequence[Gate], status: tuple[str, int], *, shaped: bool = False) -> None:
     """Run until SIGTERM or SIGINT."""
     loop = asyncio.get_running_loop()
     traffic: Traffic = Counter()
+    rates: Rates = {}
 
-    async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for source, target, rate in json.loads(await reader.readline()):
+            rates.pop((source, target), None)
+            if rate is not None:
+                rates[source, target] = rate
         writer.write(json.dumps([[*way, count] for way, count in sorted(traffic.items())]).encode())
         writer.close()
 
@@ -260,7 +331,8 @@ async def serve(gates: Sequence[Gate], status: tuple[str, int]) -> None:
         loop.add_signal_handler(number, ended.set)
     with ExitStack() as stack:
         for gate in gates:
-            server = await loop.create_server(partial(Dialer, gate, traffic), *gate.listen)
+            make = partial(Dialer, gate, traffic, rates, shaped=shaped)
+            server = await loop.create_server(make, sock=listening(gate.listen, shaped))
             stack.callback(server.close)
         stack.callback((await asyncio.start_server(tell, *status)).close)
         await ended.wait()
@@ -271,9 +343,13 @@ class DelayProxy(ManagedProcess):
 
     name = "delay"
 
-    def __init__(self, directory: Path, distances: Distances, *, place: Placement = HERE) -> None:
+    def __init__(
+        self, directory: Path, distances: Distances, *, shaped: bool = False, place: Placement = HERE
+    ) -> None:
         super().__init__(directory, place)
         self.distances = distances
+        self.shaped = shaped
+        """Small buffers, so that a sender notices soon that a link is slow."""
         self.targets: list[str] = []
         """``host:port`` where the nodes listen, in the order of the sites; to be set before the start."""
         self._ports = [free_port() for _ in distances.names]
@@ -295,7 +371,12 @@ class DelayProxy(ManagedProcess):
             for site, target in enumerate(self.targets)
         ]
         path = self.directory / "delay.json"
-        path.write_text(json.dumps({"status": self.address, "sites": [gate._asdict() for gate in gates]}))
+        document = {
+            "status": self.address,
+            "shaped": self.shaped,
+            "sites": [gate._asdict() for gate in gates],
+        }
+        path.write_text(json.dumps(document))
         return [sys.executable, "-m", "bench.testbed.delay_proxy", path]
 
     def ready(self) -> bool:
@@ -311,7 +392,22 @@ class DelayProxy(ManagedProcess):
         Raises:
             OSError: it does not run.
         """
+        return self._ask([])
+
+    def slow(self, one: int, other: int, rate: float | None) -> None:
+        """Let each connection between two sites pass ``rate`` bytes a second each way, from now on.
+
+        What is on its way already is not held up. None: as fast as it can be.
+
+        Raises:
+            OSError: it does not run.
+        """
+        names = f"site-{one}", f"site-{other}"
+        self._ask([(*names, rate), (*names[::-1], rate)])
+
+    def _ask(self, changes: Sequence[tuple[str, str, float | None]]) -> Traffic:
         with socket.create_connection(self.address, 5.0) as connection, connection.makefile("rb") as file:
+            connection.sendall(json.dumps(changes).encode() + b"\n")
             return Counter({(source, target): count for source, target, count in json.loads(file.read())})
 
 
@@ -331,7 +427,7 @@ def main() -> None:
         for site in document["sites"]
     ]
     host, port = document["status"]
-    asyncio.run(serve(gates, (host, port)))
+    asyncio.run(serve(gates, (host, port), shaped=document["shaped"]))
 
 
 if __name__ == "__main__":

@@ -72,7 +72,10 @@ class TestbedSpec:
     """Share of the packets that are lost on their way between two sites."""
     distances: Distances | None = None
     """How far each site is from each other, by a proxy between the nodes. They are in the same order as the
-    brokers; a plugin that asks for its ``locality`` is told the region."""
+    brokers; a plugin that asks for its ``locality`` is told the region, one that asks for the whole grid
+    is told each region as a cluster."""
+    shaped: bool = False
+    """The proxy between the nodes has small buffers, so that a link may be made slow while it is used."""
     isolate: bool = False
     """A network namespace for each site also without delay and loss."""
     bridge: bool = False
@@ -102,6 +105,8 @@ class TestbedSpec:
 
     def _check_distances(self) -> None:
         if self.distances is None:
+            if self.shaped:
+                raise SpecError("shaped: it is the proxy of a delay matrix that is")
             return
         if (found := len(self.distances.names)) != len(self.brokers):
             raise SpecError(f"delay matrix: it has {found} sites, not {len(self.brokers)}")
@@ -124,14 +129,19 @@ class TestbedSpec:
     @property
     def edges(self) -> list[tuple[int, int]]:
         """The links; the second site connects to the first."""
-        others = range(1, len(self.brokers))
-        match self.topology:
-            case "row":
-                return [(site - 1, site) for site in others]
-            case "star":
-                return [(0, site) for site in others]
-            case "tree":
-                return [((site - 1) // 2, site) for site in others]
+        return edges_of(self.topology, len(self.brokers))
+
+
+def edges_of(topology: Topology, count: int) -> list[tuple[int, int]]:
+    """What joins that many, the smaller number first in each pair."""
+    others = range(1, count)
+    match topology:
+        case "row":
+            return [(other - 1, other) for other in others]
+        case "star":
+            return [(0, other) for other in others]
+        case "tree":
+            return [((other - 1) // 2, other) for other in others]
 
 
 def _one_of(name: str, found: str, allowed: Sequence[str]) -> None:

@@ -271,7 +271,9 @@ class Testbed:
         write_private(secret, secrets.token_hex(32) + "\n")
         if self._distances is not None:
             place = Placement(environment={MARK: self.name})
-            self.distance = DelayProxy(self.directory / "distance", self._distances, place=place)
+            self.distance = DelayProxy(
+                self.directory / "distance", self._distances, shaped=spec.shaped, place=place
+            )
         for index, make in enumerate(spec.brokers):
             directory = self.directory / f"site-{index}"
             shutil.rmtree(directory, ignore_errors=True)  # what an earlier one has stored is not for this one
@@ -371,9 +373,8 @@ class Testbed:
                 wait(node, partial(node.links_up, degree), "links are not joined", _LINK_TIMEOUT)
             if self._kind.overlay:
                 nodes = [server.node for server in self.servers if server.node is not None]
-                wait(
-                    nodes[0], lambda: found_together(nodes), "not in one overlay", _LINK_TIMEOUT + len(nodes)
-                )
+                together = partial(found_together, nodes, self._kind)
+                wait(nodes[0], together, "not in one overlay", _LINK_TIMEOUT + len(nodes))
 
     def _bounded(self, cgroups: Cgroups) -> list[tuple[Path, float]]:
         """The cgroups that have a quota."""

@@ -161,5 +161,15 @@ def test_tables_are_markdown(tmp_path: Path) -> None:
 
 def test_each_result_has_its_command() -> None:
     listed = CliRunner().invoke(app, ["results", "--help"]).output
-    for name in ("single", "patterns", "link", "latency", "mixed", "overlay", "distance"):
+    for name in (
+        "single",
+        "patterns",
+        "link",
+        "latency",
+        "mixed",
+        "overlay",
+        "distance",
+        "content",
+        "slow-link",
+    ):
         assert name in listed

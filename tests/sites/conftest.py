@@ -33,9 +33,13 @@ class Sites:
         """A broker which only this test uses, and may kill."""
         return await asyncio.to_thread(self._own.start, kind, **options)
 
+    def upcoming(self, count: int) -> list[str]:
+        """The names of the sites that are made next."""
+        return [f"{self._prefix}-{len(self.all) + number}" for number in range(1, count + 1)]
+
     def prepare(self, broker: Broker, algorithm: Choice, **options: Any) -> Site:
         """A site that is not started yet."""
-        name = f"{self._prefix}-{len(self.all) + 1}"
+        [name] = self.upcoming(1)
         site = Site(broker, self._directory / name, algorithm, name, **options)
         self.all.append(site)
         return site

@@ -12,7 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.testbed import delay_proxy
-from bench.testbed.delay_proxy import GRAIN, DelayLine, Dialer, Ending, Gate, Piece, Traffic, source_of
+from bench.testbed.delay_proxy import (
+    GRAIN,
+    QUEUE,
+    RECEIVE_BUFFER,
+    SMALLEST_QUEUE,
+    DelayLine,
+    Dialer,
+    Ending,
+    Gate,
+    Piece,
+    Rates,
+    Traffic,
+    listening,
+    source_of,
+)
 from ildm.mqtt import Connect, MqttError, PingReq, Version
 from ildm.testing.live.ports import LOOPBACK
 from tests.support.examples import examples
@@ -36,6 +50,18 @@ def test_the_first_packet_waits_for_the_connection_and_nothing_overtakes_it() ->
     line.put(10.01, b"second")
     assert line.take(10.1) == []
     assert line.take(10.12) == [b"first", b"second"]
+
+
+def test_on_a_slow_way_bytes_leave_one_after_another() -> None:
+    line = DelayLine(0.04)
+    line.put(10.0, b"x" * 500, rate=1000)
+    line.put(10.1, b"y" * 100, rate=1000)
+    assert line.take(10.539) == []
+    assert line.take(10.5401) == [b"x" * 500]
+    assert line.next == pytest.approx(10.64)
+    assert line.take(10.6401) == [b"y" * 100]
+    line.put(20.0, b"z", rate=None)
+    assert line.next == pytest.approx(20.04)
 
 
 @examples(100)
@@ -76,13 +102,18 @@ class Far:
 
 
 @asynccontextmanager
-async def gate(far: Far, delay: float, traffic: Traffic) -> AsyncIterator[tuple[str, int]]:
-    """A gate of site-2, ``delay`` from site-1 and back, before a node."""
+async def gate(
+    far: Far, delay: float, traffic: Traffic, rates: Rates | None = None
+) -> AsyncIterator[tuple[str, int]]:
+    """A gate of site-2, ``delay`` from site-1 and back, before a node; with rates a shaped one."""
     loop = asyncio.get_running_loop()
     behind = await asyncio.start_server(far.serve, LOOPBACK, 0)
     to = behind.sockets[0].getsockname()
     there = Gate("site-2", (LOOPBACK, 0), to, {"site-1": delay}, {"site-1": delay})
-    front = await loop.create_server(lambda: Dialer(there, traffic), LOOPBACK, 0)
+    shaped = rates is not None
+    front = await loop.create_server(
+        lambda: Dialer(there, traffic, rates, shaped=shaped), sock=listening((LOOPBACK, 0), shaped)
+    )
     yield front.sockets[0].getsockname()
     front.close()
     behind.close()
@@ -114,9 +145,11 @@ async def test_what_is_on_its_way_is_bounded_and_complete(monkeypatch: pytest.Mo
     most = 0
     put = DelayLine.put
 
-    def watched(line: DelayLine, now: float, piece: Piece, extra: float = 0.0) -> None:
+    def watched(
+        line: DelayLine, now: float, piece: Piece, extra: float = 0.0, rate: float | None = None
+    ) -> None:
         nonlocal most
-        put(line, now, piece, extra)
+        put(line, now, piece, extra, rate)
         most = max(most, line.bytes)
 
     monkeypatch.setattr(DelayLine, "put", watched)
@@ -133,6 +166,36 @@ async def test_what_is_on_its_way_is_bounded_and_complete(monkeypatch: pytest.Mo
         assert await there.read() == b""
         back.close()
     assert most < 10_000 + 256 * 1024 + 1  # and what asyncio reads at once
+
+
+async def test_a_slow_link_leaves_what_it_cannot_take_to_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 kB/s until it is made fast again: then all is there at once, in order."""
+    most = 0
+    put = DelayLine.put
+
+    def watched(
+        line: DelayLine, now: float, piece: Piece, extra: float = 0.0, rate: float | None = None
+    ) -> None:
+        nonlocal most
+        put(line, now, piece, extra, rate)
+        most = max(most, line.bytes if rate is not None else 0)
+
+    monkeypatch.setattr(DelayLine, "put", watched)
+    data = bytes(range(256)) * 8192
+    far, rates, loop = Far(), {("site-1", "site-2"): 100_000.0}, asyncio.get_running_loop()
+    async with asyncio.timeout(20), gate(far, 0.0, Traffic(), rates) as address:
+        _, writer = await asyncio.open_connection(*address)
+        began = loop.time()
+        writer.write(HELLO + data)
+        there, back = await far.came.get()
+        first = await there.readexactly(len(HELLO) + 50_000)
+        assert loop.time() - began >= 0.5 - GRAIN
+        assert most < 100_000 * QUEUE + SMALLEST_QUEUE + 4 * RECEIVE_BUFFER
+        rates.clear()
+        assert first + await there.readexactly(len(data) - 50_000) == HELLO + data
+        writer.close()
+        assert await there.read() == b""
+        back.close()
 
 
 @pytest.mark.parametrize("first", [PingReq().encode(Version.V5), HELLO.replace(b"site-1", b"site-9")])

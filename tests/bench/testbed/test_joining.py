@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bench.testbed.distance import Distances
-from bench.testbed.joining import Kind, algorithm_of, one_overlay
+from bench.testbed.joining import GRID, Kind, algorithm_of, grid_of, one_overlay
 from bench.testbed.spec import TestbedSpec
 
 
@@ -46,3 +46,32 @@ def test_who_asks_for_its_locality_is_told_the_region() -> None:
     assert algorithm_of(alone, 1, asking) == {"name": "near", "locality": ["site-1"]}
     own = TestbedSpec(["mosquitto"], algorithm={"name": "near", "locality": ["here"]})
     assert algorithm_of(own, 0, asking) == own.algorithm
+
+
+def test_regions_of_a_matrix_are_clusters_of_a_grid() -> None:
+    """Of unequal size: labels that one of them has not filled are nobody."""
+    far = Distances.by_regions({"eu/fr": 3, "us": 2}, 1, 40)
+    spec = TestbedSpec(["mosquitto"] * 5, algorithm={"name": "grid", "qos": 1}, distances=far)
+    grid = {
+        "regions": ["r0-r1", "r1-r2"],
+        "clusters": ["eu-fr", "us"],
+        "members": {
+            "site-0": "r0/eu-fr",
+            "site-1": "r1/eu-fr",
+            "site-2": "r2/eu-fr",
+            "site-3": "r0/us",
+            "site-4": "r1/us",
+        },
+    }
+    asking = Kind(overlay=True, asks_locality=False, asks_grid=True)
+    assert algorithm_of(spec, 0, asking) == {"name": "grid", "qos": 1, **grid}
+    assert tuple(grid_of(spec)) == GRID
+
+
+def test_without_a_matrix_each_site_is_a_cluster() -> None:
+    spec = TestbedSpec(["mosquitto"] * 2, algorithm="grid")
+    assert grid_of(spec) == {
+        "regions": ["r0"],
+        "clusters": ["site-0", "site-1"],
+        "members": {"site-0": "r0/site-0", "site-1": "r0/site-1"},
+    }
