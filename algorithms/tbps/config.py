@@ -46,9 +46,10 @@ class TbpsConfig(PluginConfig):
     """A site that was away for less misses no message of QoS 1 or 2: for so long publishers keep them."""
     kept_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     """Of those; the oldest make room. What nobody is known to want gets an eighth of it, not more."""
-    offered_messages: int = Field(default=200_000, ge=0)
+    offered_messages: int = Field(default=300_000, ge=0)
     """Numbers of messages that sites may have missed: to be offered to those who ask, to be offered to all of
-    a segment, and to be fetched here; as many of each."""
+    a segment, and to be fetched here; as many of each. One node takes no more of them than it leaves to
+    others: half, if it is the first."""
     seen_bytes: int = Field(default=32 * 1024 * 1024, ge=1)
     """For what has come, so that nothing is published twice in the local broker: at best 2 bytes a message
     (one origin, all its messages), at worst 512."""

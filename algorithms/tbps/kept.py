@@ -22,7 +22,9 @@ UNHEARD_SHARE = 8
 SWEEPS = 10
 """How often within the period what is too old is looked for."""
 LOGGED = 10
-"""Topics named in the log in one sweep."""
+"""Topics named in the log at once."""
+GATHER = 1.0
+"""Seconds in which they are gathered."""
 
 
 class Entry:
@@ -77,6 +79,10 @@ class Kept:
         self._most = {True: max_bytes, False: max_bytes // UNHEARD_SHARE}
         self.bytes = {True: 0, False: 0}
         self._sweeping = False
+        self._given_up: Counter[str] = Counter()
+        """Messages by topic that are still to be named in the log."""
+        self._unnamed = 0
+        """Those of other topics."""
 
     def __len__(self) -> int:
         return sum(map(len, self._shelves.values()))
@@ -87,11 +93,9 @@ class Kept:
         entry = Entry(now, topic, payload, None if expiry is None else now + expiry)
         self._shelves[heard][number] = entry
         self.bytes[heard] += entry.size
-        gone: Counter[str] = Counter()
         while self.bytes[heard] > self._most[heard]:
             self._count("kept_displaced" if heard else "kept_unheard_displaced", 1)
-            self._drop(heard, gone)
-        self._tell(gone)
+            self._drop(heard)
         if not self._sweeping:
             self._sweeping = True
             self._api.call_later(self._period / SWEEPS, self._sweep)
@@ -121,23 +125,33 @@ class Kept:
 
     def _sweep(self) -> None:
         due = self._api.now() - self._period
-        gone: Counter[str] = Counter()
         for heard, shelf in self._shelves.items():
             while shelf and next(iter(shelf.values())).at <= due:
-                self._drop(heard, gone)
-        self._tell(gone)
+                self._drop(heard)
         self._sweeping = bool(len(self))
         if self._sweeping:
             self._api.call_later(self._period / SWEEPS, self._sweep)
 
-    def _drop(self, heard: bool, gone: Counter[str]) -> None:
+    def _drop(self, heard: bool) -> None:
         _, entry = self._shelves[heard].popitem(last=False)
         self.bytes[heard] -= entry.size
         if entry.unsure:
-            gone[entry.topic] += 1
+            self.give_up(entry.topic)
 
-    def _tell(self, gone: Counter[str]) -> None:
-        if gone:
-            self._count("kept_missed", gone.total())
-            for topic, number in gone.most_common(LOGGED):
-                self._api.log("messages some site may have missed", topic=topic, messages=number)
+    def give_up(self, topic: str) -> None:
+        """Some site may have missed a message, and it will not be offered any more."""
+        self._count("kept_missed", 1)
+        if not self._given_up:
+            self._api.call_later(GATHER, self._name_given_up)
+        if topic in self._given_up or len(self._given_up) < LOGGED:
+            self._given_up[topic] += 1
+        else:
+            self._unnamed += 1
+
+    def _name_given_up(self) -> None:
+        for topic, number in self._given_up.most_common():
+            self._api.log("messages some site may have missed", topic=topic, messages=number)
+        if self._unnamed:
+            self._api.log("messages of other topics some site may have missed", messages=self._unnamed)
+        self._given_up.clear()
+        self._unnamed = 0

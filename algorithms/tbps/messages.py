@@ -56,6 +56,8 @@ __all__ = [
     "decode_payload",
 ]
 
+MOST_TEXTS = 10_000
+"""In one message; no node sends more at once (:data:`~algorithms.tbps.surveys.PIECE_BYTES`)."""
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 _MESSAGE = struct.Struct(">QIH")
@@ -363,9 +365,13 @@ def _segment(code: bytes) -> Segment:
 
 def _texts(data: bytes) -> Iterable[bytes]:
     at = 1
+    count = 0
     while at < len(data):
         text, at = _take(data, at)
         yield text
+        count += 1
+        if count > MOST_TEXTS:
+            raise MessageError(f"more than {MOST_TEXTS} texts in one message")
 
 
 def _segments(data: bytes) -> Iterable[Segment]:

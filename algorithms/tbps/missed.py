@@ -61,6 +61,8 @@ LOOKS = 6.0
 """Seconds between two looks at what has come: longer than until all are told that graphs have merged."""
 CLOCK = 0.01
 """Seconds by which a timer may be early."""
+PAGE = 1_000
+"""Messages in one offer at most."""
 FETCH = 100
 """Messages wanted at once from one publisher."""
 PATIENCE = 3.0
@@ -322,11 +324,18 @@ class Missing:
     # fetching -----------------------------------------------------------------------------------
 
     def offered(self, sender: Peer, offer: Offer) -> None:
-        """Another node has messages: fetch what is lacking here, and not older than the wish for it."""
+        """Another node has messages: fetch what is lacking here, and not older than the wish for it.
+
+        An offer for which there is no room is not answered, so that it is made again.
+
+        Raises:
+            IldmError: more are offered than any node offers at once.
+        """
         if sender.node_id == self.api.node_id:
             return
-        if offer.number:
-            self.graph.tell(sender, Want(offer.number, ()).encode())
+        if (size := sum(len(messages) for _, messages in offer.topics)) > PAGE:
+            raise IldmError(f"{size} messages offered at once, more than {PAGE}")
+        refused: list[str] = []
         now = self.api.now()
         source = self._sources.get(sender.node_id)
         for topic, messages in offer.topics:
@@ -338,16 +347,32 @@ class Missing:
                     continue
                 if self.memory.came_before(sender.node_id, number):
                     continue
+                if source is not None and number in source.lacking:
+                    continue
+                if not self._has_room(source):
+                    refused.append(topic)
+                    continue
                 if source is None:
                     source = self._sources[sender.node_id] = _Source(sender)
-                if number in source.lacking:
-                    continue
-                if self._lacking >= self.config.offered_messages:
-                    self._given_up([topic])
-                    continue
                 source.lacking[number] = topic
                 self._lacking += 1
+        if refused:
+            self._refuse(sender, refused, again=offer.number != 0)
+        elif offer.number:
+            self.graph.tell(sender, Want(offer.number, ()).encode())
         self._fetch()
+
+    def _has_room(self, source: _Source | None) -> bool:
+        """Whether one more can be fetched from a node: it takes no more than what is left for others."""
+        left = self.config.offered_messages - self._lacking
+        return left > 0 and (source is None or len(source.lacking) <= left)
+
+    def _refuse(self, sender: Peer, topics: list[str], again: bool) -> None:
+        if again:
+            self.count("offers_refused")
+            self.api.log("no room to fetch what a site offers", site=sender.node_id, messages=len(topics))
+        else:
+            self._given_up(topics)
 
     def _wanted_since(self, topic: str) -> float | None:
         found = None

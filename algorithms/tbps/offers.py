@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from algorithms.tbps.keys import ALL_NODES, segments_of_topic
 from algorithms.tbps.messages import Late, Missed, Offer, Want
-from ildm.mqtt import FilterTable, topic_matches
+from ildm.mqtt import FilterTable, IldmError, topic_matches
 
 if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult, SkipGraph
@@ -39,9 +39,13 @@ ANSWER_TIME = 2.0
 ATTEMPTS = 6
 """How often one offer to one site is made; each time the pause grows by ``ANSWER_TIME``."""
 ASKERS = 1_000
-"""Sites served at once."""
+"""Questions of sites answered at once."""
+QUESTION = 1_000
+"""Filters in one question at most."""
 LEARN = 0.5
 """Seconds in which segments are collected that an aggregate hears of."""
+LEARNED = 10_000
+"""Of them, at most."""
 TICK = 5.0
 """Seconds between looks at segments which are to get an offer once more."""
 AT_ONCE = 16
@@ -112,7 +116,12 @@ class Offers:
         """Offer what filters of another site match, as far as it is not older than they allow.
 
         ``age``: seconds since it has asked.
+
+        Raises:
+            IldmError: it asks for more than any node asks for at once.
         """
+        if len(missed.filters) > QUESTION:
+            raise IldmError(f"a question for {len(missed.filters)} filters, more than {QUESTION}")
         asked_at = self.api.now() - age
         oldest = [asked_at - most / 1000 for _, most in missed.filters]
         table: FilterTable[int] = FilterTable()
@@ -129,7 +138,7 @@ class Offers:
                 numbers.append(number)
         if not numbers:
             return
-        if len(self._askers) >= ASKERS or self._offered + len(numbers) > self.config.offered_messages:
+        if not self._has_room(asker, len(numbers)):
             self.count("offers_full")
             self.api.log("no room to offer what a site has missed", site=asker.node_id, messages=len(numbers))
             return
@@ -137,6 +146,14 @@ class Offers:
         self._askers[self._number] = asking = _Asker(asker, numbers)
         self._offered += len(numbers)
         self._next_page(self._number, asking)
+
+    def _has_room(self, asker: Peer, numbers: int) -> bool:
+        """Whether so many more can be offered to a site. What it takes in all is no more than what it leaves to
+        others."""
+        its = [asking for asking in self._askers.values() if asking.peer.node_id == asker.node_id]
+        taken = sum(len(asking.page) + len(asking.numbers) for asking in its) + numbers
+        left = self.config.offered_messages - self._offered - numbers
+        return len(its) < ASKERS - len(self._askers) and taken <= left
 
     def _next_page(self, number: int, asker: _Asker) -> None:
         asker.page = [asker.numbers.pop() for _ in range(min(PAGE, len(asker.numbers)))]
@@ -174,7 +191,13 @@ class Offers:
         return Offer(number, list(topics.items()))
 
     def wanted(self, sender: Peer, want: Want) -> None:
-        """A site has got an offer, or lacks messages of one: send them."""
+        """A site has got an offer, or lacks messages of one: send them.
+
+        Raises:
+            IldmError: it wants more than there are in any offer.
+        """
+        if len(want.numbers) > PAGE:
+            raise IldmError(f"{len(want.numbers)} messages wanted at once, more than {PAGE}")
         asker = self._askers.get(want.offer)
         if asker is not None and asker.peer.node_id == sender.node_id:
             if asker.timer is not None:
@@ -235,7 +258,11 @@ class Offers:
         may have had them for a while."""
         if not self._learned:
             self.api.call_later(LEARN, self._offer_learned)
-        self._learned.update(codes)
+        for code in codes:
+            if len(self._learned) >= LEARNED:
+                self.count("learned_full")
+                return
+            self._learned.add(code)
 
     def _offer_learned(self) -> None:
         codes, self._learned = self._learned, set()
@@ -252,7 +279,7 @@ class Offers:
         """A message may not have reached all in a segment: offer it to them, until that has."""
         entry = self.kept.get(number)
         if entry is None or self._unsure_numbers >= self.config.offered_messages:
-            self.count("kept_missed")
+            self.kept.give_up(segment.text if entry is None else entry.topic)
             return
         unsure = self._unsure.get(segment.code)
         if unsure is None:

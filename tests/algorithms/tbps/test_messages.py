@@ -111,6 +111,8 @@ def test_refused(data: bytes) -> None:
     [
         Needed([Segment(b"\1" + b"a" * 600 + b"\0\0")]),
         Signal(Segment.exact("a"), Status(Epoch(1, "n" * 400), False)),
+        Filters([b"a"] * 10_001),
+        Needed([Segment.exact("a")] * 10_001),
     ],
 )
 def test_what_is_kept_of_others_is_not_longer_than_it_can_be(payload: Payload) -> None:

@@ -17,7 +17,7 @@ from algorithms.tbps.offers import ATTEMPTS, Offers
 from algorithms.tbps.seen import Seen
 from algorithms.tbps.segments import Segments
 from ildm.api import Peer
-from ildm.mqtt import Property, Publish, Version, decode
+from ildm.mqtt import IldmError, Property, Publish, Version, decode
 from ildm.testing import LinkModel, SimNode, World, uniform
 from tests.algorithms.tbps.clock import FakeApi
 
@@ -471,7 +471,7 @@ def test_offers_are_bounded() -> None:
     api: Any = FakeApi()
     graph: Any = Wire()
     kept = kept_of(api)
-    offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=5), api.count)
+    offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=9), api.count)
     for number in range(1, 5):
         kept.add(number, "t", payload_of(number), None, heard=True)
     offers.asked(PEER, Missed([("t", 5_000)]), 0.0)
@@ -481,6 +481,53 @@ def test_offers_are_bounded() -> None:
     offers.wanted(PEER, Want(graph.told[0].number, ()))
     offers.asked(PEER, Missed([("t", 5_000)]), 0.0)
     assert len([told for told in graph.told if isinstance(told, Offer)]) == 2
+
+
+def test_one_site_that_asks_leaves_room_for_others() -> None:
+    """It asks again and again, and answers no offer."""
+    api: Any = FakeApi()
+    graph: Any = Wire()
+    kept = kept_of(api)
+    offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=100), api.count)
+    for number in range(10):
+        kept.add(number, "t", payload_of(number), None, heard=True)
+    for _ in range(50):
+        offers.asked(Peer("hostile", "hostile:1"), Missed([("#", 5_000)]), 0.0)
+    assert len(graph.told) == 5
+    assert api.counters["offers_full"] == 45
+    offers.asked(PEER, Missed([("#", 5_000)]), 0.0)
+    assert len(graph.told) == 6
+
+
+def test_what_no_node_asks_for_or_offers_at_once_is_refused() -> None:
+    api, graph, missing, _ = receiver()
+    offers = Offers(api, graph, kept_of(api), SgTbps.Config(), api.count)
+    with pytest.raises(IldmError, match="200000 messages offered at once, more than 1000"):
+        missing.offered(PEER, Offer(0, [("t", [(number, 0) for number in range(200_000)])]))
+    with pytest.raises(IldmError, match="100000 messages wanted at once, more than 1000"):
+        offers.wanted(PEER, Want(0, range(100_000)))
+    with pytest.raises(IldmError, match="a question for 5000 filters, more than 1000"):
+        offers.asked(PEER, Missed([("t", 0)] * 5_000), 0.0)
+    assert not graph.told
+
+
+def test_messages_that_are_given_up_are_named() -> None:
+    """By topic, a few of them; all are counted."""
+    api: Any = FakeApi()
+    graph: Any = Wire()
+    kept = kept_of(api)
+    offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=0), api.count)
+    for number in range(40):
+        topic = "often" if number < 20 else f"t/{number}"
+        kept.add(number, topic, payload_of(number, topic), None, heard=True)
+        offers.unsure(segment_of_filter("#"), number)
+    offers.unsure(segment_of_filter("gone/#"), 99)
+    assert api.counters["kept_missed"] == 41
+    api.run(2)
+    named = [fields for event, fields in api.logged if event == "messages some site may have missed"]
+    assert named[0] == {"topic": "often", "messages": 20}
+    assert len(named) == 10
+    assert ("messages of other topics some site may have missed", {"messages": 12}) in api.logged
 
 
 def test_late_messages_come_in_pieces_and_what_is_gone_is_told() -> None:
@@ -546,6 +593,32 @@ def test_what_is_lacking_is_bounded() -> None:
     missing.offered(PEER, Offer(0, [("t", [(1, 10), (2, 20), (3, 10)])]))
     assert graph.told == [Want(0, [1, 2])]
     assert api.counters["missed"] == 1
+
+
+def test_one_node_that_offers_leaves_room_for_others() -> None:
+    api, graph, missing, _ = receiver(offered_messages=100)
+    hostile = Peer("hostile", "hostile:1")
+    for page in range(10):
+        missing.offered(hostile, Offer(0, [("t", [(100 * page + number, 0) for number in range(100)])]))
+    assert 0 < api.counters["missed"] < 1_000
+    graph.told.clear()
+    missing.offered(PEER, Offer(0, [("t", [(number, 0) for number in range(20)])]))
+    assert graph.told == [Want(0, list(range(20)))]
+
+
+def test_an_offer_without_room_is_made_again() -> None:
+    api, graph, missing, got = receiver(offered_messages=4)
+    offer = Offer(7, [("t", [(number, 0) for number in range(4)])])
+    missing.offered(PEER, offer)
+    assert graph.told == [Want(0, [0, 1, 2])]
+    assert api.counters["offers_refused"] == 1
+    assert api.logged == [("no room to fetch what a site offers", {"site": "far", "messages": 1})]
+    missing.arrived(PEER, Late(True, (), [(20, payload_of(number)) for number in range(3)]))
+    missing.offered(PEER, offer)
+    assert graph.told[1:] == [Want(7, []), Want(0, [3])]
+    missing.arrived(PEER, Late(True, (), [(20, payload_of(3))]))
+    assert got == [0, 1, 2, 3]
+    assert not api.counters["missed"]
 
 
 def test_an_age_that_was_told_long_ago_does_not_bring_what_is_too_old() -> None:
