@@ -136,6 +136,10 @@ class Aggregate:
         self.state = Knowledge.ASKING
         return self._ask()
 
+    def left(self) -> None:
+        """The key has left the graph, though topics go through the aggregate: nobody tells it anything."""
+        self.state = Knowledge.JOINING
+
     def told(self, codes: Collection[bytes]) -> None:
         """Segments below have subscribers; none: more of them than can be told."""
         self._events += 1

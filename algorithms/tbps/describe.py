@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from algorithms.tbps.segments import Member, Segments
     from algorithms.tbps.spreading import Spreading
 
-__all__ = ["Tracer", "describe"]
+__all__ = ["NO_KEY", "UNPUBLISHED", "Tracer", "describe"]
+
+UNPUBLISHED = "this site does not publish to the topic"
+"""Fact of a trace: it shows the way of a first message, for which this site has no key yet."""
+NO_KEY = "subscriptions without room for a key"
+"""Title of the table of filters whose messages do not come."""
 
 
 def describe(
@@ -31,6 +36,7 @@ def describe(
 
     Facts of a publisher's key are whether it is the rendezvous point, whether it is suspended, and the epoch
     of that (thesis 3.2.1); of every key of a segment others (``facts``); ``sending`` are those of the node.
+    What is subscribed to in vain is in a table.
     """
     keys = {default_key(node_id): (Role.DEFAULT, KeyState.IN, None)}
     rows: dict[bytes, tuple[Role, KeyState, Member | None]] = dict(keys)
@@ -39,6 +45,9 @@ def describe(
             if state is not KeyState.OUT:
                 rows[member.keys[role]] = role, state, member
     inside = set(graph.keys())
+    refused: list[Mapping[str, Fact]] = [
+        {"filter": name} for member in segments.refused(Role.SUBSCRIBER) for name in sorted(member.filters)
+    ]
     shown = [
         OverlayKey(
             key=key_text(key),
@@ -62,6 +71,7 @@ def describe(
             "suspended": sum(bool(key.facts.get("suspended")) for key in shown),
             **sending,
         },
+        tables={NO_KEY: refused} if refused else {},
     )
 
 
@@ -81,15 +91,22 @@ class Tracer:
     """Finds the trees of a topic, one for each of its segments."""
 
     def __init__(
-        self, node_id: str, suspended: Callable[[str, Segment], bool | None], spreading: Spreading
+        self,
+        node_id: str,
+        publishes: Callable[[str], bool],
+        suspended: Callable[[str, Segment], bool | None],
+        spreading: Spreading,
     ) -> None:
         self.node_id = node_id
+        self.publishes = publishes
         self.suspended = suspended
         self.spreading = spreading
 
     def trace(self, topic: str, done: Callable[[MessageTrace], None]) -> None:
         """See :meth:`ildm.api.OverlayAlgorithm.trace`; a suspended segment has no tree."""
         found = segments_of_topic(topic)
+        # what a site without a key sees of subscribers may be less than what publishers see
+        strange = {} if self.publishes(topic) else {UNPUBLISHED: True}
         answers: list[TracedTree | None] = [None] * len(found)
         results: list[CastResult] = []
 
@@ -116,7 +133,7 @@ class Tracer:
 
         for at, segment in enumerate(found):
             suspended = self.suspended(topic, segment)
-            made = TracedTree(name=segment.text, facts={"suspended": suspended})
+            made = TracedTree(name=segment.text, facts={"suspended": suspended, **strange})
             if suspended:
                 answered(at, made)
             else:

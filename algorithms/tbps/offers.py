@@ -148,7 +148,7 @@ class Offers:
         self._next_page(self._number, asking)
 
     def _has_room(self, asker: Peer, numbers: int) -> bool:
-        """Whether so many more can be offered to a site. What it takes in all is no more than what it leaves to
+        """Whether so many more can be offered to a site. In all it takes no more than what it leaves to
         others."""
         its = [asking for asking in self._askers.values() if asking.peer.node_id == asker.node_id]
         taken = sum(len(asking.page) + len(asking.numbers) for asking in its) + numbers

@@ -131,6 +131,11 @@ class Outbox:
         outlet = self.outlets.topics.get(topic) or self.outlets.find(topic)
         return None if outlet is None else outlet.segments[0].code
 
+    def publishes(self, topic: str) -> bool:
+        """Whether local clients do, or lately did, publish to a topic, with a key for it or through an
+        aggregate."""
+        return self.outlets.find(topic) is not None
+
     def suspended(self, topic: str, segment: Segment) -> bool | None:
         """Whether messages on a topic are kept from one of its segments; None: nothing is known here."""
         member = self._ready_member(segment)

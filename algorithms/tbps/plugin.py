@@ -323,7 +323,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         return {**({} if aggregate is None else aggregate.facts()), **self.spreading.facts(member, role)}
 
     def trace(self, topic: str, done: Callable[[MessageTrace], None]) -> None:
-        Tracer(self.api.node_id, self.outbox.suspended, self.spreading).trace(topic, done)
+        outbox = self.outbox
+        Tracer(self.api.node_id, outbox.publishes, outbox.suspended, self.spreading).trace(topic, done)
 
     # hooks of the graph -----------------------------------------------------------------------
 
@@ -345,6 +346,9 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.segments.settled(member)
 
     def left(self, key: bytes) -> None:
+        found = self.segments.find(key)
+        if found is not None and found[0].segment.is_aggregate:
+            self.surveys.left(found[0])
         self.segments.left(key)
 
     def merging(self, others: bool) -> None:

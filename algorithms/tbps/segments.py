@@ -4,6 +4,9 @@ A node takes part in a segment with one key: as subscriber while a local filter 
 publisher while a topic of local clients does (a node that is both is a subscriber, thesis 3.2.1).
 Changing from one to the other it first enters with the new key and then leaves with the old one, so
 that nothing is missed in between. Keys enter and leave in turns (:mod:`algorithms.tbps.pacing`).
+
+Where the graph has no room for all, subscribers' keys come first: a publisher can send without a key, a
+subscriber gets nothing. So keys of publishers leave for them, those of aggregates last.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ REFUSED_AGAIN = 60.0
 """Seconds between two log lines about keys the graph has no room for."""
 _LANES = {Role.SUBSCRIBER: 0, Role.PUBLISHER: 1}
 _LEAVING = 2
+LOGGED = 10
+"""Filters named in one line of the log."""
 
 
 class Graph(Protocol):
@@ -146,8 +151,12 @@ class Segments:
         self._pace = Pace(api, config.join_rate, config.joins, lanes=3)
         self._to_leave: set[bytes] = set()
         """Keys whose turn to leave has yet to come."""
-        self._refused: dict[bytes, tuple[Member, Role]] = {}
+        self._refused: dict[Role, dict[bytes, Member]] = {Role.SUBSCRIBER: {}, Role.PUBLISHER: {}}
         """Keys the graph has no room for, the longest refused first."""
+        self._spare: dict[bool, dict[bytes, Member]] = {False: {}, True: {}}
+        """Keys of publishers in the graph that can make room; True: of aggregates."""
+        self._ceding: dict[bytes, Member] = {}
+        """Those that are about to do so."""
         self._told_refused = -REFUSED_AGAIN
 
     def enable(self) -> None:
@@ -202,12 +211,15 @@ class Segments:
         if found is not None:
             member, role = found
             member.states[role] = KeyState.IN
+            if role is Role.PUBLISHER:
+                self._spare[member.segment.is_aggregate][key] = member
             self._pace.ended()
         return found
 
     def settled(self, member: Member) -> None:
         """To be called when all that follows from :meth:`joined` is done: what is superfluous leaves."""
         self._reconcile(member)
+        self._make_room()
 
     def left(self, key: bytes) -> None:
         """The graph has let go of an own key."""
@@ -219,6 +231,10 @@ class Segments:
         self._pace.ended()
         if role is Role.PUBLISHER:
             member.publisher = Publisher(self.node_id)
+            self._spare[member.segment.is_aggregate].pop(key, None)
+            if self._ceding.pop(key, None) is not None and member.wanted is role:
+                member.states[role] = KeyState.QUEUED
+                self._refused[role][key] = member
         if not {KeyState.IN, KeyState.LEAVING} & set(member.states.values()):
             member.prepared = False
         self._reconcile(member)
@@ -245,7 +261,8 @@ class Segments:
                 self._pace.add(partial(self._enter, member, role), _LANES[role])
             elif role is not wanted and state is KeyState.QUEUED:
                 member.states[role] = KeyState.OUT
-                self._refused.pop(key, None)
+                if self._refused[role].pop(key, None) is not None and role is Role.SUBSCRIBER:
+                    self._try_refused()  # what publishers had to wait for is perhaps over
             elif self._superfluous(member, role) and key not in self._to_leave:
                 self._to_leave.add(key)
                 self._pace.add(partial(self._leave, member, role), _LEAVING)
@@ -268,6 +285,9 @@ class Segments:
         if not self._enabled or member.states[role] is not KeyState.QUEUED or member.wanted is not role:
             self._try_refused()
             return False
+        if role is Role.PUBLISHER and self._refused[Role.SUBSCRIBER]:
+            self._refuse(member, role, "subscriptions wait for room")
+            return False
         member.states[role] = KeyState.JOINING
         try:
             self.graph.insert(member.keys[role])
@@ -288,7 +308,16 @@ class Segments:
 
     def _refuse(self, member: Member, role: Role, reason: str) -> None:
         self.count("keys_refused")
-        self._refused[member.keys[role]] = member, role
+        self._refused[role][member.keys[role]] = member
+        self._make_room()
+        if role is Role.SUBSCRIBER and len(self._refused[role]) > len(self._ceding):
+            self.count("subscribers_refused")
+            self.api.log(
+                "no room for the key of a subscription: what others publish does not come",
+                filters=", ".join(sorted(member.filters)[:LOGGED]),
+                number=len(member.filters),
+                reason=reason,
+            )
         now = self.api.now()
         if now >= self._told_refused + REFUSED_AGAIN:
             self._told_refused = now
@@ -297,12 +326,39 @@ class Segments:
                 segment=member.segment.text,
                 role=role.value,
                 reason=reason,
-                refused=len(self._refused),
+                refused=sum(map(len, self._refused.values())),
             )
+
+    def refused(self, role: Role) -> list[Member]:
+        """Those whose key of that role has no room in the graph."""
+        return list(self._refused[role].values())
 
     def _try_refused(self) -> None:
         """Another key has made room, or does not need it any more."""
-        if self._refused:
-            key = next(iter(self._refused))
-            member, role = self._refused.pop(key)
-            self._pace.add(partial(self._enter, member, role), _LANES[role])
+        for role, refused in self._refused.items():  # subscribers first
+            if refused:
+                key = next(iter(refused))
+                self._pace.add(partial(self._enter, refused.pop(key), role), _LANES[role])
+                return
+
+    def _make_room(self) -> None:
+        """Keys of publishers leave, as many as subscribers have found no room."""
+        for spare in self._spare.values():
+            while spare and len(self._ceding) < len(self._refused[Role.SUBSCRIBER]):
+                key = next(iter(spare))
+                member = self._ceding[key] = spare.pop(key)
+                self._pace.add(partial(self._cede, member), _LEAVING)
+
+    def _cede(self, member: Member) -> bool:
+        """The turn of a publisher's key to make room."""
+        key = member.keys[Role.PUBLISHER]
+        if member.states[Role.PUBLISHER] is not KeyState.IN:
+            return False  # it has left by itself, or is about to
+        if not self._enabled or not self._refused[Role.SUBSCRIBER]:
+            del self._ceding[key]
+            self._spare[member.segment.is_aggregate][key] = member
+            return False
+        self.count("keys_ceded")
+        member.states[Role.PUBLISHER] = KeyState.LEAVING
+        self.graph.remove(key)
+        return True

@@ -87,6 +87,12 @@ class Surveys:
         if aggregate is not None:
             self._obey(member.segment, aggregate, aggregate.joined())
 
+    def left(self, member: Member) -> None:
+        """The key of an aggregate has left the graph."""
+        aggregate = self.aggregates.get(member.segment.code)
+        if aggregate is not None:
+            aggregate.left()
+
     def tick(self) -> None:
         """To be called every status interval."""
         for code, aggregate in list(self.aggregates.items()):

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from algorithms.tbps.describe import NO_KEY, UNPUBLISHED
 from algorithms.tbps.pacing import BURST, Pace
 from ildm.api import MessageTrace
 from tests.algorithms.tbps.world import Node, World
@@ -132,6 +133,82 @@ def test_a_key_without_room_enters_when_another_has_left() -> None:
     assert keys(b) == 4
 
 
+def test_subscribers_have_the_room_of_publishers() -> None:
+    """Keys of publishers leave for them, in whatever order they come; both get what they send each other."""
+    world = World("graph")
+    a, b = world.add("a", "b", overlay={"max_keys": 7})
+    a.subscribe("b/#")
+    for number in range(6):
+        b.publish(f"b/{number}", "early", qos=1)
+    world.run(10)
+    assert keys(b) == 7
+    b.subscribe("a/0", "a/1", "a/2")
+    world.run(10)
+    for number in range(6):
+        b.publish(f"b/{number}", "late", qos=1)
+    b.subscribe("a/3", "a/4")
+    world.run(10)
+    for number in range(6):
+        a.publish(f"a/{number}", "x", qos=1)
+        b.publish(f"c/{number}", "y", qos=1)
+    a.subscribe("c/#")
+    world.run(20)
+    assert sorted(message.topic for message in b.injected) == [f"a/{number}" for number in range(5)]
+    got = sorted((message.topic, message.payload) for message in a.injected)
+    wanted = [(f"b/{number}", text) for number in range(6) for text in (b"early", b"late")]
+    assert [entry for entry in got if entry[0].startswith("b")] == wanted
+    assert keys(b) <= 7
+    assert b.counters["keys_ceded"] >= 5
+    assert "subscribers_refused" not in b.counters
+    b.unsubscribe("a/0", "a/1", "a/2", "a/3", "a/4")
+    world.run(10)
+    assert keys(b) == 7  # publishers' keys are back
+
+
+def test_an_aggregate_that_has_made_room_sends_everywhere_until_it_is_back() -> None:
+    world = World("graph", max_topics=0)
+    a, b = world.add("a", "b")
+    (c,) = world.add("c", max_topics=0, overlay={"max_keys": 3})
+    for number in range(5):
+        c.publish(f"dev/{number}", qos=1)
+    world.run(10)
+    c.subscribe("x", "y")
+    world.run(10)
+    assert c.counters["keys_ceded"]
+    a.subscribe("dev/1")
+    b.subscribe("dev/#")
+    world.run(5)
+    c.publish("dev/1", "new", qos=1)
+    world.run(5)
+    assert [message.payload for message in a.injected] == [b"new"]
+    assert [message.payload for message in b.injected] == [b"new"]
+    c.unsubscribe("x", "y")
+    world.run(10)
+    b.subscribe("dev/2")
+    a.subscribe("dev/3")
+    world.run(5)
+    c.publish("dev/3", "newer", qos=1)
+    world.run(5)
+    assert [message.payload for message in a.injected] == [b"new", b"newer"]
+
+
+def test_a_subscription_without_room_is_named() -> None:
+    world = World("graph")
+    world.add("a")
+    (b,) = world.add("b", overlay={"max_keys": 2})
+    b.subscribe("t/1", "t/2", "t/3")
+    world.settle()
+    assert b.counters["subscribers_refused"] == 2
+    said = [
+        fields["filters"] for event, fields in b.logged if event.startswith("no room for the key of a sub")
+    ]
+    assert said == ["t/2", "t/3"]
+    assert b.algorithm.overlay().tables == {NO_KEY: [{"filter": "t/2"}, {"filter": "t/3"}]}
+    b.unsubscribe("t/1", "t/2")
+    world.settle()
+    assert b.algorithm.overlay().tables == {}
+
+
 def test_pieces_of_work_have_a_pace_and_a_bound() -> None:
     world = World("graph")
     (node,) = world.add("a")
@@ -165,3 +242,18 @@ def test_a_trace_of_a_topic_nobody_has_used_is_answered_at_once() -> None:
     world.run(1.0)
     assert [(trace.nodes, trace.complete) for trace in traces] == [(0, True)]
     assert len(traces[0].trees) == 4
+
+
+def test_a_trace_says_that_this_site_does_not_publish_to_the_topic() -> None:
+    world = World("graph")
+    a, b = world.add("a", "b")
+    b.subscribe("t")
+    a.publish("t")
+    world.settle()
+    traces: list[MessageTrace] = []
+    for node in (a, b):
+        node.algorithm.trace("t", traces.append)
+    world.run(1.0)
+    mine, other = traces
+    assert all(UNPUBLISHED not in tree.facts for tree in mine.trees)
+    assert all(tree.facts[UNPUBLISHED] is True for tree in other.trees)
