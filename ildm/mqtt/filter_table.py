@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
+from ildm.mqtt.topics import LONGER_TWINS
+
 K = TypeVar("K", bound=Hashable)
 
 
@@ -157,6 +159,42 @@ class FilterTable(Generic[K]):
                 _merge(found, node.multi)
         return found
 
+    def intersecting(self, topic_filter: str) -> dict[K, int]:
+        """The keys with a filter that matches some topic which ``topic_filter`` matches, too.
+
+        Each with the maximum QoS of those filters. Cost: the nodes of the trie that begin like a topic of
+        ``topic_filter``.
+        """
+        found: dict[K, int] = {}
+        nodes = [self._root(topic_filter)]
+        # The longer of two equal filters says all that can be said about the topics.
+        levels = LONGER_TWINS.get(topic_filter, topic_filter).split("/")
+        for level in levels:
+            if level == "#":
+                while nodes:
+                    node = nodes.pop()
+                    _merge_both(found, node)
+                    if node.children is not None:
+                        nodes.extend(node.children.values())
+                return found
+            below: list[_Node[K]] = []
+            for node in nodes:
+                if node.multi is not None:
+                    _merge(found, node.multi)
+                children = node.children
+                if children is None:
+                    continue
+                if level == "+":
+                    below.extend(children.values())
+                else:
+                    below.extend(children[name] for name in (level, "+") if name in children)
+            nodes = below
+        empty = self._plain.children.get("") if levels == ["+"] and self._plain.children else None
+        for node in nodes:
+            if node is not empty:  # "/#" and "+" have only the empty topic in common, and that is none
+                _merge_both(found, node)
+        return found
+
     def _root(self, text: str) -> _Node[K]:
         return self._dollar if text.startswith("$") else self._plain
 
@@ -188,6 +226,13 @@ class FilterTable(Generic[K]):
             if siblings:
                 return
             node.children = None
+
+
+def _merge_both(found: dict[K, int], node: _Node[K]) -> None:
+    if node.exact is not None:
+        _merge(found, node.exact)
+    if node.multi is not None:
+        _merge(found, node.multi)
 
 
 def _merge(found: dict[K, int], entries: dict[K, int]) -> None:

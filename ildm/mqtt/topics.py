@@ -58,6 +58,22 @@ def covers(a: str, b: str) -> bool:
     return len(covering) == len(covered)
 
 
+def intersects(a: str, b: str) -> bool:
+    """Whether some topic is matched by both filters. Symmetric. Cost: O(length)."""
+    if a.startswith("$") is not b.startswith("$"):
+        return False  # a leading wildcard matches no topic with "$" (MQTT-4.7.2-1)
+    # Of two equal filters the longer says all that can be said about the topics.
+    first = LONGER_TWINS.get(a, a).split("/")
+    second = LONGER_TWINS.get(b, b).split("/")
+    for one, other in zip(first, second, strict=False):
+        if "#" in (one, other):
+            return True
+        if one != other and "+" not in (one, other):
+            return False
+    longer, depth = (first, len(second)) if len(first) > len(second) else (second, len(first))
+    return len(longer) == depth or (len(longer) == depth + 1 and longer[depth] == "#")
+
+
 def split_shared(topic_filter: str) -> tuple[str | None, str]:
     """Split ``$share/group/filter`` into (group, filter) (MQTT 5, 4.8.2).
 

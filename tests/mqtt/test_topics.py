@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ildm.mqtt.filter_table import FilterTable
-from ildm.mqtt.topics import LONGER_TWINS, covers, split_shared, topic_matches
+from ildm.mqtt.topics import LONGER_TWINS, covers, intersects, split_shared, topic_matches
 from tests.mqtt.topic_model import FILTERS, TOPICS, matched, naive_covers, naive_matches
 
 DEEP_TOPIC = "/" * 65_534
@@ -233,3 +233,27 @@ def test_filter_table_of_maximum_depth() -> None:
     assert table.match(DEEP_TOPIC) == dict.fromkeys(DEEP_FILTERS[2:], 1)
     # A table that is let go with its deep branches must not exhaust the C stack either.
     del table
+
+
+def test_intersecting_agrees_with_enumeration_everywhere() -> None:
+    for a in FILTERS:
+        for b in FILTERS:
+            assert intersects(a, b) is bool(matched(a) & matched(b)), (a, b)
+
+
+def test_the_table_finds_the_filters_that_intersect() -> None:
+    table: FilterTable[str] = FilterTable()
+    for topic_filter in FILTERS:
+        table.add(topic_filter, topic_filter, 1)
+    for asked in FILTERS:
+        assert set(table.intersecting(asked)) == {each for each in FILTERS if intersects(asked, each)}, asked
+
+
+def test_intersecting_filters_answer_with_the_highest_qos() -> None:
+    table: FilterTable[str] = FilterTable()
+    table.add("a/+", "k", 0)
+    table.add("a/b", "k", 2)
+    table.add("b/#", "l", 1)
+    assert table.intersecting("a/#") == {"k": 2}
+    assert table.intersecting("+/c") == {"k": 0, "l": 1}
+    assert table.intersecting("c") == {}

@@ -1,0 +1,1 @@
+"""OctopiA: content-based publish/subscribe on clusters of brokers."""
