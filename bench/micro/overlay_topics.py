@@ -71,6 +71,9 @@ class Client(asyncio.Protocol):
                         self._transport.write(PubAck(packet_id=packet_id).encode(Version.V311))
         self._changed.set()
 
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
     async def ask(self, packet: Connect | Subscribe) -> None:
         """Send what is answered, and await that."""
         answers = self._answers
