@@ -118,6 +118,7 @@ class Known:
         if entries.wanted(ref.key):
             if not place.wanting:
                 insort(self._wanted, ref.key)
+                self.table.outdate()
             place.wanting.add(key)
         gone = entries.learn(ref, sticky)
         for other in gone:
@@ -151,6 +152,7 @@ class Known:
             place.wanting.discard(holder)
             if not place.wanting:
                 del self._wanted[bisect_left(self._wanted, key)]
+                self.table.outdate()
         if place.holders:
             return
         del self._places[key]

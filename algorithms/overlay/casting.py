@@ -19,6 +19,7 @@ from algorithms.overlay.parts import Parts
 from algorithms.overlay.routing import Forward, Routing
 from algorithms.overlay.tables import Table
 from algorithms.overlay.trees import read_tree
+from algorithms.overlay.ways import Way, Ways
 from ildm.api import Peer
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class Caster:
         self._seen: dict[CastId, tuple[bytes, ...]] = {}
         """Own keys that unreliable casts have reached."""
         self._view = _View(table, context.quiet)
+        self.ways = Ways(context, table, self._routings, self._reach)
 
     def cast(
         self,
@@ -423,6 +425,14 @@ class Caster:
             arrival = Arrival(number, message.origin, keys, message.payload, message.depth, age)
             self.delivered(arrival)
         return True
+
+    def _reach(self, number: CastId, way: Way, tail: bytes) -> None:
+        """Give own keys an unreliable cast; ``tail``: its payload, with the length before it."""
+        keys = self._new(number, list(way.own))
+        if keys:
+            self.delivered(Arrival(number, way.origin, keys, tail[4:], way.depth))
+        else:
+            self.context.count("repeated_copies")
 
     def _new(self, number: CastId, own: list[bytes]) -> list[bytes]:
         """Own keys that an unreliable cast has not reached before."""

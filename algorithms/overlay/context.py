@@ -145,13 +145,17 @@ class Context:
         if to.node_id == self.node_id:
             self.local.append(message)
             return
-        self.counters["sent"] = self.counters.get("sent", 0) + 1
         try:
             data = self.codec.encode(message)
         except OverlayError as error:
             self.count("unsendable")
             self.env.log("overlay message dropped", reason=str(error))
             return
+        self.post(to, data, turn)
+
+    def post(self, to: Peer, data: bytes, turn: int = 0) -> None:
+        """Send an encoded message to another node."""
+        self.counters["sent"] = self.counters.get("sent", 0) + 1
         if not self.env.send(to, data, turn):
             self.count("send_queue_full")
 
@@ -353,6 +357,11 @@ class Context:
             self._suspects.pop(node_id, None)
         if self._quiet:
             self._quiet.pop(node_id, None)
+
+    @property
+    def troubled(self) -> bool:
+        """Whether some node may be quiet or suspected."""
+        return bool(self._suspects or self._quiet)
 
     def silent(self, seconds: float) -> Callable[[str], bool]:
         """A test for nodes that have not been heard of for so long."""

@@ -38,6 +38,7 @@ from algorithms.overlay.messages import (
 from algorithms.overlay.routing import ROUTINGS, Forward, Routing
 from algorithms.overlay.tables import Table, VirtualNode
 from algorithms.overlay.watch import Watch
+from algorithms.overlay.ways import CAST
 from algorithms.overlay.wire import Codec, Format, OverlayError
 from ildm.api import Peer
 
@@ -121,7 +122,7 @@ class SkipGraph:
         watch.astray = joining.invited
         lists.placed = caster.release
         lists.closed = caster.closed
-        caster.holds = lists.holds
+        caster.holds = caster.ways.holds = lists.holds
         caster.delivered = hooks.delivered
         caster.control = self._control
         context.handle = lambda message: self._handlers[type(message)](message)
@@ -237,6 +238,8 @@ class SkipGraph:
             return
         self._context.heard_of(sender)
         try:
+            if data[:1] == CAST and self._caster.ways.relay(data):
+                return
             message = self._context.codec.decode(data)
             self._context.run(self._context.handle, message)
         except OverlayError as error:
@@ -273,12 +276,16 @@ class SkipGraph:
         """
         if done is not None and not (reliable or trace):
             raise OverlayError("nothing comes back from a cast that is not reliable")
+        chosen = routing or ROUTINGS[self.config.routing]
+        plain = deliver and not (reliable or trace or note)
+        if plain and self._caster.ways.begin(target, payload, chosen, turn, entry):
+            return
         self._context.run(
             partial(
                 self._caster.cast,
                 target,
                 payload,
-                routing or ROUTINGS[self.config.routing],
+                chosen,
                 reliable=reliable,
                 trace=trace,
                 deliver=deliver,
@@ -316,7 +323,10 @@ class SkipGraph:
     # for graphs whose nodes know more -----------------------------------------------------------
 
     def learned(self, target: Range) -> Sequence[Ref]:
-        """Keys of other nodes in a range that are known besides neighbours; routings see them as entries."""
+        """Keys of other nodes in a range that are known besides neighbours; routings see them as entries.
+
+        When what it answers has changed, :meth:`Table.outdate` is to be called.
+        """
         return ()
 
     def notes(

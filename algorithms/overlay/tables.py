@@ -116,6 +116,8 @@ class Table:
         self.node_id = peer.node_id
         self.vector = vector
         self.base = base
+        self.changes = 0
+        """Grows with all that may change what readers see: what they have worked out before is void."""
         self.height = 1
         """Levels that every own key takes part in."""
         self.nodes: dict[bytes, VirtualNode] = {}
@@ -244,6 +246,10 @@ class Table:
 
     # change -------------------------------------------------------------------------------------
 
+    def outdate(self) -> None:
+        """What :attr:`learned` answers has changed."""
+        self.changes += 1
+
     def own(self, key: bytes) -> Ref:
         return Ref(key, self.peer, self.vector)
 
@@ -253,6 +259,7 @@ class Table:
 
     def entered(self, node: VirtualNode) -> None:
         """The key is in the list of level 0."""
+        self.changes += 1
         at = bisect_left(self._sorted, node.key)
         if self._sorted[at : at + 1] != [node.key]:
             self._sorted.insert(at, node.key)
@@ -261,6 +268,7 @@ class Table:
 
     def gone(self, node: VirtualNode) -> None:
         """The key is in no list any more."""
+        self.changes += 1
         at = bisect_left(self._sorted, node.key)
         if self._sorted[at : at + 1] == [node.key]:
             del self._sorted[at]
@@ -273,11 +281,13 @@ class Table:
             self.nodes[key].levels = None
 
     def grow(self, height: int) -> None:
+        self.changes += 1
         self.height = height
         self._visible = None
 
     def set_status(self, link: Link, status: Status) -> None:
         """A key has entered or left the list of a level."""
+        self.changes += 1
         link.status = status
         link.node.levels = None
         self._sort_in(link)
@@ -301,6 +311,7 @@ class Table:
             self._moved(link, before, right, before.key > node.key or right.key > node.key)
 
     def _moved(self, link: Link, before: Ref, after: Ref, visible: bool) -> None:
+        self.changes += 1
         node = link.node
         node.levels = None
         self._sort_in(link)

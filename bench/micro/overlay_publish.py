@@ -236,7 +236,9 @@ def live(name: str, topics: int, qos: int, seconds: float) -> dict[str, Any]:
             broker.start()
             stack.callback(broker.kill)
             algorithm = {"name": name, **options(name, number)}
-            node = NodeProcess(Path(directory) / f"n{number}", broker.address, algorithm, node_id=f"n{number}")
+            node = NodeProcess(
+                Path(directory) / f"n{number}", broker.address, algorithm, node_id=f"n{number}"
+            )
             if nodes:
                 node.document["link"]["neighbors"] = [nodes[0].link_address]
             node.start()

@@ -338,7 +338,7 @@ def test_sums_of_what_others_say_they_have_reached_can_be_told() -> None:
     _, nodes = grown(2)
     sent: list[Cast] = []
     nodes[0].graph._caster._spread = lambda message, *rest: sent.append(message)  # type: ignore[method-assign]
-    nodes[0].graph.cast(EVERYTHING, b"", reliable=False)
+    nodes[0].graph.cast(EVERYTHING, b"", note=b"n")
     work = Work(("n", 1), sent[0], 1.0)
     for _ in range(3):
         work.add(CastAck(1, 0, 0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF, b""))

@@ -1,0 +1,196 @@
+"""Ways of unreliable casts: what a node does with copies that are alike but for their number and payload.
+
+The messages of one publisher on one topic take the same way for as long as the tables of the nodes stay the
+same. So the division of the range is worked out once, with the copies to be sent as bytes; further ones are
+known by the bytes between their number and their payload. Whatever is not plain (a note, nodes that are
+quiet, neighbours that are not known, keys that are not here) is left to the
+:class:`~algorithms.overlay.casting.Caster`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from algorithms.overlay.keys import Range, Ref
+from algorithms.overlay.messages import FORMATS, Cast
+
+if TYPE_CHECKING:
+    from algorithms.overlay.context import Context
+    from algorithms.overlay.memory import CastId
+    from algorithms.overlay.routing import Routing
+    from algorithms.overlay.tables import Table
+    from ildm.api import Peer
+
+__all__ = ["BODY", "CAST", "Way", "Ways", "plain_body"]
+
+BODY = 9
+"""Where in a :class:`Cast` the bytes between its number and its payload begin."""
+_WAY = 700
+"""Bytes a way needs besides those of its copies."""
+_COPY = 200
+"""The same for each of them."""
+CAST = bytes(format.code for format in FORMATS if format.kind is Cast)
+"""What a cast begins with."""
+_number = Struct(">Q").pack
+_length = Struct(">I").pack
+
+
+class Way(NamedTuple):
+    """What a node does with each of many casts, or copies of casts, that are alike."""
+
+    origin: Peer
+    at: bytes
+    """The key for which this node was chosen; empty at the origin."""
+    own: list[bytes]
+    """Own keys it reaches."""
+    depth: int
+    turn: int
+    copies: list[tuple[Peer, bytes]]
+    """To whom, and what comes between number and payload."""
+    size: int
+
+
+def plain_body(data: bytes) -> int:
+    """Where the body of an unreliable cast ends that is written like :class:`Cast`; 0 for others.
+
+    0 also where it has a note, or what :attr:`Forward.extra` tells, and where it is cut off.
+    """
+    try:
+        at = BODY
+        at += 2 + (data[at] << 8 | data[at + 1])  # origin
+        at += 10 + (data[at] << 8 | data[at + 1])  # parent, request
+        at += 2 + (data[at] << 8 | data[at + 1])  # low
+        at += 2 + (data[at] << 8 | data[at + 1])  # high
+        if data[at + 1] or data[at + 4]:  # reliable, control
+            return 0
+        at += 7
+        at += 15 + (data[at] << 8 | data[at + 1])  # at, strays, line, left, turn
+        return 0 if data[at] or data[at + 1] or data[at + 2] or data[at + 3] else at + 4  # extra, note
+    except IndexError:
+        return 0
+
+
+class Ways:
+    """The ways of one node, forgotten with each change of its tables, and at the bound the oldest."""
+
+    def __init__(
+        self,
+        context: Context,
+        table: Table,
+        routings: Mapping[int, Routing],
+        reach: Callable[[CastId, Way, bytes], None],
+    ) -> None:
+        """``reach`` gives own keys a cast; the bytes are its payload with the length before it."""
+        self.context = context
+        self.table = table
+        self.routings = routings
+        self.reach = reach
+        self.holds: Callable[[bytes], bool] = lambda key: False
+        """Whether casts to an own key must wait."""
+        self._ways: dict[Hashable, Way] = {}
+        self._bytes = 0
+        self._changes = table.changes
+
+    def begin(self, target: Range, payload: bytes, routing: Routing, turn: int, entry: Ref | None) -> bool:
+        """Cast to a range; False: nothing was done, as it is not plain."""
+        if self.routings.get(routing.code) is not routing:
+            return False
+        turn &= 0xFFFF
+        sought = target, routing.code, turn, entry
+        way = self._known(sought)
+        if way is None:
+            peer = self.context.peer
+            low, high = target
+            flags = False, False, True, False
+            rest = b"", 0, 0, 0, turn, (), b"", b""
+            message = Cast(0, peer, peer, 0, low, high, routing.code, *flags, 0, *rest)
+            way = self._learn(sought, message, entry)
+        if way is None or self._is_odd(way):
+            return False
+        head = CAST + _number(self.context.number())
+        self.context.run(self._follow, way, head, _length(len(payload)) + payload)
+        return True
+
+    def relay(self, data: bytes) -> bool:
+        """Take a copy that has come; False: nothing was done, as it is not plain, or no message at all."""
+        end = plain_body(data)
+        if not end or int.from_bytes(data[end : end + 4]) != len(data) - end - 4:
+            return False
+        body = data[BODY:end]
+        way = self._known(body)
+        if way is None:
+            message = self.context.codec.decode(data)
+            way = self._learn(body, message, None)
+        if way is None or self._is_odd(way):
+            return False
+        self.context.run(self._follow, way, data[:BODY], data[end:])
+        return True
+
+    def _is_odd(self, way: Way) -> bool:
+        """Whether the moment is one at which it is not to be followed."""
+        if way.at and self.holds(way.at):
+            return True
+        context = self.context
+        return context.troubled and any(context.quiet(peer.node_id) for peer, _ in way.copies)
+
+    def _follow(self, way: Way, head: bytes, tail: bytes) -> None:
+        """``head``: code and number; ``tail``: the payload, with its length before it."""
+        context = self.context
+        if way.own:
+            self.reach((way.origin.node_id, int.from_bytes(head[1:])), way, tail)
+        for to, body in way.copies:
+            context.post(to, b"".join((head, body, tail)), way.turn)
+
+    # working it out -----------------------------------------------------------------------------
+
+    def _known(self, sought: Hashable) -> Way | None:
+        if self._changes != self.table.changes:
+            self._changes = self.table.changes
+            self._ways.clear()
+            self._bytes = 0
+        return self._ways.get(sought)
+
+    def _learn(self, sought: Hashable, message: Cast, entry: Ref | None) -> Way | None:
+        way = self._work_out(message, entry)
+        if way is None:
+            return None
+        most = self.context.config.way_bytes
+        while self._ways and self._bytes + way.size > most:
+            self.context.count("ways_displaced")
+            self._bytes -= self._ways.pop(next(iter(self._ways))).size
+        if way.size <= most:
+            self._ways[sought] = way
+            self._bytes += way.size
+        return way
+
+    def _work_out(self, message: Cast, entry: Ref | None) -> Way | None:
+        """None: it is not plain, for the time being."""
+        context, table = self.context, self.table
+        target = Range(message.low, message.high)
+        routing = self.routings.get(message.routing)
+        if routing is None or routing.floods or message.trace or not (message.deliver and table.keys()):
+            return None
+        if message.at and not table.present(message.at, 0):
+            return None
+        copy = message._replace(parent=context.peer, depth=message.depth + 1, number=0, payload=b"")
+        own: list[bytes] = []
+        if entry is not None and entry.peer.node_id != context.node_id:
+            parts = [(entry.peer, copy._replace(at=entry.key))]
+        else:
+            own, forwards = routing.split(table, target)
+            if next(iter(table.unknown(target)), None) is not None:
+                return None
+            if forwards and message.depth >= context.config.max_depth:
+                return None
+            parts = [
+                (to.peer, copy._replace(low=part.low, high=part.high, at=to.key, extra=extra))
+                for to, part, extra in forwards
+            ]
+        if any(peer.node_id == context.node_id for peer, _ in parts):
+            return None
+        copies = [(peer, context.codec.encode(part)[BODY:-4]) for peer, part in parts]
+        known = len(copy.low) + len(copy.high) + len(message.at) + sum(map(len, own))
+        size = _WAY + known + sum(_COPY + len(body) for _, body in copies)
+        return Way(message.origin, message.at, own, message.depth, message.turn, copies, size)
