@@ -150,7 +150,7 @@ class Cooperation:
     def control_message(self, link: NeighborLink, topic: str, payload: bytes, session: int) -> None:
         """``session``: the index of the one it has come over."""
         if topic == ALGORITHM:
-            self._algorithm_data(link, payload, session)
+            self.algorithm_data(link, payload, session)
         elif topic == READY:
             self._ready(link, payload)
         elif topic == SYNCED:
@@ -167,7 +167,8 @@ class Cooperation:
         elif not self.membership.control_message(link, topic, payload):
             self.parts.counters["link_unknown_control"] += 1
 
-    def _algorithm_data(self, link: NeighborLink, data: bytes, turn: int) -> None:
+    def algorithm_data(self, link: NeighborLink, data: bytes, turn: int) -> None:
+        """Data of the algorithm at the neighbour; ``turn``: the index of the session."""
         if not link.state.takes:
             self.parts.counters["link_blocked_messages"] += 1
             return

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ildm.api import Peer, SendResult, Unreachable
 from ildm.config import parse_address
 from ildm.core.backoff import Backoff
-from ildm.core.link.control import ALGORITHM, BYE, send_control
+from ildm.core.link.control import BYE, DATA, send_control
 from ildm.core.link.dialer import Dialer, Neighbor
 from ildm.core.link.pauses import Pauses
 from ildm.mqtt import ReasonCode, encode_varint
@@ -30,7 +30,6 @@ CHECKS = 4
 DRAIN_CHECK = 0.02
 FRAME_COST = 128
 """Bytes that each frame takes in memory while it waits, besides its own."""
-_TOPIC = len(ALGORITHM).to_bytes(2, "big") + ALGORITHM.encode() + b"\0"
 
 
 class Waiting:
@@ -113,7 +112,7 @@ class OnDemand:
     def send(self, to: Peer, data: bytes, turn: int) -> SendResult:
         """See :meth:`ildm.api.NodeApi.send`."""
         counters = self.parts.counters
-        frame = b"\x30" + encode_varint(len(_TOPIC) + len(data)) + _TOPIC + data
+        frame = b"".join((b"\x30", encode_varint(len(DATA) + len(data)), DATA, data))
         own = to.node_id == self.parts.node_id
         if own or len(frame) > self.config.packet_size:
             counters["algorithm_dropped_not_sendable"] += 1

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus, Source, Unreachable
 from ildm.core.frames import PUBLISH, PUBLISH_QOS_1, Tail, publish_run
-from ildm.core.link.control import CONTROL
+from ildm.core.link.control import CONTROL, DATA
 from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshake, Handshake, Phase
 from ildm.core.link.hello import NONCE, Hello, Refusal
 from ildm.core.link.interest import LARGEST_PACKET
@@ -281,6 +281,9 @@ class LinkSession(BaseSession):
         parts = self.parts
         link = self.link
         assert link is not None
+        if data[pos] == PUBLISH and data.startswith(DATA, header_end, end):
+            self.cooperation.algorithm_data(link, data[header_end + len(DATA) : end], self.index)
+            return end
         run = publish_run(data, pos, header_end, end, True) if parts.dispatch.takes_link_runs else None
         if run is None or run[2][:1] == b"$":
             self._packet(data[pos:end])

@@ -46,6 +46,7 @@ class PluginApi:
     def __init__(self, node: Node, loaded: Loaded, saved: dict[str, bytes]) -> None:
         self._node = node
         self._loaded = loaded
+        self._on_demand = node.links.on_demand
 
         def save(key: str, value: bytes | None) -> None:
             node.store.put(PLUGIN_STATE, (loaded.key, key), None if value is None else (value,))
@@ -148,7 +149,7 @@ class PluginApi:
         return True
 
     def send(self, to: Peer, data: bytes, turn: int = 0) -> SendResult:
-        on_demand = self._node.links.on_demand
+        on_demand = self._on_demand
         check_overlay(on_demand is not None)
         assert on_demand is not None
         check_data(to, data, turn)
