@@ -102,10 +102,28 @@ class Ways:
         way = self._known(sought)
         if way is None:
             peer = self.context.peer
-            low, high = target
-            flags = False, False, True, False
-            rest = b"", 0, 0, 0, turn, (), b"", b""
-            message = Cast(0, peer, peer, 0, low, high, routing.code, *flags, 0, *rest)
+            message = Cast(
+                number=0,
+                origin=peer,
+                parent=peer,
+                request=0,
+                low=target.low,
+                high=target.high,
+                routing=routing.code,
+                reliable=False,
+                trace=False,
+                deliver=True,
+                control=False,
+                depth=0,
+                at=b"",
+                strays=0,
+                line=0,
+                left=0,
+                turn=turn,
+                extra=(),
+                note=b"",
+                payload=b"",
+            )
             way = self._learn(sought, message, entry)
         if way is None or self._is_odd(way):
             return False
