@@ -41,6 +41,7 @@ from algorithms.tbps.order import Order, Stream
 from algorithms.tbps.outbox import Outbox
 from algorithms.tbps.pacing import Pace
 from algorithms.tbps.retained import Retained, repeated
+from algorithms.tbps.scans import Scans
 from algorithms.tbps.seen import Seen
 from algorithms.tbps.segments import Segments
 from algorithms.tbps.surveys import Surveys
@@ -189,6 +190,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.graph,
             self.segments,
             self.interest,
+            Scans(api, self._guarded, self.count),
             config.retained_answers,
             config.query_rate,
             self.count,

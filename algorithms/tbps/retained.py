@@ -12,7 +12,8 @@ message that entered elsewhere is deleted in the local broker, and only there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import heapq
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -30,10 +31,11 @@ from algorithms.tbps.pacing import Pace
 from algorithms.tbps.segments import Progress
 from algorithms.tbps.surveys import first_of_segment
 from ildm.api import STAMP_PROPERTY, Stamp
-from ildm.mqtt import FilterTable, IldmError, Property, Publish, Version, covers, decode
+from ildm.mqtt import FilterTable, IldmError, Property, Publish, Version, covers, decode, topic_matches
 
 if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult, SkipGraph
+    from algorithms.tbps.scans import Scans
     from algorithms.tbps.segments import Member, Segments
     from ildm.api import NodeApi, Peer
 
@@ -45,6 +47,12 @@ RETRY = 2.0
 """Seconds until the next attempt."""
 CLEAR_DELAY = 1.0
 """Seconds until the local broker forgets: a client that only changes its subscription must not see it."""
+LOOKS = 500
+"""Topics looked at in one step of a scan that do not match."""
+MATCHES = 50
+"""Topics in one that do."""
+MESSAGES = 20
+"""Messages in one."""
 VOLUNTEERS = 8
 """How many of the nodes that only have a copy answer a query, on average, besides the first."""
 
@@ -67,6 +75,7 @@ class Retained:
         graph: SkipGraph,
         segments: Segments,
         interest: FilterTable[None],
+        scans: Scans,
         max_answers: int,
         rate: float,
         count: Callable[[str], None],
@@ -75,6 +84,7 @@ class Retained:
         self.graph = graph
         self.segments = segments
         self.interest = interest
+        self.scans = scans
         self.max_answers = max_answers
         self._held: dict[str, None] = {}
         """Topics whose newest message has entered here; of those the node itself remembers."""
@@ -86,7 +96,8 @@ class Retained:
 
     def start(self) -> None:
         """Remember what has entered here in an earlier run."""
-        self._held = {m.topic: None for m in self.api.retained("#") if self._entered_here(m)}
+        held = sorted((stamp, topic) for topic, stamp in self.api.retained_topics() if self._own(stamp))
+        self._held = {topic: None for _, topic in held}
 
     def entered(self, topic: str) -> None:
         """A retained message, or a deletion, enters at this node."""
@@ -129,7 +140,36 @@ class Retained:
 
     def _entered_here(self, message: Publish) -> bool:
         stamp = Stamp.of(message)
-        return stamp is not None and stamp.node == self.api.node_id
+        return stamp is not None and self._own(stamp)
+
+    def _own(self, stamp: Stamp) -> bool:
+        return stamp.node == self.api.node_id
+
+    def _scan(self, topic_filter: str, scan: Iterator[None]) -> None:
+        """Look for what a filter matches: at once if that is one topic."""
+        if _has_wildcard(topic_filter):
+            self.scans.add(scan)
+        else:
+            for _ in scan:
+                pass
+
+    def _matching(self, topic_filter: str) -> Iterator[tuple[str, Stamp] | None]:
+        """Topics that match, with their stamps; None at the end of each step of a scan."""
+        if not _has_wildcard(topic_filter):
+            message = self.known(topic_filter)
+            stamp = None if message is None else Stamp.of(message)
+            if stamp is not None:
+                yield topic_filter, stamp
+            return
+        work = 0
+        for found in self.api.retained_topics():
+            work += 1
+            if topic_matches(topic_filter, found[0]):
+                yield found
+                work += LOOKS // MATCHES
+            if work >= LOOKS:
+                yield None
+                work = 0
 
     # a new subscriber -------------------------------------------------------------------------
 
@@ -216,8 +256,11 @@ class Retained:
             progress is Progress.DONE and covers(known, topic_filter)
             for known, progress in member.filters.items()
         )
-        messages = list(self.api.retained(topic_filter)) if complete else []
-        self._answer(asker, topic_filter, complete, messages)
+        if complete:
+            self._scan(topic_filter, self._answer(asker, topic_filter, True, lambda topic, stamp: True))
+        else:
+            self.count("answers")
+            self.graph.tell(asker, Answer(topic_filter, False, []).encode())
 
     def queried(self, asker: Peer, keys: Sequence[bytes], topic_filter: str) -> None:
         """Answer what is held of the topics of own keys that a query has reached."""
@@ -226,24 +269,42 @@ class Retained:
             publisher.hinted()
         # keys may be cut, so the topics are looked up among them and not read from them
         own = {segment.code: key for key in keys if (segment := parse_key(key).segment) is not None}
-        messages = []
-        for message in self.api.retained(topic_filter):
-            key = own.get(Segment.exact(message.topic).code)
-            if self._entered_here(message):
-                if key is not None or self.responsible(message.topic) in own:
-                    messages.append(message)
-            elif key is not None and self._volunteers(key, asker):
-                messages.append(message)
-        if messages:
-            self._answer(asker, topic_filter, None, messages)
 
-    def _answer(self, asker: Peer, topic_filter: str, complete: bool | None, messages: list[Publish]) -> None:
-        if len(messages) > self.max_answers:
+        def wanted(topic: str, stamp: Stamp) -> bool:
+            key = own.get(Segment.exact(topic).code)
+            if self._own(stamp):
+                return key is not None or self.responsible(topic) in own
+            return key is not None and self._volunteers(key, asker)
+
+        self._scan(topic_filter, self._answer(asker, topic_filter, None, wanted))
+
+    def _answer(
+        self, asker: Peer, topic_filter: str, complete: bool | None, wanted: Callable[[str, Stamp], bool]
+    ) -> Iterator[None]:
+        """Find what is wanted of a filter, the newest if it is too much, and send it, the oldest first."""
+        newest: list[tuple[Stamp, str]] = []
+        cut = False
+        for found in self._matching(topic_filter):
+            if found is None:
+                yield
+            elif wanted(*found):
+                heapq.heappush(newest, (found[1], found[0]))
+                if len(newest) > self.max_answers:
+                    cut = True
+                    heapq.heappop(newest)
+        if cut:
             self.count("answers_cut")
-            del messages[: -self.max_answers]  # the newest are the last
+        if not newest and complete is None:
+            return
         batch: list[bytes] = []
-        size = 0
-        for message in messages:
+        size = sent = 0
+        while newest:
+            message = self.known(heapq.heappop(newest)[1])
+            if message is None:
+                continue  # it has expired meanwhile
+            sent += 1
+            if sent % MESSAGES == 0:
+                yield
             frame = replace(message, packet_id=1 if message.qos else None).encode(Version.V5)
             if batch and size + len(frame) > ANSWER_BYTES:
                 self.graph.tell(asker, Answer(topic_filter, None, batch).encode())
@@ -275,13 +336,23 @@ class Retained:
 
     def answered(self, answer: Answer) -> None:
         """Retained messages a query has brought: those that are news go to the local broker."""
+        taking = self._take_answer(answer)
+        if len(answer.frames) > MESSAGES:
+            self.scans.add(taking)
+        else:
+            for _ in taking:
+                pass
+
+    def _take_answer(self, answer: Answer) -> Iterator[None]:
         member = self._member(answer.topic_filter)
         if answer.complete is not None and member is not None:
             if answer.complete:
                 member.filters[answer.topic_filter] = Progress.DONE
             elif member.filters[answer.topic_filter] is Progress.ASKED:
                 self._query(answer.topic_filter, ATTEMPTS)
-        for frame in answer.frames:
+        for number, frame in enumerate(answer.frames, 1):
+            if number % MESSAGES == 0:
+                yield
             message = decode(frame, Version.V5)
             if not isinstance(message, Publish) or not message.topic:
                 raise IldmError("an answer that is no retained message")
@@ -332,13 +403,29 @@ class Retained:
 
     def clear(self, topic_filter: str) -> None:
         """Delete in the local broker what entered elsewhere and is not wanted here."""
-        for message in self.api.retained(topic_filter):
-            if self._entered_here(message) or self.interest.match(message.topic):
+        self._scan(topic_filter, self._clear(topic_filter))
+
+    def _clear(self, topic_filter: str) -> Iterator[None]:
+        looked = 0
+        for found in self._matching(topic_filter):
+            if found is None:
+                yield
                 continue
-            if message.payload:
+            topic, stamp = found
+            if self._own(stamp) or self.interest.match(topic):
+                continue
+            looked += 1
+            if looked % MESSAGES == 0:
+                yield
+            message = self.known(topic)
+            if message is not None and message.payload:
                 self.count("retained_cleared")
                 # without a stamp: for this broker alone, and the node forgets the message, too
-                self.api.inject(Publish(topic=message.topic, retain=True))
+                self.api.inject(Publish(topic=topic, retain=True))
+
+
+def _has_wildcard(topic_filter: str) -> bool:
+    return "+" in topic_filter or "#" in topic_filter
 
 
 def _no_matter(complete: bool) -> None:

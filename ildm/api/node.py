@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ildm.api.values import NodeStatus, Peer, Role, SendResult, SessionStatus
+from ildm.api.values import NodeStatus, Peer, Role, SendResult, SessionStatus, Stamp
 from ildm.mqtt import PacketType, Publish, Version
 
 if TYPE_CHECKING:
@@ -259,6 +259,13 @@ class NodeApi(Protocol):
 
         Each carries its stamp, marked as a repetition, and deletions (with an empty payload) are among
         them. Message expiry is what is left of it.
+        """
+
+    def retained_topics(self) -> Iterator[tuple[str, Stamp]]:
+        """Topics of all that :meth:`retained` knows, each with the stamp of its message, in no order.
+
+        There may be very many: whoever looks at them goes on with the iterator in later calls. What comes or
+        goes in between may be among them or not.
         """
 
     def inject(self, message: Publish) -> None:

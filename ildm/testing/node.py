@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
@@ -18,6 +18,7 @@ from ildm.api import (
     SendResult,
     Session,
     SessionStatus,
+    Stamp,
     TreeAlgorithm,
     Unreachable,
 )
@@ -481,6 +482,9 @@ class SimNode:
         if self._retained is None:
             return []
         return list(self._retained.matching(topic_filter))
+
+    def retained_topics(self) -> Iterator[tuple[str, Stamp]]:
+        return iter(()) if self._retained is None else self._retained.stamps()
 
     def inject(self, message: Publish) -> None:
         check_message(message)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ildm.api import Link, NodeStatus, Peer, PluginError, SendResult, Session, Timer
+from ildm.api import Link, NodeStatus, Peer, PluginError, SendResult, Session, Stamp, Timer
 from ildm.config import Address
 from ildm.core.link.link import NeighborLink
 from ildm.core.local.broker_session import BrokerSession
@@ -158,6 +158,9 @@ class PluginApi:
     def retained(self, topic_filter: str) -> Sequence[Publish]:
         check_pattern(topic_filter)
         return list(self._node.retained.matching(topic_filter))
+
+    def retained_topics(self) -> Iterator[tuple[str, Stamp]]:
+        return self._node.retained.stamps()
 
     def inject(self, message: Publish) -> None:
         check_message(message)

@@ -303,6 +303,16 @@ class Retained:
                     message.properties[Property.MESSAGE_EXPIRY_INTERVAL] = left
                 yield message
 
+    def stamps(self) -> Iterator[tuple[str, Stamp]]:
+        """Topics of what :meth:`matching` finds, with their stamps, in no order. Changes in between are no
+        harm."""
+        self.look_for_expired()
+        for bucket in self._topics:
+            for topic in list(bucket):
+                entry = self.values.get(topic) or self.deletions.get(topic)
+                if entry is not None and not entry.over:
+                    yield topic, entry.stamp
+
     def forget(self, topic: str) -> None:
         """No longer remember what was retained on a topic."""
         if self._remove(topic):

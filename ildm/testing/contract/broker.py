@@ -127,6 +127,27 @@ class BrokerContract(Contract):
         left = found[0].properties[Property.MESSAGE_EXPIRY_INTERVAL]
         assert left == 100 or 0 < left < 100  # the ceiling of what is left
 
+    @states("retained_topics")
+    def test_topics_of_retained_messages_are_told_with_their_stamps(self, make: Make) -> None:
+        """Deletions among them; what happens while they are looked at does no harm."""
+        stage = make(OverlayProbe)
+        one = stage.add("a")
+        assert list(one.api.retained_topics()) == []
+        for number in range(50):
+            one.api.inject(stamped(f"t/{number}", b"x", 20 + number))
+        one.api.inject(stamped("gone", b"", 90))
+        found = dict(one.api.retained_topics())
+        assert found == {f"t/{number}": Stamp(20 + number, "far") for number in range(50)} | {
+            "gone": Stamp(90, "far")
+        }
+        topics = one.api.retained_topics()
+        seen = {next(topics)[0]}
+        for number in range(50):
+            one.api.inject(stamped(f"t/{number}", b"", 200))
+            one.api.inject(stamped(f"more/{number}", b"x", 200))
+        seen |= {topic for topic, _ in topics}
+        assert {*found} <= seen
+
     # sessions of the plugin's own -----------------------------------------------------------------
 
     @states("create_session", "send_message", "close_session", "get_paired_session", "on_session_established",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ from algorithms.sg_tbps import SgTbps
 from algorithms.stla import Stla
 from algorithms.tbps import TopicBased
 from algorithms.tbps.keys import key_text
-from ildm.api import NodeStatus, OverlayAlgorithm, Peer, SendResult, Unreachable
+from ildm.api import NodeStatus, OverlayAlgorithm, Peer, SendResult, Stamp, Unreachable
 from ildm.config import LimitsConfig, LinkConfig
 from ildm.core.counters import Counters
 from ildm.core.plugin.arguments import check_callable, check_data, check_delay, check_message, check_overlay
@@ -216,6 +216,9 @@ class Node:
 
     def retained(self, topic_filter: str) -> list[Publish]:
         return list(self.memory.matching(topic_filter))
+
+    def retained_topics(self) -> Iterator[tuple[str, Stamp]]:
+        return self.memory.stamps()
 
     def inject(self, message: Publish) -> None:
         check_message(message)
