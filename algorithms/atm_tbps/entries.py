@@ -54,6 +54,10 @@ class Entries:
         """What has been learned, some of which may have become neighbours since."""
         return [entry.ref for entry in self._learned.values()]
 
+    def entries(self) -> list[_Entry]:
+        """The same, with level and whether each is wanted."""
+        return list(self._learned.values())
+
     def room(self, sticky: Mapping[bytes, Ref]) -> int:
         """How many more subscribers the table could take: strangers would make room for them."""
         subscribers = sum(entry.wanted for key, entry in self._learned.items() if key not in sticky)

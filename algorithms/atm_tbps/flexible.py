@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from algorithms.atm_tbps.exploring import Exploring, divided
@@ -12,7 +12,7 @@ from algorithms.atm_tbps.messages import FORMATS, Forget, Note, Query, read_note
 from algorithms.atm_tbps.spreading import FAR
 from algorithms.overlay.graph import SkipGraph
 from algorithms.overlay.wire import OverlayError
-from algorithms.tbps.keys import KeyFormatError, Role, Segment, parse_key
+from algorithms.tbps.keys import KeyFormatError, Role, Segment, key_text, parse_key
 
 if TYPE_CHECKING:
     from algorithms.atm_tbps.config import AtmTbpsConfig
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from algorithms.overlay.messages import Cast
     from algorithms.overlay.routing import Forward
     from algorithms.overlay.tables import VirtualNode
+    from ildm.api import Fact
 
 __all__ = ["FlexibleGraph"]
 
@@ -59,6 +60,27 @@ class FlexibleGraph(SkipGraph):
         if entries is None:
             return {}
         return {"entries": entries.size(self._known.sticky(key)), "learned": len(entries)}
+
+    @property
+    def entries_learned(self) -> int:
+        """In the tables of all own keys together."""
+        return sum(map(len, self._known.tables.values()))
+
+    def shown(self) -> Iterator[Mapping[str, Fact]]:
+        """The learned entries, in the order of own keys, and for each what it is kept for.
+
+        A subscriber of the own topic stays as long as there are not more of them than fit (policy 1 in
+        :mod:`algorithms.atm_tbps.entries`); a stranger goes first, and sooner if many are of its level.
+        """
+        for own, entries in sorted(self._known.tables.items()):
+            for ref, level, wanted in sorted(entries.entries()):
+                yield {
+                    "table of": key_text(own),
+                    "entry": key_text(ref.key),
+                    "node": ref.peer.node_id,
+                    "kept as": "subscriber" if wanted else "stranger",
+                    "level": level,
+                }
 
     # keys that come and go --------------------------------------------------------------------------
 

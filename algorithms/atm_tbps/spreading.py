@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from algorithms.overlay.keys import Range
 from algorithms.overlay.routing import Forward, Levels, Routing, Step
+from algorithms.tbps.describe import bounded
 from algorithms.tbps.spreading import Direct
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult
     from algorithms.overlay.keys import Ref
     from algorithms.overlay.routing import View
+    from algorithms.tbps.describe import Tables
     from algorithms.tbps.keys import Role
     from algorithms.tbps.segments import Member
     from ildm.api import Fact
@@ -135,3 +137,7 @@ class Farthest(Direct):
     def facts(self, member: Member, role: Role) -> Mapping[str, Fact]:
         """Entries of the key's table, and how many of them were learned."""
         return self.graph.facts(member.keys[role])
+
+    def tables(self) -> Tables:
+        """What the tables of all own keys have learned, table by table."""
+        return {"learned entries": bounded(self.graph.shown(), self.graph.entries_learned)}

@@ -57,7 +57,15 @@ class Answers:
             lefts = self.table.lefts(node, message.level)
             self.context.send(
                 message.new.peer,
-                SetL(message.level, message.new.key, node.ref, message.seq, message.gone, lefts),
+                SetL(
+                    message.level,
+                    message.new.key,
+                    node.ref,
+                    message.seq,
+                    message.gone,
+                    lefts,
+                    message.terms,
+                ),
             )
         elif not between(node.key, message.gone, right.key):
             return SetRNak(message.id, True, right if right.key != message.gone else None)
@@ -78,7 +86,8 @@ class Answers:
         if right.key == node.key or between(node.key, new.key, right.key):
             rseq = link.rseq.next
             self.table.set_right(node, level, new, message.seq)
-            self.context.send(right.peer, SetL(level, right.key, new, rseq, b"", lefts))
+            told = SetL(level, right.key, new, rseq, b"", lefts, message.terms)
+            self.context.send(right.peer, told)
             return SetRAck(message.id, right, rseq, lefts, status)
         if right.peer.node_id == self.table.node_id:
             dead = not self.table.present(right.key, level)

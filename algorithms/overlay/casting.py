@@ -7,6 +7,7 @@ reliable one is in :mod:`algorithms.overlay.parts`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,7 @@ from algorithms.overlay.memory import CastId, Work, without
 from algorithms.overlay.messages import Cast, CastAck, CastBusy, OverlayError, Why
 from algorithms.overlay.parts import Parts
 from algorithms.overlay.routing import Forward, Routing
-from algorithms.overlay.tables import Table
+from algorithms.overlay.tables import Status, Table
 from algorithms.overlay.trees import read_tree
 from algorithms.overlay.ways import Way, Ways
 from ildm.api import Peer
@@ -35,6 +36,8 @@ _GAPS = 256
 """Gaps remembered at most."""
 _HELD = 400
 """Bytes a copy that waits needs besides its payload."""
+_QUIET = 8
+"""Quiet nodes that a copy names."""
 _STRAYS = 4
 """Nodes without the key they were chosen for that a copy goes through at most."""
 
@@ -167,6 +170,7 @@ class Caster:
             round(context.config.cast_deadline * 100) if reliable or trace else 0,
             turn & 0xFFFF,
             (),
+            (),
             note,
             payload,
         )
@@ -191,6 +195,8 @@ class Caster:
         routing = self._routings.get(message.routing)
         if routing is None:
             raise OverlayError(f"routing {message.routing} of a cast is unknown")
+        for node_id in message.quiet:
+            self.context.told_quiet(node_id)
         if message.at and self.holds(message.at):
             self._hold(message)
             return
@@ -340,6 +346,10 @@ class Caster:
             self._hand_on(_part(copy, forward), to.peer, work, attempt)
             return
         mine = Range(to.key, to.key + b"\0") if to.key in target and not avoid else None
+        named = to.peer.node_id in copy.quiet
+        if not named:
+            # They would find out for themselves, one after the other.
+            copy = copy._replace(quiet=(*copy.quiet, to.peer.node_id)[-_QUIET:])
         rest = [target] if mine is None else without([target], mine)
         for part in rest:
             # Seen from outside the part, for the own keys have been served.
@@ -350,20 +360,59 @@ class Caster:
                 # from the left, as two nodes could hand a part to and fro.
                 if other.to.key < part.high
             ]
+            left: list[Range] = []
+            if not others:
+                others, left = ([], [part]) if routing.floods else self._ways_past(to.key, part, named)
             for other in others:
                 self._hand_on(_part(copy, other), other.to.peer, work, attempt)
                 copy = copy._replace(note=b"")
-            if others:
-                continue
-            if not avoid:
-                mine = part if mine is None else Range(min(mine.low, part.low), max(mine.high, part.high))
-                continue
-            context.count("cast_parts_delayed" if work is not None else "cast_parts_lost")
-            if work is not None:
-                number, child = self.parts.new_child(_part(copy, forward), to.peer, work, attempt)
-                self.parts.give_elsewhere(number, child)
+            for low, high in left:
+                if not avoid:
+                    mine = (
+                        Range(low, high) if mine is None else Range(min(mine.low, low), max(mine.high, high))
+                    )
+                    continue
+                context.count("cast_parts_delayed" if work is not None else "cast_parts_lost")
+                if work is not None:
+                    waits = _part(copy, forward._replace(target=Range(low, high)))
+                    self.parts.give_elsewhere(*self.parts.new_child(waits, to.peer, work, attempt))
         if mine is not None:
             self._hand_on(_part(copy, forward._replace(target=mine)), to.peer, work, attempt)
+
+    def _ways_past(self, quiet: bytes, part: Range, named: bool) -> tuple[list[Forward], list[Range]]:
+        """Ways into a part which no own key leads to but by the one that is quiet; and parts without any.
+
+        What is for that key itself waits here: who does not know of it yet would wait for it once more.
+        """
+        its_own = Range(quiet, quiet + b"\0")
+        found, left = [], [its_own] if quiet in part else []
+        for piece in without([part], its_own):
+            somebody = self._beyond(piece, behind=not named)
+            if somebody is None:
+                left.append(piece)
+            else:
+                found.append(Forward(somebody, piece))
+        return (found, left) if found else ([], [part])
+
+    def _beyond(self, part: Range, behind: bool) -> Ref | None:
+        """A node in a part, as known across the ends of the ring; else the next ``behind`` it, if it may be.
+
+        There may be ways into the part from the right. It is done once for the same quiet node, lest two
+        hand a part to and fro; who is in a part has less to hand on.
+        """
+        table, keys = self.table, self.table.keys()
+        after = bisect_left(keys, part.high)
+        known = [
+            ref
+            for key in {*keys[:1], *keys[max(after - 1, 0) : after + 1], *keys[-1:]}
+            for link in table.nodes[key].links
+            if link.status >= Status.IN
+            for ref in (link.left, link.right, *link.lefts)
+            if ref.peer.node_id != table.node_id and not self.context.quiet(ref.peer.node_id)
+        ]
+        inside = [ref for ref in known if ref.key in part]
+        farther = [ref for ref in known if ref.key >= part.high] if behind else []
+        return min(inside or farther, default=None, key=lambda ref: ref.key)
 
     def _try_later(self, part: Cast, work: Work | None, attempt: int) -> None:
         """Wait until an own key has heard of its place; only then it is known who comes next to it."""

@@ -112,6 +112,8 @@ class Context:
         self.codec = codec
         self.peer = env.peer
         self.node_id = env.node_id
+        self.terms = 0
+        """Checksum of what all nodes must have alike."""
         self.random = env.random
         self.closed = False
         self.counters: dict[str, int] = {}
@@ -340,6 +342,12 @@ class Context:
             self.count("suspects_full")
         self._quiet[node_id] = self.env.now() + self.config.suspect_time
         self.quieted(node_id)
+
+    def told_quiet(self, node_id: str) -> None:
+        """Another node has had no answer from this one; so it will be here, if it is silent here, too."""
+        silent = self.peers.last_heard(node_id) < self.env.now() - self.config.ping_timeout
+        if silent and node_id != self.node_id:
+            self.hush(node_id)
 
     def quiet(self, node_id: str) -> bool:
         """Whether a node is suspected, or may be soon."""

@@ -166,6 +166,7 @@ class Lists:
                 attach.skip.get(chosen.key, b""),
                 b"",
                 attach.level == 0 and link.status is Status.INS,
+                self.context.terms,
             ),
             lambda answer: self._answered(attach, chosen, seq, answer),
         )
@@ -289,7 +290,7 @@ class Lists:
             return
 
     def _hint(self, level: int, to: Ref, nearer: Ref) -> None:
-        self.context.send(to.peer, SetL(level, to.key, nearer, NO_SEQ, b"", ()))
+        self.context.send(to.peer, SetL(level, to.key, nearer, NO_SEQ, b"", (), self.context.terms))
 
     def _in(self, node: VirtualNode, level: int, link: Link, status: bytes) -> None:
         self.table.set_status(link, Status.IN)

@@ -98,7 +98,7 @@ class Finder:
                 done(answer.pred, answer.succ, answer.hops, answer.alone)
 
         number = context.number()
-        message = Lookup(number, context.peer, key, strict, 0, b"", ())
+        message = Lookup(number, context.peer, key, strict, 0, b"", (), context.terms)
         context.ask(entry or context.peer, message, number, answered, forwarded=True)
 
     def know_of(self, key: bytes, own: Ref, done: Callable[[bool], None]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -31,12 +31,14 @@ from algorithms.overlay.messages import (
     SetRAck,
     SetRNak,
     Tell,
+    Terms,
     Walk,
     WalkReply,
     decode,
 )
 from algorithms.overlay.routing import ROUTINGS, Forward, Routing
 from algorithms.overlay.tables import Table, VirtualNode
+from algorithms.overlay.terms import Agreement, Difference, terms_of
 from algorithms.overlay.watch import Watch
 from algorithms.overlay.ways import CAST
 from algorithms.overlay.wire import Codec, Format, OverlayError
@@ -95,7 +97,8 @@ class SkipGraph:
         messages: Iterable[tuple[Format, Callable[[Any], None]]] = (),
     ) -> None:
         """What all nodes of the graph must agree on, besides what every graph has: ``routings`` that casts
-        can be spread by, and ``messages`` of one's own, each with what handles it."""
+        can be spread by, and ``messages`` of one's own, each with what handles it. Who meets one that has
+        not refuses it (:mod:`algorithms.overlay.terms`)."""
         self.env = env
         self.hooks = hooks
         self.config = config or OverlayConfig()
@@ -105,6 +108,9 @@ class SkipGraph:
         self._context = context = Context(env, self.config, codec)
         self._table = table = Table(env.peer, self.vector, self.config.base, self._neighbors_changed)
         self._finder = finder = Finder(context, table)
+        routings = tuple(routings)
+        self._agreement = agreement = Agreement(context, terms_of(self.config, routings, more), finder.forget)
+        context.terms = agreement.check
         self._lists = lists = Lists(context, table, finder)
         self._leaving = leaving = Leaving(context, table, finder, lists)
         answers = Answers(context, table, lists)
@@ -131,16 +137,17 @@ class SkipGraph:
         context.merging = hooks.merging
         self._stopped: Callable[[], None] | None = None
         self._handlers: dict[type[tuple[Any, ...]], Callable[[Any], None]] = {
-            Lookup: finder.on_lookup,
+            Lookup: agreement.guarded(finder.on_lookup),
             Walk: finder.on_walk,
-            SetR: answers.on_set_r,
-            SetL: answers.on_set_l,
+            SetR: agreement.guarded(answers.on_set_r),
+            SetL: agreement.guarded(answers.on_set_l),
             Ping: watch.on_ping,
             Cast: caster.on_cast,
             CastAck: caster.parts.on_ack,
             CastBusy: caster.parts.on_busy,
             Tell: lambda message: hooks.told(message.origin, message.payload),
             Invite: lambda message: joining.join(message.peer),
+            Terms: agreement.on_terms,
             **dict.fromkeys((LookupReply, WalkReply, SetRAck, SetRNak, Pong), self._answered),
             **{format.kind: handle for format, handle in more.items()},
         }
@@ -359,6 +366,11 @@ class SkipGraph:
         return self._table.neighbors(key)
 
     @property
+    def refused(self) -> Mapping[str, Sequence[Difference]]:
+        """By id the nodes that were met and cannot be in one graph with this one, and why."""
+        return self._agreement.refused
+
+    @property
     def alone(self) -> bool:
         """No other node is known in this graph."""
         return self._table.alone()
@@ -381,6 +393,10 @@ class SkipGraph:
                 for key, node in sorted(self._table.nodes.items())
             ],
             "suspected": self._context.suspects,
+            "refused": {
+                node_id: [str(difference) for difference in differences]
+                for node_id, differences in self.refused.items()
+            },
             "counters": dict(sorted(self._context.counters.items())),
         }
 

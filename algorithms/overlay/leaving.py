@@ -88,9 +88,12 @@ class Leaving:
                 self._move_left(node, level, link, left, self._next_left(link))
             self.context.later(self.context.back_off(attempt) / 2, self.leave, node, attempt + 1, deadline)
 
-        self.context.request(
+        context = self.context
+        context.request(
             left.peer,
-            lambda number: SetR(number, self.context.peer, level, left.key, right, seq, b"", node.key, False),
+            lambda number: SetR(
+                number, context.peer, level, left.key, right, seq, b"", node.key, False, context.terms
+            ),
             answered,
         )
 

@@ -53,6 +53,8 @@ __all__ = [
     "SetRAck",
     "SetRNak",
     "Tell",
+    "Term",
+    "Terms",
     "Walk",
     "WalkReply",
     "Why",
@@ -92,6 +94,8 @@ class Lookup(NamedTuple):
     """The key for which the receiver was chosen; empty at the first."""
     gone: tuple[bytes, ...]
     """Keys that were not where they were looked for."""
+    terms: int
+    """Checksum of what the origin needs alike at all nodes (:mod:`algorithms.overlay.terms`)."""
 
 
 class LookupReply(NamedTuple):
@@ -148,6 +152,8 @@ class SetR(NamedTuple):
     gone: bytes
     joining: bool
     """The sender is new in the list of level 0 and wants the application's status."""
+    terms: int
+    """As in :class:`Lookup`, of the sender."""
 
 
 class SetRAck(NamedTuple):
@@ -179,6 +185,8 @@ class SetL(NamedTuple):
     gone: bytes
     """The left neighbour that has gone, if so."""
     lefts: tuple[Ref, ...]
+    terms: int
+    """As in :class:`Lookup`, of the sender."""
 
 
 class LinkClaim(NamedTuple):
@@ -240,6 +248,8 @@ class Cast(NamedTuple):
     left: int
     """Hundredths of a second until the origin gives the cast up, when this was sent; of a reliable one."""
     turn: int
+    quiet: tuple[str, ...]
+    """Nodes that it goes around, as they have not answered somebody on its way."""
     extra: tuple[bytes, ...]
     note: bytes
     """For the nodes on the way, each of which divides it among its copies."""
@@ -295,6 +305,21 @@ class Invite(NamedTuple):
     peer: Peer
 
 
+class Term(NamedTuple):
+    """A parameter that must be the same at all nodes of a graph, as text."""
+
+    name: str
+    value: str
+
+
+class Terms(NamedTuple):
+    """What ``origin`` needs alike at all nodes; ``answer``: the receiver is refused and shall say its own."""
+
+    origin: Peer
+    answer: bool
+    terms: tuple[Term, ...]
+
+
 Message = (
     Lookup
     | LookupReply
@@ -311,6 +336,7 @@ Message = (
     | CastBusy
     | Tell
     | Invite
+    | Terms
 )
 
 SEQ = record(Seq, U32, U32)
@@ -322,14 +348,14 @@ CLAIM = record(LinkClaim, U8, KEY, KEY, SEQ, U32)
 ANSWER = record(LinkAnswer, U16, FLAG, FLAG, REFS)
 
 FORMATS: tuple[Format, ...] = (
-    Format(1, Lookup, (U64, PEER, KEY, FLAG, U16, KEY, many(*KEY))),
+    Format(1, Lookup, (U64, PEER, KEY, FLAG, U16, KEY, many(*KEY), U32)),
     Format(2, LookupReply, (U64, REF, REF, U16, FLAG)),
     Format(3, Walk, (U64, PEER, U8, KEY, KEY, U64, U16, FLAG)),
     Format(4, WalkReply, (U64, ANY_REF, FLAG, FLAG, U16)),
-    Format(5, SetR, (U64, PEER, U8, KEY, REF, SEQ, KEY, KEY, FLAG)),
+    Format(5, SetR, (U64, PEER, U8, KEY, REF, SEQ, KEY, KEY, FLAG, U32)),
     Format(6, SetRAck, (U64, ANY_REF, SEQ, REFS, PAYLOAD)),
     Format(7, SetRNak, (U64, FLAG, ANY_REF)),
-    Format(8, SetL, (U8, KEY, REF, SEQ, KEY, REFS)),
+    Format(8, SetL, (U8, KEY, REF, SEQ, KEY, REFS, U32)),
     Format(9, Ping, (U64, PEER, many(*CLAIM))),
     Format(10, Pong, (U64, many(*ANSWER))),
     Format(
@@ -337,13 +363,14 @@ FORMATS: tuple[Format, ...] = (
         Cast,
         (
             *(U64, PEER, PEER, U64, KEY, KEY, U8, FLAG, FLAG, FLAG, FLAG),
-            *(U16, KEY, U8, U64, U16, U16, many(*KEY), KEY, PAYLOAD),
+            *(U16, KEY, U8, U64, U16, U16, many(*TEXT), many(*KEY), KEY, PAYLOAD),
         ),
     ),
     Format(12, CastAck, (U64, U8, U32, U32, U32, U16, PAYLOAD)),
     Format(13, CastBusy, (U64, FLAG, FLAG)),
     Format(14, Tell, (PEER, PAYLOAD)),
     Format(15, Invite, (PEER,)),
+    Format(16, Terms, (PEER, FLAG, many(*record(Term, TEXT, TEXT)))),
 )
 CODEC = Codec(FORMATS)
 """Of the messages of every graph."""

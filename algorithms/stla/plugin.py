@@ -13,11 +13,13 @@ from algorithms.overlay.routing import SFB
 from algorithms.stla.start import Order, Start, State, nearest
 from algorithms.tbps import TbpsConfig, TopicBased
 from algorithms.tbps.config import Place
+from algorithms.tbps.describe import bounded
 from algorithms.tbps.keys import Role, Segment, key_text
 
 if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult, SkipGraph
     from algorithms.overlay.keys import Range, Ref
+    from algorithms.tbps.describe import Tables
     from algorithms.tbps.publisher import Epoch
     from algorithms.tbps.segments import Member
     from ildm.api import Fact, NodeApi
@@ -100,6 +102,20 @@ class FromStart:
             return {}
         start = self.starts.get(member.segment.code)
         return {"start": None if start is None or start.ref is None else key_text(start.ref.key)}
+
+    def tables(self) -> Tables:
+        """Start nodes by segment, those used last first."""
+        rows = (self._row(code, start) for code, start in reversed(self.starts.items()))
+        return {"start nodes": bounded(rows, len(self.starts))}
+
+    def _row(self, code: bytes, start: Start) -> Mapping[str, Fact]:
+        ref = start.ref
+        return {
+            "segment": Segment(code).text,
+            "start": None if ref is None else key_text(ref.key),
+            "node": None if ref is None else ref.peer.node_id,
+            "state": str(start.state),
+        }
 
     # start nodes --------------------------------------------------------------------------------
 

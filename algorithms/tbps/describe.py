@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from algorithms.tbps.keys import Role, default_key, key_text, segments_of_topic
@@ -17,12 +18,19 @@ if TYPE_CHECKING:
     from algorithms.tbps.segments import Member, Segments
     from algorithms.tbps.spreading import Spreading
 
-__all__ = ["NO_KEY", "UNPUBLISHED", "Tracer", "describe"]
+__all__ = ["NO_KEY", "UNPUBLISHED", "Tables", "Tracer", "bounded", "describe"]
 
 UNPUBLISHED = "this site does not publish to the topic"
 """Fact of a trace: it shows the way of a first message, for which this site has no key yet."""
 NO_KEY = "subscriptions without room for a key"
 """Title of the table of filters whose messages do not come."""
+REFUSED = "refused nodes"
+"""Title of the table of nodes with which this one cannot be in one graph, and why."""
+ROWS = 100
+"""Rows shown of a table that may be long."""
+
+Tables = Mapping[str, Sequence[Mapping[str, Fact]]]
+"""By title: rows of columns."""
 
 
 def describe(
@@ -31,23 +39,30 @@ def describe(
     segments: Segments,
     facts: Callable[[Member, Role], Mapping[str, Fact]],
     sending: Mapping[str, Fact],
+    tables: Tables,
 ) -> OverlayView:
     """Keys of a node with their neighbours and states, in the order of the graph.
 
     Facts of a publisher's key are whether it is the rendezvous point, whether it is suspended, and the epoch
     of that (thesis 3.2.1); of every key of a segment others (``facts``); ``sending`` are those of the node.
-    What is subscribed to in vain is in a table.
+    What is subscribed to in vain, and nodes that were refused, have tables besides ``tables``.
     """
     keys = {default_key(node_id): (Role.DEFAULT, KeyState.IN, None)}
-    rows: dict[bytes, tuple[Role, KeyState, Member | None]] = dict(keys)
+    places: dict[bytes, tuple[Role, KeyState, Member | None]] = dict(keys)
     for member in segments.members.values():
         for role, state in member.states.items():
             if state is not KeyState.OUT:
-                rows[member.keys[role]] = role, state, member
+                places[member.keys[role]] = role, state, member
     inside = set(graph.keys())
-    refused: list[Mapping[str, Fact]] = [
+    unheard: list[Mapping[str, Fact]] = [
         {"filter": name} for member in segments.refused(Role.SUBSCRIBER) for name in sorted(member.filters)
     ]
+    refused: list[Mapping[str, Fact]] = [
+        {"node": node, "parameter": name, "here": here, "there": there}
+        for node, differences in graph.refused.items()
+        for name, here, there in differences
+    ]
+    added = {NO_KEY: unheard, REFUSED: refused}
     shown = [
         OverlayKey(
             key=key_text(key),
@@ -61,7 +76,7 @@ def describe(
                 **(facts(member, role) if member is not None else {}),
             },
         )
-        for key, (role, state, member) in sorted(rows.items())
+        for key, (role, state, member) in sorted(places.items())
     ]
     return OverlayView(
         node=node_id,
@@ -70,9 +85,21 @@ def describe(
             "rendezvous points": sum(bool(key.facts.get("rendezvous")) for key in shown),
             "suspended": sum(bool(key.facts.get("suspended")) for key in shown),
             **sending,
+            **({REFUSED: len(graph.refused)} if refused else {}),
         },
-        tables={NO_KEY: refused} if refused else {},
+        tables={
+            **tables,
+            **{title: bounded(rows, len(rows)) for title, rows in added.items() if rows},
+        },
     )
+
+
+def bounded(rows: Iterable[Mapping[str, Fact]], total: int) -> Sequence[Mapping[str, Fact]]:
+    """The first rows of a table, which has ``total``, and in the first column how many more there are."""
+    shown = list(islice(rows, ROWS))
+    if total > len(shown) > 0:
+        shown.append({next(iter(shown[0])): f"and {total - len(shown):,} more"})
+    return shown
 
 
 def _publishing(role: Role, member: Member | None) -> Mapping[str, Fact]:

@@ -318,7 +318,14 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         return self._leaving
 
     def overlay(self) -> OverlayView:
-        return describe(self.api.node_id, self.graph, self.segments, self._key_facts, self.outbox.facts())
+        return describe(
+            self.api.node_id,
+            self.graph,
+            self.segments,
+            self._key_facts,
+            self.outbox.facts(),
+            self.spreading.tables(),
+        )
 
     def _key_facts(self, member: Member, role: Role) -> Mapping[str, Fact]:
         aggregate = self.surveys.aggregates.get(member.segment.code)

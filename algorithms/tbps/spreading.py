@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from algorithms.overlay.graph import CastResult, SkipGraph
     from algorithms.overlay.keys import Range
     from algorithms.overlay.routing import Routing
+    from algorithms.tbps.describe import Tables
     from algorithms.tbps.keys import Role, Segment
     from algorithms.tbps.segments import Member
     from ildm.api import Fact
@@ -49,6 +50,9 @@ class Spreading(Protocol):
     def facts(self, member: Member, role: Role) -> Mapping[str, Fact]:
         """What ``ildm overlay`` shows of how messages spread from this node's key of that role."""
 
+    def tables(self) -> Tables:
+        """The same of all keys together: short tables (:func:`algorithms.tbps.describe.bounded`)."""
+
 
 class Direct:
     """From an own key straight over the graph (thesis 4.1), by one of its ways to divide a range."""
@@ -77,4 +81,7 @@ class Direct:
 
     def facts(self, member: Member, role: Role) -> Mapping[str, Fact]:
         """The graph shows it all."""
+        return {}
+
+    def tables(self) -> Tables:
         return {}

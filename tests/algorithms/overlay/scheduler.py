@@ -296,7 +296,7 @@ def describe(message: Message) -> str:
     """A message as a line of a transcript, without random numbers and addresses."""
     parts = []
     for name, value in zip(message._fields, message, strict=True):
-        if name in {"id", "origin", "vector", "request", "number", "parent"}:
+        if name in {"id", "origin", "vector", "request", "number", "parent", "terms"}:
             continue
         text = "" if value is False else name if value is True else f"{name} {_text(value)}"
         if text not in {"", f"{name} "} and value is not None and value != 0:

@@ -24,9 +24,13 @@ def largest(origin: Node, nodes: list[Node]) -> Node:
     return next(node for node in nodes if node.peer == chosen.to.peer)
 
 
-def test_a_hung_node_costs_the_others_a_first_time_out() -> None:
-    """It reads nothing, and nobody is told: what it would hand on goes other ways, and soon at once."""
-    network, nodes = grown(24, pending_casts=100)
+@pytest.mark.parametrize("seed", [0, 8, 10, 16, 19, 21])
+def test_a_hung_node_costs_the_others_a_first_time_out(seed: int) -> None:
+    """It reads nothing, and nobody is told: what it would hand on goes other ways, and soon at once.
+
+    In some of these graphs nodes one after the other lead to it, or none of the origin leads past it.
+    """
+    network, nodes = grown(24, seed, pending_casts=200)
     origin = nodes[0]
     hung = largest(origin, nodes)
     others = [node for node in nodes if node is not hung]
@@ -43,8 +47,8 @@ def test_a_hung_node_costs_the_others_a_first_time_out() -> None:
     assert {result.why for result in done} == {""}
     assert len(done) == 400
     delays = slowest(network, others, late)
-    # two time-outs without a sign: 0.5 s and 1 s; again where a way that has been repaired leads to it
-    assert max(delays.values()) <= 2.5
+    # two time-outs without a sign, 0.5 s and 1 s, at the first that waits for it: the others are told
+    assert max(delays.values()) <= 2.0
     # when all around it know, it costs nothing
     assert max(delay for number, delay in delays.items() if late[number] > late[0] + 8) < 0.5
     assert not any(node.counters.get("pending_casts_full") for node in nodes)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from algorithms.overlay.config import OverlayConfig
 from algorithms.overlay.graph import CastResult, SkipGraph
 from algorithms.overlay.keys import EVERYTHING, Range, Ref
-from algorithms.overlay.messages import PEER, Cast, encode
+from algorithms.overlay.messages import PEER, Cast, decode, encode
 from algorithms.overlay.routing import Forward, Routing, View, dividing
 from algorithms.overlay.wire import KEY, U16, U32, Codec, Format, OverlayError, many
 from ildm.api import Peer
@@ -88,11 +88,17 @@ def test_a_cast_takes_the_routing_of_an_algorithm(reliable: bool) -> None:
 
 def test_a_routing_the_graph_was_not_made_with_is_refused() -> None:
     network = Network()
-    network.parts = lambda node: {"routings": (NEXT,)} if node.node_id == "n0" else {}
     nodes = grown(network, 2)
     with pytest.raises(OverlayError, match="next"):
         nodes[1].graph.cast(EVERYTHING, b"x", routing=NEXT)
-    nodes[0].graph.cast(EVERYTHING, b"x", routing=NEXT)
+    carry = network.carry
+
+    def other_way(sender: str, to: str, data: bytes) -> None:
+        message = decode(data)
+        carry(sender, to, encode(message._replace(routing=64)) if isinstance(message, Cast) else data)
+
+    network.carry = other_way  # type: ignore[method-assign]
+    nodes[0].graph.cast(EVERYTHING, b"x")
     network.run(2)
     assert nodes[1].arrivals == []
     assert nodes[1].counters["malformed"] == 1
@@ -129,7 +135,7 @@ def test_messages_of_an_algorithm_reach_its_handler() -> None:
 def test_messages_the_graph_was_not_made_with_are_refused_at_both_ends() -> None:
     network = Network()
     network.parts = lambda node: {"messages": ((COUNT, lambda m: None),)} if node.node_id == "n0" else {}
-    one, two = grown(network, 2)
+    one, two = (network.add(f"n{number}").start(number) for number in range(2))
     with pytest.raises(OverlayError, match="Uncounted"):
         one.graph.send(two.peer, Uncounted(1))
     with pytest.raises(OverlayError, match="Count"):

@@ -44,6 +44,9 @@ def fields(kind: type[Message]) -> st.SearchStrategy[Message]:
             ),
             max_size=3,
         ).map(tuple),
+        "str": text,
+        "tuple[str, ...]": st.lists(text, max_size=3).map(tuple),
+        "tuple[Term, ...]": st.lists(st.builds(messages.Term, text, text), max_size=3).map(tuple),
         "int": st.integers(0, 255),
     }
     return st.builds(kind, *(strategies[kind.__annotations__[name].__forward_arg__] for name in kind._fields))
@@ -78,7 +81,9 @@ def test_nothing_else_is_raised_by_any_bytes(data: bytes) -> None:
 
 def test_a_key_that_is_too_long_is_refused() -> None:
     peer = Peer("n1", "h:1")
-    message = Cast(1, peer, peer, 0, b"x" * 70_000, b"", 0, *(False,) * 4, 0, b"", 0, 0, 0, 0, (), b"", b"")
+    message = Cast(
+        1, peer, peer, 0, b"x" * 70_000, b"", 0, *(False,) * 4, 0, b"", 0, 0, 0, 0, (), (), b"", b""
+    )
     with pytest.raises(OverlayError):
         encode(message)
 
@@ -105,6 +110,7 @@ def test_the_numbers_of_the_messages_are_those_that_all_nodes_know() -> None:
         (13, "CastBusy"),
         (14, "Tell"),
         (15, "Invite"),
+        (16, "Terms"),
     ]
 
 

@@ -113,6 +113,8 @@ class PerfectGraph:
         self.hooks = hooks
         self.peer = peer
         self.dead = False
+        self.refused: dict[str, tuple[Any, ...]] = {}
+        """Nobody is."""
         self._number = 0
 
     def start(self, home: bytes) -> None:
