@@ -7,7 +7,6 @@ that passes in vain and until the next measurement. Only answers that belong to 
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 
 from algorithms.overlay.config import OverlayConfig
@@ -15,6 +14,8 @@ from algorithms.overlay.config import OverlayConfig
 __all__ = ["Peers"]
 
 _NEVER = float("-inf")
+_ROOM = 8
+"""The part of all nodes that makes room for others: one in so many."""
 
 
 class Estimate:
@@ -41,35 +42,41 @@ class Estimate:
         return self.smoothed + 4 * self.deviation
 
 
-class _Known:
-    __slots__ = ("answers", "heard", "parts")
+class _Known(Estimate):
+    """One node: the estimate is of its answers. There are very many of these."""
+
+    __slots__ = ("heard", "parts")
 
     def __init__(self) -> None:
+        super().__init__()
         self.heard = _NEVER
-        self.answers = Estimate()
         self.parts: Estimate | None = None
 
 
 class Peers:
-    """At most ``peers`` nodes; of those heard of the longest ago nothing is known any more."""
+    """At most ``peers`` nodes; at the bound those heard of the longest ago make room, several at once."""
 
     def __init__(self, config: OverlayConfig) -> None:
         self.config = config
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: dict[str, _Known] = {}
         self.routed = Estimate()
         """Of requests that others pass on."""
 
     def _of(self, node_id: str) -> _Known:
         known = self._known.get(node_id)
         if known is None:
+            if len(self._known) >= self.config.peers:
+                self._make_room()
             known = self._known[node_id] = _Known()
-            if len(self._known) > self.config.peers:
-                self._known.popitem(last=False)
         return known
+
+    def _make_room(self) -> None:
+        oldest = sorted(self._known, key=self.last_heard)
+        for node_id in oldest[: len(oldest) // _ROOM + 1]:
+            del self._known[node_id]
 
     def heard(self, node_id: str, now: float) -> None:
         self._of(node_id).heard = now
-        self._known.move_to_end(node_id)
 
     def last_heard(self, node_id: str) -> float:
         """When a node was heard of; long ago if it is not known."""
@@ -84,7 +91,7 @@ class Peers:
 
     def measured(self, node_id: str, seconds: float) -> None:
         """A node has answered."""
-        self._of(node_id).answers.measured(seconds)
+        self._of(node_id).measured(seconds)
 
     def measured_part(self, node_id: str, seconds: float) -> None:
         """A node has acknowledged a part of a cast."""
@@ -95,16 +102,16 @@ class Peers:
 
     def back_off(self, node_id: str) -> None:
         """A node has not answered in time."""
-        answers = self._of(node_id).answers
-        answers.backed_off = min(2 * answers.backed_off, 64)
+        known = self._of(node_id)
+        known.backed_off = min(2 * known.backed_off, 64)
 
     def timeout(self, node_id: str) -> float:
         """Seconds to wait for an answer before it is asked again."""
         config = self.config
         known = self._known.get(node_id)
-        if known is None or not known.answers.smoothed:
+        if known is None or not known.smoothed:
             return config.ack_timeout / 3
-        wanted = max(known.answers.timeout, config.timeout_min) * known.answers.backed_off
+        wanted = max(known.timeout, config.timeout_min) * known.backed_off
         return min(wanted, config.timeout_max)
 
     @property
@@ -115,10 +122,10 @@ class Peers:
     def part_timeout(self, node_id: str) -> float:
         """Seconds to wait for the acknowledgement of a part, or a sign that it is being served."""
         known = self._known.get(node_id)
-        if known is None or not known.answers.smoothed:
+        if known is None or not known.smoothed:
             wanted = self.config.ack_timeout / 3
         else:
-            wanted = 2 * max(known.answers.timeout, self.config.timeout_min)
+            wanted = 2 * max(known.timeout, self.config.timeout_min)
         if known is not None and known.parts is not None:
             wanted = max(wanted, min(known.parts.timeout, self.config.ack_timeout))
         return min(wanted, self.config.timeout_max)
