@@ -7,18 +7,18 @@ reliable one is in :mod:`algorithms.overlay.parts`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from algorithms.overlay.context import Context
+from algorithms.overlay.detours import Detours
 from algorithms.overlay.keys import Range, Ref
 from algorithms.overlay.memory import CastId, Work, without
 from algorithms.overlay.messages import Cast, CastAck, CastBusy, OverlayError, Why
 from algorithms.overlay.parts import Parts
 from algorithms.overlay.routing import Forward, Routing
-from algorithms.overlay.tables import Status, Table
+from algorithms.overlay.tables import Table
 from algorithms.overlay.trees import read_tree
 from algorithms.overlay.ways import Way, Ways
 from ildm.api import Peer
@@ -107,6 +107,7 @@ class Caster:
         self.table = table
         self.finder = finder
         self.parts = Parts(context)
+        self._detours = Detours(context, table)
         self.parts.spread = self._spread
         self.delivered: Callable[[Arrival], None] = lambda arrival: None
         self.control: Callable[[bytes], None] = lambda payload: None
@@ -362,7 +363,7 @@ class Caster:
             ]
             left: list[Range] = []
             if not others:
-                others, left = ([], [part]) if routing.floods else self._ways_past(to.key, part, named)
+                others, left = ([], [part]) if routing.floods else self._detours.find(to.key, part, named)
             for other in others:
                 self._hand_on(_part(copy, other), other.to.peer, work, attempt)
                 copy = copy._replace(note=b"")
@@ -378,41 +379,6 @@ class Caster:
                     self.parts.give_elsewhere(*self.parts.new_child(waits, to.peer, work, attempt))
         if mine is not None:
             self._hand_on(_part(copy, forward._replace(target=mine)), to.peer, work, attempt)
-
-    def _ways_past(self, quiet: bytes, part: Range, named: bool) -> tuple[list[Forward], list[Range]]:
-        """Ways into a part which no own key leads to but by the one that is quiet; and parts without any.
-
-        What is for that key itself waits here: who does not know of it yet would wait for it once more.
-        """
-        its_own = Range(quiet, quiet + b"\0")
-        found, left = [], [its_own] if quiet in part else []
-        for piece in without([part], its_own):
-            somebody = self._beyond(piece, behind=not named)
-            if somebody is None:
-                left.append(piece)
-            else:
-                found.append(Forward(somebody, piece))
-        return (found, left) if found else ([], [part])
-
-    def _beyond(self, part: Range, behind: bool) -> Ref | None:
-        """A node in a part, as known across the ends of the ring; else the next ``behind`` it, if it may be.
-
-        There may be ways into the part from the right. It is done once for the same quiet node, lest two
-        hand a part to and fro; who is in a part has less to hand on.
-        """
-        table, keys = self.table, self.table.keys()
-        after = bisect_left(keys, part.high)
-        known = [
-            ref
-            for key in {*keys[:1], *keys[max(after - 1, 0) : after + 1], *keys[-1:]}
-            for link in table.nodes[key].links
-            if link.status >= Status.IN
-            for ref in (link.left, link.right, *link.lefts)
-            if ref.peer.node_id != table.node_id and not self.context.quiet(ref.peer.node_id)
-        ]
-        inside = [ref for ref in known if ref.key in part]
-        farther = [ref for ref in known if ref.key >= part.high] if behind else []
-        return min(inside or farther, default=None, key=lambda ref: ref.key)
 
     def _try_later(self, part: Cast, work: Work | None, attempt: int) -> None:
         """Wait until an own key has heard of its place; only then it is known who comes next to it."""

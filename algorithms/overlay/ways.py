@@ -55,7 +55,7 @@ class Way(NamedTuple):
 def plain_body(data: bytes) -> int:
     """Where the body of an unreliable cast ends that is written like :class:`Cast`; 0 for others.
 
-    0 also where it has a note, or what :attr:`Forward.extra` tells, and where it is cut off.
+    0 also where it has a note, names quiet nodes, has what :attr:`Forward.extra` tells, or is cut off.
     """
     try:
         at = BODY
@@ -67,7 +67,8 @@ def plain_body(data: bytes) -> int:
             return 0
         at += 7
         at += 15 + (data[at] << 8 | data[at + 1])  # at, strays, line, left, turn
-        return 0 if data[at] or data[at + 1] or data[at + 2] or data[at + 3] else at + 4  # extra, note
+        end = at + 6
+        return 0 if any(data[at:end]) or not data[end - 1 : end] else end  # quiet, extra, note
     except IndexError:
         return 0
 
@@ -120,6 +121,7 @@ class Ways:
                 line=0,
                 left=0,
                 turn=turn,
+                quiet=(),
                 extra=(),
                 note=b"",
                 payload=b"",

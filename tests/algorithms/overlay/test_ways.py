@@ -22,7 +22,7 @@ def cast(random: Random, **changed: object) -> Cast:
     origin, parent = (Peer("n" * random.randrange(1, 300), some(20).hex()) for _ in range(2))
     rest = random.getrandbits(16), some(400), random.randrange(5), random.getrandbits(64)
     flags = False, False, True, False
-    left = 0, random.getrandbits(16), (), b"", some(300)
+    left = 0, random.getrandbits(16), (), (), b"", some(300)
     number, request = random.getrandbits(64), random.getrandbits(64)
     message = Cast(number, origin, parent, request, some(600), some(600), 0, *flags, *rest, *left)
     return message._replace(**changed)  # type: ignore[arg-type]
@@ -41,7 +41,14 @@ def test_what_is_between_number_and_payload_of_a_plain_cast_is_found() -> None:
 
 @pytest.mark.parametrize(
     "changed",
-    [{"reliable": True}, {"control": True}, {"extra": (b"k",)}, {"extra": (b"",) * 256}, {"note": b"n"}],
+    [
+        {"reliable": True},
+        {"control": True},
+        {"quiet": ("n",)},
+        {"extra": (b"k",)},
+        {"extra": (b"",) * 256},
+        {"note": b"n"},
+    ],
 )
 def test_what_is_not_plain_has_no_way(changed: dict[str, object]) -> None:
     random = Random(2)
