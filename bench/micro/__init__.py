@@ -10,5 +10,8 @@
 ``python -m bench.micro.overlay``           building tables and range queries over 10^5 and 10^6 keys
 ``python -m bench.micro.overlay_subscribe`` thousands of filters at once: what other clients notice
 ``python -m bench.micro.overlay_recovery``  a node of an overlay killed in traffic: losses, time to repair
+``python -m bench.micro.overlay_topics``    many topics of one site of an overlay: messages, CPU, memory
+``python -m bench.micro.overlay_publish``   what a message costs at its publisher and at each node it reaches
+``python -m bench.micro.overlay_retained``  retained messages by the thousand: the longest callback
 ==========================================  ================================================================
 """

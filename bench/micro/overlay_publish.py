@@ -15,12 +15,9 @@ import asyncio
 import cProfile
 import json
 import pstats
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from algorithms.atm_tbps import AtmTbps
@@ -28,11 +25,9 @@ from algorithms.sg_tbps import SgTbps
 from algorithms.stla import Stla
 from algorithms.tbps import TopicBased
 from bench.micro.measure import cpu_seconds, machine
-from bench.micro.overlay_recovery import figures, overlay, until
-from bench.micro.overlay_topics import Client, connected
+from bench.micro.overlay_sites import Client, connected, figures, overlay, sites, until
 from ildm.mqtt import Publish, Version
 from ildm.testing.link import SimLink, data_arrived
-from ildm.testing.live.brokers import new_broker
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.network import Network
 from ildm.testing.node import SimNode
@@ -191,9 +186,9 @@ def alone(name: str, topics: int, qos: int, messages: int, profile: bool) -> dic
 
 async def run(nodes: list[NodeProcess], topics: int, qos: int, seconds: float) -> dict[str, Any]:
     await until(lambda: all(len(overlay(node)["keys"]) == 1 for node in nodes), "the overlay")
-    listeners = [await connected(node, "listener", ["site/#"]) for node in nodes[1:]]
+    listeners = [await connected(Client, node, "listener", ["site/#"]) for node in nodes[1:]]
     await asyncio.sleep(3.0)
-    gateway = await connected(nodes[0], "gateway", [])
+    gateway = await connected(Client, nodes[0], "gateway")
     await steady(gateway, topics, qos, 5.0)
     await asyncio.sleep(2.0)
     pids = [node.process.pid for node in nodes if node.process is not None]
@@ -222,28 +217,14 @@ async def steady(gateway: Client, topics: int, qos: int, seconds: float) -> int:
             message = Publish(topic=topic(number % topics), payload=PAYLOAD, qos=qos, packet_id=packet_id)
             burst.append(message.encode(Version.V311))
             number += 1
-        gateway.write(b"".join(burst))
+        gateway.write(b"".join(burst), len(burst) if qos else 0)
         await asyncio.sleep(BURST / RATE)
     return number
 
 
 def live(name: str, topics: int, qos: int, seconds: float) -> dict[str, Any]:
     """One run with fresh processes."""
-    with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
-        nodes: list[NodeProcess] = []
-        for number in range(NODES):
-            broker = new_broker("mosquitto", Path(directory) / f"broker-{number}")
-            broker.start()
-            stack.callback(broker.kill)
-            algorithm = {"name": name, **options(name, number)}
-            node = NodeProcess(
-                Path(directory) / f"n{number}", broker.address, algorithm, node_id=f"n{number}"
-            )
-            if nodes:
-                node.document["link"]["neighbors"] = [nodes[0].link_address]
-            node.start()
-            stack.callback(node.kill)
-            nodes.append(node)
+    with sites([{"name": name, **options(name, number)} for number in range(NODES)]) as nodes:
         return {
             "algorithm": name,
             "topics": topics,

@@ -26,139 +26,47 @@ import contextlib
 import json
 import signal
 import sys
-import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from bench.micro.measure import machine, median
-from ildm.admin.client import AdminClient
-from ildm.admin.view import AdminError
-from ildm.mqtt import (
-    ConnAck,
-    Connect,
-    Framer,
-    PubAck,
-    Publish,
-    SubAck,
-    Subscribe,
-    Subscription,
-    Version,
-    decode,
-)
-from ildm.testing.live.brokers import new_broker
+from bench.micro.overlay_sites import Client, connected, figures, sites, until, whole
+from ildm.mqtt import Publish
 from ildm.testing.live.node import NodeProcess
-from ildm.testing.live.process import POLL, ProcessError
+from ildm.testing.live.process import ProcessError
 
 TOPIC = "recovery"
 LATE = 0.25
 """Seconds from which on a message counts as late."""
-JOIN = 60.0
-"""Seconds the nodes have to form one overlay, and to let the last messages arrive."""
 
 Failure = Literal["kill", "hang"]
 
 
-class Client(asyncio.Protocol):
-    """An MQTT client that notes when which message has come: (QoS, number) -> arrivals."""
+class Numbered(Client):
+    """Publishes numbers, and notes when which has come: (QoS, number) -> arrivals."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.got: dict[tuple[int, int], list[float]] = {}
-        self._framer = Framer(1 << 24)
-        self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._transport: Any = None
 
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
+    def arrived(self, message: Publish) -> None:
+        key = message.payload[0], int(message.payload[1:])
+        self.got.setdefault(key, []).append(time.monotonic())
 
-    def data_received(self, data: bytes) -> None:
-        for frame in self._framer.feed(data):
-            match decode(frame, Version.V311):
-                case ConnAck() | SubAck():
-                    self._answered.set_result(None)
-                case Publish(payload=payload, packet_id=packet_id):
-                    self.got.setdefault((payload[0], int(payload[1:])), []).append(time.monotonic())
-                    if packet_id is not None:
-                        self._transport.write(PubAck(packet_id=packet_id).encode(Version.V311))
-
-    async def ask(self, packet: Connect | Subscribe) -> None:
-        """Send what is answered, and await that."""
-        self._answered = asyncio.get_running_loop().create_future()
-        self._transport.write(packet.encode(Version.V311))
-        async with asyncio.timeout(JOIN):
-            await self._answered
-
-    def publish(self, qos: int, number: int) -> None:
-        """Publish one message; acknowledgements are not waited for."""
-        self._transport.write(
-            Publish(
-                topic=TOPIC,
-                payload=bytes((qos,)) + b"%d" % number,
-                qos=qos,
-                packet_id=number % 0xFFFF + 1 if qos else None,
-            ).encode(Version.V311)
-        )
-
-
-async def connected(address: tuple[str, int], name: str, subscribe: bool) -> Client:
-    _, client = await asyncio.get_running_loop().create_connection(Client, *address)
-    await client.ask(Connect(client_id=name, keep_alive=0))
-    if subscribe:
-        await client.ask(Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter=TOPIC, qos=1)]))
-    return client
-
-
-def overlay(node: NodeProcess) -> dict[str, Any]:
-    """The overlay as a node sees it; without keys while it has not begun to join."""
-    try:
-        return dict(AdminClient(node.admin_socket).overlay())
-    except AdminError:
-        return {"keys": []}
-
-
-def whole(nodes: Sequence[NodeProcess]) -> bool:
-    """Whether the keys of these nodes, each of which subscribes, form one list at level 0."""
-    rows = {row["key"]: row for node in nodes for row in overlay(node)["keys"]}
-    subscribers = [row for row in rows.values() if row["facts"]["role"] == "subscriber"]
-    if sum(row["status"] == "in" for row in subscribers) < len(nodes):
-        return False
-    here = next((key for key, row in rows.items() if row["levels"] and row["levels"][0][0] is None), None)
-    seen: list[str] = []
-    while here is not None and here in rows and rows[here]["levels"] and len(seen) < len(rows):
-        seen.append(here)
-        here = rows[here]["levels"][0][1]
-    return here is None and len(seen) == len(rows)
-
-
-def figures(nodes: Sequence[NodeProcess]) -> Counter[str]:
-    """Counters of the nodes together."""
-    total: Counter[str] = Counter()
-    for node in nodes:
-        status = node.status()
-        if status is not None:
-            total.update(status["counters"])
-    return total
-
-
-async def until(reached: Callable[[], bool], what: str) -> None:
-    give_up = time.monotonic() + JOIN
-    while not await asyncio.to_thread(reached):
-        if time.monotonic() > give_up:
-            raise ProcessError(f"{what}: not within {JOIN:g} s")
-        await asyncio.sleep(POLL)
+    def send(self, qos: int, number: int) -> None:
+        """Publish one number; its acknowledgement is not waited for."""
+        self.publish(TOPIC, bytes((qos,)) + b"%d" % number, qos)
 
 
 async def run(
     nodes: Sequence[NodeProcess], victim: int, failure: Failure, rate: float, seconds: float
 ) -> dict[str, float]:
     """Load, failure, evaluation; the nodes run."""
-    clients = [await connected(node.address, f"c{index}", True) for index, node in enumerate(nodes)]
+    clients = [await connected(Numbered, node, f"c{index}", [TOPIC]) for index, node in enumerate(nodes)]
     await until(lambda: whole(nodes), "one overlay")
     living = [node for index, node in enumerate(nodes) if index != victim]
-    publisher = await connected(nodes[0].address, "publisher", False)
+    publisher = await connected(Numbered, nodes[0], "publisher")
     sent: dict[tuple[int, int], float] = {}
 
     async def load(duration: float) -> None:
@@ -167,7 +75,7 @@ async def run(
             await asyncio.sleep(max(0.0, began + count / rate - time.monotonic()))
             number = len(sent) // 2
             for qos in (0, 1):
-                publisher.publish(qos, number)
+                publisher.send(qos, number)
                 sent[qos, number] = time.monotonic()
             count += 1
 
@@ -193,7 +101,7 @@ async def run(
 
 
 def evaluate(
-    sent: dict[tuple[int, int], float], listeners: Sequence[Client], failed: float
+    sent: dict[tuple[int, int], float], listeners: Sequence[Numbered], failed: float
 ) -> dict[str, float]:
     """The figures of the table above that come from what was received."""
     result: dict[str, float] = {"last_missing": 0.0, "caught_up": 0.0}
@@ -226,23 +134,7 @@ def measure(
     count: int, victim: int, failure: Failure, rate: float, seconds: float, options: dict[str, Any]
 ) -> dict[str, float]:
     """One run with fresh processes."""
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        nodes: list[NodeProcess] = []
-        for index in range(count):
-            broker = new_broker("mosquitto", Path(name) / f"broker-{index}")
-            broker.start()
-            stack.callback(broker.kill)
-            node = NodeProcess(
-                Path(name) / f"node-{index}",
-                broker.address,
-                {"name": "sg_tbps", **options},
-                node_id=f"node-{index}",
-            )
-            if nodes:
-                node.document["link"]["neighbors"] = [nodes[0].link_address]
-            node.start()
-            stack.callback(node.kill)
-            nodes.append(node)
+    with sites([{"name": "sg_tbps", **options}] * count) as nodes:
         return asyncio.run(run(nodes, victim, failure, rate, seconds))
 
 

@@ -11,16 +11,13 @@ import argparse
 import asyncio
 import json
 import statistics
-import tempfile
 import time
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 from bench.micro.measure import cpu_seconds, machine
-from bench.micro.overlay_recovery import TOPIC, Client, connected, figures, until, whole
+from bench.micro.overlay_recovery import TOPIC, Numbered
+from bench.micro.overlay_sites import connected, figures, sites, until, whole
 from ildm.mqtt import Connect, Subscribe, Subscription, Version
-from ildm.testing.live.brokers import new_broker
 from ildm.testing.live.node import NodeProcess
 
 NODES = 3
@@ -44,7 +41,7 @@ class Greedy(asyncio.Protocol):
             self.answered.set_result(None)
 
 
-async def round_trips(client: Client, rate: float, end: asyncio.Future[Any]) -> list[float]:
+async def round_trips(client: Numbered, rate: float, end: asyncio.Future[Any]) -> list[float]:
     """Milliseconds of each message to oneself until ``end``; 10 s for those that did not come."""
     sent: dict[int, float] = {}
     client.got.clear()
@@ -52,7 +49,7 @@ async def round_trips(client: Client, rate: float, end: asyncio.Future[Any]) -> 
     while not end.done():
         await asyncio.sleep(max(0.0, began + len(sent) / rate - time.monotonic()))
         sent[len(sent)] = time.monotonic()
-        client.publish(0, len(sent) - 1)
+        client.send(0, len(sent) - 1)
     give_up = time.monotonic() + 10
     while len(client.got) < len(sent) and time.monotonic() < give_up:  # noqa: ASYNC110
         await asyncio.sleep(0.05)
@@ -70,7 +67,7 @@ def shown(times: list[float]) -> dict[str, float]:
 
 
 async def run(nodes: list[NodeProcess], filters: int, rate: float, seconds: float) -> dict[str, Any]:
-    clients = [await connected(node.address, f"c{index}", True) for index, node in enumerate(nodes)]
+    clients = [await connected(Numbered, node, f"c{index}", [TOPIC]) for index, node in enumerate(nodes)]
     await until(lambda: whole(nodes), "one overlay")
     await asyncio.sleep(2)
     first = nodes[0]
@@ -109,20 +106,7 @@ def asked(node: NodeProcess) -> int:
 
 
 def measure(filters: int, rate: float, seconds: float) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        nodes: list[NodeProcess] = []
-        for index in range(NODES):
-            broker = new_broker("mosquitto", Path(name) / f"broker-{index}")
-            broker.start()
-            stack.callback(broker.kill)
-            node = NodeProcess(
-                Path(name) / f"node-{index}", broker.address, {"name": "sg_tbps"}, node_id=f"node-{index}"
-            )
-            if nodes:
-                node.document["link"]["neighbors"] = [nodes[0].link_address]
-            node.start()
-            stack.callback(node.kill)
-            nodes.append(node)
+    with sites(["sg_tbps"] * NODES) as nodes:
         return asyncio.run(run(nodes, filters, rate, seconds))
 
 
