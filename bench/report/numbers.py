@@ -75,6 +75,11 @@ def count(number: int) -> str:
     return f"{number:,}"
 
 
+def counted(number: int, noun: str) -> str:
+    """So many of a thing: 1 world, 3 worlds."""
+    return f"{count(number)} {noun}{'s' * (number != 1)}"
+
+
 def interval(milliseconds: float | None) -> str:
     """An interval between two messages of a publisher: 2.1 ms."""
     return NONE if milliseconds is None else f"{milliseconds:.6g} ms"

@@ -29,7 +29,11 @@ MAY_DIFFER = {
     # most of 2,800 ASes are empty
     "S-Thm4": {"borders of 2,800 ASes passed by all messages (Theorem 4)"},
     # nodes take time in the paper
-    "S13": {"completion of STLA, Zipf", "completion of STLA, uniform"},
+    "S13": {
+        f"completion of {what}, {distribution}"
+        for what in ("STLA", "STLA over that of ST")
+        for distribution in ("Zipf", "uniform")
+    },
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from bench.report.svg import Picture
 from bench.sim.experiments.atm_tbps import topic
@@ -70,8 +70,26 @@ def for_few(name: str, found: Of, one: Of) -> Line:
         paper="comparable",
         ours=f"the same up to S = {same}" + (f", {slower[at]:.0%} slower at {at}" if at > same else ""),
         verdict="agree" if slower[at] <= COMPARABLE else "open",
-        why=f"up to {COMPARABLE:.0%} counts as comparable; while it is single-hop the two are the same by "
-        "construction, and a hop more costs as much as a hundred copies",
+        why=f"up to {COMPARABLE:.0%} counts as comparable here; the paper says neither how near that is nor "
+        "for how many. While it is single-hop the two are the same by construction, and a hop more costs as "
+        "much as a hundred copies",
+    )
+
+
+def for_many(flexible: Sequence[Of], others: Sequence[Of]) -> Line:
+    """Beside those that make for many subscribers: not slower, and how much faster."""
+    sizes = [size for size in others[0] if size > FEW]
+    times = [
+        rival[size]["mean"] / found[size]["mean"] for found in flexible for rival in others for size in sizes
+    ]
+    slower = min(times) < 1 - COMPARABLE
+    return Line(
+        quantity="ATM-TBPS for many subscribers, beside SG-TBPS and Scribe",
+        paper="comparable to them",
+        ours=f"{min(times):.1f} to {max(times):.1f} times as fast at S > {FEW}",
+        verdict="differs" if slower else "agree" if max(times) <= 1 + COMPARABLE else "open",
+        why="holds if comparable means not slower, and not if it means as fast. Our tables hold all that can "
+        "be learned; what its brokers had learned the paper does not say",
     )
 
 
@@ -84,20 +102,12 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
     plain, other = of(summary, SG), of(summary, SCRIBE)
     one = broker(plain)
     largest = max(plain)
-    many = [size for size in plain if size > FEW]
-    verdict = worst([above(rival, found, many) for found in flexible.values() for rival in (plain, other)])
     ways = (*flexible.values(), plain, other, one)
     return [
         beside_one_broker(SG, plain, one),
         beside_one_broker(SCRIBE, other, one),
         *(for_few(name, found, one) for name, found in flexible.items()),
-        Line(
-            quantity="ATM-TBPS for many subscribers, beside SG-TBPS and Scribe",
-            paper="comparable to them",
-            ours=f"faster at all S > {FEW}" if verdict != "differs" else "not faster everywhere",
-            verdict=verdict,
-            why="" if verdict == "agree" else "compared in all graphs, and by the means",
-        ),
+        for_many([*flexible.values()], [plain, other]),
         Line(
             quantity=f"mean ms at S = {largest:,}: ATM-TBPS of L = 60 and 120, SG-TBPS, Scribe, one broker",
             paper="not in numbers",

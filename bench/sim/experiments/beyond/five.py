@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bench.report.numbers import counted
 from bench.report.svg import Picture
 from bench.sim.experiments.beyond.five_churn import Changing
 from bench.sim.experiments.beyond.five_scribe import scribe_rows
@@ -181,12 +182,12 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
     for method in ALL:
         entries = next(row for row in summary["entries"] if row["method"] == method)
         upkeep = [row for row in summary["upkeep"] if row["method"] == method]
-        said = f"{upkeep[0]['mean']:,.0f}" if upkeep else "not simulated:"
+        said = f"{upkeep[0]['mean']:,.0f} messages of upkeep per minute" if upkeep else "upkeep not simulated"
         lines.append(
             Line(
                 quantity=f"{method}: a site with its part in {len(size(scale).subscribers)} topics",
                 paper="not compared",
-                ours=f"{entries['mean']:,.1f} entries; {said} messages of upkeep per minute",
+                ours=f"{entries['mean']:,.1f} entries; {said}",
                 verdict="beyond",
             )
         )
@@ -324,7 +325,7 @@ def parameters(scale: Scale) -> str:
         f"{given.nodes} sites in {REGIONS} regions, {1000 * NEAR:g} ms within one and {delays} between them; "
         f"a site takes {1000 * PROCESSING:g} ms for a message and {1000 * SENDING:g} ms for each it sends; "
         f"topics of one publisher and {counts} subscribers, {given.messages} messages each at QoS 0; "
-        f"{given.seeds} worlds. Churn: {given.changing} sites in three regions, "
+        f"{counted(given.seeds, 'world')}. Churn: {given.changing} sites in three regions, "
         f"{Changing.RATE:g} changes a minute for {given.seconds:g} s"
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from algorithms.pf import PublicationFlooding
 from algorithms.sf import SubscriptionFlooding
+from bench.report.numbers import counted
 from bench.report.svg import Picture
 from bench.sim.experiments.drawing import Words, curves
 from bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables, table
@@ -163,7 +164,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 ours += f"; {mean:,.2f} hops on average, at most {longest[method, subscribers]:,.0f}"
             lines.append(
                 Line(
-                    quantity=f"{subscribers:,} subscribers: {method}",
+                    quantity=f"{counted(subscribers, 'subscriber')}: {method}",
                     paper="not compared",
                     ours=ours,
                     verdict="beyond",

@@ -12,6 +12,7 @@ import numpy as np
 from algorithms.sg_tbps import SgTbps
 from algorithms.stla import Stla
 from bench.analysis.histogram import cdf
+from bench.report.numbers import counted
 from bench.report.svg import Picture
 from bench.sim.clusters import Times, from_publisher, from_start
 from bench.sim.experiments.drawing import Points, Words, panels
@@ -27,15 +28,15 @@ from bench.sim.experiments.framework import (
     table,
 )
 from bench.sim.experiments.stla.places import PUBLISHER, fastest, world_of
-from bench.sim.experiments.stla.scenarios import DATA_CENTERS, ST, STLA
+from bench.sim.experiments.stla.scenarios import DATA_CENTERS, DISTRIBUTIONS, ST, STLA
 from bench.sim.experiments.summary import buckets, collected, histogram_of, means
 
 SITES = ("Kanazawa", "Kyoto", "Yokosuka")
 """In the order of keys. The publisher is at the first."""
 SUBSCRIBERS: Mapping[str, tuple[int, ...]] = {"Zipf": (102, 34, 64), "uniform": (67, 66, 67)}
 PAPER = {"Zipf": {STLA: 59, ST: 102}, "uniform": {STLA: 65, ST: 109}}
-AT_MOST = 0.65
-"""STLA's completion over ST's: the paper's are 0.58 and 0.60."""
+NEAR = 0.05
+"""So near to the paper's STLA over ST, 0.58 and 0.60, is the same."""
 DELIVERIES = 100
 HOP = 2.0
 """ms that a node takes over each message, in a second reading."""
@@ -49,6 +50,11 @@ BY = ["source", "method", "distribution"]
 
 def repeats(scale: Scale) -> int:
     return 20 if scale == "full" else 10
+
+
+def worlds(scale: Scale) -> int:
+    """Graphs of the plugins."""
+    return 3 if scale == "full" else 1
 
 
 def subscribers(distribution: str, scale: Scale) -> np.ndarray[Any, Any]:
@@ -100,8 +106,10 @@ def run(scale: Scale, seed: int, say: Say) -> Tables:
             for repeat in range(repeats(scale)):
                 times, slow = by_tables(generator, method, sites)
                 note(TABLES, method, distribution, repeat, times, float(slow.max()))
-            say(f"{distribution}, {method}, the plugin")
-            note(PLUGIN, method, distribution, 0, by_plugin(method, sites, seed, scale), 0.0)
+            for repeat in range(worlds(scale)):
+                say(f"{distribution}, {method}, the plugin, {repeat + 1} of {worlds(scale)}")
+                times = by_plugin(method, sites, seed + repeat, scale)
+                note(PLUGIN, method, distribution, repeat, times, 0.0)
     return {"latencies": table(latencies), "completion": table(completion)}
 
 
@@ -134,9 +142,10 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 quantity=f"completion of STLA over that of ST, {distribution}",
                 paper=f"{theirs[STLA]} / {theirs[ST]} ms = {theirs[STLA] / theirs[ST]:.2f}",
                 ours=f"{ratio:.2f}",
-                verdict="agree" if ratio <= AT_MOST else "differs",
-                why=f"at most {AT_MOST}; less than the paper's, as links alone take time here. With {HOP:g} "
-                f"ms at each node it is {slow[STLA] / slow[ST]:.2f} ({slow[STLA]:.0f} / {slow[ST]:.0f} ms)",
+                verdict="agree" if abs(ratio - theirs[STLA] / theirs[ST]) <= NEAR else "differs",
+                why=f"up to {NEAR:g} beside it agrees. Links alone take time here; with {HOP:g} ms at each "
+                f"node it is {slow[STLA] / slow[ST]:.2f} ({slow[STLA]:.0f} / {slow[ST]:.0f} ms). What nodes "
+                "of the prototype took the paper does not say; and ST's paths are longer here (next line)",
             ),
             *(
                 Line(
@@ -153,12 +162,13 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
                 quantity=f"the plugins on simulated nodes, {distribution}",
                 paper="the same experiment, live",
                 ours=", ".join(
-                    f"{method} {of('completion', PLUGIN, method, distribution)['mean']:.1f} ms"
+                    f"{method} {words_of(of('completion', PLUGIN, method, distribution))} ms"
                     for method in METHODS
                 ),
                 verdict="beyond",
-                why="one graph, message by message. SG-TBPS's publisher has keys on both sides of the topic, "
-                "those of its prefixes, and may enter it from either",
+                why=f"{counted(worlds(scale), 'graph')}, message by message. ST's publisher has keys "
+                "on both sides of the topic here, those of its prefixes, and enters it from either: at "
+                "another subscriber than on tables, which the time depends on",
             ),
         ]
     for method in METHODS:
@@ -189,7 +199,7 @@ def _in(theirs: float, ours: Any) -> Verdict:
 def draw(summary: Summary) -> list[Picture]:
     rows = [dict(row) for row in summary["latencies"]]
     parts: dict[str, dict[str, Points]] = {}
-    for distribution in SUBSCRIBERS:
+    for distribution in DISTRIBUTIONS:
         parts[distribution] = {}
         for source in (TABLES, PLUGIN):
             for method in METHODS:
@@ -203,7 +213,7 @@ def draw(summary: Summary) -> list[Picture]:
         "Cumulative distribution of latencies, three sites",
         "ms, the least of each subscriber's",
         "share of the subscribers",
-        "All graphs together; plugin: one graph of simulated nodes that run it.",
+        "All graphs together; plugin: simulated nodes that run it.",
     )
     return [panels(words, parts, markers=False, shared=True)]
 
@@ -215,7 +225,7 @@ def parameters(scale: Scale) -> str:
     return (
         f"Subscribers at {', '.join(SITES)}, in this order of keys: Zipf {zipf}, uniform {uniform}; 1 "
         f"publisher at {SITES[0]}; 20 ms between sites, 0.2 ms within; the least of {DELIVERIES} deliveries "
-        f"to each; {repeats(scale)} graphs"
+        f"to each; {repeats(scale)} graphs; {worlds(scale)} of the plugins"
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.report.numbers import counted
 from bench.report.svg import Picture
 from bench.sim.experiments.drawing import Words, bars
 from bench.sim.experiments.framework import (
@@ -86,8 +87,8 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             paper="0, 0",
             ours=", ".join(f"{np.mean([row['messages_without'] for row in rows]):g}" for rows in found),
             verdict=in_all(none) if heard else "differs",
-            why=f"the plugin itself on {nodes} nodes, {worlds(scale)} overlays each, after the last "
-            f"subscriber has left; with one subscriber before that and after: {with_one} messages, "
+            why=f"the plugin itself on {nodes} nodes, {counted(worlds(scale), 'overlay')} each, after the "
+            f"last subscriber has left; with one subscriber before that and after: {with_one} messages, "
             + ("all delivered" if heard else "NOT ALL DELIVERED"),
         ),
         Line(
@@ -139,7 +140,7 @@ def parameters(scale: Scale) -> str:
     return (
         f"a topic with {PUBLISHERS[0]} or {PUBLISHERS[1]} publishers, all of its subscribers have left; all "
         f"publishers publish once; tables: N = {nodes_of(scale):,}, mean of {REPEATS}; SG-TBPS itself: "
-        f"{OTHERS:g} nodes for each that has a part in the topic, {worlds(scale)} overlays"
+        f"{OTHERS:g} nodes for each that has a part in the topic, {counted(worlds(scale), 'overlay')}"
     )
 
 
