@@ -23,6 +23,8 @@ CastId = tuple[str, int]
 PartId = tuple[str, int]
 """Node id of the one that has handed a part on, and the number of the copy there."""
 
+AT_ONCE = 100
+"""Casts that are forgotten when a new one is taken."""
 _MOST = 0x7FFF_FFFF
 """That is told to have been reached: what another node tells may be wrong, and sums have to fit."""
 _CAST = 500
@@ -134,18 +136,24 @@ class Memory:
         taken = self._casts.get(cast)
         if taken is None:
             config = self.context.config
-            self._forget_old()
-            if self.bytes + _CAST + len(message.payload) > config.cast_bytes:
+            size = _CAST + len(message.payload)
+            self._forget_old(config.cast_bytes - size)
+            if self.bytes + size > config.cast_bytes:
                 return None
             # What waits in a connection that stalls may be half as late again.
             taken = self._casts[cast] = Taken(deadline + config.cast_deadline / 2)
             self._add(taken, _CAST)
         return taken
 
-    def _forget_old(self) -> None:
-        """All of one origin come in about the order in which they end."""
+    def _forget_old(self, most_bytes: int) -> None:
+        """All of one origin come in about the order in which they end. Some at a time, unless there is no
+        room: after a burst they are as many as that had."""
         now = self.context.env.now()
+        left = AT_ONCE
         while self._casts and (oldest := next(iter(self._casts.values()))).until <= now:
+            if left <= 0 and self.bytes <= most_bytes:
+                return
+            left -= 1
             self.bytes -= oldest.bytes
             self._casts.popitem(last=False)
 

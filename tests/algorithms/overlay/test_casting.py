@@ -9,7 +9,7 @@ import pytest
 from algorithms.overlay.config import OverlayConfig
 from algorithms.overlay.graph import CastResult
 from algorithms.overlay.keys import EVERYTHING, Range
-from algorithms.overlay.memory import Work, without
+from algorithms.overlay.memory import AT_ONCE, Work, without
 from algorithms.overlay.messages import Cast, CastAck, CastBusy, Ping, decode, encode
 from algorithms.overlay.peers import Peers
 from algorithms.overlay.routing import SFB
@@ -179,6 +179,23 @@ def test_casts_are_forgotten_when_none_can_come_again() -> None:
         memory = node.graph._caster.parts.memory
         assert len(memory) <= 40
         assert memory.bytes == sum(taken.bytes for taken in memory._casts.values())
+
+
+def test_after_a_burst_casts_are_forgotten_a_few_at_a_time() -> None:
+    """Unless there is no room for a new one."""
+    network, nodes = grown(4, cast_deadline=2.0, cast_bytes=1_000_000)
+    memory = nodes[0].graph._caster.parts.memory
+    for number in range(5 * AT_ONCE):
+        nodes[0].graph.cast(EVERYTHING, b"%d" % number, reliable=True)
+    network.run(10)
+    for left in range(4, -1, -1):
+        nodes[0].graph.cast(EVERYTHING, b"later", reliable=True)
+        assert AT_ONCE * left < len(memory) <= AT_ONCE * left + 5
+    for number in range(5 * AT_ONCE):
+        nodes[0].graph.cast(EVERYTHING, b"%d" % number, reliable=True)
+    network.run(10)
+    nodes[0].graph.cast(EVERYTHING, bytes(900_000), reliable=True)
+    assert len(memory) < 2 * AT_ONCE
 
 
 def test_at_the_bound_new_casts_are_refused_and_none_is_forgotten() -> None:
