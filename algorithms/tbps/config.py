@@ -65,6 +65,8 @@ class TbpsConfig(PluginConfig):
     """Of messages that wait so; more do not."""
     order_streams: int = Field(default=65_536, ge=1)
     """Publishers' topics whose order is kept, of local publishers and of others."""
+    wished_topics: int = Field(default=10_000, ge=1)
+    """Topics of messages that have come of which it is remembered whether local clients want them."""
     status_interval: float = Field(default=15.0, gt=0)
     """How often, on average, publishers make sure of being suspended or not."""
     probe_interval: float = Field(default=30.0, gt=0)

@@ -59,7 +59,7 @@ class Entry:
         assert isinstance(message, Publish)
         # seconds begun count whole
         properties = {**message.properties, Property.MESSAGE_EXPIRY_INTERVAL: int(left) + (left > int(left))}
-        return replace(carried, frame=replace(message, properties=properties).encode(Version.V5)).encode()
+        return carried._replace(frame=replace(message, properties=properties).encode(Version.V5)).encode()
 
 
 class Kept:

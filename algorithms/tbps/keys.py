@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate
 from typing import NamedTuple
@@ -56,6 +57,8 @@ segments of a topic, which may have 65,536 levels. The same for all nodes of an 
 MAX_PATH = 512
 """Bytes of encoded levels at most. A longer prefix is cut as above; a longer topic likewise, with a
 digest behind it. (A topic may have 65,535 bytes, and whoever knows a node keeps its keys.)"""
+REMEMBERED = 256
+"""Characters of a topic at most whose segments are remembered: each message asks for them."""
 MAX_CODE = MAX_PATH + 64
 """No code of a segment is longer."""
 EXACT, WILDCARD, AGGREGATE = b"\0\0", b"\0\1", b"\2"
@@ -308,11 +311,16 @@ def _ends(levels: Sequence[bytes]) -> list[int]:
     return [end for end in accumulate(map(len, levels[:MAX_PREFIX]), initial=0) if end <= MAX_PATH]
 
 
-def segments_of_topic(topic: str) -> list[Segment]:
+def segments_of_topic(topic: str) -> Sequence[Segment]:
     """Where subscribers of a topic of k levels are: its own segment, then k+1 (at most 33) wildcard ones."""
+    return _segments(topic) if len(topic) <= REMEMBERED else _segments.__wrapped__(topic)
+
+
+@lru_cache(4_096)
+def _segments(topic: str) -> Sequence[Segment]:
     levels = [_level(level) for level in topic.split("/")]
     path = b"".join(levels)
-    return [Segment.exact(topic), *(Segment(path[:end] + WILDCARD) for end in reversed(_ends(levels)))]
+    return (Segment.exact(topic), *(Segment(path[:end] + WILDCARD) for end in reversed(_ends(levels))))
 
 
 def topics_below(prefix: Sequence[str]) -> Range:
@@ -321,13 +329,20 @@ def topics_below(prefix: Sequence[str]) -> Range:
     return Range(start + b"\0", start + AGGREGATE)
 
 
-def prefixes_above(topic_filter: str) -> list[Segment]:
+def prefixes_above(topic_filter: str) -> Sequence[Segment]:
     """The aggregates one of which may publish to a filter from a place of its own: those of all prefixes of
     a topic, itself not among them; those of the prefixes of a literal prefix, itself among them."""
+    short = len(topic_filter) <= REMEMBERED
+    return _prefixes(topic_filter) if short else _prefixes.__wrapped__(topic_filter)
+
+
+@lru_cache(4_096)
+def _prefixes(topic_filter: str) -> Sequence[Segment]:
     literal, wildcard = literal_prefix(topic_filter)
     levels = [_level(level) for level in literal]
     path = b"".join(levels)
-    return [Segment(path[:end] + AGGREGATE) for end in reversed(_ends(levels)) if wildcard or end < len(path)]
+    ends = reversed(_ends(levels))
+    return tuple(Segment(path[:end] + AGGREGATE) for end in ends if wildcard or end < len(path))
 
 
 def publisher_ranges(topic_filter: str) -> list[Range]:

@@ -28,6 +28,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from algorithms.overlay.wire import LONGEST_TEXT
 from algorithms.tbps.keys import MAX_CODE, KeyFormatError, Segment
@@ -72,8 +73,7 @@ class MessageError(IldmError):
     """Bytes from another node that are no payload of a topic-based overlay."""
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """A client's message on its way to subscribers."""
 
     number: int

@@ -97,8 +97,11 @@ class Order:
         """A message has come that stands ``behind`` numbers after the one before it in its stream (0: there
         is none); ``deliver`` is called at once, or when its turn has come."""
         last = self._last.get(stream)
+        if behind and last == number - behind:  # nearly always
+            self._deliver(stream, number, deliver)
+            return
         before = stream.origin, number - behind
-        if last is None or not behind or before[1] == last or self._passed(before) or not self._wait:
+        if last is None or not behind or self._passed(before) or not self._wait:
             if last is not None and 0 < last - number < RECENT:
                 self._count("order_late")
             self._deliver(stream, number, deliver)
@@ -123,7 +126,8 @@ class Order:
     def _deliver(self, stream: Stream, number: int, deliver: Callable[[], None]) -> None:
         deliver()
         self._last.put(stream, number)
-        self._release((stream.origin, number))
+        if self._held:
+            self._release((stream.origin, number))
 
     def _release(self, before: tuple[str, int]) -> None:
         """Let through what has waited for a message, and what waits for that."""

@@ -52,9 +52,10 @@ class Outbox:
         unsure: Callable[[Segment, int], None],
         holds: Callable[[str], bool],
         unheard: Callable[[Member], None],
-        count: Callable[[str], None],
+        count: Callable[..., None],
     ) -> None:
         self.api = api
+        self._node_id = api.node_id
         self.spreading = spreading
         self.segments = segments
         self.config = config
@@ -176,22 +177,29 @@ class Outbox:
             carried = self._numbered(message, turn)
             payload = carried.encode()
             self._keep(outlet, segments, message, carried.number, payload)
+        now = self.api.now()
+        asleep = 0
         for segment in segments:
             member = self._ready_member(segment)
-            active = self._active(outlet, segment, member)
+            active = self._active(outlet, segment, member, now)
             # the publishers of the very topic are told of retained messages: they may hold older ones
             held = message.retain and segment.is_exact and (telling or aggregate is None)
             if not (active or held):
-                self.count("suspended_publishes")
+                asleep += 1
                 continue
             if carried is None:
                 carried = self._numbered(message, turn)
                 payload = carried.encode()
-            target = segment.subscribers
+            target = segment.subscribers if member is None else member.subscribers
             if held:
                 target = segment.members if active else segment.publishers
             reliable = qos > 0 or repeated or (held and telling)
-            self._cast(outlet, segment, member, target, carried.number, payload, reliable, turn)
+            if reliable:
+                self._cast(outlet, segment, member, target, carried.number, payload, turn)
+            else:
+                self.spreading.send(member, target, payload, False, turn, None)
+        if asleep:
+            self.count("suspended_publishes", asleep)
         if telling:
             self._tell_holders(message)
         if aggregate is not None and aggregate.knows(segments[0].code):
@@ -202,9 +210,8 @@ class Outbox:
         member = self.segments.get(segment)
         return member if member is not None and member.ready else None
 
-    def _active(self, outlet: Outlet, segment: Segment, member: Member | None) -> bool:
+    def _active(self, outlet: Outlet, segment: Segment, member: Member | None, now: float) -> bool:
         """Whether a message goes into a segment now."""
-        now = self.api.now()
         if member is not None:
             if member.active:
                 member.heard = now
@@ -247,9 +254,9 @@ class Outbox:
         target: Range,
         number: int,
         payload: bytes,
-        reliable: bool,
         turn: int,
     ) -> None:
+        """To all in a segment, reliably."""
         aggregate = outlet.aggregate
         moment = 0 if aggregate is None else aggregate.moment
 
@@ -268,12 +275,12 @@ class Outbox:
                 aggregate.unheard(segment.code, moment)
 
         began = self.api.now()
-        self.spreading.send(member, target, payload, reliable, turn, done if reliable else None)
+        self.spreading.send(member, target, payload, True, turn, done)
 
     def _numbered(self, message: Publish, turn: int) -> Message:
         self._number += 1
         turn &= 0xFFFF
-        stream = self.api.node_id, message.topic, turn
+        stream = self._node_id, message.topic, turn
         before = self._streams.get(stream)
         behind = 0 if before is None else self._number - before
         self._streams.put(stream, self._number)
@@ -299,8 +306,11 @@ class Outbox:
         properties = message.properties
         if Property.TOPIC_ALIAS in properties:
             properties = {k: v for k, v in properties.items() if k is not Property.TOPIC_ALIAS}
-        copy = replace(message, qos=qos, dup=False, packet_id=1 if qos else None, properties=properties)
-        return copy.encode(Version.V5)
+        packet_id = 1 if qos else None
+        same = properties is message.properties and qos == message.qos and packet_id == message.packet_id
+        if not same or message.dup:
+            message = replace(message, qos=qos, dup=False, packet_id=packet_id, properties=properties)
+        return message.encode(Version.V5)
 
     def _aged(self, waiting: Waiting) -> Publish | None:
         """A message that has waited, with what is left of its expiry interval (MQTT-3.3.2-6)."""

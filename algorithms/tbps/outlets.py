@@ -8,7 +8,7 @@ that is below the prefix, and is publisher in the wildcard segments of the prefi
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from algorithms.overlay.keys import Range
@@ -49,7 +49,7 @@ class Outlet:
         "waiting",
     )
 
-    def __init__(self, name: str, segments: list[Segment], now: float) -> None:
+    def __init__(self, name: str, segments: Sequence[Segment], now: float) -> None:
         self.name = name
         """The topic, or the prefix with ``#`` behind it."""
         self.segments = segments

@@ -46,6 +46,7 @@ from algorithms.tbps.seen import Seen
 from algorithms.tbps.segments import Segments
 from algorithms.tbps.surveys import Surveys
 from algorithms.tbps.suspension import Suspension
+from algorithms.tbps.wishes import Wish, Wishes
 from ildm.api import OverlayAlgorithm
 from ildm.mqtt import FilterTable, IldmError, Publish, Version, decode
 
@@ -88,6 +89,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.counters: Counter[str] = Counter()
         self.interest: FilterTable[None] = FilterTable()
         """What local clients want."""
+        self._wishes = Wishes(self.interest, config.wished_topics, self.count)
         self._introducers: set[Link] = set()
         kept = config.interest_period + config.overlay.cast_deadline + SLACK
         self._seen = Seen(api.now, kept, config.seen_bytes, self.count)
@@ -409,9 +411,11 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                 self.surveys.surveyed(arrival.origin, arrival.keys, survey)
 
     def _take_cast(self, arrival: Arrival) -> None:
-        match decode_payload(arrival.payload):
-            case Message() as message:
-                self._take_message(arrival.origin.node_id, message)
+        payload = decode_payload(arrival.payload)
+        if isinstance(payload, Message):  # nearly always
+            self._take_message(arrival.origin.node_id, payload)
+            return
+        match payload:
             case Signal() as signal:
                 self.suspension.signalled(signal)
             case Query(topic_filter):
@@ -468,7 +472,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
 
     def _take_late(self, origin: str, message: Message) -> None:
         """One that this node had missed: it comes behind later ones, so it waits for none."""
-        self._take_message(origin, replace(message, behind=0), late=True)
+        self._take_message(origin, message._replace(behind=0), late=True)
 
     def _take_message(self, origin: str, carried: Message, late: bool = False) -> None:
         """Publish a message in the local broker if a local client wants it, once (several segments lead
@@ -477,6 +481,10 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.count("duplicates")
             return
         self.missing.memory.heard(origin, carried.number)
+        plain = self._wishes.of(carried.frame)
+        if plain is not None:
+            self._take_plain(origin, carried, plain)
+            return
         message = decode(carried.frame, Version.V5)
         if not isinstance(message, Publish) or not message.topic:
             raise IldmError("a message that is no PUBLISH with a topic")
@@ -495,10 +503,16 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.count("injected")
         if wanted < message.qos and not message.retain:
             message = replace(message, qos=wanted, packet_id=message.packet_id if wanted else None)
-        self._order.take(
-            Stream(origin, message.topic, carried.turn),
-            carried.number,
-            carried.behind,
-            len(carried.frame),
-            partial(self.api.inject, message),
-        )
+        self._let_through(origin, message.topic, carried, partial(self.api.inject, message))
+
+    def _take_plain(self, origin: str, carried: Message, wish: Wish) -> None:
+        """The same for a message that can be passed on as it is."""
+        if wish.qos is None:
+            self.count("unmatched")
+            return
+        self.count("injected")
+        self._let_through(origin, wish.topic, carried, partial(self.api.inject_frame, carried.frame))
+
+    def _let_through(self, origin: str, topic: str, carried: Message, deliver: Callable[[], None]) -> None:
+        stream = Stream(origin, topic, carried.turn)
+        self._order.take(stream, carried.number, carried.behind, len(carried.frame), deliver)

@@ -75,12 +75,14 @@ class Member:
         "segment",
         "skipped",
         "states",
+        "subscribers",
         "topics",
         "waiters",
     )
 
     def __init__(self, segment: Segment, node_id: str, locality: Sequence[str]) -> None:
         self.segment = segment
+        self.subscribers = segment.subscribers
         self.filters: dict[str, Progress] = {}
         """Local filters that lead here, and how far the search for retained messages is."""
         self.fresh: list[str] = []

@@ -150,33 +150,33 @@ class Stage:
 
 
 def alone(name: str, topics: int, qos: int, messages: int, profile: bool) -> dict[str, Any]:
-    """Microseconds of the algorithm for each message."""
+    """Microseconds of the algorithm for each message: of each node in its best batch."""
     stage = Stage(name, topics, qos)
-    stage.publish(BATCH)
-    stage.world.run(1.0)
-    stage.seconds = dict.fromkeys(stage.seconds, 0.0)
     stage.sent = stage.delivered = 0
     profiler = cProfile.Profile() if profile else None
+    best = dict.fromkeys(stage.seconds, float("inf"))
     for _ in range(messages // BATCH):
+        stage.seconds = dict.fromkeys(stage.seconds, 0.0)
         if profiler is not None:
             profiler.enable()
         stage.publish(BATCH)
         if profiler is not None:
             profiler.disable()
         stage.world.run(1.0)
+        best = {node_id: min(best[node_id], used) for node_id, used in stage.seconds.items()}
     messages = messages // BATCH * BATCH
     if profiler is not None:
         pstats.Stats(profiler).sort_stats("tottime").print_stats(40)
     if stage.delivered != messages * (NODES - 1):
         raise RuntimeError(f"{stage.delivered} deliveries of {messages} messages to {NODES - 1} nodes")
-    elsewhere = sum(stage.seconds.values()) - stage.seconds["n0"]
+    elsewhere = sum(best.values()) - best["n0"]
     return {
         "algorithm": name,
         "topics": topics,
         "qos": qos,
-        "us at publisher": round(1e6 * stage.seconds["n0"] / messages, 1),
-        "us per delivery": round(1e6 * elsewhere / stage.delivered, 1),
-        "us in all": round(1e6 * sum(stage.seconds.values()) / messages, 1),
+        "us at publisher": round(1e6 * best["n0"] / BATCH, 1),
+        "us per delivery": round(1e6 * elsewhere / BATCH / (NODES - 1), 1),
+        "us in all": round(1e6 * sum(best.values()) / BATCH, 1),
         "sent": round(stage.sent / messages, 2),
     }
 

@@ -277,6 +277,15 @@ class NodeApi(Protocol):
         as it is, and what the node remembers of its topic is forgotten.
         """
 
+    def inject_frame(self, frame: bytes) -> None:
+        """The same for a PUBLISH of MQTT 5 in its encoded form.
+
+        One of QoS 0 or 1 with neither flags nor properties is passed on as it is, which costs a fraction.
+
+        Raises:
+            PluginError: it is not one whole PUBLISH that :meth:`inject` would take.
+        """
+
     def routes_changed(self) -> None:
         """Forget the results of :meth:`TreeAlgorithm.route`; to be called when an answer would differ."""
 

@@ -32,7 +32,7 @@ from ildm.mqtt.framing import (
 from ildm.mqtt.limits import LARGEST, PacketLimits
 from ildm.mqtt.packets import Packet, create_message, decode
 from ildm.mqtt.properties import Properties, decode_properties, encode_properties
-from ildm.mqtt.publish import PubAck, PubComp, Publish, PublishView, PubRec, PubRel, encoded_size
+from ildm.mqtt.publish import PubAck, PubComp, Publish, PublishView, PubRec, PubRel, encoded_size, plain_topic
 from ildm.mqtt.subscribe import SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe
 from ildm.mqtt.topics import covers, intersects, split_shared, topic_matches
 from ildm.mqtt.validate import validate_topic_filter, validate_topic_name
@@ -91,6 +91,7 @@ __all__ = [
     "encoded_size",
     "frame_length",
     "intersects",
+    "plain_topic",
     "split_shared",
     "topic_matches",
     "validate_topic_filter",

@@ -14,6 +14,9 @@ from ildm.mqtt.properties import Properties, decode_properties, encode_propertie
 from ildm.mqtt.validate import check_topic_name
 from ildm.mqtt.wire import put_frame, put_packet_id, put_topic, read_packet_id, text_of, truncated
 
+_PLAIN = b"\x30\x32"
+"""First bytes of PUBLISH with QoS 0 and 1, without DUP and RETAIN."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Publish(ControlPacket):
@@ -128,6 +131,33 @@ def encoded_size(message: Publish) -> int:
     else:
         length += 1
     return 2 + length if length < 128 else 1 + len(encode_varint(length)) + length
+
+
+def plain_topic(frame: bytes) -> bytes | None:
+    """The topic, which is not checked, of a whole PUBLISH of MQTT 5 that can be passed on as it is.
+
+    None for any other packet: one of QoS 2, with DUP, RETAIN or properties, with packet identifier 0
+    (MQTT-2.2.1-3), or of another length than it says.
+    """
+    size = len(frame)
+    if size < 5 or frame[0] not in _PLAIN:
+        return None
+    if frame[1] < 128:
+        start = 2
+        remaining = frame[1]
+    else:
+        length = decode_varint(frame, 1)
+        if length is None or length[0] < 128:  # MQTT-1.5.5-1
+            return None
+        remaining, start = length
+    if start + remaining != size or remaining < 3:
+        return None
+    end = body = start + 2 + (frame[start] << 8 | frame[start + 1])
+    if frame[0] != 0x30:
+        body += 2
+        if body > size or not (frame[end] or frame[end + 1]):
+            return None
+    return None if body >= size or frame[body] else frame[start + 2 : end]
 
 
 class PublishView:

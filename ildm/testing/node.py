@@ -30,6 +30,7 @@ from ildm.core.plugin.arguments import (
     check_callable,
     check_data,
     check_delay,
+    check_frame,
     check_message,
     check_overlay,
     check_pattern,
@@ -48,6 +49,7 @@ from ildm.mqtt import (
     Publish,
     Version,
     create_message,
+    decode,
     topic_matches,
     validate_topic_filter,
     validate_topic_name,
@@ -494,6 +496,15 @@ class SimNode:
                 return
             message = judged
         self._deliver(message, self.broker.inject(message))
+
+    def inject_frame(self, frame: bytes) -> None:
+        message = check_frame(frame)
+        if message is None:
+            plain = decode(frame, Version.V5)
+            assert isinstance(plain, Publish)
+            self._deliver(plain, self.broker.inject(plain))
+        else:
+            self.inject(message)
 
     def transfer(self, link: Link, message: Publish, turn: int = 0, priority: int = 0) -> bool:
         check_transfer(message, turn, priority)

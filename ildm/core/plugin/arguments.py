@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -23,6 +24,7 @@ from ildm.mqtt import (
     Version,
     decode,
     encode_properties,
+    plain_topic,
     validate_topic_filter,
     validate_topic_name,
 )
@@ -33,6 +35,8 @@ LONGEST_HOST = 255
 """Characters of the name of a host (RFC 1035)."""
 LONGEST_TEXT = 1000
 """Characters of a value in a line of the log."""
+LONGEST_TOPIC = 256
+"""Bytes of a topic that is remembered as one."""
 MOST_FIELDS = 50
 _CENTURY = 100 * 365.25 * 86_400
 _FIELDS_OF_THE_NODE = (
@@ -67,6 +71,39 @@ def check_message(message: Publish) -> None:
         for name in _OF_ONE_CONNECTION:
             if name in message.properties:
                 raise PluginError(f"{topic!r}: {name.name} has a meaning on one connection only")
+
+
+def check_frame(frame: bytes) -> Publish | None:
+    """Check a PUBLISH of MQTT 5 that is to be injected.
+
+    Answers the message; None: it can be passed on as it is (:func:`plain_topic`).
+
+    Raises:
+        PluginError: it is none, or one no broker would take.
+    """
+    if not isinstance(frame, bytes):
+        raise PluginError(f"the frame is {_kind(frame)}, not bytes")
+    topic = plain_topic(frame)
+    if topic is not None and len(topic) <= LONGEST_TOPIC and _is_topic(topic):
+        return None
+    try:
+        message = decode(frame, Version.V5)
+    except MqttError as error:
+        raise PluginError(f"a frame of {len(frame)} bytes: {error}") from None
+    if not isinstance(message, Publish):
+        raise PluginError(f"a frame with {_kind(message)}, not PUBLISH")
+    check_message(message)
+    return message
+
+
+@lru_cache(4_096)
+def _is_topic(topic: bytes) -> bool:
+    """Whether there can be messages on it that cross; what has been looked at is remembered."""
+    try:
+        _check_topic(topic.decode())
+    except (UnicodeDecodeError, PluginError):
+        return False
+    return True
 
 
 def _check_topic(topic: str) -> None:

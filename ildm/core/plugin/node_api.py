@@ -20,6 +20,7 @@ from ildm.core.plugin.arguments import (
     check_callable,
     check_data,
     check_delay,
+    check_frame,
     check_message,
     check_overlay,
     check_packets,
@@ -165,6 +166,13 @@ class PluginApi:
     def inject(self, message: Publish) -> None:
         check_message(message)
         self._node.router.inject(message.copy())
+
+    def inject_frame(self, frame: bytes) -> None:
+        message = check_frame(frame)
+        if message is None:
+            self._node.router.inject_frame(frame)
+        else:
+            self._node.router.inject(message)
 
     def routes_changed(self) -> None:
         self._node.router.invalidate()

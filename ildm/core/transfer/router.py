@@ -235,6 +235,11 @@ class Router:
         self.counters["transferred_in"] += 1
         self.injector.publish(message, 0, self.expiry(message), None)
 
+    def inject_frame(self, frame: bytes) -> None:
+        """The same for a frame of MQTT 5 of QoS 0 or 1 with neither DUP, RETAIN nor properties."""
+        self.counters["transferred_in"] += 1
+        self.injector.send_frames(frame, len(frame), 0, None)
+
 
 def decode_topic(topic: bytes) -> str:
     """Bytes of a PUBLISH as a topic name.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.api import STAMP_PROPERTY, PluginError, Role, SessionStatus, Stamp
-from ildm.mqtt import PacketType, PingReq, Property, Publish
+from ildm.mqtt import PacketType, PingReq, Property, Publish, Version
 from ildm.testing.contract.probes import OverlayProbe, TreeProbe, stamped
 from ildm.testing.contract.stage import Contract, Injected, Make, states
 
@@ -27,6 +27,47 @@ class BrokerContract(Contract):
         assert sorted(stage.injected("a")) == [Injected("t", b"%d" % n, n, False) for n in range(2)]
         assert not one.published
         assert not one.of("route")
+
+    @states("inject_frame")
+    def test_frames_are_injected_as_the_messages_they_are(self, make: Make) -> None:
+        stage = make(OverlayProbe)
+        one = stage.add("a")
+        properties = {Property.CONTENT_TYPE: "text"}
+        messages = [
+            Publish(topic="t", payload=b"0"),
+            Publish(topic="t", payload=b"1", qos=1, packet_id=9),
+            Publish(topic="t", payload=b"2" * 300, qos=2, packet_id=9, dup=True),
+            Publish(topic="t", payload=b"3", properties=properties),
+            stamped("t", b"4", 20),
+        ]
+        for message in messages:
+            one.api.inject_frame(message.encode(Version.V5))
+        stage.until(lambda: len(stage.injected("a")) == len(messages))
+        expected = [Injected(m.topic, m.payload, m.qos, m.retain) for m in messages]
+        assert sorted(stage.injected("a")) == sorted(expected)
+        one.api.inject_frame(stamped("t", b"older", 10, again=True).encode(Version.V5))
+        one.api.inject_frame(messages[0].encode(Version.V5))
+        stage.until(lambda: len(stage.injected("a")) > len(messages))
+        assert sorted(stage.injected("a")) == sorted([*expected, expected[0]])
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            b"", b"0", b"\x30\x03\0\0\0", b"\x30\x05\0\1t\0", b"\x30\x04\0\1t\0\0", b"\x30\x03\0\1t",
+            b"\x32\x06\0\1t\0\0\0", b"\x30\x04\0\1#\0", b"\x30\x04\0\1\xff\0", b"\x30\x05\0\2$t\0",
+            b"\x30\x84\0\0\1t\0", b"\xc0\0", "text",
+        ],
+    )  # fmt: skip
+    @states("inject_frame")
+    def test_wrong_frames_are_refused(self, make: Make, wrong: Any) -> None:
+        stage = make(OverlayProbe)
+        one = stage.add("a")
+        for _ in range(2):
+            with pytest.raises(PluginError):
+                one.api.inject_frame(wrong)
+        one.api.inject_frame(b"\x30\x04\0\1t\0")
+        stage.until(lambda: stage.injected("a"))
+        assert stage.injected("a") == [Injected("t", b"", 0, False)]
 
     @pytest.mark.parametrize(
         "wrong",

@@ -21,7 +21,7 @@ from ildm.core.plugin.arguments import check_callable, check_data, check_delay, 
 from ildm.core.tables import Key, Row, Table
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
-from ildm.mqtt import Property, Publish, topic_matches
+from ildm.mqtt import Property, Publish, Version, decode, topic_matches
 from tests.algorithms.tbps.line import Line, PerfectGraph
 
 LARGEST = LinkConfig().packet_size
@@ -229,6 +229,11 @@ class Node:
             message = judged
         self.injected.append(message)
         self._broke(message)
+
+    def inject_frame(self, frame: bytes) -> None:
+        message = decode(frame, Version.V5)
+        assert isinstance(message, Publish)
+        self.inject(message)
 
     def count(self, name: str, by: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + by
