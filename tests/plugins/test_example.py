@@ -18,7 +18,7 @@ from tests.plugins.raw_client import RawClient
 from tests.support.brokers import Broker, PahoClient
 
 MODULES = ("ildm_example/prefix_sharing.py", "ildm_example/json_only.py")
-INSTALLED = "installed: atm_tbps, pf, prefix-sharing, sf, sg_tbps, stla"
+INSTALLED = "installed: atm_tbps, octopia, pf, prefix-sharing, sf, sg_tbps, stla"
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,466 @@
+"""How the tables of nodes come to agree: subscriptions within a cluster, advertisements within a region.
+
+Each node has the last word on its own set of subscriptions, which it numbers by versions. A change goes along
+the tree of the cluster (SUB, UNSUB); who finds that a version is missing fetches the whole set from the
+neighbour it comes by. As long as a live node's set is not here it counts as one that wants everything.
+
+Advertisements go to each secondary neighbour in a *session*, in which the messages of both directions are
+numbered: ADV and UNADV there, CIV_SET and CIV_UNSET back. Where one is missing the session begins anew, with
+all advertisements; until they are answered that cluster counts as one that wants everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from algorithms.octopia.messages import (
+    GONE,
+    Adverts,
+    Again,
+    Civs,
+    Entry,
+    Fetch,
+    Hello,
+    OverlayError,
+    SetVersion,
+    Stamped,
+    Subs,
+)
+from algorithms.octopia.tables import Civ, CivSet, CivUnset, Clt, Prt, Told
+
+if TYPE_CHECKING:
+    from algorithms.octopia.config import OctopiaConfig
+    from algorithms.octopia.content import ContentFilter
+    from algorithms.octopia.members import Members
+    from algorithms.octopia.scot import View
+    from ildm.api import NodeApi
+
+__all__ = ["Replicas"]
+
+PAGE = 200
+"""Entries in one message."""
+CALM = 1.0
+"""Seconds between two attempts to fetch the same set, or to begin the same session anew."""
+
+Item = TypeVar("Item")
+
+
+class _Copy:
+    """Another home's set, as far as it is here."""
+
+    __slots__ = ("boot", "complete", "fetched", "parts", "version")
+
+    def __init__(self) -> None:
+        self.boot = 0
+        self.version = 0
+        self.complete = False
+        self.fetched: float | None = None
+        self.parts: dict[int, tuple[Entry, ...]] = {}
+
+
+class _Session:
+    """Advertisements to one secondary neighbour, or from it."""
+
+    __slots__ = ("begun", "number", "received", "sent", "unanswered")
+
+    def __init__(self, number: int, begun: float) -> None:
+        self.number = number
+        self.begun = begun
+        self.sent = 0
+        self.received = 0
+        self.unanswered: set[int] = set()
+        """Advertisements from it that cannot be answered yet: sets of this cluster are lacking."""
+
+
+class Replicas:
+    """Keeps the tables of this node and those of its neighbours the same."""
+
+    def __init__(
+        self,
+        api: NodeApi,
+        config: OctopiaConfig,
+        members: Members,
+        count: Callable[..., None],
+    ) -> None:
+        self.api = api
+        self.config = config
+        self.members = members
+        self.count = count
+        own = members.view.cluster
+        self.prt = Prt()
+        self.clt = Clt(self.prt, (i for i in range(len(config.grid.clusters)) if i != own), config.summary)
+        self._version = 0
+        self._copies: dict[str, _Copy] = {}
+        self._to: dict[str, _Session] = {}
+        self._from: dict[str, _Session] = {}
+        self._session = api.random.getrandbits(30)
+
+    # what hellos say ----------------------------------------------------------------------------------
+
+    def session_to(self, node_id: str) -> tuple[int, int]:
+        """The session of own advertisements with a neighbour, and ADVERTS sent in it."""
+        session = self._to.get(node_id)
+        return (0, 0) if session is None else (session.number, session.sent)
+
+    def session_from(self, node_id: str) -> tuple[int, int]:
+        """That of a neighbour's with this node, and CIVS sent in it."""
+        session = self._from.get(node_id)
+        return (0, 0) if session is None else (session.number, session.sent)
+
+    def sets(self, node_id: str) -> tuple[SetVersion, ...]:
+        """The sets that a primary neighbour can fetch here."""
+        members = self.members
+        if node_id not in members.view.primary.values():
+            return ()
+        found = [SetVersion(members.number, members.boot, self._version)]
+        found += (
+            SetVersion(members.contacts[home].number, copy.boot, copy.version)
+            for home, copy in sorted(self._copies.items())
+            if copy.complete
+        )
+        return tuple(found)
+
+    def hello(self, node_id: str, hello: Hello) -> None:
+        """Compare what a node says with what is here."""
+        view = self.members.view
+        if node_id in view.primary.values():
+            for known in hello.sets:
+                home = self.members.member(known.member)
+                if view.next_hop(home) == node_id and self._lacks(home, known.boot, known.version):
+                    self._fetch(home, node_id)
+        if node_id not in view.secondary.values():
+            return
+        to = self._to.get(node_id)
+        if to is None:
+            self._begin(node_id)
+        elif hello.told_session != to.number or hello.told != to.received:
+            self._begin_again(node_id)
+        there = self._from.get(node_id)
+        if hello.session and (
+            there is None or there.number != hello.session or there.received != hello.adverts
+        ):
+            self.members.send(node_id, Again(hello.session))
+
+    # subscriptions ------------------------------------------------------------------------------------
+
+    def lacking(self) -> list[str]:
+        """Live nodes of this cluster whose sets are not here: they may want everything."""
+        members = self.members
+        found = []
+        for node_id in members.view.cluster_members.values():
+            if node_id != members.me:
+                copy = self._copies.get(node_id)
+                if copy is None or not copy.complete or copy.boot != members.contacts[node_id].boot:
+                    found.append(node_id)
+        return found
+
+    def change(self, added: Mapping[ContentFilter, int], removed: Iterable[ContentFilter] = ()) -> None:
+        """What the clients of this node want has changed."""
+        me = self.members.me
+        entries = [Entry(content, qos) for content, qos in added.items()]
+        entries += [Entry(content, GONE) for content in removed]
+        self._version += len(entries)
+        self._tell(self.clt.changed(self.prt.change(me, self._version, *_split(entries))))
+        version = self._version - len(entries)
+        for some in _pages(entries):
+            version += len(some)
+            subs = Subs(self.members.number, self.members.boot, version, 0, 0, tuple(some))
+            self._along(subs, None)
+
+    def on_subs(self, sender: str, subs: Subs) -> None:
+        """A set of another node of the cluster, or changes of it."""
+        home = self.members.member(subs.home)
+        if home == self.members.me:
+            return
+        if home not in self.members.mates:
+            raise OverlayError(f"subscriptions of {home}, which is in another cluster")
+        if subs.boot < self.members.contacts[home].boot:
+            self.count("stale_subs")
+            return
+        copy = self._copies.setdefault(home, _Copy())
+        if subs.boot > copy.boot:
+            self._copies[home] = copy = _Copy()
+            copy.boot = subs.boot
+            if not subs.parts and subs.version == len(subs.entries):
+                copy.complete = True  # from its first change on
+                self._tell(self.clt.changed(self.prt.drop(home)))
+        if subs.parts:
+            self._part(sender, home, copy, subs)
+        else:
+            self._changes(sender, home, copy, subs)
+
+    def _changes(self, sender: str, home: str, copy: _Copy, subs: Subs) -> None:
+        first = subs.version - len(subs.entries) + 1
+        if subs.boot != copy.boot or subs.version <= copy.version:
+            self.count("doubled_subs")
+        elif not copy.complete or first > copy.version + 1:
+            self._fetch(home, sender)
+        else:
+            news = subs.entries[copy.version + 1 - first :]
+            if self._full(home, len(self.prt.at(home)) + len(news)):
+                return
+            copy.version = subs.version
+            self._tell(self.clt.changed(self.prt.change(home, subs.version, *_split(news))))
+            self._along(subs, sender)
+            self._answer_all()
+
+    def _part(self, sender: str, home: str, copy: _Copy, subs: Subs) -> None:
+        if subs.boot != copy.boot or (copy.complete and subs.version <= copy.version):
+            self.count("doubled_subs")
+            return
+        if not 0 < subs.part <= subs.parts:
+            raise OverlayError(f"part {subs.part} of {subs.parts}")
+        if subs.part == 1:
+            copy.parts = {}
+        if subs.version != copy.version and subs.part > 1:
+            return  # of a version that was overtaken: its first part was
+        copy.complete = False
+        copy.version = subs.version
+        copy.parts[subs.part] = subs.entries
+        if self._full(home, sum(map(len, copy.parts.values()))):
+            return
+        if len(copy.parts) < subs.parts:
+            return
+        entries = [entry for part in sorted(copy.parts) for entry in copy.parts[part]]
+        copy.parts = {}
+        copy.complete = True
+        copy.fetched = None
+        self._tell(self.clt.changed(self.prt.replace(home, subs.version, _split(entries)[0])))
+        for node_id in self.members.view.primary.values():
+            if node_id != sender:
+                self.members.greet(node_id)  # which may lack it, too
+        self._answer_all()
+
+    def _full(self, home: str, filters: int) -> bool:
+        """A home with too many filters counts as one that wants everything."""
+        if filters <= self.config.max_filters:
+            return False
+        self.count("homes_full")
+        self._copies[home] = copy = _Copy()
+        copy.boot = self.members.contacts[home].boot
+        self._tell(self.clt.changed(self.prt.drop(home)))
+        return True
+
+    def _along(self, subs: Subs, sender: str | None) -> None:
+        for node_id in self.members.view.primary.values():
+            if node_id != sender:
+                self.members.send(node_id, subs)
+
+    def _lacks(self, home: str, boot: int, version: int) -> bool:
+        contact = self.members.contacts[home]
+        if home == self.members.me or boot < contact.boot:
+            return False
+        copy = self._copies.get(home)
+        return (
+            copy is None
+            or not copy.complete
+            or boot > copy.boot
+            or (boot == copy.boot and version > copy.version)
+        )
+
+    def _fetch(self, home: str, node_id: str) -> None:
+        copy = self._copies.setdefault(home, _Copy())
+        now = self.api.now()
+        if copy.fetched is None or now - copy.fetched >= CALM:
+            copy.fetched = now
+            self.count("fetches")
+            self.members.send(node_id, Fetch(self.members.contacts[home].number))
+
+    def on_fetch(self, sender: str, fetch: Fetch) -> None:
+        """A neighbour lacks a set that it believes to be here."""
+        home = self.members.member(fetch.home)
+        if home == self.members.me:
+            boot, version = self.members.boot, self._version
+        else:
+            copy = self._copies.get(home)
+            if copy is None or not copy.complete:
+                return
+            boot, version = copy.boot, copy.version
+        entries = [Entry(content, qos) for content, qos in self.prt.at(home).items()]
+        pages = list(_pages(entries)) or [[]]
+        for part, some in enumerate(pages, 1):
+            self.members.send(sender, Subs(fetch.home, boot, version, part, len(pages), tuple(some)))
+
+    # advertisements -------------------------------------------------------------------------------------
+
+    def advertise(self, uid: int, content: ContentFilter) -> None:
+        """Own clients publish this from now on."""
+        self.clt.advertise(uid, content)
+        self._advertised((Stamped(uid, 0, content),))
+
+    def unadvertise(self, uid: int) -> bool:
+        """They do not any more. False: it was not advertised."""
+        content = self.clt.own.get(uid)
+        if content is None:
+            return False
+        self.clt.unadvertise(uid)
+        self._advertised((Stamped(uid, GONE, content),))
+        return True
+
+    def _advertised(self, entries: tuple[Stamped, ...]) -> None:
+        for node_id, session in self._to.items():
+            session.sent += 1
+            self.members.send(node_id, Adverts(session.number, session.sent, entries))
+
+    def _begin(self, node_id: str) -> None:
+        """Tell a neighbour all that is advertised here."""
+        self._session = (self._session + 1) & 0xFFFF_FFFF or 1
+        session = self._to[node_id] = _Session(self._session, self.api.now())
+        self.clt.forget_cluster(self.members.grid.cluster(node_id))
+        entries = [Stamped(uid, 0, content) for uid, content in self.clt.own.items()]
+        for some in list(_pages(entries)) or [[]]:
+            session.sent += 1
+            self.members.send(node_id, Adverts(session.number, session.sent, tuple(some)))
+
+    def _begin_again(self, node_id: str) -> None:
+        session = self._to.get(node_id)
+        if session is not None and self.api.now() - session.begun >= CALM:
+            self.count("sessions_again")
+            self._begin(node_id)
+
+    def on_again(self, sender: str, again: Again) -> None:
+        """A neighbour lacks something of what was advertised to it."""
+        session = self._to.get(sender)
+        if session is not None and session.number == again.session:
+            self._begin_again(sender)
+
+    def on_adverts(self, sender: str, adverts: Adverts) -> None:
+        """A neighbour advertises."""
+        if sender not in self.members.peers:
+            raise OverlayError(f"advertisements of {sender}, which is in another region")
+        session = self._from.get(sender)
+        if adverts.number == 1:
+            self.clt.forget(sender)
+            session = self._from[sender] = _Session(adverts.session, self.api.now())
+        elif session is None or session.number != adverts.session or adverts.number != session.received + 1:
+            self.members.send(sender, Again(adverts.session))
+            return
+        session.received = adverts.number
+        lacking = self.lacking()
+        answers: list[Civ] = []
+        for uid, state, content in adverts.entries:
+            if state == GONE:
+                self.clt.unadvertised(sender, uid)
+                session.unanswered.discard(uid)
+                continue
+            if len(self.clt.rows(sender)) >= self.config.max_filters:
+                self.count("adverts_full")  # not answered: all of it comes here
+                continue
+            answer = self.clt.advertised(sender, uid, content)
+            if lacking:
+                session.unanswered.add(uid)
+            else:
+                answers.append(answer)
+        self._send_civs(sender, session, _joined(answers))
+
+    def _answer_all(self) -> None:
+        """Answer what could not be answered before."""
+        if not any(session.unanswered for session in self._from.values()) or self.lacking():
+            return
+        for node_id, session in self._from.items():
+            uids, session.unanswered = sorted(session.unanswered), set()
+            rows = self.clt.rows(node_id)
+            answers = [self.clt.advertised(node_id, uid, rows[uid].advertised) for uid in uids if uid in rows]
+            self._send_civs(node_id, session, _joined(answers))
+
+    def _tell(self, told: Told) -> None:
+        by_node: dict[str, list[Civ]] = {}
+        for node_id, civ in told:
+            by_node.setdefault(node_id, []).append(civ)
+        for node_id, civs in by_node.items():
+            session = self._from.get(node_id)
+            if session is not None:
+                self._send_civs(node_id, session, _without(civs, session.unanswered))
+
+    def _send_civs(self, node_id: str, session: _Session, civs: Sequence[Civ]) -> None:
+        for some in _pages(civs):
+            session.sent += 1
+            self.members.send(node_id, Civs(session.number, session.sent, tuple(some)))
+
+    def on_civs(self, sender: str, civs: Civs) -> None:
+        """What a cluster wants of that which is advertised here."""
+        session = self._to.get(sender)
+        if session is None or civs.session != session.number:
+            self.count("stale_civs")
+            return
+        if civs.number != session.received + 1:
+            self._begin_again(sender)
+            return
+        session.received = civs.number
+        cluster = self.members.grid.cluster(sender)
+        for civ in civs.changes:
+            self.clt.answered(cluster, civ)
+
+    # who comes and goes -----------------------------------------------------------------------------------
+
+    def view_changed(self, before: View) -> None:
+        """Other nodes are alive than before."""
+        view = self.members.view
+        for node_id in before.cluster_members.values():
+            if node_id not in view.cluster_members.values():
+                self._forget_home(node_id)
+        for node_id in before.secondary.values():
+            if node_id not in view.secondary.values():
+                self._forget_secondary(node_id)
+        for node_id in view.primary.values():
+            if node_id not in before.primary.values():
+                self.members.greet(node_id)
+        self._answer_all()
+
+    def restarted(self, node_id: str) -> None:
+        """A node has begun a new life."""
+        if node_id in self._copies:
+            self._forget_home(node_id)
+        self._forget_secondary(node_id)
+
+    def _forget_home(self, node_id: str) -> None:
+        self._copies.pop(node_id, None)
+        self._tell(self.clt.changed(self.prt.drop(node_id)))
+
+    def _forget_secondary(self, node_id: str) -> None:
+        self._from.pop(node_id, None)
+        self.clt.forget(node_id)
+        if self._to.pop(node_id, None) is not None:
+            self.clt.forget_cluster(self.members.grid.cluster(node_id))
+
+
+def _split(entries: Iterable[Entry]) -> tuple[dict[ContentFilter, int], list[ContentFilter]]:
+    """The last word on each filter: what is added, and what is withdrawn."""
+    last = dict(entries)
+    added = {content: qos for content, qos in last.items() if qos != GONE}
+    if any(qos > GONE for qos in last.values()):
+        raise OverlayError("a subscription with a QoS that is none")
+    return added, [content for content, qos in last.items() if qos == GONE]
+
+
+def _pages(items: Sequence[Item]) -> Iterator[list[Item]]:
+    rest = iter(items)
+    while some := list(islice(rest, PAGE)):
+        yield some
+
+
+def _joined(answers: Iterable[Civ]) -> list[Civ]:
+    """Those without filters in one each: all uids that are wanted, all that are not."""
+    wanted: list[int] = []
+    unwanted: list[int] = []
+    rest: list[Civ] = []
+    for civ in answers:
+        if civ.filters is not None:
+            rest.append(civ)
+        else:
+            (wanted if isinstance(civ, CivSet) else unwanted).extend(civ.uids)
+    if wanted:
+        rest.append(CivSet(tuple(wanted)))
+    if unwanted:
+        rest.append(CivUnset(tuple(unwanted)))
+    return rest
+
+
+def _without(civs: Iterable[Civ], uids: set[int]) -> list[Civ]:
+    """The same but for advertisements that will be answered as a whole."""
+    if not uids:
+        return list(civs)
+    found = (civ._replace(uids=tuple(uid for uid in civ.uids if uid not in uids)) for civ in civs)
+    return [civ for civ in found if civ.uids]
