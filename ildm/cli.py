@@ -14,6 +14,7 @@ import typer
 from ildm import cli_plugin
 from ildm.admin.client import AdminClient
 from ildm.admin.commands import COMMANDS, Command, Parameter, UsageError
+from ildm.cli_commands import ExtensibleGroup
 from ildm.cli_mqtt import pub, sub
 from ildm.mqtt import IldmError
 
@@ -38,6 +39,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
     name="ildm",
+    cls=ExtensibleGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,

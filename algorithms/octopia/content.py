@@ -39,6 +39,8 @@ __all__ = [
     "parse",
     "parse_names",
     "parse_scalar",
+    "show_name",
+    "show_value",
 ]
 
 Value: TypeAlias = bool | float | str
@@ -102,10 +104,10 @@ class Predicate(NamedTuple):
         """For people; :meth:`format` is what can be parsed."""
         match self.op:
             case "?":
-                return f"{self.attribute} is there"
+                return f"{show_name(self.attribute)} is there"
             case "!":
-                return f"{self.attribute} is not there"
-        return f"{self.attribute} {self.op} {show_value(self.value)}"
+                return f"{show_name(self.attribute)} is not there"
+        return f"{show_name(self.attribute)} {self.op} {show_value(self.value)}"
 
     def format(self) -> str:
         """Its text, with every character escaped that could be trouble at a broker of any make."""
@@ -332,6 +334,11 @@ def parse_scalar(text: str) -> Value:
         if math.isfinite(number):
             return number + 0.0
     return text
+
+
+def show_name(name: str) -> str:
+    """The name of an attribute, in quotes if it has characters that cannot be seen."""
+    return name if name.isprintable() else repr(name)
 
 
 def show_value(value: Value | None) -> str:
