@@ -38,7 +38,7 @@ from algorithms.overlay.messages import (
 )
 from algorithms.overlay.routing import ROUTINGS, Forward, Routing
 from algorithms.overlay.tables import Table, VirtualNode
-from algorithms.overlay.terms import Agreement, Difference, terms_of
+from algorithms.overlay.terms import Agreement, Difference
 from algorithms.overlay.watch import Watch
 from algorithms.overlay.ways import CAST
 from algorithms.overlay.wire import Codec, Format, OverlayError
@@ -109,7 +109,7 @@ class SkipGraph:
         self._table = table = Table(env.peer, self.vector, self.config.base, self._neighbors_changed)
         self._finder = finder = Finder(context, table)
         routings = tuple(routings)
-        self._agreement = agreement = Agreement(context, terms_of(self.config, routings, more), finder.forget)
+        self._agreement = agreement = Agreement(context, routings, more, finder.forget)
         context.terms = agreement.check
         self._lists = lists = Lists(context, table, finder)
         self._leaving = leaving = Leaving(context, table, finder, lists)

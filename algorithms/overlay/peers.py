@@ -64,19 +64,21 @@ class Peers:
 
     def _of(self, node_id: str) -> _Known:
         known = self._known.get(node_id)
-        if known is None:
-            if len(self._known) >= self.config.peers:
-                self._make_room()
-            known = self._known[node_id] = _Known()
+        return self._add(node_id) if known is None else known
+
+    def _add(self, node_id: str) -> _Known:
+        if len(self._known) >= self.config.peers:
+            oldest = sorted(self._known, key=self.last_heard)
+            for each in oldest[: len(oldest) // _ROOM + 1]:
+                del self._known[each]
+        known = self._known[node_id] = _Known()
         return known
 
-    def _make_room(self) -> None:
-        oldest = sorted(self._known, key=self.last_heard)
-        for node_id in oldest[: len(oldest) // _ROOM + 1]:
-            del self._known[node_id]
-
     def heard(self, node_id: str, now: float) -> None:
-        self._of(node_id).heard = now
+        known = self._known.get(node_id)  # with each message: no further call
+        if known is None:
+            known = self._add(node_id)
+        known.heard = now
 
     def last_heard(self, node_id: str) -> float:
         """When a node was heard of; long ago if it is not known."""

@@ -10,17 +10,18 @@ with its own: both then know by name what differs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from itertools import starmap
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from algorithms.overlay.config import OverlayConfig
 from algorithms.overlay.context import Context
 from algorithms.overlay.messages import Lookup, SetL, SetR, SetRNak, Term, Terms
 from algorithms.overlay.routing import Routing
 from algorithms.overlay.wire import Format
 from ildm.api import Peer
 
-__all__ = ["PROTOCOL", "Agreement", "Difference", "terms_of"]
+__all__ = ["PROTOCOL", "Agreement", "Difference"]
 
 PROTOCOL = "1"
 """Version of the messages that every graph has, and of what they mean."""
@@ -42,28 +43,44 @@ class Difference(NamedTuple):
         return f"{self.name} is {self.here} here, {self.there} there"
 
 
-def terms_of(config: OverlayConfig, routings: Iterable[Routing], formats: Iterable[Format]) -> dict[str, str]:
-    """By name as the configuration has it. ``routings`` and ``formats``: those that not every graph has."""
-    return {
-        "protocol": PROTOCOL,
-        "overlay.base": str(config.base),
-        "routings": " ".join(sorted(f"{routing.code}:{routing.name}" for routing in routings)) or _ABSENT,
+class _Said(NamedTuple):
+    """The terms of a node; all nodes of a process that have the same share them."""
+
+    by_name: Mapping[str, str]
+    terms: tuple[Term, ...]
+    check: int
+
+
+@lru_cache(maxsize=64)
+def _said(base: int, routings: tuple[Routing, ...], formats: tuple[Format, ...]) -> _Said:
+    """By name as the configuration has it."""
+    by_name = {
         "messages": " ".join(sorted(f"{one.code}:{one.kind.__name__}" for one in formats)) or _ABSENT,
+        "overlay.base": str(base),
+        "protocol": PROTOCOL,
+        "routings": " ".join(sorted(f"{routing.code}:{routing.name}" for routing in routings)) or _ABSENT,
     }
+    text = "\n".join(f"{name}={value}" for name, value in by_name.items())
+    return _Said(by_name, tuple(starmap(Term, by_name.items())), crc32(text.encode()))
 
 
 class Agreement:
     """Keeps those out with which a node could not be in one graph."""
 
-    def __init__(self, context: Context, terms: Mapping[str, str], forget: Callable[[str], None]) -> None:
-        """``forget``: called with a refused node, which is no use as a contact."""
+    def __init__(
+        self,
+        context: Context,
+        routings: Iterable[Routing],
+        formats: Iterable[Format],
+        forget: Callable[[str], None],
+    ) -> None:
+        """``routings`` and ``formats``: those that not every graph has. ``forget``: called with a refused
+        node, which is no use as a contact."""
         self.context = context
-        self.terms = terms
+        self.terms, self._own, self.check = _said(context.config.base, tuple(routings), tuple(formats))
         self.forget = forget
         self.refused: dict[str, tuple[Difference, ...]] = {}
         """By node id, the latest last: what differs."""
-        self._said = tuple(Term(name, value) for name, value in sorted(terms.items()))
-        self.check = crc32("\n".join(f"{name}={value}" for name, value in self._said).encode())
 
     def guarded(self, handle: Callable[[Any], None]) -> Callable[[Any], None]:
         """A handler of messages with terms that only sees those of nodes with the same ones."""
@@ -87,7 +104,7 @@ class Agreement:
         self._tell(message.origin, answer=True)
 
     def _tell(self, to: Peer, answer: bool) -> None:
-        self.context.send(to, Terms(self.context.peer, answer, self._said))
+        self.context.send(to, Terms(self.context.peer, answer, self._own))
 
     def on_terms(self, message: Terms) -> None:
         """Another node has refused this one, or answers to being refused."""
