@@ -25,3 +25,5 @@ class AtmTbpsConfig(TbpsConfig):
     """How often a key makes itself known to those around it, and they to it."""
     explorations: int = Field(default=64, ge=1)
     """Keys of this node that explore within ``explore_after`` at most; others follow later."""
+    former_tables: int = Field(default=1_000, ge=0)
+    """Keys that have left whose tables are kept for ``refresh_interval``, should they come back. 0: none."""

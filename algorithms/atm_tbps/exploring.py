@@ -56,11 +56,20 @@ class Exploring:
         self._numbers = count()
         self._running = False
 
-    def joined(self, key: bytes, wanted: Range) -> None:
-        """An own key with a table is in the graph: those around it are asked at once, its topic soon."""
+    def joined(self, key: bytes, wanted: Range, again: bool) -> None:
+        """An own key with a table is in the graph: those around it are asked at once, its topic soon.
+
+        ``again``: it was in it a moment ago and has its table back. It goes on as if it had found nothing
+        new for long.
+        """
         self._walk(key)
-        first = _Due(0.0, 0, key, wanted, self.known.tables[key], refresh=False)
-        self._later(first, self.config.explore_after)
+        entries = self.known.tables[key]
+        first = _Due(0.0, 0, key, wanted, entries, refresh=False)
+        if not again:
+            self._later(first, self.config.explore_after)
+        elif self.config.explore_interval:
+            found = first._replace(doubled=_MOST, found=len(entries))
+            self._later(found, self.config.explore_interval * 2**_MOST)
         # Not all keys at once.
         refresh = self.config.refresh_interval * (0.5 + self.context.random.random())
         self._later(first._replace(refresh=True), refresh)

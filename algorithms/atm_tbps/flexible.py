@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from algorithms.atm_tbps.exploring import Exploring, divided
 from algorithms.atm_tbps.known import Known
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 __all__ = ["FlexibleGraph"]
 
 
+class _Former(NamedTuple):
+    until: float
+    refs: list[Ref]
+
+
 class FlexibleGraph(SkipGraph):
     """Keys of segments have tables of learned entries; default keys have their neighbours only."""
 
@@ -41,6 +47,11 @@ class FlexibleGraph(SkipGraph):
         self._exploring = Exploring(self._context, self._table, self._known, config)
         self._exploring.search = self._search
         self._pause = config.explore_after
+        self._former: OrderedDict[bytes, _Former] = OrderedDict()
+        """What own keys had learned that have left, the latest last: a client that comes and goes leads to
+        the same key each time."""
+        self._most_former = config.former_tables
+        self._former_for = config.refresh_interval
         self._asked: dict[bytes, float] = {}
         """When messages from an own key last looked for entries on their way."""
         self._aggregates: dict[bytes, bytes] = {}
@@ -88,14 +99,33 @@ class FlexibleGraph(SkipGraph):
         segment = _segment(node.key)
         if segment is not None:
             self._known.open(node.key, segment)
+            again = self._restore(node.key)
             if segment.is_aggregate:
                 self._aggregates[segment.code] = node.key
         super()._entered(node, status)
         if segment is not None and not segment.is_aggregate:
-            self._exploring.joined(node.key, segment.subscribers)
+            self._exploring.joined(node.key, segment.subscribers, again)
+
+    def _restore(self, key: bytes) -> bool:
+        """Give a key the table it had a moment ago. Whether there was one."""
+        former = self._former.pop(key, None)
+        if former is None or former.until < self._context.env.now():
+            return False
+        for ref in former.refs:
+            self._known.learn(key, ref)
+        return True
+
+    def _keep(self, key: bytes, refs: list[Ref]) -> None:
+        """A key has left: it may come back soon."""
+        if not refs or not self._most_former:
+            return
+        if len(self._former) >= self._most_former:
+            self._context.count("former_tables_displaced")
+            self._former.popitem(last=False)
+        self._former[key] = _Former(self._context.env.now() + self._former_for, refs)
 
     def _departed(self, node: VirtualNode) -> None:
-        self._known.close(node.key)
+        self._keep(node.key, self._known.close(node.key))
         self._asked.pop(node.key, None)
         segment = _segment(node.key)
         if segment is not None:

@@ -50,12 +50,15 @@ class Known:
         entries = self.tables[key] = Entries(self.table.own(key), wanted, self.limit, self.table.base)
         return entries
 
-    def close(self, key: bytes) -> None:
-        """The own key is in the graph no more."""
+    def close(self, key: bytes) -> list[Ref]:
+        """The own key is in the graph no more; what it had learned."""
         entries = self.tables.pop(key, None)
-        if entries is not None:
-            for ref in entries.refs():
-                self._release(key, ref.key)
+        if entries is None:
+            return []
+        refs = entries.refs()
+        for ref in refs:
+            self._release(key, ref.key)
+        return refs
 
     # one table --------------------------------------------------------------------------------------
 

@@ -296,6 +296,54 @@ def test_publishers_forget_a_subscriber_that_leaves() -> None:
     assert gone.node_id not in known(p)
 
 
+def toggled(former_tables: int) -> tuple[Seen, Node, list[str]]:
+    """A subscriber has come and gone five times: what was sent meanwhile, and whom it knew before."""
+    options = {"explore_interval": 5.0, "refresh_interval": 30.0, "former_tables": former_tables}
+    world, _, nodes = settled(12, **options)
+    node = nodes[4]
+    before = known(node)
+    seen = Seen(world)
+    for _ in range(5):
+        node.unsubscribe("t")
+        world.run(1.5)
+        node.subscribe("t")
+        world.run(1.5)
+    return seen, node, before
+
+
+def test_a_subscriber_that_comes_back_has_its_table_and_asks_its_topic_nothing() -> None:
+    seen, node, before = toggled(1_000)
+    assert len(before) > 3
+    assert set(before) <= set(known(node))
+    searches = [c for c in seen.of(Cast) if c.note and c.origin == node.peer]
+    assert all(read_note(cast.note).leaving for cast in searches)
+    without, *_ = toggled(0)
+    assert len(seen.of(New)) < len(without.of(New)) / 2
+
+
+def test_a_subscriber_that_comes_back_late_looks_anew() -> None:
+    world, _, nodes = settled(12, refresh_interval=30.0)
+    node = nodes[4]
+    node.unsubscribe("t")
+    world.run(31)
+    seen = Seen(world)
+    node.subscribe("t")
+    world.run(3)
+    assert any(cast.note and cast.origin == node.peer for cast in seen.of(Cast))
+
+
+def test_tables_of_keys_that_have_left_are_kept_within_a_bound() -> None:
+    world, _, nodes = settled(6, former_tables=2)
+    for node in nodes[:2]:
+        node.subscribe("u", "v", "w")
+    world.settle()
+    for node in nodes[:2]:
+        node.unsubscribe("t", "u", "v", "w")
+    world.settle()
+    assert [len(graph(node)._former) for node in nodes[:2]] == [2, 2]
+    assert nodes[0].counters["former_tables_displaced"] > 0
+
+
 @pytest.mark.parametrize("stops", [False, True])
 def test_whoever_sends_to_a_key_that_has_left_is_told_and_nobody_misses_the_message(stops: bool) -> None:
     world, p, nodes = settled(12)
