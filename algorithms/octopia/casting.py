@@ -247,6 +247,8 @@ class Casting:
             tuple(map(self._regions.index, copy.tried)),
             carried.frame,
         )
+        inside = self.members.grid.cluster(copy.to) == self.members.view.cluster
+        self.count("copies_primary" if inside else "copies_secondary")
         self.loads.sent(copy.to)
         sent = self.members.send(copy.to, pub, carried.turn)
         if not carried.reliable:

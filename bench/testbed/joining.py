@@ -99,11 +99,11 @@ def one_overlay(views: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def found_together(nodes: Sequence[NodeProcess], kind: Kind) -> bool:
-    """Whether all nodes are in one overlay; in a grid, whether each has heard of all."""
+    """Whether all nodes are in one overlay; in a grid, whether each hears all of its cluster and region."""
     try:
         views = [node.admin.overlay() for node in nodes]
         if kind.asks_grid:
-            return all(view["members"] == len(nodes) for view in views)
+            return all(row["state"] == "up" for view in views for row in view["tables"]["links"])
         return one_overlay(views)
     except AdminError as error:  # an algorithm without a view of it
         return "has no overlay" in str(error)

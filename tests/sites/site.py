@@ -172,7 +172,7 @@ _overlaid: set[Site] = set()
 """Running sites with an overlay."""
 
 
-def _crossing(site: Site | Elsewhere, rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], int]:
+def crossing(site: Site | Elsewhere, rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str, str], int]:
     """Messages that have left for, or come from, each neighbour."""
     found = {}
     for row in rows:
@@ -198,10 +198,10 @@ async def rested(*elsewhere: Elsewhere, one: Iterable[str] = (), whole: bool = F
         for site in sites:
             if not (site.node.links.idle and site.node.injector.idle):
                 return f"{site.name} has messages to send"
-            crossed |= _crossing(site, site.server.admin.view.neighbors())
+            crossed |= crossing(site, site.server.admin.view.neighbors())
         for node in elsewhere:
             overlays.append(await node.overlay())
-            crossed |= _crossing(node, await node.neighbors())
+            crossed |= crossing(node, await node.neighbors())
         if not all(overlays):
             return "a node has not begun to join"
         known = {site.name for site in sites} | {node.name for node in elsewhere}
