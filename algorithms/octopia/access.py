@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from algorithms.octopia.content import Value
 from algorithms.octopia.ordered import OrderedItems
-from algorithms.octopia.relations import Domain, Kind
+from algorithms.octopia.relations import Domain, Kind, number_bounds
 
 __all__ = ["Access", "Numbered", "Rows"]
 
@@ -47,6 +47,7 @@ class _Way(Enum):
     TO = "an upper bound"
     PREFIX = "texts that begin so"
     PRESENT = "any value"
+    """What the row asks of the value is not looked at here."""
 
 
 class _Place(NamedTuple):
@@ -145,13 +146,13 @@ class Access(Generic[Row]):
             case _Way.PREFIX:
                 return max(_LEAST, self._begins.share(key))
             case _Way.RANGE:
-                low, high = _bounds(domain)
+                low, high = number_bounds(domain)
                 near = (self._cells[_cell(key, low)] + 1) / (self._ranged + 2)
-                return max(near, (high - low) / span if span else 1.0)
+                return max(near, (high - low) / span if 0 < span < math.inf else 1.0)
             case _Way.FROM:
-                return max(_LEAST, (self._high - key) / span if span else 0.5)
+                return max(_LEAST, (self._high - key) / span if 0 < span < math.inf else 0.5)
             case _Way.TO:
-                return max(_LEAST, (key - self._low) / span if span else 0.5)
+                return max(_LEAST, (key - self._low) / span if 0 < span < math.inf else 0.5)
         return 1.0
 
     def add(self, row: Row, domain: Domain) -> None:
@@ -166,10 +167,10 @@ class Access(Generic[Row]):
                 self._begins.add(key, row)
                 self._lengths[len(key)] += 1
             case _Way.RANGE:
-                low, _ = _bounds(domain)
+                low, high = number_bounds(domain)
                 self._cells[_cell(key, low)] += 1
                 self._ranged += 1
-                self._ranges.setdefault(key, OrderedItems()).add((low, row.number), row)
+                self._ranges.setdefault(key, OrderedItems()).add((low, row.number), row, high)
             case _Way.FROM:
                 self._from.add((key, row.number), row)
             case _Way.TO:
@@ -189,7 +190,7 @@ class Access(Generic[Row]):
                 self._begins.remove(key, row)
                 _decrement(self._lengths, len(key))
             case _Way.RANGE:
-                low, _ = _bounds(domain)
+                low, _ = number_bounds(domain)
                 _decrement(self._cells, _cell(key, low))
                 self._ranged -= 1
                 self._ranges[key].remove((low, row.number))
@@ -203,10 +204,7 @@ class Access(Generic[Row]):
                 del self._present[row]
 
     def holding(self, value: Value) -> Iterator[Rows[Row]]:
-        """All rows whose domain may hold a value, each once.
-
-        Besides, ranges that begin less than twice their width below it.
-        """
+        """The rows whose domain holds a value, but for the values it excludes, and those of ``PRESENT``."""
         if self._present:
             yield self._present
         if isinstance(value, str):
@@ -219,7 +217,8 @@ class Access(Generic[Row]):
             yield from self._numbers(value, value)
 
     def meeting(self, domain: Domain | None) -> Iterator[Rows[Row]]:
-        """All rows whose domain may have a value in common with this one, each once, and some others.
+        """The rows whose domain may have a value in common with this one; if it is one of numbers, exactly
+        these but for what is excluded.
 
         None: the domain is not known, so that all rows may.
         """
@@ -231,7 +230,7 @@ class Access(Generic[Row]):
         if isinstance(point, str):
             yield from self._texts(point)
         elif domain is not None and domain.kind is Kind.NUMBER:
-            low, high = _bounds(domain)
+            low, high = number_bounds(domain)
             for buckets in self._points.between(low, high):
                 yield from buckets
             yield from self._numbers(low, high)
@@ -251,9 +250,9 @@ class Access(Generic[Row]):
                     yield bucket
 
     def _numbers(self, low: float, high: float) -> Iterator[Rows[Row]]:
-        """The ranges, open ones too, that may have a number in common with [low, high]."""
+        """The ranges, open ones too, that have a number in common with [low, high]."""
         for level, ranges in self._ranges.items():
-            yield from ranges.between(low - 2.0**level, high)
+            yield from ranges.meeting(low, high, _width(level))
         if self._from:
             yield from self._from.between(high=high)
         if self._to:
@@ -268,10 +267,9 @@ def _place(domain: Domain) -> _Place:
     if prefix is not None:
         return _Place(_Way.PREFIX, prefix)
     if domain.kind is Kind.NUMBER:
-        low, high = _bounds(domain)
-        width = high - low
-        if width < 2.0**_WIDEST:
-            return _Place(_Way.RANGE, max(_NARROWEST, math.frexp(width)[1]))
+        low, high = number_bounds(domain)
+        if math.isfinite(low) and math.isfinite(high):
+            return _Place(_Way.RANGE, _level(high - low))
         if math.isfinite(low):
             return _Place(_Way.FROM, low)
         if math.isfinite(high):
@@ -284,11 +282,13 @@ def _key(value: Value) -> Hashable:
     return (value,) if isinstance(value, bool) else value
 
 
-def _bounds(domain: Domain) -> tuple[float, float]:
-    low, high = domain.low, domain.high
-    assert isinstance(low, float)
-    assert isinstance(high, float)
-    return low, high
+def _level(width: float) -> int:
+    """The class of a width; ``_width`` of it is greater."""
+    return _WIDEST + 1 if width >= 2.0**_WIDEST else max(_NARROWEST, math.frexp(width)[1])
+
+
+def _width(level: int) -> float:
+    return math.inf if level > _WIDEST else 2.0**level
 
 
 def _cell(level: int, low: float) -> tuple[int, int]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from algorithms.octopia.access import Access, Rows
 from algorithms.octopia.content import ContentFilter, Predicate, Value
-from algorithms.octopia.relations import Domain, Kind, domains, domains_overlap
+from algorithms.octopia.relations import Domain, Kind, domains, domains_overlap, number_bounds
 from ildm.mqtt import FilterTable
 
 __all__ = ["Attributes", "ContentIndex"]
@@ -22,21 +23,51 @@ Attributes = Callable[[], Mapping[str, Value]]
 """Gives the attributes of a message; called only if they are needed, and once."""
 
 
+Ranges = tuple[tuple[str, float, float], ...]
+"""(attribute, least, greatest number)."""
+
+
 class _Row(Generic[Owner]):
     """One filter, whoever holds it."""
 
-    __slots__ = ("attribute", "filter", "number", "others", "owners", "ranges")
+    __slots__ = ("attribute", "filter", "held", "number", "others", "owner", "qos", "ranges")
 
-    def __init__(self, number: int, filter: ContentFilter) -> None:
+    def __init__(self, number: int, filter: ContentFilter, owner: Owner, qos: int) -> None:
         self.number = number
         self.filter = filter
-        self.owners: dict[Owner, int] = {}
+        self.owner = owner
+        self.qos = qos
+        self.held: dict[Owner, int] | None = None
+        """All who hold it with their QoS, if there are several: most rows have one, and a dict is large."""
         self.attribute: str | None = None
         """The one through which it is found; None: it has no attribute that has to be there."""
-        self.ranges: tuple[tuple[str, float, float], ...] = ()
-        """Of numbers, bounds included: that a number is compared with them is most of the work."""
+        self.ranges: Ranges = ()
+        """What it asks of numbers, but of those that are known to suit when it is found."""
         self.others: tuple[Predicate, ...] = ()
-        """What the ranges do not say."""
+        """What it asks else."""
+
+    @property
+    def owners(self) -> Mapping[Owner, int]:
+        return {self.owner: self.qos} if self.held is None else self.held
+
+    def give(self, owner: Owner, qos: int) -> None:
+        """Enter an owner, or replace its QoS."""
+        if self.held is not None:
+            self.held[owner] = qos
+        elif owner == self.owner:
+            self.qos = qos
+        else:
+            self.held = {self.owner: self.qos, owner: qos}
+
+    def take(self, owner: Owner) -> bool:
+        """Take out an owner that it has; whether others are left."""
+        if self.held is None:
+            return False
+        del self.held[owner]
+        if len(self.held) == 1:
+            ((self.owner, self.qos),) = self.held.items()
+            self.held = None
+        return True
 
 
 class _Group(Generic[Owner]):
@@ -65,12 +96,12 @@ class _Group(Generic[Owner]):
             self.rest[row] = None
         else:
             self.accesses[row.attribute].add(row, said[row.attribute])
-        # what it was found by comes first: a range may have been found in vain
-        first = sorted(said.items(), key=lambda item: item[0] != row.attribute)
-        row.ranges = tuple(
-            (name, float(domain.low), float(domain.high))
-            for name, domain in first
-            if domain.kind is Kind.NUMBER and domain.low is not None and domain.high is not None
+        row.ranges = _shared(
+            tuple(
+                (name, *number_bounds(domain))
+                for name, domain in said.items()
+                if domain.kind is Kind.NUMBER and name != row.attribute
+            )
         )
         row.others = tuple(
             predicate
@@ -144,7 +175,7 @@ class ContentIndex(Generic[Owner]):
         self._next = 0
         self._size = 0
         self.examined = 0
-        """Filters that were looked at in all searches so far."""
+        """Filters that were looked at one by one in all searches so far."""
         self.generation = 0
         """Grows with each change."""
 
@@ -192,18 +223,20 @@ class ContentIndex(Generic[Owner]):
         if qos not in (0, 1, 2):
             raise ValueError(f"qos must be 0, 1 or 2, not {qos!r}")
         row = self._rows.get(filter)
-        if row is None:
-            row = self._rows[filter] = _Row(self._next, filter)
+        before = None
+        if row is not None:
+            before = row.owners.get(owner)
+            if before == qos:
+                return False
+            row.give(owner, qos)
+        else:
+            row = self._rows[filter] = _Row(self._next, filter, owner, qos)
             self._next += 1
             group = self._groups.get(filter.topic_filter)
             if group is None:
                 group = self._groups[filter.topic_filter] = _Group()
                 self._topics.add(filter.topic_filter, group)
             group.add(row)
-        before = row.owners.get(owner)
-        if before == qos:
-            return False
-        row.owners[owner] = qos
         self._by_owner.setdefault(owner, {})[row.filter] = qos
         self._size += before is None
         self.generation += 1
@@ -235,7 +268,11 @@ class ContentIndex(Generic[Owner]):
         """
         found: dict[Owner, int] = {}
         for row in self._matching(topic, attributes):
-            _merge(found, row.owners)
+            if row.held is None:
+                if found.get(row.owner, -1) < row.qos:
+                    found[row.owner] = row.qos
+            else:
+                _merge(found, row.held)
         return found
 
     def match_filters(self, topic: str, attributes: Attributes) -> list[ContentFilter]:
@@ -282,10 +319,9 @@ class ContentIndex(Generic[Owner]):
 
     def _unlink(self, filter: ContentFilter, owner: Owner) -> None:
         row = self._rows[filter]
-        del row.owners[owner]
         self._size -= 1
         self.generation += 1
-        if row.owners:
+        if row.take(owner):
             return
         del self._rows[filter]
         group = self._groups[filter.topic_filter]
@@ -316,6 +352,12 @@ def _examine(
                 found.append(row)
 
 
+@lru_cache(maxsize=4096)
+def _shared(ranges: Ranges) -> Ranges:
+    """One object for all filters that ask the same: little memory, and near at hand for the processor."""
+    return ranges
+
+
 def _merge(found: dict[Owner, int], owners: Mapping[Owner, int]) -> None:
     for owner, qos in owners.items():
         if found.get(owner, -1) < qos:
@@ -323,8 +365,10 @@ def _merge(found: dict[Owner, int], owners: Mapping[Owner, int]) -> None:
 
 
 def _overlaps(row: _Row[Owner], said: Mapping[str, Domain]) -> bool:
-    """Whether a filter that is no contradiction overlaps one that says this."""
-    if row.others:
+    """Whether a filter that was found through what another says overlaps it; neither is a contradiction."""
+    found_by = None if row.attribute is None else said.get(row.attribute)
+    known = found_by is None or (found_by.kind is Kind.NUMBER and not found_by.excluded)
+    if row.others or not known:
         return domains_overlap(domains(row.filter.expression), said)
     for name, low, high in row.ranges:
         domain = said.get(name)

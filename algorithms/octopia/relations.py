@@ -26,6 +26,7 @@ __all__ = [
     "domains_overlap",
     "implies",
     "meet",
+    "number_bounds",
     "overlaps",
 ]
 
@@ -81,9 +82,8 @@ class Domain(NamedTuple):
     def meets_range(self, low: float, high: float) -> bool:
         """Whether the domain and the numbers from ``low`` to ``high`` have one in common; True in doubt."""
         if self.kind is Kind.NUMBER and not self.excluded:
-            assert isinstance(self.low, float)
-            assert isinstance(self.high, float)
-            return self.low <= high and low <= self.high
+            least, greatest = number_bounds(self)
+            return least <= high and low <= greatest
         return meet(self, Domain(Kind.NUMBER, low, high))
 
 
@@ -156,6 +156,14 @@ def meet(a: Domain, b: Domain) -> bool:
     return common.kind is not Kind.NOTHING
 
 
+def number_bounds(domain: Domain) -> tuple[float, float]:
+    """The bounds of a domain of numbers, themselves included."""
+    low, high = domain.low, domain.high
+    assert isinstance(low, float)
+    assert isinstance(high, float)
+    return low, high
+
+
 def _contains(a: Domain, b: Domain) -> bool:
     """Whether each value of ``b``, which is not empty, is one of ``a``."""
     if a.kind is Kind.ANY:
@@ -186,7 +194,7 @@ def _narrowed(domain: Domain | None, predicate: Predicate) -> Domain:
         return _bounded(domain._replace(excluded=domain.excluded | {value}), domain.low, domain.high)
     if isinstance(value, str):
         return _bounded(domain, *_text_bounds(op, value))
-    return _bounded(domain, *_number_bounds(op, float(value)))
+    return _bounded(domain, *_compared(op, float(value)))
 
 
 def _text_bounds(op: str, value: str) -> tuple[str, str | None]:
@@ -204,7 +212,7 @@ def _text_bounds(op: str, value: str) -> tuple[str, str | None]:
     return value, _after_all(value)
 
 
-def _number_bounds(op: str, value: float) -> tuple[float, float]:
+def _compared(op: str, value: float) -> tuple[float, float]:
     match op:
         case "=":
             return value, value

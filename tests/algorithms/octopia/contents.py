@@ -18,9 +18,24 @@ from algorithms.octopia.content import (
 from tests.mqtt.topic_model import FILTERS, TOPICS, naive_matches
 
 ATTRIBUTES = ("a", "b", "c")
-NUMBERS = (-1.0, 0.0, 1.0, 1.5, 2.0, 100.0)
+NUMBERS = (-1.5e308, -1.0, 0.0, 5e-324, 1.0, 1.5, 2.0, 100.0, 1.5e308)
 TEXTS = ("", "I", "IB", "IBM", "IBM\0", "J", "1", "true", "\U0010ffff")
 VALUES: tuple[Value, ...] = (*NUMBERS, *TEXTS, True, False)
+BESIDE: tuple[Value, ...] = (
+    -1.6e308,
+    -2.0,
+    0.5,
+    1.25,
+    50.0,
+    1e9,
+    1.6e308,
+    "H",
+    "IBMX",
+    "IC",
+    "K",
+    "\U0010ffffx",
+)
+"""Values that no predicate names: between those and beyond them."""
 
 values = st.sampled_from(VALUES)
 attribute_maps = st.dictionaries(st.sampled_from(ATTRIBUTES), values)
@@ -73,6 +88,6 @@ def attribute_space(names: Iterable[str] = ATTRIBUTES[:2]) -> list[dict[str, Val
     """Every message over a few attributes, with values between and beside those that expressions name."""
     given: list[dict[str, Value]] = [{}]
     for name in names:
-        choices: list[Value] = [*VALUES, -2.0, 0.5, 1.25, 50.0, 1e9, "H", "IBMX", "IC", "K"]
+        choices: list[Value] = [*VALUES, *BESIDE]
         given = [*given, *({**known, name: value} for known in given for value in choices)]
     return given

@@ -266,3 +266,19 @@ def test_ordered_items_in_many_chunks() -> None:
     for key in left:
         items.remove(key)
     assert list(items.between()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "inside", "outside"),
+    [
+        ("x>=-1.5e308&x<=1e308", [-1.5e308, 0.0, 1e308], [-1.6e308, 1.1e308]),
+        ("x>=0&x<=5e-324", [0.0, 5e-324], [-5e-324, 1e-323]),
+        ("x>1e300&x<1.0000001e300", [1.00000001e300], [1e300, 1.0000001e300]),
+        ("x>=0&x<=1e30", [0.0, 1e30], [-1.0, 1.1e30]),
+    ],
+)
+def test_ranges_of_all_widths(text: str, inside: list[float], outside: list[float]) -> None:
+    index: ContentIndex[str] = ContentIndex()
+    index.add(content("t", text), "k")
+    assert [index.match("t", Attributes(x=value)) for value in inside] == [{"k": 0}] * len(inside)
+    assert [index.match("t", Attributes(x=value)) for value in outside] == [{}] * len(outside)
