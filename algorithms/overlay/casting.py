@@ -289,7 +289,7 @@ class Caster:
             return
         copy = message._replace(parent=context.peer, depth=message.depth + 1, note=b"")
         for forward, note in zip(forwards, notes, strict=True):
-            self._forward(forward, routing, copy._replace(note=note or b""), work, attempt)
+            self._forward(forward, routing, copy._replace(note=note) if note else copy, work, attempt)
         for gap in unknown:
             self._try_later(copy._replace(low=gap.low, high=gap.high, at=b""), work, attempt)
 

@@ -122,8 +122,11 @@ class Parts:
         rest = self._rest(work, taken) if divides else [work.target]
         self.memory.begun(taken, work)
         for low, high in rest:
-            (spread or self.spread)(message._replace(low=low, high=high), work, 0)
-            message = message._replace(note=b"")
+            whole = low == message.low and high == message.high
+            part_of_it = message if whole else message._replace(low=low, high=high)
+            (spread or self.spread)(part_of_it, work, 0)
+            if message.note:
+                message = message._replace(note=b"")
         work.children -= 1
         self._finish_if_done(work)
         return True
@@ -252,7 +255,9 @@ class Parts:
         child.sends += 1
         child.sent = now
         child.alive = False
-        child.message = child.message._replace(left=min(round(left * _LEFT), 0xFFFF))
+        hundredths = min(round(left * _LEFT), 0xFFFF)
+        if hundredths != child.message.left:
+            child.message = child.message._replace(left=hundredths)
         child.timer = context.later(wait, self._no_ack, number)
         child.work.hops += 1
         context.send(child.to, child.message, child.message.turn)

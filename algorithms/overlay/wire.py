@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from itertools import groupby
 from struct import Struct, error
 from typing import Any, NamedTuple
 
@@ -46,11 +47,14 @@ Put = Callable[[Any], bytes]
 Get = Callable[[bytes, int], tuple[Any, int]]
 """From the position where it begins to the value and the position behind it."""
 Field = tuple[Put, Get]
+_NUMBERS: dict[Put, str] = {}
+"""How the fields that are numbers are packed."""
 
 
 def number(code: str) -> Field:
     struct = Struct(f">{code}")
     pack, unpack, size = struct.pack, struct.unpack_from, struct.size
+    _NUMBERS[pack] = code
 
     def get(data: bytes, at: int) -> tuple[Any, int]:
         return unpack(data, at)[0], at + size
@@ -77,10 +81,14 @@ def sized(code: str) -> Field:
 
 def many(put_one: Put, get_one: Get) -> Field:
     def put(values: tuple[Any, ...]) -> bytes:
+        if not values:
+            return b"\0\0"
         return _put_u16(len(values)) + b"".join(map(put_one, values))
 
     def get(data: bytes, at: int) -> tuple[tuple[Any, ...], int]:
         count, at = _get_u16(data, at)
+        if not count:
+            return (), at
         values = []
         for _ in range(count):
             value, at = get_one(data, at)
@@ -172,18 +180,44 @@ class Format(NamedTuple):
     fields: tuple[Field, ...]
 
 
+_Writing = tuple[int, Callable[..., bytes]]
+"""So many numbers in a row are packed at once; 0: another field."""
+_Reading = tuple[int, Callable[[bytes, int], tuple[Any, ...]]]
+"""Numbers of so many bytes are unpacked at once; 0: another field."""
+
+
+def _steps(fields: Iterable[Field]) -> tuple[list[_Writing], list[_Reading]]:
+    """Numbers that stand in a row are taken together: each call costs as much as all of them."""
+    writing: list[_Writing] = []
+    reading: list[_Reading] = []
+    for numbers, group in groupby(fields, lambda field: field[0] in _NUMBERS):
+        if numbers:
+            codes = "".join(_NUMBERS[put] for put, _ in group)
+            struct = Struct(f">{codes}")
+            writing.append((len(codes), struct.pack))
+            reading.append((struct.size, struct.unpack_from))
+        else:
+            for put, get in group:
+                writing.append((0, put))
+                reading.append((0, get))
+    return writing, reading
+
+
 class Codec:
     """Writes and reads the messages of some formats."""
 
     def __init__(self, formats: Iterable[Format]) -> None:
         """Raises OverlayError where two have a code or a type in common."""
-        self._writers: dict[type[tuple[Any, ...]], tuple[bytes, tuple[Put, ...]]] = {}
-        self._readers: dict[int, tuple[Any, tuple[Get, ...]]] = {}
+        self._writers: dict[type[tuple[Any, ...]], tuple[bytes, list[_Writing]]] = {}
+        self._readers: dict[int, tuple[Any, list[_Reading]]] = {}
         for code, kind, fields in formats:
             if not 1 <= code <= 0xFF or code in self._readers or kind in self._writers:
                 raise OverlayError(f"{kind.__name__} cannot have the code {code}")
-            self._writers[kind] = bytes([code]), tuple(put for put, _ in fields)
-            self._readers[code] = kind, tuple(get for _, get in fields)
+            if len(kind._fields) != len(fields):  # type: ignore[attr-defined]  # of a named tuple
+                raise OverlayError(f"{kind.__name__} has not as many fields as its format")
+            writing, reading = _steps(fields)
+            self._writers[kind] = bytes([code]), writing
+            self._readers[code] = kind, reading
 
     def encode(self, message: tuple[Any, ...]) -> bytes:
         """Wire format of a message.
@@ -192,20 +226,33 @@ class Codec:
         type without a format.
         """
         try:
-            head, puts = self._writers[type(message)]
-            return head + b"".join([put(value) for put, value in zip(puts, message, strict=True)])
+            head, steps = self._writers[type(message)]
+            parts = [head]
+            at = 0
+            for count, put in steps:
+                if count:
+                    parts.append(put(*message[at : at + count]))
+                    at += count
+                else:
+                    parts.append(put(message[at]))
+                    at += 1
+            return b"".join(parts)
         except (KeyError, error) as cause:
             raise OverlayError(f"{type(message).__name__} does not fit its wire format: {cause}") from cause
 
     def decode(self, data: bytes) -> Any:
         """The message in ``data``. Raises OverlayError where there is not exactly one."""
         try:
-            kind, gets = self._readers[data[0]]
-            values = []
+            kind, steps = self._readers[data[0]]
+            values: list[Any] = []
             at = 1
-            for get in gets:
-                value, at = get(data, at)
-                values.append(value)
+            for size, get in steps:
+                if size:
+                    values += get(data, at)
+                    at += size
+                else:
+                    value, at = get(data, at)
+                    values.append(value)
         except (KeyError, IndexError, error, UnicodeDecodeError) as cause:
             raise OverlayError(f"{len(data)} bytes that are no overlay message") from cause
         if at != len(data):

@@ -39,7 +39,7 @@ TOPICS = 100
 BATCH = 200
 REST = 30.0
 """Virtual seconds until the keys of all topics have joined, and those of hot ones."""
-RATE = 1_000
+RATE = 500
 """Messages a second to live nodes."""
 BURST = 50
 """So many at once, as it is at a high load: else waking up costs more than all the rest."""
