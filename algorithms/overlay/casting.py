@@ -251,7 +251,10 @@ class Caster:
             self._pass_on(message, work, attempt)
             return
         routing = self._routings[message.routing]
-        own, forwards = routing.split(table, target, frozenset(message.extra))
+        if message.extra:
+            own, forwards = routing.split(table, target, frozenset(message.extra))
+        else:
+            own, forwards = self.ways.split(routing, target)
         fresh: Sequence[bytes] = ()
         if own and attempt == 0:
             first = self._deliver(message, own)
@@ -260,8 +263,7 @@ class Caster:
             if first:
                 fresh = own
             if work is not None:
-                work.own += own
-                work.ack = work.ack._replace(nodes=work.ack.nodes + 1, keys=work.ack.keys + len(own))
+                work.reached(own)
         unknown = [
             gap
             for gap in table.unknown(target)
@@ -443,7 +445,7 @@ class Caster:
 
     def _reach(self, number: CastId, way: Way, tail: bytes) -> None:
         """Give own keys an unreliable cast; ``tail``: its payload, with the length before it."""
-        keys = self._new(number, list(way.own))
+        keys = self._new(number, way.own)
         if keys:
             self.delivered(Arrival(number, way.origin, keys, tail[4:], way.depth))
         else:
@@ -456,7 +458,7 @@ class Caster:
             if len(self._seen) >= self.context.config.seen:
                 del self._seen[next(iter(self._seen))]
             self._seen[number] = tuple(own)
-            return own
+            return list(own)
         keys = [key for key in own if key not in before]
         self._seen[number] = (*before, *keys)
         return keys

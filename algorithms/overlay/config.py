@@ -73,8 +73,8 @@ class OverlayConfig(BaseModel):
     """Of copies that wait for own keys to find their place."""
     seen: int = Field(default=65_536, ge=1)
     """Unreliable casts remembered so that none is delivered twice."""
-    way_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
-    """For what is known of the ways of unreliable casts through this node; the oldest goes."""
+    way_bytes: int = Field(default=8 * 1024 * 1024, ge=1)
+    """For what is known of the ways of casts through this node, about 1,500 for each; the oldest goes."""
     trace_nodes: int = Field(default=1_000, ge=1)
     """Nodes in the tree that a trace reports."""
     requests: int = Field(default=100_000, ge=1)

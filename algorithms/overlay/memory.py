@@ -14,7 +14,7 @@ from algorithms.overlay.keys import Range
 from algorithms.overlay.messages import Cast, CastAck, Why
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 __all__ = ["CastId", "Done", "Memory", "PartId", "Taken", "Work", "without"]
 
@@ -91,14 +91,24 @@ class Work:
 
     def add(self, ack: CastAck) -> None:
         """Count what others have reached."""
-        mine = self.ack
-        self.ack = mine._replace(
-            nodes=min(mine.nodes + ack.nodes, _MOST),
-            keys=min(mine.keys + ack.keys, _MOST),
-            hops=min(mine.hops + ack.hops, _MOST),
-            depth=max(mine.depth, ack.depth),
+        request, why, nodes, keys, hops, depth, tree = self.ack
+        self.ack = CastAck(
+            request,
+            why,
+            min(nodes + ack.nodes, _MOST),
+            min(keys + ack.keys, _MOST),
+            min(hops + ack.hops, _MOST),
+            max(depth, ack.depth),
+            tree,
         )
-        self.failed(Why.of(ack.why))
+        if ack.why:
+            self.failed(Why.of(ack.why))
+
+    def reached(self, own: Sequence[bytes]) -> None:
+        """Count own keys."""
+        self.own += own
+        request, why, nodes, keys, hops, depth, tree = self.ack
+        self.ack = CastAck(request, why, nodes + 1, keys + len(own), hops, depth, tree)
 
 
 class Taken:

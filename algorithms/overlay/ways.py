@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from algorithms.overlay.keys import Range, Ref
 from algorithms.overlay.messages import FORMATS, Cast
@@ -19,7 +19,7 @@ from algorithms.overlay.messages import FORMATS, Cast
 if TYPE_CHECKING:
     from algorithms.overlay.context import Context
     from algorithms.overlay.memory import CastId
-    from algorithms.overlay.routing import Routing
+    from algorithms.overlay.routing import Routing, Step
     from algorithms.overlay.tables import Table
     from ildm.api import Peer
 
@@ -73,8 +73,40 @@ def plain_body(data: bytes) -> int:
         return 0
 
 
+Value = TypeVar("Value")
+
+
+class Remembered(Generic[Value]):
+    """What was worked out from the tables: void with each change of them; at the bound the oldest goes."""
+
+    def __init__(self, context: Context, table: Table) -> None:
+        self.context = context
+        self.table = table
+        self.values: dict[Hashable, tuple[Value, int]] = {}
+        self.bytes = 0
+        self._changes = table.changes
+
+    def get(self, sought: Hashable) -> Value | None:
+        if self._changes != self.table.changes:
+            self._changes = self.table.changes
+            self.values.clear()
+            self.bytes = 0
+        found = self.values.get(sought)
+        return None if found is None else found[0]
+
+    def put(self, sought: Hashable, value: Value, size: int) -> None:
+        """Remember what :meth:`get` did not know, unless it is larger than all there is room for."""
+        most = self.context.config.way_bytes // 2  # there are two of these
+        while self.values and self.bytes + size > most:
+            self.context.count("ways_displaced")
+            self.bytes -= self.values.pop(next(iter(self.values)))[1]
+        if size <= most:
+            self.values[sought] = value, size
+            self.bytes += size
+
+
 class Ways:
-    """The ways of one node, forgotten with each change of its tables, and at the bound the oldest."""
+    """The ways of casts through one node."""
 
     def __init__(
         self,
@@ -90,9 +122,18 @@ class Ways:
         self.reach = reach
         self.holds: Callable[[bytes], bool] = lambda key: False
         """Whether casts to an own key must wait."""
-        self._ways: dict[Hashable, Way] = {}
-        self._bytes = 0
-        self._changes = table.changes
+        self._ways: Remembered[Way] = Remembered(context, table)
+        self._steps: Remembered[Step] = Remembered(context, table)
+
+    def split(self, routing: Routing, target: Range) -> Step:
+        """How a range is divided, as the tables are; not to be changed."""
+        sought = routing.code, target
+        step = self._steps.get(sought)
+        if step is None:
+            step = routing.split(self.table, target)
+            known = len(target.low) + len(target.high) + sum(map(len, step.own))
+            self._steps.put(sought, step, _WAY + known + _COPY * len(step.forwards))
+        return step
 
     def begin(self, target: Range, payload: bytes, routing: Routing, turn: int, entry: Ref | None) -> bool:
         """Cast to a range; False: nothing was done, as it is not plain."""
@@ -100,7 +141,7 @@ class Ways:
             return False
         turn &= 0xFFFF
         sought = target, routing.code, turn, entry
-        way = self._known(sought)
+        way = self._ways.get(sought)
         if way is None:
             peer = self.context.peer
             message = Cast(
@@ -139,7 +180,7 @@ class Ways:
         if not end or int.from_bytes(data[end : end + 4]) != len(data) - end - 4:
             return False
         body = data[BODY:end]
-        way = self._known(body)
+        way = self._ways.get(body)
         if way is None:
             message = self.context.codec.decode(data)
             way = self._learn(body, message, None)
@@ -165,24 +206,10 @@ class Ways:
 
     # working it out -----------------------------------------------------------------------------
 
-    def _known(self, sought: Hashable) -> Way | None:
-        if self._changes != self.table.changes:
-            self._changes = self.table.changes
-            self._ways.clear()
-            self._bytes = 0
-        return self._ways.get(sought)
-
     def _learn(self, sought: Hashable, message: Cast, entry: Ref | None) -> Way | None:
         way = self._work_out(message, entry)
-        if way is None:
-            return None
-        most = self.context.config.way_bytes
-        while self._ways and self._bytes + way.size > most:
-            self.context.count("ways_displaced")
-            self._bytes -= self._ways.pop(next(iter(self._ways))).size
-        if way.size <= most:
-            self._ways[sought] = way
-            self._bytes += way.size
+        if way is not None:
+            self._ways.put(sought, way, way.size)
         return way
 
     def _work_out(self, message: Cast, entry: Ref | None) -> Way | None:
@@ -199,7 +226,7 @@ class Ways:
         if entry is not None and entry.peer.node_id != context.node_id:
             parts = [(entry.peer, copy._replace(at=entry.key))]
         else:
-            own, forwards = routing.split(table, target)
+            own, forwards = self.split(routing, target)
             if next(iter(table.unknown(target)), None) is not None:
                 return None
             if forwards and message.depth >= context.config.max_depth:
