@@ -196,8 +196,6 @@ class Caster:
         routing = self._routings.get(message.routing)
         if routing is None:
             raise OverlayError(f"routing {message.routing} of a cast is unknown")
-        for node_id in message.quiet:
-            self.context.told_quiet(node_id)
         if message.at and self.holds(message.at):
             self._hold(message)
             return

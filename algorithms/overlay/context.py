@@ -343,12 +343,6 @@ class Context:
         self._quiet[node_id] = self.env.now() + self.config.suspect_time
         self.quieted(node_id)
 
-    def told_quiet(self, node_id: str) -> None:
-        """Another node has had no answer from this one; so it will be here, if it is silent here, too."""
-        silent = self.peers.last_heard(node_id) < self.env.now() - self.config.ping_timeout
-        if silent and node_id != self.node_id:
-            self.hush(node_id)
-
     def quiet(self, node_id: str) -> bool:
         """Whether a node is suspected, or may be soon."""
         if not self._quiet:

@@ -252,6 +252,10 @@ class Parts:
         wait = min(context.peers.part_timeout(child.to.node_id) * times, context.config.timeout_max, left)
         if not child.sends:
             child.begun = now
+            if child.to.node_id in child.message.quiet:
+                # It has not answered another node for two time-outs: here one is enough, that of a ping.
+                self._ask(child)
+                wait /= 2
         child.sends += 1
         child.sent = now
         child.alive = False
@@ -272,11 +276,10 @@ class Parts:
             self._lost(number, child)
             return
         if not child.alive and context.peers.last_heard(node_id) <= child.sent:
-            child.silent += 1
-            if child.silent == 1:
-                # Whether it lives is known sooner than whether its whole part is done.
-                context.request(child.to, lambda ping: Ping(ping, context.peer, ()), _no_matter)
+            if not child.silent:
+                self._ask(child)
             else:
+                child.silent += 1
                 # The first time all that it has goes elsewhere; later others may have become known.
                 context.hush(node_id)
                 if number in self._children and not child.only_its_own:
@@ -284,6 +287,11 @@ class Parts:
                 if number not in self._children:
                     return
         self.send_child(number, child)
+
+    def _ask(self, child: Child) -> None:
+        """Whether it lives is known sooner than whether its whole part is done."""
+        child.silent = 1
+        self.context.request(child.to, lambda ping: Ping(ping, self.context.peer, ()), _no_matter)
 
     def _lost(self, number: int, child: Child) -> None:
         self.context.cancel(child.timer)

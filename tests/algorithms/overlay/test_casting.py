@@ -47,8 +47,8 @@ def test_a_hung_node_costs_the_others_a_first_time_out(seed: int) -> None:
     assert {result.why for result in done} == {""}
     assert len(done) == 400
     delays = slowest(network, others, late)
-    # two time-outs without a sign, 0.5 s and 1 s, at the first that waits for it: the others are told
-    assert max(delays.values()) <= 2.0
+    # two time-outs without a sign, 0.5 s and 1 s, at the first that waits for it; one at those that are told
+    assert max(delays.values()) <= 2.5
     # when all around it know, it costs nothing
     assert max(delay for number, delay in delays.items() if late[number] > late[0] + 8) < 0.5
     assert not any(node.counters.get("pending_casts_full") for node in nodes)
