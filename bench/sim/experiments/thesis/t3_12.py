@@ -38,6 +38,7 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
     exact = all(abs(one - 1) < 1e-9 for one, _ in proposed)
     r_scribe, count_scribe = scribe[0]
     every = [one for one, _ in scribe]
+    among = min(every) <= PAPER_SCRIBE <= max(every)
     return [
         Line(
             quantity="SG-TBPS: r of sending and forwarding, 99 % interval",
@@ -51,8 +52,9 @@ def compare(summary: Summary, scale: Scale) -> list[Line]:
             quantity="Scribe: r of sending and forwarding, 99 % interval",
             paper="0.1310, -0.1290 to 0.3742",
             ours=f"{r_scribe:.4f}, {interval_words(r_scribe, count_scribe)}",
-            verdict="agree" if min(every) <= PAPER_SCRIBE <= max(every) else "differs",
-            why=f"the paper's r lies among those of our graphs; {repeats_words(scribe)}. That says "
+            verdict="agree" if among else "differs",
+            why=f"the paper's r lies {'among' if among else 'outside'} those of our graphs; "
+            f"{repeats_words(scribe)}. That says "
             "little: 100 pairs leave an interval 0.5 wide. Its mean is above 0 as the first hops of own "
             f"messages count; without them r is {np.mean(others):.3f} \u00b1 {np.std(others, ddof=1):.3f}",
         ),
