@@ -103,7 +103,9 @@ class Memory:
             return None
         self._unclaimed.discard(digest)
         api = self._api
-        return api.now() - max(0.0, api.wall() - since)
+        age = api.wall() - since
+        # after a clock that was set back the age is not known: all that publishers keep may be missing
+        return api.now() - (age if age >= 0 else self._period)
 
     def started(self) -> None:
         """All filters that outlived the restart have come: others are wanted no more."""

@@ -155,7 +155,12 @@ class Missing:
         if saved is None or len(saved) != _TIME.size:
             return now
         (present,) = _TIME.unpack(saved)
-        away: float = max(0.0, self.api.wall() - present) + LOOKBACK
+        away: float = self.api.wall() - present + LOOKBACK
+        if away < 0:
+            # how long it was is not known; what came before this question is asked for by the second one
+            self.count("clock_set_back")
+            self.api.log("the clock was set back while this node was away", seconds=round(-away))
+            away = LOOKBACK
         if away > self.config.interest_period:
             self.count("away_too_long")
             self.api.log("away for longer than publishers keep messages", seconds=round(away))

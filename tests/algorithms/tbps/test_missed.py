@@ -24,8 +24,8 @@ from tests.algorithms.tbps.clock import FakeApi
 QUICK = {"ping_interval": 0.5, "ping_timeout": 0.5, "check_interval": 3.0, "cast_deadline": 5.0}
 
 
-def world_of(nodes: int = 8, seed: int = 1, **options: Any) -> World:
-    world = World(SgTbps, {"overlay": QUICK, **options}, seed, LinkModel(delay=uniform(0.005, 0.02)))
+def world_of(nodes: int = 8, seed: int = 1, make: type[World] = World, **options: Any) -> World:
+    world = make(SgTbps, {"overlay": QUICK, **options}, seed, LinkModel(delay=uniform(0.005, 0.02)))
     for number in range(nodes):
         world.add(f"n{number}")
         if number:
@@ -130,6 +130,42 @@ def test_away_for_longer_than_publishers_keep_messages() -> None:
     assert payloads(node) == ["late"]
     assert node.counters["away_too_long"] == 1
     assert any(event == "away for longer than publishers keep messages" for _, _, event, _ in world.logs)
+
+
+class _SetClock(SimNode):
+    """A node whose clock is wrong."""
+
+    wrong = 0.0
+
+    def wall(self) -> float:
+        return super().wall() + self.wrong
+
+
+class _SetClocks(World):
+    def make_node(self, node_id: str) -> SimNode:
+        return _SetClock(self, node_id, self.algorithm, self.configure())
+
+
+@pytest.mark.parametrize("changed", [-86400.0, -3600.0, -20.0, 0.0, 20.0, 3600.0])
+def test_a_clock_that_is_set_while_a_site_is_away_hides_nothing(
+    changed: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that starts without a battery for its clock: what was missed still comes, all once."""
+    world = world_of(make=_SetClocks)
+    monkeypatch.setattr(_SetClock, "wrong", 1e6)
+    world["n5"].subscribe("a/b", 1)
+    publish(world, "n2", ["before"])
+    world.run(30)
+    world.kill("n5")
+    publish(world, "n2", [f"meanwhile {number}" for number in range(10)])
+    world.run(60)
+    publish(world, "n2", ["late"])
+    world.run(10)
+    monkeypatch.setattr(_SetClock, "wrong", 1e6 + changed)
+    node = back(world, "n5", "a/b")
+    world.run(30)
+    assert sorted(payloads(node)) == ["late", *(f"meanwhile {number}" for number in range(10))]
+    assert node.counters["clock_set_back"] == (changed < -100)
 
 
 # partitions ---------------------------------------------------------------------------------------
