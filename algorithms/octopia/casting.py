@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Carried", "Casting"]
 
-FAILED, COMPLETE, UNDER_WAY = 0, 1, 2
-"""States of a cast in its acknowledgement."""
 OVERHEAD = 600
 """Bytes that a copy takes besides its frame."""
 CAST_BYTES = 4 * 1024 * 1024
 """For the casts that have come; what comes a second time comes soon."""
 REMEMBERED = 10_000
-"""Casts of which it is remembered that they have failed."""
+"""Casts of which it is remembered who has missed them."""
+LIVES = 20
+"""Binary logarithm of the messages that a node can publish in a millisecond, from one life to the next."""
 ACKS = 0.005
 """Seconds in which acknowledgements for one node are collected."""
 ACKS_AT_ONCE = 64
@@ -47,8 +47,8 @@ Key = tuple[int, int]
 """Root and number of a cast."""
 Reader = Callable[[Publish], Mapping[str, "Value"]]
 """Finds the attributes of a message."""
-Done = Callable[[frozenset[int]], None]
-"""Is told the clusters where not all may have got a message."""
+Done = Callable[[frozenset[str]], None]
+"""Is told the nodes that may have missed a message."""
 
 
 class Carried:
@@ -89,11 +89,13 @@ class Carried:
 
 
 class _Copy:
-    __slots__ = ("attempts", "cast", "pub", "route", "sent_at", "size")
+    __slots__ = ("attempts", "cast", "pub", "route", "sent_at", "size", "view")
 
-    def __init__(self, cast: _Cast, route: Copy, pub: Pub, size: int, now: float) -> None:
+    def __init__(self, cast: _Cast, route: Copy, view: View, pub: Pub, size: int, now: float) -> None:
         self.cast = cast
         self.route = route
+        self.view = view
+        """By which it was sent that way."""
         self.pub = pub
         self.size = size
         self.sent_at = now
@@ -101,7 +103,7 @@ class _Copy:
 
 
 class _Cast:
-    __slots__ = ("above", "began", "carried", "done", "failed", "key", "open", "parent")
+    __slots__ = ("above", "began", "carried", "done", "key", "missed", "open", "parent")
 
     def __init__(
         self, key: Key, carried: Carried, parent: str | None, above: _Cast | None, now: float
@@ -113,7 +115,8 @@ class _Cast:
         self.began = now
         self.open = 0
         """Copies and casts below that are not complete."""
-        self.failed: set[int] = set()
+        self.missed: set[str] = set()
+        """Nodes that may want the message and cannot be reached."""
         self.done: Done | None = None
 
 
@@ -146,12 +149,12 @@ class Casting:
         self._regions = list(members.grid.regions)
         self._route = spr if config.routing == "spr" else idr
         self._seen = Seen(api.now, 2 * config.cast_deadline, CAST_BYTES, count)
-        self._number = api.random.getrandbits(62)
+        self._number = 0
         self._casts: dict[Key, _Cast] = {}
         """Under way, the oldest first."""
         self._copies: dict[str, OrderedDict[Key, _Copy]] = {}
         """Not acknowledged, by receiver; the one sent the longest ago first."""
-        self._failed: OrderedDict[Key, None] = OrderedDict()
+        self._missed: OrderedDict[Key, frozenset[str]] = OrderedDict()
         self._acks: dict[str, list[Acked]] = {}
         self._flushing = False
         self._ticking = False
@@ -170,7 +173,7 @@ class Casting:
     def next_number(self) -> int:
         """For a message, or a cast; it differs from all of this and earlier lives of the node."""
         self._number += 1
-        return self._number
+        return (self.members.boot << LIVES) + self._number
 
     # sending --------------------------------------------------------------------------------------------
 
@@ -194,8 +197,6 @@ class Casting:
         """Primary neighbours on the way to those who want a message."""
         members = self.members
         view = members.view
-        if carried.reliable:
-            members.passed(carried.published)
         if carried.everywhere:
             found = set(view.primary.values())
         else:
@@ -210,6 +211,8 @@ class Casting:
         """Send the copies of a cast that routing asks for."""
         view = self.members.view
         cast.open += 1  # so that it is not complete before all copies have gone
+        if not tried:
+            cast.missed |= self.members.gone
         hopeless: frozenset[int] = frozenset()
         if not wanted <= view.secondary.keys():
             hopeless = frozenset(wanted) & self.members.hopeless()
@@ -219,7 +222,7 @@ class Casting:
         lost = routed.undeliverable | hopeless
         if lost:
             self.count("undeliverable", len(lost))
-            cast.failed |= lost
+            cast.missed |= self.members.of(lost)
         for copy in routed.copies:
             if copy.tried:
                 # a search may come by the same node again, where it must not be taken for what was there
@@ -258,12 +261,12 @@ class Casting:
         size = len(carried.frame) + OVERHEAD
         if self.bytes + size > self.config.pending_bytes:
             self.count("pending_full")
-            cast.failed |= self._served(copy)
+            cast.missed |= self._served(copy)
             return
         self.bytes += size
         cast.open += 1
         self._copies.setdefault(copy.to, OrderedDict())[cast.key] = _Copy(
-            cast, copy, pub, size, self.api.now()
+            cast, copy, self.members.view, pub, size, self.api.now()
         )
         if not self._ticking:
             self._ticking = True
@@ -272,14 +275,9 @@ class Casting:
     def _age(self, carried: Carried) -> int:
         return min(int(1000 * (self.api.now() - carried.published)) + 1, 0xFFFF_FFFF)
 
-    def oldest(self, node_id: str) -> float | None:
-        """When the oldest message was published that a node has not acknowledged."""
-        copies: dict[Key, _Copy] = self._copies.get(node_id, OrderedDict())
-        return min((copy.cast.carried.published for copy in copies.values()), default=None)
-
-    def _served(self, copy: Copy) -> frozenset[int]:
-        """The clusters that a copy is for."""
-        return copy.clusters | {self.members.grid.cluster(copy.to)}
+    def _served(self, copy: Copy) -> set[str]:
+        """The nodes that a copy may be for."""
+        return self.members.of(copy.clusters | {self.members.grid.cluster(copy.to)})
 
     # receiving ------------------------------------------------------------------------------------------
 
@@ -322,14 +320,15 @@ class Casting:
         """A copy that has come before."""
         cast = self._casts.get(key)
         if cast is not None and cast.parent == sender:
-            self._acknowledge(sender, key, UNDER_WAY)
+            self._acknowledge(sender, key, True, frozenset())
         else:
             self.count("doubled_casts")
-            self._acknowledge(sender, key, FAILED if key in self._failed else COMPLETE)
+            self._acknowledge(sender, key, False, self._missed.get(key, frozenset()))
 
-    def _acknowledge(self, node_id: str, key: Key, state: int) -> None:
+    def _acknowledge(self, node_id: str, key: Key, under_way: bool, missed: Iterable[str]) -> None:
         waiting = self._acks.setdefault(node_id, [])
-        waiting.append(Acked(*key, state))
+        contacts = self.members.contacts
+        waiting.append(Acked(*key, under_way, tuple(sorted(contacts[n].number for n in missed))))
         if len(waiting) >= ACKS_AT_ONCE:
             self._send_acks(node_id)
         elif not self._flushing:
@@ -350,12 +349,12 @@ class Casting:
         """A node has done with copies that it got."""
         now = self.api.now()
         round_trip = self.members.contacts[sender].round_trip
-        for root, number, state in ack.casts:
+        for root, number, under_way, missed in ack.casts:
             copies = self._copies.get(sender, OrderedDict())
             copy = copies.get((root, number))
             if copy is None:
                 continue
-            if state == UNDER_WAY:
+            if under_way:
                 copy.sent_at = now
                 copy.attempts += 1  # so that its time is not measured
                 copies.move_to_end(copy.cast.key)
@@ -364,8 +363,7 @@ class Casting:
                 round_trip.measured(now - copy.sent_at)
             round_trip.backed_off = 1
             self._drop(copy)
-            if state == FAILED:
-                copy.cast.failed |= self._served(copy.route)
+            copy.cast.missed.update(map(self.members.member, missed))
             self._closed(copy.cast)
 
     def _drop(self, copy: _Copy) -> None:
@@ -381,17 +379,17 @@ class Casting:
         if cast.open or (cast.carried.reliable and self._casts.pop(cast.key, None) is None):
             return
         if cast.above is not None:
-            cast.above.failed |= cast.failed
+            cast.above.missed |= cast.missed
             if cast.carried.reliable:
                 self._closed(cast.above)
         if cast.parent is not None and cast.carried.reliable:
-            if cast.failed:
-                self._failed[cast.key] = None
-                if len(self._failed) > REMEMBERED:
-                    self._failed.popitem(last=False)
-            self._acknowledge(cast.parent, cast.key, FAILED if cast.failed else COMPLETE)
+            if cast.missed:
+                self._missed[cast.key] = frozenset(cast.missed)
+                if len(self._missed) > REMEMBERED:
+                    self._missed.popitem(last=False)
+            self._acknowledge(cast.parent, cast.key, False, cast.missed)
         if cast.done is not None:
-            cast.done(frozenset(cast.failed))
+            cast.done(frozenset(cast.missed))
 
     # what is not acknowledged ---------------------------------------------------------------------------
 
@@ -438,7 +436,7 @@ class Casting:
         for copies in list(self._copies.values()):
             copy = copies.get(cast.key)
             if copy is not None:
-                cast.failed |= self._served(copy.route)
+                cast.missed |= self._served(copy.route)
                 self._drop(copy)
         cast.open = 0
         self._look(cast)
@@ -447,20 +445,22 @@ class Casting:
         """A link was lost, with what was on its way: send it again, before what comes now."""
         self._repeat(list(self._copies.get(node_id, {}).values()))
 
-    def view_changed(self, before: View) -> None:
+    def view_changed(self) -> None:
         """Copies for nodes that are dead now go another way."""
         for node_id in [n for n in self._copies if not self.members.alive(n)]:
             for copy in list(self._copies[node_id].values()):
                 if self._casts.get(copy.cast.key) is copy.cast and copy.cast.key in self._copies[node_id]:
                     self._drop(copy)
-                    self._reroute(copy, before)
+                    self._reroute(copy)
                     self._closed(copy.cast)
 
-    def _reroute(self, copy: _Copy, before: View) -> None:
-        view = self.members.view
+    def _reroute(self, copy: _Copy) -> None:
+        view, before = self.members.view, copy.view
         dead, wanted = copy.route.to, copy.route.clusters
         carried = copy.cast.carried
         targets: set[str] = set()
+        if dead in self.members.mates:
+            copy.cast.missed |= self.members.gone | {dead}
         if dead in before.primary.values():
             if carried.everywhere:
                 homes = set(before.cluster_members.values())

@@ -31,20 +31,19 @@ class Contact:
         beat: number of its last HELLO.
         lost_beat: the same when it was lost: later ones, which others hear, show that it lives.
         reports: its last HELLO as others have heard it: beat and time.
-        missed: since when it may have missed messages that passed here; None: it has missed none.
-        told_beat: number of the HELLO that told it so first.
+        absent: nodes of its cluster that it has lost sight of.
         told_news: the newest news it has been told.
         refused: why it is not spoken with.
     """
 
     __slots__ = (
+        "absent",
         "address",
         "beat",
         "boot",
         "clusters",
         "heard",
         "lost_beat",
-        "missed",
         "news",
         "node_id",
         "number",
@@ -52,7 +51,6 @@ class Contact:
         "reports",
         "round_trip",
         "state",
-        "told_beat",
         "told_news",
     )
 
@@ -67,8 +65,7 @@ class Contact:
         self.lost_beat = 0
         self.reports: dict[str, tuple[int, float]] = {}
         self.clusters: frozenset[int] = frozenset()
-        self.missed: float | None = None
-        self.told_beat = 0
+        self.absent: frozenset[str] = frozenset()
         self.told_news = 0
         self.news = 0
         self.refused: str | None = None
@@ -123,10 +120,6 @@ class Contact:
     def reported(self, by: str, beat: int, now: float) -> None:
         """Another node hears it."""
         self.reports[by] = beat, now
-
-    def may_miss(self, published: float) -> None:
-        """It may miss messages that were published since then."""
-        self.missed = published if self.missed is None else min(self.missed, published)
 
     def relay(self, usable: set[str], since: float) -> str | None:
         """Which of some nodes has heard it, after it was lost here and not before ``since``."""

@@ -8,7 +8,7 @@ of one of those.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from algorithms.octopia.contacts import Contact, State
@@ -48,6 +48,7 @@ class Tables(NamedTuple):
     told_session: int = 0
     told: int = 0
     retained: int = 0
+    absent: tuple[int, ...] = ()
     sets: tuple[SetVersion, ...] = ()
 
 
@@ -64,10 +65,6 @@ class Hooks(NamedTuple):
     """Other nodes are alive than before; gets the view as it was."""
     lost: Callable[[str], None]
     """The link of a node that may well be alive was lost, with what was on its way."""
-    oldest: Callable[[str], float | None]
-    """When the oldest message was published that a node has not acknowledged."""
-    away: Callable[[float], None]
-    """This node was away for others, since this time."""
 
 
 class Members:
@@ -98,8 +95,11 @@ class Members:
         """The other nodes of this cluster."""
         self.peers = [n for n in self.order if n != self.me and grid.place(n).region == place.region]
         """The other nodes of this region."""
-        self._near = frozenset(self.mates) | frozenset(self.peers)
-        self.view = View(grid, self.me, self._near)
+        self._near = tuple(sorted({*self.mates, *self.peers}))
+        """Both."""
+        self.view = View(grid, self.me, frozenset(self._near))
+        self.gone = frozenset(self.mates)
+        """Those of this cluster that are not alive."""
         self.strangers: dict[str, str] = {}
         """Why nodes that are no members are refused; the newest hundred."""
         self.boot = 0
@@ -156,13 +156,10 @@ class Members:
                 found -= contact.clusters
         return frozenset(found)
 
-    def passed(self, published: float) -> None:
-        """A message for this cluster has been handed on: nodes that nothing can be sent to may miss it."""
-        if len(self.view.cluster_members) <= len(self.mates):
-            for node_id in self.mates:
-                contact = self.contacts[node_id]
-                if not contact.alive:
-                    contact.may_miss(published)
+    def of(self, clusters: Iterable[int]) -> set[str]:
+        """All members of some clusters but this one."""
+        wanted = set(clusters)
+        return {n for n in self.order if self.grid.cluster(n) in wanted and n != self.me}
 
     # sending --------------------------------------------------------------------------------------
 
@@ -226,13 +223,18 @@ class Members:
         if self._stopped:
             return
         self._beat += 1
-        for node_id in sorted(self._near | self._introduced.keys()):
+        for node_id in sorted({*self._near, *self._introduced}):
             self._greet(node_id, answer=False)
         self.api.call_later(self._pause(), self._round)
 
     def greet(self, node_id: str) -> None:
         """Say HELLO to a node now, since something has changed."""
         self._greet(node_id, answer=False)
+
+    def greet_region(self) -> None:
+        """The same to the nodes of this region."""
+        for node_id in self.view.secondary.values():
+            self._greet(node_id, answer=False)
 
     def _greet(self, node_id: str, answer: bool) -> None:
         contact = self.contacts[node_id]
@@ -244,11 +246,6 @@ class Members:
             self.send_data(node_id, data)
 
     def _hello(self, contact: Contact, answer: bool) -> Hello:
-        now = self.api.now()
-        away = 0
-        if contact.missed is not None:
-            away = max(1, int(1000 * (now - contact.missed)))
-            contact.told_beat = contact.told_beat or self._beat
         news = tuple(
             News(other.number, other.boot, other.address)
             for other in self.contacts.values()
@@ -258,19 +255,18 @@ class Members:
         tables = self.hooks.tables(contact.node_id)
         heards = (
             Heard(other.number, other.beat)
-            for node_id in sorted(self._near)
+            for node_id in self._near
             if (other := self.contacts[node_id]).state is State.UP
         )
         return Hello(
             self.grid.digest,
             self.boot,
             self._beat,
-            contact.beat,
             answer,
             self.api.peer.address,
-            min(away, 0xFFFF_FFFF),
             *tables[:5],
             tuple(sorted(self.view.secondary)),
+            tables.absent,
             tables.sets,
             tuple(heards),
             news,
@@ -295,8 +291,7 @@ class Members:
         self._learn(contact, hello.boot, hello.address or contact.address)
         contact.hello(direct, hello.beat, self.api.now())
         contact.clusters = frozenset(hello.clusters)
-        if contact.told_beat and hello.heard >= contact.told_beat:
-            contact.missed, contact.told_beat = None, 0
+        contact.absent = frozenset(map(self.member, hello.absent))
         for heard in hello.heards:
             other = self.member(heard.member)
             if other != self.me:
@@ -311,8 +306,6 @@ class Members:
             self._greet(sender.node_id, answer=True)
         if contact.alive:
             self.hooks.hello(sender.node_id, hello, not was_alive)
-        if hello.away:
-            self.hooks.away(self.api.now() - hello.away / 1000)
 
     def _not_heard(self, by: str, heard: set[str]) -> None:
         for node_id, contact in self.contacts.items():
@@ -426,8 +419,6 @@ class Members:
         was_alive = contact.alive
         event()
         if was_alive and not contact.alive:
-            oldest = self.hooks.oldest(contact.node_id)
-            contact.may_miss(contact.heard if oldest is None else min(oldest, contact.heard))
             self._settle()
 
     def _settle(self) -> None:
@@ -437,6 +428,7 @@ class Members:
             if contact.state in (State.DOWN, State.RELAYED):
                 contact.relayed(self._relay(contact) is not None)
         dead = frozenset(n for n in self._near if not self.contacts[n].alive)
+        self.gone = dead.intersection(self.mates)
         if dead == self.view.dead:
             return
         for node_id in sorted(dead ^ self.view.dead):

@@ -120,13 +120,9 @@ class Hello(NamedTuple):
     """Grows with each life of the node: milliseconds of Unix time at its start, at least."""
     beat: int
     """Number of this HELLO of the sender to anybody."""
-    heard: int
-    """Number of the receiver's HELLO that came last; 0: none."""
     answer: bool
     """The sender wants a HELLO in return at once."""
     address: str
-    away: int
-    """Milliseconds since the sender lost the receiver, which is back now; 0: it has been there."""
     session: int
     """Number of the session of advertisements from the sender to the receiver; 0: none."""
     adverts: int
@@ -138,6 +134,8 @@ class Hello(NamedTuple):
     """Digest of all retained messages."""
     clusters: tuple[int, ...]
     """Those that the sender has a live neighbour in."""
+    absent: tuple[int, ...]
+    """Nodes of the sender's cluster that its tables say nothing of: what they want is not in its CIVS."""
     sets: tuple[SetVersion, ...]
     heards: tuple[Heard, ...]
     news: tuple[News, ...]
@@ -227,8 +225,10 @@ class Pub(NamedTuple):
 class Acked(NamedTuple):
     root: int
     cast: int
-    state: int
-    """1: all have it. 0: not all can be reached. 2: it is under way."""
+    under_way: bool
+    """It will be acknowledged later."""
+    missed: tuple[int, ...]
+    """Members that may want it and have not got it, as they cannot be reached."""
 
 
 class Ack(NamedTuple):
@@ -237,6 +237,7 @@ class Ack(NamedTuple):
 
 class Owed(NamedTuple):
     age: int
+    """Milliseconds since the first message was published that the receiver may have missed."""
 
 
 class Asked(NamedTuple):
@@ -267,7 +268,7 @@ class Offer(NamedTuple):
 class Want(NamedTuple):
     question: int
     page: int
-    """The next one that is wanted, when no messages are; what was offered before is done."""
+    """The next one that is wanted, when no messages are; all that was offered before is there."""
     numbers: tuple[int, ...]
 
 
@@ -380,7 +381,7 @@ CODEC = Codec(
             1,
             Hello,
             (
-                *(KEY, U64, U32, U32, FLAG, TEXT, U32, U32, U32, U32, U32, U64, _NUMBERS),
+                *(KEY, U64, U32, FLAG, TEXT, U32, U32, U32, U32, U64, _NUMBERS, _NUMBERS),
                 _records(SetVersion, U16, U64, U32),
                 _records(Heard, U16, U32),
                 _records(News, U16, U64, TEXT),
@@ -395,7 +396,7 @@ CODEC = Codec(
         Format(8, Again, (U32,)),
         Format(9, Civs, (U32, U32, _list((_put_civ, _get_civ)))),
         Format(10, Pub, (U16, U64, U16, U64, U32, U16, FLAG, FLAG, _NUMBERS, _NUMBERS, PAYLOAD)),
-        Format(11, Ack, (_records(Acked, U16, U64, U8),)),
+        Format(11, Ack, (_records(Acked, U16, U64, FLAG, _NUMBERS),)),
         Format(12, Owed, (U32,)),
         Format(13, Ask, (U32, U32, _records(Asked, CONTENT, U32))),
         Format(14, Offer, (U32, U32, FLAG, _records(Numbered, U64, U32))),

@@ -1,9 +1,8 @@
 """What this node may have missed: it asks the nodes of publishers for it, and fetches what it lacks.
 
-A node cannot know which messages passed it by. But it knows since when it wants what; it is told when others
-had lost it, or owe it something; and after a restart it knows when it was here last. Then it asks, all
-members or the one that owes. They offer what they have kept (:mod:`~algorithms.octopia.offers`), and what
-has not come is fetched.
+A node cannot know which messages passed it by. But others tell it that they owe it something, and after a
+restart it knows when it was here last. Then it asks, the node that owes or all members. They offer what they
+have kept (:mod:`~algorithms.octopia.offers`), and what has not come is fetched.
 """
 
 from __future__ import annotations
@@ -223,7 +222,10 @@ class Missing:
         if node_id not in self._waiting:
             self._queue.append(node_id)
         self._waiting[node_id] = min(since, self._waiting.get(node_id, since))
-        self._unanswered[node_id] = min(since, self._unanswered.get(node_id, since))
+        if since < self._unanswered.get(node_id, self.api.now()):
+            self._unanswered[node_id] = since
+            if self._wanted:
+                self._stamp()
         self._next()
 
     def _next(self) -> None:
@@ -253,7 +255,7 @@ class Missing:
             ages = _least((ContentFilter(content.topic_filter), at) for content, at in ages.items())
         if len(ages) > FILTERS:
             ages = _least((ContentFilter("#"), at) for at in ages.values())
-        return tuple(Asked(content, _age(now - at)) for content, at in ages.items())
+        return tuple(Asked(content, _milliseconds(now - at + ON_THE_WAY)) for content, at in ages.items())
 
     def _say(self, question: _Question) -> None:
         """Ask, ask for the next offer, or want what is lacking of the last."""
@@ -262,7 +264,7 @@ class Missing:
             question.timer.cancel()
         if not question.page:
             self.count("questions")
-            age = _age(self.api.now() - question.since)
+            age = _milliseconds(self.api.now() - question.since)
             self.members.send(node_id, Ask(number, age, self._filters(question.since)))
         elif question.lacking:
             self.count("wants")
@@ -317,7 +319,7 @@ class Missing:
         question.page, question.last, question.attempts = offer.page, offer.last, 0
         room = self.config.offered_messages - self._lacking
         earliest = self.api.now() - self.config.interest_period
-        earliest = max(question.since, min(self._wanted.values(), default=earliest))
+        earliest = max(question.since - LOOKBACK, min(self._wanted.values(), default=earliest))
         fresh = [
             one.number
             for one in offer.messages
@@ -335,6 +337,7 @@ class Missing:
         if question.lacking or not question.last:
             self._say(question)
         else:
+            self.members.send(question.node_id, Want(question.number, question.page + 1, ()))
             self._close(question)
             self._answered(question)
 
@@ -373,9 +376,8 @@ def _name(content: ContentFilter) -> bytes:
     return hashlib.blake2b(str(content).encode(), digest_size=8).digest()
 
 
-def _age(seconds: float) -> int:
-    """In milliseconds; the question may be on its way for a while."""
-    return min(int(1000 * (max(0.0, seconds) + ON_THE_WAY)), 0xFFFF_FFFF)
+def _milliseconds(seconds: float) -> int:
+    return min(int(1000 * max(0.0, seconds)), 0xFFFF_FFFF)
 
 
 def _least(ages: Iterable[tuple[ContentFilter, float]]) -> dict[ContentFilter, float]:

@@ -63,11 +63,12 @@ class _Asker:
 class _Debt:
     """Of what was found to be missing between two times."""
 
-    __slots__ = ("attempts", "due", "last", "since")
+    __slots__ = ("attempts", "due", "last", "named", "since")
 
     def __init__(self, since: float, last: float) -> None:
         self.since = since
         self.last = last
+        self.named = False
         self.due = last + EARLIER
         self.attempts = 0
 
@@ -129,7 +130,12 @@ class Offers:
         asker = self._askers.get((sender, want.question))
         if want.numbers:
             self._send_late(sender, want)
-        elif asker is not None:
+        elif asker is None:
+            return
+        elif asker.page is not None and asker.page[1].last and want.page > asker.page[0]:
+            self._settled(sender, asker)
+            del self._askers[sender, want.question]
+        else:
             self._send_page(sender, want.question, asker, want.page)
 
     def _send_page(self, sender: str, question: int, asker: _Asker, page: int) -> None:
@@ -141,11 +147,9 @@ class Offers:
             return
         self.count("offers")
         self.members.send(sender, asker.page[1])
-        if asker.page[1].last:
-            self._settled(sender, asker)
 
     def _settled(self, sender: str, asker: _Asker) -> None:
-        """A node has been offered all there was when it asked."""
+        """A node has got all there was when it asked."""
         debt = self._debts.get(sender)
         if debt is None or asker.since > debt.since + EARLIER:
             return
@@ -214,20 +218,19 @@ class Offers:
 
     # what is owed ---------------------------------------------------------------------------------
 
-    def owe(self, clusters: Iterable[int]) -> None:
-        """Not all nodes of these clusters may have got a message that was published lately."""
+    def owe(self, nodes: Iterable[str], published: float) -> None:
+        """These nodes may have missed a message."""
         now = self.api.now()
-        since = now - self.config.cast_deadline - EARLIER
-        grid = self.members.grid
-        wanted = set(clusters)
-        for node_id in self.members.order:
-            if node_id == self.members.me or grid.cluster(node_id) not in wanted:
-                continue
+        since = published - EARLIER
+        for node_id in nodes:
             debt = self._debts.get(node_id)
+            if node_id == self.members.me:
+                continue
             if debt is None:
                 self._debts[node_id] = _Debt(since, now)
             else:
                 debt.last = now
+                debt.since = min(debt.since, since)
         if not self._ticking and self._debts:
             self._ticking = True
             self.api.call_later(EARLIER, self._tick)
@@ -245,9 +248,13 @@ class Offers:
         now = self.api.now()
         for node_id, debt in list(self._debts.items()):
             if debt.since < now - self.config.interest_period - self.config.cast_deadline:
-                del self._debts[node_id]
+                if debt.last < now - self.config.interest_period:
+                    del self._debts[node_id]
+                debt.since = max(debt.since, now - self.config.interest_period)
                 self.count("debts_expired")
-                self.api.log("a site was away for longer than messages are kept for it", site=node_id)
+                if not debt.named:
+                    debt.named = True
+                    self.api.log("a site is away for longer than messages are kept for it", site=node_id)
             elif debt.due <= now and self.members.can_dial(node_id):
                 debt.attempts += 1
                 debt.due = now + min(2.0**debt.attempts, LONGEST)

@@ -84,8 +84,6 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
             self._restarted,
             self._view_changed,
             self._lost,
-            self._oldest,
-            self._away,
         )
         self.members = Members(api, config, hooks, self.count)
         self.loads = Loads(api, config, self.members)
@@ -181,7 +179,9 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
             expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
             payload = Message(carried.number, 0, carried.turn, carried.frame).encode()
             self.kept.add(carried.number, message.topic, payload, expiry, heard=True)
-        self.casting.publish(carried, wanted, partial(self._done, carried))
+        contacts, secondary = self.members.contacts, self.members.view.secondary.values()
+        absent = frozenset().union(*(contacts[node_id].absent for node_id in secondary))
+        self.casting.publish(carried, wanted, partial(self._done, carried, absent))
 
     def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
         self._take(sender, data, direct=True)
@@ -315,12 +315,13 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
             reliable=qos > 0 or message.retain,
         )
 
-    def _done(self, carried: Carried, failed: frozenset[int]) -> None:
-        """A message has reached all that it could; not all in some clusters, perhaps."""
-        if failed:
+    def _done(self, carried: Carried, absent: frozenset[str], missed: frozenset[str]) -> None:
+        """A message has reached all that it could; some nodes may have missed it. ``absent``: what they want
+        was not known when it was published."""
+        missed |= absent
+        if missed and carried.publish.qos:
             self.count("incomplete")
-            if carried.publish.qos:
-                self.offers.owe(failed)
+            self.offers.owe(sorted(missed), carried.published)
 
     def _arrived(self, carried: Carried, sender: str) -> None:
         """A message has come from another node."""
@@ -384,6 +385,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
             *self.replicas.session_to(node_id),
             *self.replicas.session_from(node_id),
             self.retained.digest,
+            self.replicas.absent(),
             self.replicas.sets(node_id),
         )
 
@@ -398,17 +400,12 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.casting.lost(node_id)
 
     def _view_changed(self, before: View) -> None:
+        self.members.greet_region()  # before they hear that nobody wants what those did who have gone
         self.replicas.view_changed(before)
-        self.casting.view_changed(before)
+        self.casting.view_changed()
 
     def _lost(self, node_id: str) -> None:
         self.casting.lost(node_id)
-
-    def _oldest(self, node_id: str) -> float | None:
-        return self.casting.oldest(node_id)
-
-    def _away(self, since: float) -> None:
-        self.missing.away(since)
 
     def _take(self, sender: Peer, data: bytes, direct: bool) -> None:
         """What another node sends in error is dropped and counted, and does no harm here."""

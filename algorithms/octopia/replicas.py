@@ -156,6 +156,11 @@ class Replicas:
                     found.append(node_id)
         return found
 
+    def absent(self) -> tuple[int, ...]:
+        """Nodes of this cluster whose subscriptions are not in the tables, for whatever reason."""
+        contacts = self.members.contacts
+        return tuple(sorted(contacts[n].number for n in (*self.members.gone, *self.lacking())))
+
     def change(self, added: Mapping[ContentFilter, int], removed: Iterable[ContentFilter] = ()) -> None:
         """What the clients of this node want has changed."""
         me = self.members.me
@@ -201,10 +206,12 @@ class Replicas:
             news = subs.entries[copy.version + 1 - first :]
             if self._full(home, len(self.prt.at(home)) + len(news)):
                 return
+            begun = not copy.version
             copy.version = subs.version
             self._tell(self.clt.changed(self.prt.change(home, subs.version, *_split(news))))
             self._along(subs, sender)
-            self._answer_all()
+            if begun:
+                self._completed()
 
     def _part(self, sender: str, home: str, copy: _Copy, subs: Subs) -> None:
         if subs.boot != copy.boot or (copy.complete and subs.version <= copy.version):
@@ -231,7 +238,7 @@ class Replicas:
         for node_id in self.members.view.primary.values():
             if node_id != sender:
                 self.members.greet(node_id)  # which may lack it, too
-        self._answer_all()
+        self._completed()
 
     def _full(self, home: str, filters: int) -> bool:
         """A home with too many filters counts as one that wants everything."""
@@ -354,6 +361,11 @@ class Replicas:
             else:
                 answers.append(answer)
         self._send_civs(sender, session, _joined(answers))
+
+    def _completed(self) -> None:
+        """Another set is here."""
+        self._answer_all()
+        self.members.greet_region()
 
     def _answer_all(self) -> None:
         """Answer what could not be answered before."""
