@@ -1,7 +1,8 @@
 """Many content filters, and which of them match a message, or can match one that is announced.
 
 Filters with the same topic filter form a group, found through a trie. In a group each filter is found through
-one of its attributes (:mod:`algorithms.octopia.access`), and is then looked at as a whole.
+one of its attributes (:mod:`algorithms.octopia.access`), and is then looked at as a whole; or, if none of
+them tells it from many others, through all its ranges together (:mod:`algorithms.octopia.bits`).
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from functools import lru_cache
 from typing import Generic, TypeVar
 
 from algorithms.octopia.access import Access, Rows
+from algorithms.octopia.bits import BitTable
 from algorithms.octopia.content import ContentFilter, Predicate, Value
-from algorithms.octopia.relations import Domain, Kind, domains, domains_overlap, number_bounds
+from algorithms.octopia.relations import ANY, Domain, Kind, domains, domains_overlap, number_bounds
 from ildm.mqtt import FilterTable
 
 __all__ = ["Attributes", "ContentIndex"]
@@ -23,6 +25,11 @@ Attributes = Callable[[], Mapping[str, Value]]
 """Gives the attributes of a message; called only if they are needed, and once."""
 
 
+BROAD = 0.05
+"""If more of the messages than this lead to a filter, it is looked for by all its ranges."""
+EVIDENCE = 64
+"""Filters found through an attribute before its share of the messages is believed."""
+
 Ranges = tuple[tuple[str, float, float], ...]
 """(attribute, least, greatest number)."""
 
@@ -30,7 +37,7 @@ Ranges = tuple[tuple[str, float, float], ...]
 class _Row(Generic[Owner]):
     """One filter, whoever holds it."""
 
-    __slots__ = ("attribute", "filter", "held", "number", "others", "owner", "qos", "ranges")
+    __slots__ = ("attribute", "filter", "held", "number", "others", "owner", "place", "qos", "ranges")
 
     def __init__(self, number: int, filter: ContentFilter, owner: Owner, qos: int) -> None:
         self.number = number
@@ -40,7 +47,8 @@ class _Row(Generic[Owner]):
         self.held: dict[Owner, int] | None = None
         """All who hold it with their QoS, if there are several: most rows have one, and a dict is large."""
         self.attribute: str | None = None
-        """The one through which it is found; None: it has no attribute that has to be there."""
+        """The one through which it is found, if it is found through one."""
+        self.place: tuple[object, int] | None = None
         self.ranges: Ranges = ()
         """What it asks of numbers, but of those that are known to suit when it is found."""
         self.others: tuple[Predicate, ...] = ()
@@ -73,13 +81,16 @@ class _Row(Generic[Owner]):
 class _Group(Generic[Owner]):
     """The filters with one topic filter."""
 
-    __slots__ = ("accesses", "plain", "rest", "size")
+    __slots__ = ("accesses", "broad", "evidence", "plain", "rest", "size", "tables")
 
-    def __init__(self) -> None:
+    def __init__(self, broad: float, evidence: int) -> None:
+        self.broad, self.evidence = broad, evidence
         self.size = 0
         self.plain: _Row[Owner] | None = None
         """The one without predicates."""
         self.accesses: dict[str, Access[_Row[Owner]]] = {}
+        self.tables: dict[tuple[str, ...], BitTable[_Row[Owner]]] = {}
+        """By the attributes of which the filters in it name ranges."""
         self.rest: dict[_Row[Owner], None] = {}
         """Those that only say which attributes must not be there."""
 
@@ -91,26 +102,33 @@ class _Group(Generic[Owner]):
             return
         if any(domain.kind is Kind.NOTHING for domain in said.values()):
             return  # it matches nothing, so nobody has to find it
-        row.attribute = self._best(said)
-        if row.attribute is None:
-            self.rest[row] = None
-        else:
-            self.accesses[row.attribute].add(row, said[row.attribute])
-        row.ranges = _shared(
-            tuple(
-                (name, *number_bounds(domain))
-                for name, domain in said.items()
-                if domain.kind is Kind.NUMBER and name != row.attribute
-            )
-        )
+        best, share = self._best(said)
+        numbers = {name: number_bounds(domain) for name, domain in said.items() if domain.kind is Kind.NUMBER}
         row.others = tuple(
             predicate
             for predicate in row.filter.expression.predicates
             if predicate.op == "!=" or said[predicate.attribute].kind is not Kind.NUMBER
         )
+        if best is None:
+            self.rest[row] = None
+        elif share > self.broad and len(numbers) > 1 and self.accesses[best].size >= self.evidence:
+            row.ranges = tuple((name, low, high) for name, (low, high) in numbers.items())
+            names = tuple(numbers)
+            if names not in self.tables:
+                self.tables[names] = BitTable()
+            self.tables[names].add(row)
+        else:
+            row.attribute = best
+            row.ranges = _shared(
+                tuple((name, low, high) for name, (low, high) in numbers.items() if name != best)
+            )
+            self.accesses[best].add(row, said[best])
 
-    def _best(self, said: Mapping[str, Domain]) -> str | None:
-        """The attribute through which a filter that says this is found; there is an access for it then."""
+    def _best(self, said: Mapping[str, Domain]) -> tuple[str | None, float]:
+        """The attribute through which a filter that says this is best found, and the share of the messages.
+
+        There is an access for it then. None: it has no attribute that has to be there.
+        """
         best, least = None, math.inf
         for name, domain in said.items():
             if domain.kind is not Kind.ABSENT:
@@ -121,7 +139,7 @@ class _Group(Generic[Owner]):
                 share = access.share(domain)
                 if share < least:
                     best, least = name, share
-        return best
+        return best, least
 
     def remove(self, row: _Row[Owner]) -> None:
         self.size -= 1
@@ -129,6 +147,11 @@ class _Group(Generic[Owner]):
             self.plain = None
         elif row.attribute is not None:
             self.accesses[row.attribute].remove(row, domains(row.filter.expression)[row.attribute])
+        elif row.ranges:
+            names = tuple(name for name, _, _ in row.ranges)
+            self.tables[names].remove(row)
+            if not self.tables[names]:
+                del self.tables[names]
         else:
             self.rest.pop(row, None)
 
@@ -153,6 +176,12 @@ class _Group(Generic[Owner]):
             yield (self.plain,)
         if self.rest:
             yield self.rest
+        for names, table in self.tables.items():
+            asked = [said.get(name, ANY) for name in names]
+            if all(domain.kind in (Kind.ANY, Kind.NUMBER) for domain in asked):
+                yield from table.meeting(
+                    [None if domain.kind is Kind.ANY else number_bounds(domain) for domain in asked]
+                )
         for name, access in self.accesses.items():
             if access.size:
                 yield from access.meeting(said.get(name))
@@ -161,13 +190,30 @@ class _Group(Generic[Owner]):
 class ContentIndex(Generic[Owner]):
     """Content filters, each held by any number of owners with a QoS (0, 1 or 2).
 
-    ``match`` costs about as much as the filters that match, if these can be found: through an attribute with
-    a value, a prefix or a range that few of the others ask for. How many filters there are does not matter.
+    ``match`` costs about as much as the filters that match, if these can be found through an attribute with
+    a value, a prefix or a range that few of the others ask for: how many filters there are does not matter.
+    Of those with broad ranges of several attributes it costs some bits for each besides.
+
+    Args:
+        broad: see :data:`BROAD`.
+        evidence: see :data:`EVIDENCE`.
     """
 
-    __slots__ = ("_by_owner", "_groups", "_next", "_rows", "_size", "_topics", "examined", "generation")
+    __slots__ = (
+        "_broad",
+        "_by_owner",
+        "_evidence",
+        "_groups",
+        "_next",
+        "_rows",
+        "_size",
+        "_topics",
+        "examined",
+        "generation",
+    )
 
-    def __init__(self) -> None:
+    def __init__(self, broad: float = BROAD, evidence: int = EVIDENCE) -> None:
+        self._broad, self._evidence = broad, evidence
         self._rows: dict[ContentFilter, _Row[Owner]] = {}
         self._groups: dict[str, _Group[Owner]] = {}
         self._topics: FilterTable[_Group[Owner]] = FilterTable()
@@ -234,7 +280,7 @@ class ContentIndex(Generic[Owner]):
             self._next += 1
             group = self._groups.get(filter.topic_filter)
             if group is None:
-                group = self._groups[filter.topic_filter] = _Group()
+                group = self._groups[filter.topic_filter] = _Group(self._broad, self._evidence)
                 self._topics.add(filter.topic_filter, group)
             group.add(row)
         self._by_owner.setdefault(owner, {})[row.filter] = qos
@@ -315,6 +361,13 @@ class ContentIndex(Generic[Owner]):
             for rows in group.holding(given):
                 self.examined += len(rows)
                 _examine(rows, numbers, given, found)
+            for names, table in group.tables.items():
+                values = [numbers[name] for name in names if name in numbers]
+                if len(values) == len(names):
+                    sure, unsure = table.search(values)
+                    self.examined += len(sure) + len(unsure)
+                    _examine(unsure, numbers, given, found)
+                    found += [row for row in sure if all(each.holds(given) for each in row.others)]
         return found
 
     def _unlink(self, filter: ContentFilter, owner: Owner) -> None:

@@ -18,6 +18,7 @@ from ildm.mqtt import covers as topic_covers
 from ildm.mqtt import intersects
 
 __all__ = [
+    "ANY",
     "Domain",
     "Kind",
     "contradictions",
@@ -88,6 +89,7 @@ class Domain(NamedTuple):
 
 
 ANY = Domain(Kind.ANY)
+"""The attribute is there; also what is to be reckoned with where nothing is said of it."""
 ABSENT = Domain(Kind.ABSENT)
 NOTHING = Domain(Kind.NOTHING)
 _WHOLE: dict[Kind, Domain] = {
