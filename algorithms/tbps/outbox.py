@@ -238,9 +238,10 @@ class Outbox:
 
     def _heard_since(self, outlet: Outlet, segment: Segment, since: float) -> bool:
         """Whether a segment has, or has lately had, subscribers."""
-        member = self._ready_member(segment)
-        if member is not None:
-            return member.active or (member.heard is not None and member.heard > since)
+        member = self.segments.get(segment)
+        sends = None if member is None else member.sends
+        if member is not None and sends is not None:
+            return sends or (member.heard is not None and member.heard > since)
         if outlet.aggregate is None or not outlet.covers(segment):
             return True
         return outlet.aggregate.knows(segment.code) or outlet.heard.get(segment.code, since) > since
