@@ -44,7 +44,6 @@ from ildm.api.plugin import VERSION, Filter, Plugin, PluginConfig
 from ildm.api.values import (
     STAMP_PROPERTY,
     Deferred,
-    Injections,
     NodeStatus,
     Peer,
     PluginError,
@@ -64,7 +63,6 @@ __all__ = [
     "Deferred",
     "Fact",
     "Filter",
-    "Injections",
     "Link",
     "MessageTrace",
     "NodeApi",

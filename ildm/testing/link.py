@@ -24,6 +24,7 @@ class Carried(NamedTuple):
     size: int
     priority: int
     cause: Cause | None
+    kind: str
     receive: Callable[..., None]
     args: tuple[Any, ...]
 
@@ -95,7 +96,8 @@ class SimLink:
     @property
     def queued(self) -> int:
         """Messages that have not departed, or would have arrived but for a fault."""
-        return len(self._waiting)
+        parcels = () if self.outbox is None else self.outbox.waiting(self.here.kernel.now)
+        return len(parcels) + len(self.held or ()) + len(self.stalled or ())
 
     @property
     def queued_bytes(self) -> int:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Delay = Callable[[Random], float]
 """Draws the time one message takes, in seconds."""
 
+Processing = Callable[[str, str], float]
+"""Id of the node that a message has come to, and the message's kind -> seconds. Asked when it arrives."""
+
 FRAME = 24
 """Bytes of the MQTT frame around data of an algorithm: header, control topic and property length."""
 
@@ -33,6 +36,11 @@ def constant(seconds: float) -> Delay:
 def uniform(low: float, high: float) -> Delay:
     """Anything between two bounds."""
     return lambda random: random.uniform(low, high)
+
+
+def exponential(mean: float) -> Delay:
+    """Most are short, some are long."""
+    return lambda random: random.expovariate(1 / mean)
 
 
 def normal(mean: float, sigma: float, least: float = 0.0) -> Delay:
@@ -69,7 +77,7 @@ class LinkModel:
     """Messages of one turn between two nodes arrive in order, as TCP has it; else as drawn."""
     sessions: int = 1
     """TCP connections per link; order holds on each of them (``link.sessions``)."""
-    processing: float = 0.0
+    processing: float | Processing = 0.0
     """Time a node is busy with each message that arrives; the next ones wait."""
     sending: float = 0.0
     """Time a node needs for each message it sends; they leave one after the other, those of the highest
@@ -177,7 +185,7 @@ class Network:
         self.sent[kind] += 1
         self.bytes[kind] += size
         link.last_used = self.kernel.now
-        carried = Carried(turn, size, priority, self.cause, receive, args)
+        carried = Carried(turn, size, priority, self.cause, kind, receive, args)
         if link.back is not None:
             self._depart(link, carried)
         elif link.here.by_id.get(link.node_id) is link:
@@ -270,7 +278,8 @@ class Network:
         processing = self.model.processing
         if processing:
             node = back.here
-            node.busy_until = max(self.kernel.now, node.busy_until) + processing
+            taken = processing(node.node_id, carried.kind) if callable(processing) else processing
+            node.busy_until = max(self.kernel.now, node.busy_until) + taken
             self.kernel.post_at(node.busy_until, self._handle, back, carried)
         else:
             self._handle(back, carried)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from random import Random
@@ -33,6 +34,7 @@ from ildm.testing import (
     SimulationError,
     World,
     constant,
+    exponential,
     lognormal,
     normal,
     uniform,
@@ -573,6 +575,35 @@ def test_busy_nodes_let_messages_wait() -> None:
     world.settle()
     assert len(plugins[0].heard) == 3
     assert world.kernel.now == pytest.approx(0.001 + 3 * 0.01)
+
+
+def test_how_busy_a_node_is_may_depend_on_node_and_kind() -> None:
+    times = {("n0", "long"): 0.05, ("n0", "short"): 0.01, ("n1", "short"): 0.02}
+    asked = []
+
+    def processing(node_id: str, kind: str) -> float:
+        asked.append((node_id, kind))
+        return times[node_id, kind]
+
+    world, nodes, plugins = talkers(3, processing=processing, handshake=0)
+    world.network.classify = bytes.decode
+    zero, one, two = nodes
+    assert [node.node_id for node in nodes] == ["n0", "n1", "n2"]
+    one.send(zero.peer, b"long")
+    two.send(zero.peer, b"short")
+    zero.send(one.peer, b"short")
+    world.run(0.0225)
+    assert [len(plugin.heard) for plugin in plugins] == [0, 1, 0]
+    world.settle()
+    assert world.kernel.now == pytest.approx(0.001 + 0.05 + 0.01)
+    assert sorted(asked) == sorted(times)
+
+
+def test_times_may_be_exponential() -> None:
+    drawn = [exponential(0.004)(random) for random in [Random(2)] for _ in range(5_000)]
+    assert min(drawn) >= 0
+    assert sum(drawn) / len(drawn) == pytest.approx(0.004, rel=0.05)
+    assert sum(time > 0.004 for time in drawn) / len(drawn) == pytest.approx(math.exp(-1), abs=0.03)
 
 
 def test_sending_takes_time_for_each_copy() -> None:
