@@ -65,7 +65,6 @@ __all__ = [
     "Digests",
     "Entry",
     "Fetch",
-    "Heard",
     "Held",
     "Hello",
     "Late",

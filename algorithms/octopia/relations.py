@@ -72,9 +72,7 @@ class Domain(NamedTuple):
         low, high = self.low, self.high
         if isinstance(low, str):
             return low if high == _after(low) else None
-        if low is None or low != high:
-            return None
-        return bool(low) if self.kind is Kind.TRUTH else low
+        return low if low == high else None
 
     @property
     def prefix(self) -> str | None:

@@ -3,4 +3,4 @@
 What no paper measured, with the plugins themselves wherever it says so.
 """
 
-PLACE = 4
+PLACE = 5
