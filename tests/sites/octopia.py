@@ -60,19 +60,22 @@ async def grid(
     kinds: Sequence[Kind] | None = None,
     *,
     mesh: Mesh | None = None,
-    more: Sequence[str] = (),
+    others: Mapping[int, str] | None = None,
     changes: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> list[Site]:
     """A grid without gaps, before shared brokers, all of whose sites have heard of each other.
 
-    The first is named by all others as a neighbour. With a mesh they reach each other by its gates; ``more``
-    are the names of further members, which the test makes itself: they come last. ``changes`` are keys of the
+    The first is named by all others as a neighbour. With a mesh they reach each other by its gates.
+    ``others`` are members that the test makes itself, by their place among all. ``changes`` are keys of the
     nodes' configuration.
     """
-    count = regions * clusters - len(more)
-    names = sites.upcoming(count)
-    algorithm = choice(regions, clusters, [*names, *more], **options)
+    others = others or {}
+    names = sites.upcoming(regions * clusters - len(others))
+    everybody = list(names)
+    for place, name in sorted(others.items()):
+        everybody.insert(place, name)
+    algorithm = choice(regions, clusters, everybody, **options)
     made: list[Site] = []
     for index, name in enumerate(names):
         kind = ("mosquitto", index) if kinds is None else kinds[index]
@@ -82,7 +85,8 @@ async def grid(
         made.append(await sites.make(sites.shared_broker(*kind), algorithm, **keys))
         if index:
             made[-1].add(made[0], None if mesh is None else mesh.gates[names[0]].address)
-    await agreed(made)
+    if not others:
+        await agreed(made)
     return made
 
 
@@ -94,9 +98,12 @@ def fault(views: Iterable[Mapping[str, Any]], alive: Container[str]) -> str | No
         for row in view["tables"]["links"]:
             if (row["state"] == "up") is not (row["node"] in alive):
                 return f"{view['node']} has {row['node']} as {row['state']}"
-        for name in ("not acknowledged", "lacking", "owed to"):
+        for name in ("not acknowledged", "lacking"):
             if view["facts"][name]:
                 return f"{view['node']}: {name} {view['facts'][name]}"
+        owed = [name for name in view["facts"]["owed to"].split(", ") if name in alive]
+        if owed:
+            return f"{view['node']} owes {owed}"  # those that are dead are told when they are back
     return None
 
 
