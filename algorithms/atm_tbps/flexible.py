@@ -12,6 +12,7 @@ from algorithms.atm_tbps.known import Known
 from algorithms.atm_tbps.messages import FORMATS, Forget, Note, Query, read_note, write_note
 from algorithms.atm_tbps.spreading import FAR
 from algorithms.overlay.graph import SkipGraph
+from algorithms.overlay.ways import Remembered
 from algorithms.overlay.wire import OverlayError
 from algorithms.tbps.keys import KeyFormatError, Role, Segment, key_text, parse_key
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from ildm.api import Fact
 
 __all__ = ["FlexibleGraph"]
+
+_HOME = 300
+"""Bytes that what is known of a range takes besides its ends."""
 
 
 class _Former(NamedTuple):
@@ -54,6 +58,8 @@ class FlexibleGraph(SkipGraph):
         self._former_for = config.refresh_interval
         self._asked: dict[bytes, float] = {}
         """When messages from an own key last looked for entries on their way."""
+        self._homes: Remembered[bytes] = Remembered(self._context, self._table)
+        """The own key whose table messages to a range are to look for entries with; empty for none."""
         self._aggregates: dict[bytes, bytes] = {}
         """Code of an aggregate -> own key in it."""
 
@@ -102,6 +108,7 @@ class FlexibleGraph(SkipGraph):
             again = self._restore(node.key)
             if segment.is_aggregate:
                 self._aggregates[segment.code] = node.key
+            self._table.outdate()
         super()._entered(node, status)
         if segment is not None and not segment.is_aggregate:
             self._exploring.joined(node.key, segment.subscribers, again)
@@ -130,6 +137,7 @@ class FlexibleGraph(SkipGraph):
         segment = _segment(node.key)
         if segment is not None:
             self._aggregates.pop(segment.code, None)
+            self._table.outdate()
         super()._departed(node)
 
     def departing(self, key: bytes) -> None:
@@ -155,15 +163,16 @@ class FlexibleGraph(SkipGraph):
 
         b"" where the table of the key it goes out from has no room, or was looked for entries a moment ago.
         """
-        key = self._home(target)
+        key = self._homes.get(target)
+        if key is None:
+            key = self._home(target) or b""
+            self._homes.put(target, key, _HOME + len(target.low) + len(target.high))
         now = self._context.env.now()
-        if key is None or now < self._asked.get(key, now):
-            return b""
-        note = self._known.note(key, target)
-        if note is None:
+        if not key or now < self._asked.get(key, now):
             return b""
         self._asked[key] = now + self._pause
-        return write_note(note)
+        note = self._known.note(key, target)
+        return b"" if note is None else write_note(note)
 
     def _home(self, target: Range) -> bytes | None:
         """The own key of the segment whose subscribers a range is, else the nearest aggregate above."""

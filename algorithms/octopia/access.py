@@ -17,7 +17,7 @@ from algorithms.octopia.content import Value
 from algorithms.octopia.ordered import OrderedItems
 from algorithms.octopia.relations import Domain, Kind, number_bounds
 
-__all__ = ["Access", "Numbered", "Rows"]
+__all__ = ["Access", "Numbered", "Rows", "key_of_value"]
 
 
 class Numbered(Protocol):
@@ -155,6 +155,10 @@ class Access(Generic[Row]):
                 return max(_LEAST, (key - self._low) / span if 0 < span < math.inf else 0.5)
         return 1.0
 
+    def sharing(self, value: Value) -> int:
+        """How many rows ask for this value."""
+        return len(self._exact.rows.get(key_of_value(value), ()))
+
     def add(self, row: Row, domain: Domain) -> None:
         """Enter a row that is to be found through its domain."""
         self.size += 1
@@ -210,7 +214,7 @@ class Access(Generic[Row]):
         if isinstance(value, str):
             yield from self._texts(value)
             return
-        bucket = self._exact.rows.get(_key(value))
+        bucket = self._exact.rows.get(key_of_value(value))
         if bucket is not None:
             yield bucket
         if not isinstance(value, bool):
@@ -262,7 +266,7 @@ class Access(Generic[Row]):
 def _place(domain: Domain) -> _Place:
     point = domain.point
     if point is not None:
-        return _Place(_Way.EXACT, _key(bool(point) if domain.kind is Kind.TRUTH else point))
+        return _Place(_Way.EXACT, key_of_value(point))
     prefix = domain.prefix
     if prefix is not None:
         return _Place(_Way.PREFIX, prefix)
@@ -277,8 +281,8 @@ def _place(domain: Domain) -> _Place:
     return _Place(_Way.PRESENT)
 
 
-def _key(value: Value) -> Hashable:
-    """The value as a key to which no other value is equal: true is told apart from 1."""
+def key_of_value(value: Value) -> Hashable:
+    """A key to which that of no other value is equal: true is told apart from 1."""
     return (value,) if isinstance(value, bool) else value
 
 

@@ -76,7 +76,7 @@ class ExpressionLimits(NamedTuple):
     """What an expression may cost those who have to evaluate it."""
 
     length: int = 1024
-    """Characters of its text."""
+    """Characters of its text; four times as many bytes of what :meth:`Expression.format` returns."""
     predicates: int = 32
     """With those of the named expressions in it."""
 
@@ -301,7 +301,12 @@ def parse(
         found.update(dict.fromkeys(_parse_part(part, at, names or {})))
         if len(found) > limits.predicates:
             raise ContentError(f"more than {limits.predicates} predicates")
-    return Expression(tuple(found))
+    expression = Expression(tuple(found))
+    if len(expression.text.encode()) > 4 * limits.length:  # no character takes more: it is the names
+        raise ContentError(
+            f"with its names spelled out it has more than {4 * limits.length} bytes, four times the limit"
+        )
+    return expression
 
 
 def parse_names(texts: Mapping[str, str], limits: ExpressionLimits | None = None) -> dict[str, Expression]:

@@ -59,7 +59,7 @@ class ContentConfig(PluginConfig):
     access: list[AccessRule] = []
     """Who may subscribe to what with an expression, asked at SUBSCRIBE; the first rule that applies decides,
     and what none applies to is allowed."""
-    expression_length: int = Field(default=1024, ge=1, le=65_535)
+    expression_length: int = Field(default=1024, ge=1, le=16_383)
     """Characters of an expression."""
     expression_predicates: int = Field(default=32, ge=1, le=1000)
     """Predicates of an expression, those of named ones in it included."""

@@ -208,8 +208,10 @@ class Members:
         self._introduced[peer.node_id] = peer
         self._greet(peer.node_id, answer=True)
 
-    def forget_introducer(self, node_id: str) -> None:
-        self._introduced.pop(node_id, None)
+    def forget_introducer(self, address: str) -> None:
+        """The administrator wants no link with a node at this address any more."""
+        for node_id in [n for n, peer in self._introduced.items() if peer.address == address]:
+            del self._introduced[node_id]
 
     def linked(self, node_id: str) -> None:
         """There is a link with a node."""

@@ -65,6 +65,7 @@ __all__ = [
     "Digests",
     "Entry",
     "Fetch",
+    "Heard",
     "Held",
     "Hello",
     "Late",

@@ -391,7 +391,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
 
     def _hello(self, node_id: str, hello: Hello, new: bool) -> None:
         self.replicas.hello(node_id, hello)
-        self.retained.hello(node_id, hello.retained, new)
+        self.retained.hello(node_id, hello.retained)
         if new:
             self.offers.back(node_id)
 

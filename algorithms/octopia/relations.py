@@ -72,7 +72,9 @@ class Domain(NamedTuple):
         low, high = self.low, self.high
         if isinstance(low, str):
             return low if high == _after(low) else None
-        return low if low == high else None
+        if low is None or low != high:
+            return None
+        return bool(low) if self.kind is Kind.TRUTH else low
 
     @property
     def prefix(self) -> str | None:

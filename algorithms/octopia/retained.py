@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from algorithms.octopia.messages import Digests, Held, OverlayError
 from algorithms.tbps.pacing import Pace
 from ildm.api import Stamp
-from ildm.mqtt import Publish, Version, decode
+from ildm.mqtt import Publish, Version, decode, topic_matches
 
 if TYPE_CHECKING:
     from algorithms.octopia.members import Members
@@ -35,10 +35,16 @@ HELD_BYTES = 32_768
 """Bytes in one message with retained ones; a larger one makes one of its own."""
 AT_ONCE = 100
 """Retained messages sent at once."""
+LOOKS = 500
+"""Looked at at once."""
 PAUSE = 0.05
 """Seconds until the next ones."""
 PATIENCE = 2
 """HELLO with another digest in a row after which it is no chance: messages may be on their way."""
+NEW = 10.0
+"""Seconds in which a node that has started does not wait for that."""
+CALM = 4.0
+"""Seconds between two nodes that this one compares itself with: after the first there may be nothing left."""
 _BUCKETS = Struct(f">{BUCKETS}Q")
 
 
@@ -78,24 +84,34 @@ class Retained:
         """Those of deletions, too."""
         self._differ: dict[str, int] = {}
         self._pace = Pace(api, rate)
+        self._complete = False
+        self._started = 0.0
+        self._calm_until = 0.0
 
     def start(self) -> None:
         """Take up what the node remembers of an earlier run."""
-        for message in self.api.retained("#"):
-            self._enter(message.topic, message)
+        self._started = self.api.now()
+        self._look(self.api.retained_topics())
+
+    def _look(self, topics: Iterator[tuple[str, Stamp]]) -> None:
+        some = list(islice(topics, LOOKS))
+        for topic, _ in some:
+            self.entered(topic)
+        self._complete = len(some) < LOOKS
+        if not self._complete:
+            self.api.call_later(PAUSE, self._look, topics)
 
     def __len__(self) -> int:
         return len(self._stamps)
 
     def entered(self, topic: str) -> None:
         """What is retained on a topic has changed here."""
-        found = self.api.retained(topic)
-        self._enter(topic, found[-1] if found else None)
+        self._enter(topic, self._newest(topic))
 
     def is_old(self, message: Publish) -> bool:
         """Whether this retained message, or a newer one of its topic, is known."""
-        found = self.api.retained(message.topic)
-        known, stamp = Stamp.of(found[-1]) if found else None, Stamp.of(message)
+        newest = self._newest(message.topic)
+        known, stamp = Stamp.of(newest) if newest is not None else None, Stamp.of(message)
         return known is not None and stamp is not None and known >= stamp
 
     def _enter(self, topic: str, message: Publish | None) -> None:
@@ -122,15 +138,17 @@ class Retained:
             whole ^= one
         return whole
 
-    def hello(self, node_id: str, digest: int, new: bool) -> None:
-        """A node has told its digest; ``new``: it is the first time in its life, or in this one."""
-        if digest == self.digest:
+    def hello(self, node_id: str, digest: int) -> None:
+        """A node has told its digest."""
+        now = self.api.now()
+        if digest == self.digest or not self._complete:
             self._differ.pop(node_id, None)
             return
         times = self._differ[node_id] = self._differ.get(node_id, 0) + 1
-        if times < PATIENCE and not new:
+        if now < self._calm_until or (times < PATIENCE and now > self._started + NEW):
             return
         self._differ[node_id] = 0
+        self._calm_until = now + CALM
         self.count("retained_compared")
         self.members.send(node_id, Digests(True, _BUCKETS.pack(*self._digests)))
 
@@ -155,11 +173,10 @@ class Retained:
         size = 0
         some = list(islice(topics, AT_ONCE))
         for topic in some:
-            found = self.api.retained(topic)
-            if not found:
+            message = self._newest(topic)
+            if message is None:
                 self._enter(topic, None)  # it has expired
                 continue
-            message = found[-1]
             frame = replace(message, packet_id=1 if message.qos else None).encode(Version.V5)
             if batch and size + len(frame) > HELD_BYTES:
                 self.members.send(node_id, Held(tuple(batch)))
@@ -192,15 +209,27 @@ class Retained:
         self._pace.add(partial(self._ask, topic_filter))
 
     def _ask(self, topic_filter: str) -> bool:
-        found = 0
         _, _, wanted = topic_filter.removeprefix(f"{self.root}/").partition("/")
-        for message in self.api.retained(wanted) if wanted and not wanted.startswith("$") else ():
-            if message.payload and self.deliver(topic_filter, message):
+        if wanted and not wanted.startswith("$"):
+            self._hand(topic_filter, wanted, iter(list(self._stamps)), 0)
+        return True
+
+    def _hand(self, topic_filter: str, wanted: str, topics: Iterator[str], found: int) -> None:
+        """Hand over what matches of some topics; there may be very many."""
+        some = list(islice(topics, LOOKS))
+        for topic in some:
+            message = self._newest(topic) if topic_matches(wanted, topic) else None
+            if message is not None and message.payload and self.deliver(topic_filter, message):
                 found += 1
                 if found == self.most:
                     self.count("retained_answers_cut")
-                    break
-        return True
+                    return
+        if some:
+            self.api.call_later(PAUSE, self._hand, topic_filter, wanted, topics, found)
+
+    def _newest(self, topic: str) -> Publish | None:
+        found = self.api.retained(topic)
+        return found[-1] if found else None
 
 
 def _digest(topic: str, stamp: Stamp) -> int:

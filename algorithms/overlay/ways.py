@@ -96,7 +96,7 @@ class Remembered(Generic[Value]):
 
     def put(self, sought: Hashable, value: Value, size: int) -> None:
         """Remember what :meth:`get` did not know, unless it is larger than all there is room for."""
-        most = self.context.config.way_bytes // 2  # there are two of these
+        most = self.context.config.way_bytes // 3  # of a node there are up to three of these
         while self.values and self.bytes + size > most:
             self.context.count("ways_displaced")
             self.bytes -= self.values.pop(next(iter(self.values)))[1]

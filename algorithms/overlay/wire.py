@@ -47,6 +47,8 @@ Put = Callable[[Any], bytes]
 Get = Callable[[bytes, int], tuple[Any, int]]
 """From the position where it begins to the value and the position behind it."""
 Field = tuple[Put, Get]
+_make: Callable[[type[tuple[Any, ...]], list[Any]], Any] = tuple.__new__
+"""A named tuple of values that are as many as it has fields; half the time of a call by position."""
 _NUMBERS: dict[Put, str] = {}
 """How the fields that are numbers are packed."""
 
@@ -257,4 +259,4 @@ class Codec:
             raise OverlayError(f"{len(data)} bytes that are no overlay message") from cause
         if at != len(data):
             raise OverlayError(f"{len(data) - at} bytes behind an overlay message")
-        return kind(*values)
+        return _make(kind, values)

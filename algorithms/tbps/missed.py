@@ -138,6 +138,8 @@ class Missing:
         self._last_beat = 0.0
         self._last_stamp = 0.0
         self._last_look = 0.0
+        self._given = 0
+        """Messages for the local broker by the last beat."""
 
     def start(self) -> None:
         """Filters that come before any time has passed are those of sessions which outlived a restart."""
@@ -176,7 +178,7 @@ class Missing:
 
     def left(self) -> None:
         """It has left: nothing is under way to it any more."""
-        if self._since and self.api.now() - self._last_stamp < STAMPS:
+        if self._since and self.api.now() - self._last_stamp < STAMPS and self._broker_keeps_up:
             self.api.state[STAMP] = _TIME.pack(self.api.wall() + LOOKBACK)
             self.memory.leave(self._settled)
 
@@ -235,18 +237,25 @@ class Missing:
         if now - self._last_look >= LOOKS and not self.is_alone():
             self._last_look = now
             self.memory.look(self._settled)
+        self._given = self.api.injections.given
 
     def _stamp(self) -> None:
         """Remember that this node is here, for its next life."""
-        if self._since and not self.is_alone():
+        if self._since and not self.is_alone() and self._broker_keeps_up:
             self._last_stamp = self.api.now()
             self.api.state[STAMP] = _TIME.pack(self.api.wall())
+
+    @property
+    def _broker_keeps_up(self) -> bool:
+        """It has all that had come by the last beat. What waits for it is lost if this node crashes now, and
+        has to be fetched again."""
+        return self.api.injections.taken >= self._given
 
     @property
     def _settled(self) -> bool:
         """Nothing is missing, as far as is known."""
         asking = bool(self._to_ask or self._open) or self.api.now() < self._fetch_from
-        return not (asking or self._sources or self.merging())
+        return self._broker_keeps_up and not (asking or self._sources or self.merging())
 
     # asking -----------------------------------------------------------------------------------
 

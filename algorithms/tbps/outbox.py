@@ -180,8 +180,14 @@ class Outbox:
         now = self.api.now()
         asleep = 0
         for segment in segments:
-            member = self._ready_member(segment)
-            active = self._active(outlet, segment, member, now)
+            member = self.segments.get(segment)
+            if member is None or (active := member.sends) is None:
+                member, active = None, self._wanted(outlet, segment, now)
+            elif active:
+                member.heard = now
+                member.publisher.used = True
+            elif member.skipped is None:
+                member.skipped = now
             # the publishers of the very topic are told of retained messages: they may hold older ones
             held = message.retain and segment.is_exact and (telling or aggregate is None)
             if not (active or held):
@@ -210,15 +216,8 @@ class Outbox:
         member = self.segments.get(segment)
         return member if member is not None and member.ready else None
 
-    def _active(self, outlet: Outlet, segment: Segment, member: Member | None, now: float) -> bool:
-        """Whether a message goes into a segment now."""
-        if member is not None:
-            if member.active:
-                member.heard = now
-                member.publisher.used = True
-            elif member.skipped is None:
-                member.skipped = now
-            return member.active
+    def _wanted(self, outlet: Outlet, segment: Segment, now: float) -> bool:
+        """Whether a message goes into a segment in which this node has no key that is ready."""
         if outlet.aggregate is None or not outlet.covers(segment):
             return True  # without a key nothing is known
         if outlet.aggregate.knows(segment.code):
@@ -239,9 +238,10 @@ class Outbox:
 
     def _heard_since(self, outlet: Outlet, segment: Segment, since: float) -> bool:
         """Whether a segment has, or has lately had, subscribers."""
-        member = self._ready_member(segment)
-        if member is not None:
-            return member.active or (member.heard is not None and member.heard > since)
+        member = self.segments.get(segment)
+        sends = None if member is None else member.sends
+        if member is not None and sends is not None:
+            return sends or (member.heard is not None and member.heard > since)
         if outlet.aggregate is None or not outlet.covers(segment):
             return True
         return outlet.aggregate.knows(segment.code) or outlet.heard.get(segment.code, since) > since

@@ -130,6 +130,16 @@ class Member:
         return self.subscribed or self.publisher.state is State.ACTIVE
 
     @property
+    def sends(self) -> bool | None:
+        """:attr:`active` of one that is :attr:`ready`; None for another. Each message asks."""
+        if not self.prepared:
+            return None
+        if self.states[Role.SUBSCRIBER] is KeyState.IN:
+            return True
+        state = self.publisher.state
+        return None if state is State.JOINING else state is State.ACTIVE
+
+    @property
     def suspended(self) -> bool | None:
         """Whether this publisher is suspended; None for a subscriber and while joining."""
         if self.subscribed or self.publisher.state is State.JOINING:

@@ -44,6 +44,7 @@ from ildm.api.plugin import VERSION, Filter, Plugin, PluginConfig
 from ildm.api.values import (
     STAMP_PROPERTY,
     Deferred,
+    Injections,
     NodeStatus,
     Peer,
     PluginError,
@@ -63,6 +64,7 @@ __all__ = [
     "Deferred",
     "Fact",
     "Filter",
+    "Injections",
     "Link",
     "MessageTrace",
     "NodeApi",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from ildm.api.values import NodeStatus, Peer, Role, SendResult, SessionStatus, Stamp
+from ildm.api.values import Injections, NodeStatus, Peer, Role, SendResult, SessionStatus, Stamp
 from ildm.mqtt import PacketType, Publish, Version
 
 if TYPE_CHECKING:
@@ -284,6 +284,14 @@ class NodeApi(Protocol):
 
         Raises:
             PluginError: it is not one whole PUBLISH that :meth:`inject` would take.
+        """
+
+    @property
+    def injections(self) -> Injections:
+        """How many messages :meth:`inject` and :meth:`inject_frame` were given, and how many the broker has.
+
+        What waits for the broker is lost with the node, so an algorithm that can get it again after a restart
+        looks here before it notes in :attr:`state` that something has come.
         """
 
     def routes_changed(self) -> None:

@@ -61,6 +61,16 @@ STAMP_PROPERTY = "ildm-retained"
 """User property of a stamp; its value is ``MILLISECONDS:NODE``, and ``:sync`` after it in a repetition."""
 
 
+class Injections(NamedTuple):
+    """What a node publishes into its broker for its algorithm, in messages since it has started."""
+
+    given: int
+    """All."""
+    taken: int
+    """Those of them that wait here no more: the broker has acknowledged them, or they were sent at QoS 0, or
+    dropped and counted. As brokers take them in order, these are the first ones, as a rule."""
+
+
 class Stamp(NamedTuple):
     """When and where a retained message entered the network; of two on a topic the greater is newer.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 from ildm.api import (
     Algorithm,
+    Injections,
     Link,
     NodeApi,
     NodeStatus,
@@ -120,6 +121,7 @@ class SimNode:
 
     plugins: Plugins | None = None
     __slots__ = (
+        "_injections",
         "_pauses",
         "_random",
         "_retained",
@@ -155,6 +157,7 @@ class SimNode:
     )
 
     def __init__(self, world: World, node_id: str, algorithm: type[Algorithm], config: PluginConfig) -> None:
+        self._injections = 0
         self.world = world
         self.kernel: Kernel = world.kernel
         self.network: Network = world.network
@@ -371,7 +374,7 @@ class SimNode:
         if message.retain:
             message, remote, _ = self.memory.judge(message)
         if remote is not None:
-            self._deliver(message, self.broker.inject(message))
+            self._into_broker(message)
             self._route(remote, link, turn)
 
     @property
@@ -495,16 +498,25 @@ class SimNode:
             if judged is None:
                 return
             message = judged
-        self._deliver(message, self.broker.inject(message))
+        self._into_broker(message)
 
     def inject_frame(self, frame: bytes) -> None:
         message = check_frame(frame)
         if message is None:
             plain = decode(frame, Version.V5)
             assert isinstance(plain, Publish)
-            self._deliver(plain, self.broker.inject(plain))
+            self._into_broker(plain)
         else:
             self.inject(message)
+
+    def _into_broker(self, message: Publish) -> None:
+        self._injections += 1
+        self._deliver(message, self.broker.inject(message))
+
+    @property
+    def injections(self) -> Injections:
+        """The broker takes all at once."""
+        return Injections(self._injections, self._injections)
 
     def transfer(self, link: Link, message: Publish, turn: int = 0, priority: int = 0) -> bool:
         check_transfer(message, turn, priority)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
-from ildm.mqtt import Connect, Property, Publish
+from ildm.mqtt import Connect, Property, Publish, Version
 from tests.core.test_nodes import Site, row
 from tests.support.mini_broker import MiniBroker, MiniConnection
 from tests.support.world import World
@@ -105,6 +105,40 @@ def test_a_message_of_the_first_life_does_not_shadow_one_of_the_second(world: Wo
     site.node.injector.publish(message, 0, None, None)
     world.run(1)
     assert broker.topics() == ["first", "second"]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("plain", [True, False])
+def test_what_the_broker_has_of_what_it_was_given(world: World, qos: int, plain: bool) -> None:
+    """Also what was under way when it went, and what came while it was away."""
+    broker = NotingBroker()
+    site = site_with(world, broker, "5", queue_messages=100)
+    site.start()
+    world.run(3)
+    injector = site.node.injector
+
+    def inject(count: int) -> None:
+        for _ in range(count):
+            message = Publish(topic="t", payload=b"x", qos=qos, packet_id=1 if qos else None)
+            if plain and qos < 2:
+                frame = message.encode(Version.V5)
+                injector.send_frames(2 * frame, len(frame), 0, None)
+            else:
+                injector.publish(message, 0, None, None)
+                injector.publish(message.copy(), 0, None, None)
+
+    inject(3)
+    assert injector.injections == (6, 0 if qos else 6)
+    world.run(1)
+    assert injector.injections == (6, 6)
+    broker.crash()
+    world.run(0.1)
+    inject(10)
+    assert injector.injections == (26, 6)
+    inject(50)  # the oldest make room, and are counted
+    assert injector.injections == (126, 26)
+    world.run(15)
+    assert injector.injections == (126, 126)
 
 
 def test_retained_messages_that_the_queue_dropped_are_injected_when_the_broker_is_back(world: World) -> None:

@@ -7,7 +7,7 @@ from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ildm.api import Link, NodeStatus, Peer, PluginError, SendResult, Session, Stamp, Timer
+from ildm.api import Injections, Link, NodeStatus, Peer, PluginError, SendResult, Session, Stamp, Timer
 from ildm.config import Address
 from ildm.core.link.link import NeighborLink
 from ildm.core.local.broker_session import BrokerSession
@@ -173,6 +173,10 @@ class PluginApi:
             self._node.router.inject_frame(frame)
         else:
             self._node.router.inject(message)
+
+    @property
+    def injections(self) -> Injections:
+        return self._node.injector.injections
 
     def routes_changed(self) -> None:
         self._node.router.invalidate()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Role, SessionStatus, Unreachable
+from ildm.api import Injections, Role, SessionStatus, Unreachable
 from ildm.core.backoff import Backoff
 from ildm.core.local.broker_session import connack_code
 from ildm.core.session import BaseSession
@@ -309,6 +309,7 @@ class Injector:
         )
         self.lanes = [Lane(node.driver, limits, node.counters, "injection", i) for i in range(count)]
         self.sessions: list[InjectionSession] = []
+        self._given = 0
         versions = {"auto": None, "3.1.1": Version.V311, "5": Version.V5}
         self.version: Version | None = versions[config.broker.protocol]
         """MQTT version spoken with the broker; None until one was accepted."""
@@ -384,6 +385,11 @@ class Injector:
         return sum(lane.give_up() for lane in self.lanes)
 
     @property
+    def injections(self) -> Injections:
+        """See :attr:`ildm.api.NodeApi.injections`."""
+        return Injections(self._given, self._given - self.queued_messages - total(self.lanes, "inflight"))
+
+    @property
     def queued_messages(self) -> int:
         return total(self.lanes, "queued_messages")
 
@@ -404,6 +410,7 @@ class Injector:
         ``receipt`` is told when they are disposed of.
         """
         lane = self.lanes[index % len(self.lanes)]
+        self._given += len(frames) // size
         lane.send_frames(frames, size, None, receipt)
         if receipt is not None and receipt.pressed:
             self._ease(lane, receipt)
@@ -413,6 +420,7 @@ class Injector:
     ) -> None:
         """Inject one message; ``receipt`` is told when it is disposed of."""
         lane = self.lanes[index % len(self.lanes)]
+        self._given += 1
         if message.retain:
             lane.send_entry(self.order.entry(lane, message, expires_at, receipt))
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -145,3 +146,45 @@ def test_filters_with_broad_ranges_alone() -> None:
         assert index.remove(filter, number)
     assert index.match("t", lambda: dict.fromkeys("abcde", 500.0)) == {}
     assert index.distinct == 0
+
+
+@pytest.mark.parametrize("symbols", [["s0", "s1", "s2", "s3"], [0.0, 1.0, 2.0, 3.0], [True, False]])
+def test_filters_that_share_a_value_and_have_broad_ranges(symbols: list[Value]) -> None:
+    """Many of one value are told apart by their ranges together."""
+    random = Random(12)
+    index: ContentIndex[int] = ContentIndex()
+    filters: list[ContentFilter] = []
+    for number in range(1600):
+        predicates = [Predicate("sym", "=", symbols[number % len(symbols)])]
+        if number % 5 == 0:
+            predicates.append(Predicate("kind", "^=", "e"))
+        predicates += [Predicate(name, ">", random.uniform(0, 800)) for name in "abcdef"]
+        filters.append(ContentFilter("t", Expression(tuple(predicates))))
+        index.add(filters[-1], number)
+    for number in range(0, 1000, 3):
+        assert index.remove(filters[number], number)
+    left = {filter: number for number, filter in enumerate(filters) if number >= 1000 or number % 3}
+    matched = looked = 0
+    for _ in range(200):
+        attributes: dict[str, Value] = {name: random.uniform(200, 800) for name in "abcdef"}
+        attributes |= {"kind": random.choice(["odd", "even"]), "sym": random.choice(symbols)}
+        before = index.examined
+        found = index.match("t", lambda given=attributes: given)  # type: ignore[misc]
+        looked += index.examined - before
+        assert set(found) == {n for each, n in left.items() if each.expression.matches(attributes)}
+        matched += len(found)
+    assert matched > 200
+    assert looked < 200 * len(left) / len(symbols) / 1.5
+    for asked in (
+        [Predicate("sym", "=", symbols[0])],
+        [Predicate("sym", "!=", symbols[1])],
+        [Predicate("sym", "!")],
+    ):
+        asked.append(Predicate("a", "<", 300.0))
+        advert = ContentFilter("#", Expression(tuple(asked)))
+        met = {filter for filter, _ in index.overlapping(advert)}
+        assert met == {filter for filter in left if overlaps(filter, advert)}
+    for filter, number in left.items():
+        assert index.remove(filter, number)
+    assert index.match("t", lambda: {"sym": symbols[0], **dict.fromkeys("abcdef", 900.0)}) == {}
+    assert list(index.overlapping(ContentFilter("t"))) == []

@@ -118,6 +118,10 @@ def test_limits() -> None:
         parse("two&c=3", {"two": parse("a=1&b=2")}, limits)
     with pytest.raises(ContentError, match="the limit is 1024"):
         parse("a=" + "%41" * 10_000_000)
+    names = {"long": parse("a=" + "x" * 18 + "&b=" + "\U0001f600" * 15, limits=ExpressionLimits(40))}
+    assert parse("long", names, ExpressionLimits(21))
+    with pytest.raises(ContentError, match="spelled out it has more than 80 bytes"):
+        parse("long", names, ExpressionLimits(20))
 
 
 def test_names() -> None:

@@ -130,7 +130,7 @@ def test_changed_tables_change_the_ways() -> None:
 
 
 def test_what_is_known_of_ways_is_bounded() -> None:
-    network, nodes = grown(6, way_bytes=8_000)
+    network, nodes = grown(6, way_bytes=9_000)
     origin = nodes[0]
     for number in range(100):
         origin.graph.cast(Range(key_of(number % 20, ""), b"\xff"), b"%d" % number)
@@ -138,5 +138,5 @@ def test_what_is_known_of_ways_is_bounded() -> None:
     assert origin.counters["ways_displaced"] > 50
     ways = origin.graph._caster.ways
     for known in (ways._ways, ways._steps):
-        assert 0 < sum(size for _, size in known.values.values()) == known.bytes <= 4_000  # type: ignore[attr-defined]
+        assert 0 < sum(size for _, size in known.values.values()) == known.bytes <= 3_000  # type: ignore[attr-defined]
     assert [int(arrival.payload) for arrival in nodes[5].arrivals] == list(range(100))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from random import Random
 
-from ildm.api import Peer
+from ildm.api import Injections, Peer
 from ildm.testing.kernel import Kernel, Timer
 
 
@@ -21,6 +21,7 @@ class FakeApi:
         self.counters: Counter[str] = Counter()
         self.logged: list[tuple[str, dict[str, object]]] = []
         self.state: dict[str, bytes] = {}
+        self.injections = Injections(0, 0)
 
     def now(self) -> float:
         return self.kernel.now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from algorithms.tbps.missed import Missing
 from algorithms.tbps.offers import ATTEMPTS, Offers
 from algorithms.tbps.seen import Seen
 from algorithms.tbps.segments import Segments
-from ildm.api import Peer
+from ildm.api import Injections, Peer
 from ildm.mqtt import IldmError, Property, Publish, Version, decode
 from ildm.testing import LinkModel, SimNode, World, uniform
 from tests.algorithms.tbps.clock import FakeApi
@@ -166,6 +166,65 @@ def test_a_clock_that_is_set_while_a_site_is_away_hides_nothing(
     world.run(30)
     assert sorted(payloads(node)) == ["late", *(f"meanwhile {number}" for number in range(10))]
     assert node.counters["clock_set_back"] == (changed < -100)
+
+
+class _Waiting(SimNode):
+    """A node whose broker is away for a while: what comes for it waits."""
+
+    away = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.queue: list[Publish] = []
+
+    def _into_broker(self, message: Publish) -> None:
+        if self.away:
+            self.queue.append(message)
+        else:
+            super()._into_broker(message)
+
+    @property
+    def injections(self) -> Injections:
+        given, taken = super().injections
+        return Injections(given + len(self.queue), taken)
+
+    def broker_is_back(self) -> None:
+        self.away = False
+        while self.queue:
+            self._into_broker(self.queue.pop(0))
+
+
+class _Waits(World):
+    def make_node(self, node_id: str) -> SimNode:
+        return _Waiting(self, node_id, self.algorithm, self.configure())
+
+
+@pytest.mark.parametrize("end", [World.kill, World.stop, None])
+def test_what_waits_for_a_broker_when_its_node_ends_is_fetched_again(
+    end: Callable[[World, str], None] | None,
+) -> None:
+    """It has come, but no client has it: who is back before its broker has not got it yet."""
+    world = world_of(make=_Waits)
+    node = world["n5"]
+    assert isinstance(node, _Waiting)
+    node.subscribe("a/b", 1)
+    publish(world, "n2", ["before"])
+    world.run(20)
+    node.away = True
+    for number in range(40):
+        publish(world, "n2", [f"waiting {number}"])
+        world.run(1)
+    if end is None:
+        node.broker_is_back()
+        world.run(30)
+        assert payloads(node) == ["before", *(f"waiting {number}" for number in range(40))]
+        return
+    end(world, "n5")
+    world.run(10)
+    publish(world, "n2", ["absent"])
+    back_again = back(world, "n5", "a/b")
+    world.run(30)
+    assert sorted(payloads(back_again)) == sorted(["absent", *(f"waiting {number}" for number in range(40))])
 
 
 # partitions ---------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from algorithms.sg_tbps import SgTbps
 from algorithms.stla import Stla
 from algorithms.tbps import TopicBased
 from algorithms.tbps.keys import key_text
-from ildm.api import NodeStatus, OverlayAlgorithm, Peer, SendResult, Stamp, Unreachable
+from ildm.api import Injections, NodeStatus, OverlayAlgorithm, Peer, SendResult, Stamp, Unreachable
 from ildm.config import LimitsConfig, LinkConfig
 from ildm.core.counters import Counters
 from ildm.core.plugin.arguments import check_callable, check_data, check_delay, check_message, check_overlay
@@ -234,6 +234,10 @@ class Node:
         message = decode(frame, Version.V5)
         assert isinstance(message, Publish)
         self.inject(message)
+
+    @property
+    def injections(self) -> Injections:
+        return Injections(len(self.injected), len(self.injected))
 
     def count(self, name: str, by: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + by
