@@ -64,6 +64,8 @@ SLACK = 60.0
 """Seconds for which a message may be on its way after its origin has forgotten it."""
 BYE = 0.2
 """Seconds between looks at what is still to be acknowledged when the node stops."""
+LOOKS = 20
+"""Looks after which it does not wait any more."""
 
 
 class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
@@ -206,12 +208,14 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         """What is under way comes to its end first; then the others are told."""
         self._leaving = True
         self.missing.stop()
-        self._leave()
+        self._leave(LOOKS)
 
-    def _leave(self) -> None:
-        if self.casting.busy:
-            self.api.call_later(BYE, self._leave)
+    def _leave(self, looks: int) -> None:
+        if self.casting.busy and looks:
+            self.api.call_later(BYE, self._leave, looks - 1)
             return
+        if self.casting.busy:
+            self.count("left_unfinished")
         self.members.stop()
         self._leaving = False
         self.api.log("left the grid")

@@ -11,6 +11,7 @@ all advertisements; until they are answered that cluster counts as one that want
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -41,6 +42,10 @@ __all__ = ["Replicas"]
 
 PAGE = 200
 """Entries in one message."""
+AT_ONCE = 10
+"""Messages of a large set sent at once."""
+PAUSE = 0.02
+"""Seconds until the next ones."""
 CALM = 1.0
 """Seconds between two attempts to fetch the same set, or to begin the same session anew."""
 
@@ -50,14 +55,17 @@ Item = TypeVar("Item")
 class _Copy:
     """Another home's set, as far as it is here."""
 
-    __slots__ = ("boot", "complete", "fetched", "parts", "version")
+    __slots__ = ("boot", "complete", "fetched", "listed", "part", "version")
 
     def __init__(self) -> None:
         self.boot = 0
         self.version = 0
         self.complete = False
         self.fetched: float | None = None
-        self.parts: dict[int, tuple[Entry, ...]] = {}
+        self.part = 0
+        """The last that has come of a set that is being fetched."""
+        self.listed: set[ContentFilter] = set()
+        """What it has so far."""
 
 
 class _Session:
@@ -93,6 +101,8 @@ class Replicas:
         self.clt = Clt(self.prt, (i for i in range(len(config.grid.clusters)) if i != own), config.summary)
         self._version = 0
         self._copies: dict[str, _Copy] = {}
+        self._waiting: dict[str, deque[Subs]] = {}
+        """Pages of sets for neighbours that have fetched them, and what came after."""
         self._to: dict[str, _Session] = {}
         self._from: dict[str, _Session] = {}
         self._session = api.random.getrandbits(30)
@@ -220,21 +230,20 @@ class Replicas:
         if not 0 < subs.part <= subs.parts:
             raise OverlayError(f"part {subs.part} of {subs.parts}")
         if subs.part == 1:
-            copy.parts = {}
-        if subs.version != copy.version and subs.part > 1:
-            return  # of a version that was overtaken: its first part was
-        copy.complete = False
-        copy.version = subs.version
-        copy.parts[subs.part] = subs.entries
-        if self._full(home, sum(map(len, copy.parts.values()))):
+            copy.complete, copy.version, copy.part, copy.listed = False, subs.version, 0, set()
+        if subs.version != copy.version or subs.part != copy.part + 1:
+            return  # something of it was lost: it will be fetched again
+        copy.part, copy.fetched = subs.part, self.api.now()
+        added, _ = _split(subs.entries)
+        copy.listed.update(added)
+        if self._full(home, len(copy.listed)):
             return
-        if len(copy.parts) < subs.parts:
+        self._tell(self.clt.changed(self.prt.change(home, subs.version, added)))
+        if subs.part < subs.parts:
             return
-        entries = [entry for part in sorted(copy.parts) for entry in copy.parts[part]]
-        copy.parts = {}
-        copy.complete = True
-        copy.fetched = None
-        self._tell(self.clt.changed(self.prt.replace(home, subs.version, _split(entries)[0])))
+        gone = [content for content in self.prt.at(home) if content not in copy.listed]
+        self._tell(self.clt.changed(self.prt.change(home, subs.version, {}, gone)))
+        copy.complete, copy.listed, copy.fetched = True, set(), None
         for node_id in self.members.view.primary.values():
             if node_id != sender:
                 self.members.greet(node_id)  # which may lack it, too
@@ -252,7 +261,11 @@ class Replicas:
 
     def _along(self, subs: Subs, sender: str | None) -> None:
         for node_id in self.members.view.primary.values():
-            if node_id != sender:
+            if node_id == sender:
+                continue
+            if node_id in self._waiting:
+                self._waiting[node_id].append(subs)
+            else:
                 self.members.send(node_id, subs)
 
     def _lacks(self, home: str, boot: int, version: int) -> bool:
@@ -287,8 +300,24 @@ class Replicas:
             boot, version = copy.boot, copy.version
         entries = [Entry(content, qos) for content, qos in self.prt.at(home).items()]
         pages = list(_pages(entries)) or [[]]
-        for part, some in enumerate(pages, 1):
-            self.members.send(sender, Subs(fetch.home, boot, version, part, len(pages), tuple(some)))
+        waiting = self._waiting.setdefault(sender, deque())
+        idle = not waiting
+        waiting.extend(
+            Subs(fetch.home, boot, version, part, len(pages), tuple(some))
+            for part, some in enumerate(pages, 1)
+        )
+        if idle:
+            self._send_some(sender)
+
+    def _send_some(self, node_id: str) -> None:
+        """Some pages of sets; what has changed meanwhile comes behind."""
+        waiting = self._waiting[node_id]
+        for _ in range(min(AT_ONCE, len(waiting))):
+            self.members.send(node_id, waiting.popleft())
+        if waiting:
+            self.api.call_later(PAUSE, self._send_some, node_id)
+        else:
+            del self._waiting[node_id]
 
     # advertisements -------------------------------------------------------------------------------------
 

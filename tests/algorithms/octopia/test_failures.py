@@ -167,6 +167,23 @@ def test_a_node_that_stops_in_order_is_missed_at_once() -> None:
     assert "b0" not in octopia(world, "b1").members.view.secondary.values()
 
 
+def test_a_node_that_stops_waits_for_what_is_under_way() -> None:
+    world = make(LINE, 2, model=LinkModel(delay=constant(0.3)), run=15.0)
+    world["c1"].subscribe("t", 1)
+    world.run(5)
+    world["a0"].publish("t", b"1", 1)
+    world.stop("a0")
+    assert octopia(world, "a0").is_leaving()
+    world.run(3)
+    assert not octopia(world, "a0").is_leaving()
+    assert payloads(world, "c1") == [b"1"]
+    world.kill("b0")
+    world["c0"].publish("t", b"2", 1)
+    world.stop("c0")
+    world.run(4.5)
+    assert not octopia(world, "c0").is_leaving()  # whatever is missing
+
+
 def test_a_session_that_outlives_a_restart_misses_nothing() -> None:
     world = make(LINE, 2)
     world["c1"].subscribe("filter/n>1/t", 1)
@@ -187,6 +204,25 @@ def test_a_session_that_outlives_a_restart_misses_nothing() -> None:
         b'{"n": 4}',
     ]  # what it had it does not get again
     assert octopia(world, "a0").offers.owed == []
+
+
+def test_large_sets_are_fetched_in_pages_while_they_change() -> None:
+    world = make(LINE, 1, model=LinkModel(delay=constant(0.01)))
+    c0 = octopia(world, "c0")
+    c0.on_interest_changed(None, {f"filter/n={number}/t": 1 for number in range(2000)})
+    world.run(5)
+    world.kill("a0")
+    world.run(20)
+    world.add("a0", introducer="b0")
+    for number in range(200):
+        c0.on_interest_changed(None, {f"filter/n={number}/t": None, f"filter/m={number}/t": 1})
+        world.run(0.01)
+    world.run(10)
+    for name in ("a0", "b0"):
+        assert octopia(world, name).replicas.lacking() == []
+        assert octopia(world, name).replicas.prt.at("c0") == c0.replicas.prt.at("c0")
+    assert len(c0.replicas.prt) == 2000
+    assert octopia(world, "a0").counters["fetches"] <= 6
 
 
 def test_who_was_away_for_longer_than_messages_are_kept_is_told() -> None:
