@@ -64,6 +64,7 @@ class Carried:
         published: float,
         everywhere: bool = False,
         reliable: bool = False,
+        publish: Publish | None = None,
     ) -> None:
         self.origin = origin
         self.number = number
@@ -74,7 +75,7 @@ class Carried:
         self.everywhere = everywhere
         self.reliable = reliable
         self._reader = reader
-        message = decode(frame, Version.V5)
+        message = decode(frame, Version.V5) if publish is None else publish
         if not isinstance(message, Publish) or not message.topic:
             raise OverlayError("a message that is no PUBLISH with a topic")
         self.publish = message

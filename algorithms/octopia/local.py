@@ -29,7 +29,7 @@ from algorithms.octopia.rules import AccessRule, refusal
 from ildm.api import PluginConfig
 from ildm.mqtt import MqttError, Publish, split_shared, topic_matches, validate_topic_name
 
-__all__ = ["ContentConfig", "Delivery", "LocalFilters", "Wanted"]
+__all__ = ["ContentConfig", "Delivery", "LocalFilters", "NoAccess", "Wanted"]
 
 PLAIN = ""
 """Stands for the expression of ordinary subscriptions; none has this text."""
@@ -101,6 +101,12 @@ class Delivery(NamedTuple):
     qos: int
 
 
+class NoAccess(str):
+    """Why a filter is refused, where it is the rules of access that refuse it."""
+
+    __slots__ = ()
+
+
 class _Asked(NamedTuple):
     """What an MQTT filter asks for."""
 
@@ -164,7 +170,7 @@ class LocalFilters:
         if asked is None or not self._config.access:
             return None
         why = refusal(self._config.access, asked.filter.topic_filter, user, client_id)
-        return None if why is None else self._refuse(topic_filter, why)
+        return None if why is None else self._refuse(topic_filter, NoAccess(why))
 
     def change(self, topic_filter: str, qos: int | None) -> Wanted | None:
         """A filter is granted, has another QoS, or (None) is not granted any more.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from algorithms.octopia.index import ContentIndex
-from algorithms.octopia.messages import Ask, Late, LateOne, Numbered, Offer, Owed, Want
+from algorithms.octopia.messages import Ask, Late, LateOne, Numbered, Offer, OverlayError, Owed, Want
 from algorithms.tbps.messages import Message, decode_payload
 from ildm.mqtt import Publish, Version, decode
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Offers"]
 
+FILTERS = 1_000
+"""In one question; nodes ask with fewer."""
 PAGE = 500
 """Messages in one offer."""
 SCAN = 1_000
@@ -106,6 +108,8 @@ class Offers:
 
     def on_ask(self, sender: str, ask: Ask) -> None:
         """A node wants what its filters match, as far as it is not too old."""
+        if len(ask.filters) > FILTERS:
+            raise OverlayError(f"a question with {len(ask.filters)} filters")
         now = self.api.now()
         self._forget_idle(now)
         key = sender, ask.question

@@ -15,7 +15,7 @@ from algorithms.octopia.config import OctopiaConfig
 from algorithms.octopia.content import ContentFilter
 from algorithms.octopia.describe import Tracer, describe
 from algorithms.octopia.loads import Loads
-from algorithms.octopia.local import LocalFilters
+from algorithms.octopia.local import LocalFilters, NoAccess
 from algorithms.octopia.members import Hooks, Members, Tables
 from algorithms.octopia.messages import (
     CODEC,
@@ -235,13 +235,14 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
     def admit_subscription(
         self, session: Session, subscription: Subscription, packet: Subscribe
     ) -> Subscription | Reject:
-        """Refuse an expression that cannot be understood, with the reason."""
+        """Refuse an expression that cannot be understood, or is not allowed, with the reason."""
         user = self._users.get(session.id)
         error = self.local.admit(subscription.topic_filter, user, session.client_id)
         if error is None:
             return subscription
         self.count("subscriptions_refused")
-        return Reject(ReasonCode.TOPIC_FILTER_INVALID, error)
+        allowed = not isinstance(error, NoAccess)
+        return Reject(ReasonCode.TOPIC_FILTER_INVALID if allowed else ReasonCode.NOT_AUTHORIZED, error)
 
     def overlay(self) -> OverlayView:
         return describe(self)
@@ -317,6 +318,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
             self.api.now(),
             everywhere=message.retain,
             reliable=qos > 0 or message.retain,
+            publish=copy,
         )
 
     def _done(self, carried: Carried, absent: frozenset[str], missed: frozenset[str]) -> None:

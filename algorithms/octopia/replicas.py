@@ -71,13 +71,15 @@ class _Copy:
 class _Session:
     """Advertisements to one secondary neighbour, or from it."""
 
-    __slots__ = ("begun", "number", "received", "sent", "unanswered")
+    __slots__ = ("begun", "filters", "number", "received", "sent", "unanswered")
 
     def __init__(self, number: int, begun: float) -> None:
         self.number = number
         self.begun = begun
         self.sent = 0
         self.received = 0
+        self.filters = 0
+        """That its cluster has told."""
         self.unanswered: set[int] = set()
         """Advertisements from it that cannot be answered yet: sets of this cluster are lacking."""
 
@@ -301,6 +303,8 @@ class Replicas:
         entries = [Entry(content, qos) for content, qos in self.prt.at(home).items()]
         pages = list(_pages(entries)) or [[]]
         waiting = self._waiting.setdefault(sender, deque())
+        if any(subs.home == fetch.home and subs.parts for subs in waiting):
+            return  # it is on its way
         idle = not waiting
         waiting.extend(
             Subs(fetch.home, boot, version, part, len(pages), tuple(some))
@@ -432,7 +436,12 @@ class Replicas:
         session.received = civs.number
         cluster = self.members.grid.cluster(sender)
         for civ in civs.changes:
-            self.clt.answered(cluster, civ)
+            session.filters += len(civ.filters or ()) * (1 if isinstance(civ, CivSet) else -1)
+            if session.filters > self.config.max_filters:
+                self.count("civs_full")
+                self.clt.answered(cluster, CivSet(civ.uids))
+            else:
+                self.clt.answered(cluster, civ)
 
     # who comes and goes -----------------------------------------------------------------------------------
 

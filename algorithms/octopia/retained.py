@@ -83,6 +83,8 @@ class Retained:
         self._topics: list[dict[str, None]] = [{} for _ in range(BUCKETS)]
         """Those of deletions, too."""
         self._differ: dict[str, int] = {}
+        self._sending: set[str] = set()
+        """Nodes that are being told what is retained here."""
         self._pace = Pace(api, rate)
         self._complete = False
         self._started = 0.0
@@ -159,12 +161,15 @@ class Retained:
         theirs = _BUCKETS.unpack(digests.buckets)
         if digests.answer:
             self.members.send(sender, Digests(False, _BUCKETS.pack(*self._digests)))
+        if sender in self._sending:
+            return
         topics = [
             topic
             for number, topics in enumerate(self._topics)
             if theirs[number] != self._digests[number]
             for topic in topics
         ]
+        self._sending.add(sender)
         self._send(sender, iter(topics))
 
     def _send(self, node_id: str, topics: Iterator[str]) -> None:
@@ -188,6 +193,8 @@ class Retained:
             self.members.send(node_id, Held(tuple(batch)))
         if some:
             self.api.call_later(PAUSE, self._send, node_id, topics)
+        else:
+            self._sending.discard(node_id)
 
     def on_held(self, held: Held) -> None:
         """Retained messages of another node: those that are newer than what is known here count."""

@@ -182,6 +182,33 @@ def test_advertisements_without_end() -> None:
     assert len(payloads(world, "a1")) == 80  # what was not answered comes anyway
 
 
+def test_a_cluster_that_tells_filters_without_end() -> None:
+    world = make(("a",), 2, summary=1_000, max_filters=50)
+    for number in range(40):
+        world["a1"].subscribe(f"filter/n={number}/t")
+    world.run(1)
+    for topic in ("t", "t", "u"):
+        world["a0"].publish(topic)
+    world.run(1)
+    octopia(world, "a0").replicas.on_civs("a1", flood(octopia(world, "a0")))
+    assert octopia(world, "a0").counters["civs_full"] == 1
+    assert octopia(world, "a0").replicas.clt.bits(1) == {1: True}
+
+
+def flood(node: Octopia) -> Civs:
+    """More filters than are held, in the next message of the other cluster."""
+    session, told = node.replicas.session_to("a1")[0], node.replicas._to["a1"].received
+    filters = tuple(ContentFilter(f"t/{number}") for number in range(20))
+    return Civs(session, told + 1, (CivSet((1,), filters),))
+
+
+def test_a_question_with_too_many_filters() -> None:
+    world = make(("a",), 2)
+    asked = tuple(Asked(ContentFilter(f"t/{number}"), 1) for number in range(1001))
+    octopia(world, "a0").on_message(world["a1"].peer, CODEC.encode(Ask(1, 1, asked)), 0)
+    assert octopia(world, "a0").counters["malformed"] == 1
+
+
 def test_what_is_not_acknowledged_is_bounded() -> None:
     world = make(("a",), 2, pending_bytes=5000)
     world["a1"].subscribe("t", 1)
