@@ -11,15 +11,59 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from algorithms.overlay.graph import CastResult
     from algorithms.overlay.keys import Ref
     from ildm.api import NodeApi, Timer
 
-__all__ = ["QUIET", "Damper", "MergeWatch"]
+__all__ = ["AGAIN", "QUIET", "Damper", "MergeTeller", "MergeWatch"]
 
 QUIET = 2.0
 """Seconds without a sign of merging after which it is over."""
 TURNS = 3.0
 """Seconds within which those who have seen one tell all others, unless somebody has done so before them."""
+
+AGAIN = 10.0
+"""Seconds until all are told once more. Pieces that the checks of the graph have yet to find are in it by
+then, as a rule."""
+TIMES = 4
+"""How often all are told once more, at most."""
+
+
+class MergeTeller:
+    """Tells all nodes that graphs have become one, and again until that reaches no more of them than before.
+
+    While graphs become one even a complete cast may pass keys over, also the one by which a node asks what
+    it has missed. A whole piece may come in that way, of which only the first key sees that anything has
+    changed.
+    """
+
+    def __init__(self, api: NodeApi, cast: Callable[[bool, Callable[[CastResult], None]], None]) -> None:
+        """``cast``: to all nodes; its first argument is whether it is for those not reached before."""
+        self._api = api
+        self._cast = cast
+        self._told = 0
+        self._timer: Timer | None = None
+
+    def tell(self) -> None:
+        self.leave_it()
+        self._tell(0, self._told, 0)
+
+    def leave_it(self) -> None:
+        """Another node tells all, and will again."""
+        self._told += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tell(self, times: int, told: int, before: int) -> None:
+        self._timer = None
+
+        def done(result: CastResult) -> None:
+            more = not times or not result.complete or result.nodes > before
+            if told == self._told and more and times < TIMES:
+                self._timer = self._api.call_later(AGAIN, self._tell, times + 1, told, result.nodes)
+
+        self._cast(times > 0, done)
 
 
 class MergeWatch:
@@ -35,6 +79,7 @@ class MergeWatch:
         self._others = False
         self._last = 0.0
         self._told = 0.0
+        self._knows_until = 0.0
         self._turn: float | None = None
         self._timer: Timer | None = None
 
@@ -66,6 +111,14 @@ class MergeWatch:
     def told(self) -> None:
         """Another node has told all that graphs have merged."""
         self._told = self._api.now()
+        self._knows_until = self._told + AGAIN * (TIMES + 1)
+
+    def told_again(self) -> bool:
+        """It tells those who have not heard it before. Whether this node has not."""
+        news = self._api.now() >= self._knows_until
+        if news:
+            self.told()
+        return news
 
     def _look(self) -> None:
         alone = self._alone_before or not self._others

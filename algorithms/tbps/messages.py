@@ -123,8 +123,11 @@ class Query:
 class Merged:
     """To all nodes: not all of them have been in one graph so far."""
 
+    again: bool = False
+    """A while later: for those whom the first has not reached, or whose questions have not reached all."""
+
     def encode(self) -> bytes:
-        return b"G"
+        return b"GA" if self.again else b"G"
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,8 +304,8 @@ def _decode(data: bytes) -> Payload:
             return Report(*_one_status(data))
         case b"Q":
             return Query(data[1:].decode())
-        case b"G" if len(data) == 1:
-            return Merged()
+        case b"G" if data in (b"G", b"GA"):
+            return Merged(again=len(data) > 1)
         case b"I":
             filters = Filters(list(_texts(data)))
             for topic_filter in filters.topic_filters:

@@ -15,7 +15,7 @@ from algorithms.tbps.config import TbpsConfig
 from algorithms.tbps.describe import Tracer, describe
 from algorithms.tbps.kept import Kept
 from algorithms.tbps.keys import ALL_NODES, Role, default_key, segment_of_filter
-from algorithms.tbps.merging import Damper, MergeWatch
+from algorithms.tbps.merging import Damper, MergeTeller, MergeWatch
 from algorithms.tbps.messages import (
     Answer,
     Ask,
@@ -51,7 +51,7 @@ from ildm.api import OverlayAlgorithm
 from ildm.mqtt import FilterTable, IldmError, Publish, Version, decode
 
 if TYPE_CHECKING:
-    from algorithms.overlay.graph import Arrival
+    from algorithms.overlay.graph import Arrival, CastResult
     from algorithms.overlay.keys import Ref
     from algorithms.tbps.segments import Member
     from algorithms.tbps.spreading import Spreading
@@ -100,6 +100,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self._leaving = False
         self._repeating = False
         self._merges = MergeWatch(api, self._is_alone, self._merged)
+        self._tells = MergeTeller(api, self._tell_merged)
         self._has_merged = Damper(api, config.interest_period / MERGES, self._catch_up)
 
     def make_graph(self) -> SkipGraph:
@@ -123,8 +124,13 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self._catch_up(alone=True)
         else:
             self.count("merges_told")
-            self.graph.cast(ALL_NODES, Merged().encode(), reliable=True)
+            self._tells.tell()
             self._has_merged.ask()
+
+    def _tell_merged(self, again: bool, done: Callable[[CastResult], None]) -> None:
+        self.graph.cast(ALL_NODES, Merged(again).encode(), reliable=True, done=done)
+        if again:
+            self.missing.merged(alone=False)
 
     def _catch_up(self, alone: bool = False) -> None:
         """Others may have missed what was sent from here, and this node what they have sent."""
@@ -429,9 +435,15 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             case Newer() as newer:
                 for told in self.retained.newer(newer):
                     self.outbox.superseded(told.topic)
-            case Merged():
-                self._merges.told()
-                self._has_merged.ask()
+            case Merged(again):
+                if again and not self._merges.told_again():
+                    self.missing.merged(alone=False)
+                elif again:
+                    self._has_merged.ask()
+                else:
+                    self._tells.leave_it()
+                    self._merges.told()
+                    self._has_merged.ask()
             case Missed() as missed:
                 self.offers.asked(arrival.origin, missed, arrival.age)
             case Offer() as offer:

@@ -47,7 +47,7 @@ PAYLOAD = st.one_of(
     ),
     st.builds(Signal, SEGMENT, STATUS),
     st.builds(Report, SEGMENT, STATUS),
-    st.just(Merged()),
+    st.builds(Merged, st.booleans()),
     st.builds(Query, st.text(max_size=9)),
     st.builds(Filters, st.lists(st.text(max_size=5).map(str.encode), max_size=3)),
     st.builds(Newer, st.lists(st.binary(max_size=9), max_size=3)),

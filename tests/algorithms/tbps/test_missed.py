@@ -257,6 +257,34 @@ def test_what_was_sent_in_a_partition_arrives_when_it_heals(seed: int) -> None:
     assert world.counters()["missed"] == 0
 
 
+@pytest.mark.parametrize("seed", [0, 3])
+def test_what_was_sent_in_a_partition_arrives_though_pieces_come_together_late(seed: int) -> None:
+    """All over the graph the halves alternate, so that it takes long to become one; in these two worlds a
+    piece is passed over when all are told of it (0), and a publisher when a site asks (3)."""
+    world = World(SgTbps, seed=seed, model=LinkModel(delay=uniform(0.002, 0.02)))
+    names = [f"n{number:02d}" for number in range(18)]
+    for number, name in enumerate(names):
+        place = [("asia", "eu", "us")[number % 3], f"s{number % 2}"]
+        world.add(name, "n00" if number else None, {"locality": place})
+        world.run(0.5)
+    world.run(5)
+    for name in names:
+        world[name].subscribe("a/b", 1)
+    world.run(15)
+    sent = []
+    world.partition(names[1::3])
+    for number in range(100):
+        if number == 40:
+            world.heal()
+        for name in names[:3]:
+            sent.append(f"{name} {number}")
+            world[name].publish("a/b", sent[-1].encode(), 1)
+        world.run(0.5)
+    world.run(60)
+    for name in names:
+        assert Counter(payloads(world[name])) == Counter(sent), name
+
+
 def test_a_site_that_is_cut_off_alone_and_comes_back() -> None:
     world = world_of()
     world["n5"].subscribe("a/b", 1)
