@@ -17,7 +17,14 @@ from algorithms.tbps.keys import key_text
 from ildm.api import Injections, NodeStatus, OverlayAlgorithm, Peer, SendResult, Stamp, Unreachable
 from ildm.config import LimitsConfig, LinkConfig
 from ildm.core.counters import Counters
-from ildm.core.plugin.arguments import check_callable, check_data, check_delay, check_message, check_overlay
+from ildm.core.plugin.arguments import (
+    check_callable,
+    check_data,
+    check_delay,
+    check_frame,
+    check_message,
+    check_overlay,
+)
 from ildm.core.tables import Key, Row, Table
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
@@ -120,6 +127,7 @@ class Node:
         """Retained messages of the local broker."""
         self.deliveries: list[Delivery] = []
         self.injected: list[Publish] = []
+        self._injections = 0
         self.life = 0
         """Grows with each restart; 0 is before the first."""
         self.alive = True
@@ -228,16 +236,17 @@ class Node:
                 return
             message = judged
         self.injected.append(message)
+        self._injections += 1
         self._broke(message)
 
     def inject_frame(self, frame: bytes) -> None:
-        message = decode(frame, Version.V5)
+        message = check_frame(frame) or decode(frame, Version.V5)
         assert isinstance(message, Publish)
         self.inject(message)
 
     @property
     def injections(self) -> Injections:
-        return Injections(len(self.injected), len(self.injected))
+        return Injections(self._injections, self._injections)
 
     def count(self, name: str, by: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + by
