@@ -29,6 +29,7 @@ as HELLO makes sure). Times are told as ages, since nobody's clock is anybody el
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from algorithms.octopia.content import ANYTHING, ContentError, ContentFilter, ExpressionLimits, parse
@@ -87,6 +88,8 @@ __all__ = [
 
 LIMITS = ExpressionLimits(65_535, 1_000)
 """Of expressions from other nodes: names in them are spelled out, and more is escaped than has to be."""
+REMEMBERED = 512
+"""Characters of a filter at most that is remembered: it comes again in other messages."""
 GONE = 3
 """In the place of a QoS: the filter, or the advertisement, is withdrawn."""
 
@@ -336,12 +339,19 @@ def _put_content(content: ContentFilter) -> bytes:
 def _get_content(data: bytes, at: int) -> tuple[ContentFilter, int]:
     topic_filter, at = _get_topic(data, at)
     text, at = _get_topic(data, at)
+    if len(topic_filter) + len(text) <= REMEMBERED:
+        return _content(topic_filter, text), at
+    return _content.__wrapped__(topic_filter, text), at
+
+
+@lru_cache(maxsize=8_192)
+def _content(topic_filter: str, text: str) -> ContentFilter:
     try:
         validate_topic_filter(topic_filter)
         expression = parse(text, limits=LIMITS) if text else ANYTHING
     except (MqttError, ContentError) as error:
         raise OverlayError(f"a filter of another node that is none: {error}") from error
-    return ContentFilter(topic_filter, expression), at
+    return ContentFilter(topic_filter, expression)
 
 
 CONTENT: Field = _put_content, _get_content

@@ -35,8 +35,9 @@ def make(
     chosen = grid(regions, clusters, **options)
     world = World(Octopia, chosen, seed=seed, model=model)
     world.network.classify = classify
+    first = next(iter(chosen["members"]))
     for number, name in enumerate(chosen["members"]):
-        world.add(name, introducer="a0" if number else None)
+        world.add(name, introducer=first if number else None)
     world.run(run)
     return world
 
