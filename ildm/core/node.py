@@ -126,6 +126,8 @@ class Node:
         try:
             plugin = spec.plugin(PluginApi(self, loaded, states.get(loaded.key, {})), spec.config)
             self.dispatch.add(loaded, plugin)
+        except PluginError as error:  # it says what is wrong in its own words
+            raise PluginError(f"{kind} {spec.name!r}: {error}") from error
         except FAILURES as error:  # whatever a stranger's constructor raises
             raise PluginError(f"{kind} {spec.name!r} cannot be made: {described(error)}") from error
 

@@ -273,6 +273,15 @@ def test_a_constructor_that_raises_is_named() -> None:
             make_node(World(), "a", specs)
 
 
+def test_a_constructor_may_say_what_is_wrong_in_its_own_words() -> None:
+    def refuse(self: Plugin, api: NodeApi, config: PluginConfig) -> None:
+        raise PluginError("this node is not in my list")
+
+    specs = plugin_specs("mine", made(TreeAlgorithm, __init__=refuse))
+    with pytest.raises(PluginError, match=r"^algorithm 'mine': this node is not in my list$"):
+        make_node(World(), "a", specs)
+
+
 class Unmade(TreeAlgorithm):
     """Its constructor raises."""
 
