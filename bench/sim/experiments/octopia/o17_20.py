@@ -75,7 +75,7 @@ class Size:
 
 def size(scale: Scale) -> Size:
     if scale == "full":
-        return Size(0.1, 3, {name: ([*RATES] if name == "sending" else ["O17", "O20"]) for name in COSTS})
+        return Size(0.05, 3, {name: ([*RATES] if name == "sending" else ["O17"]) for name in COSTS})
     return Size(0.01, 1, {"sending": ["O17", "O20"]})
 
 
@@ -378,11 +378,10 @@ EXPERIMENT = Experiment(
     draw=draw,
     notes=[
         "Costs here say what a broker has least of. **Sending**: 0.5 ms for each copy, in turn; matching "
-        "takes "
-        "1 ms and more, but any number at a time. **Links apart**: each link sends for itself, 1 ms for "
-        "each copy. "
-        "**Matching**: one message at a time, besides. The last two with one seed, at 100,000 and 40,000 a "
-        "minute.",
+        "takes 1 "
+        "ms and more, but any number at a time. **Links apart**: each link sends for itself, 1 ms for each "
+        "copy. "
+        "**Matching**: one message at a time, besides. The last two with one seed, at 100,000 a minute.",
         "Stable: from when each later point is below 1 s. A delivery is that to a broker with matching "
         "subscribers.",
         "TID-D goes through the whole PRT once for each message that it finds a way congested for.",

@@ -74,6 +74,8 @@ class Quantity:
     """So far from zero at least."""
     within: float | None = None
     """Instead of a sign: so near to zero in all cases."""
+    times: bool = False
+    """Said as "so many times as many"."""
     check: bool = False
     """It follows from the shape of the overlay alone."""
     why: str = ""
@@ -129,10 +131,12 @@ def percent(change: float) -> str:
     return f"{change:+.1%}" if abs(change) < 0.0995 else f"{change:+,.0%}"
 
 
-def spread(row: Row) -> str:
+def spread(row: Row, *, times: bool = False) -> str:
     """Mean and, in brackets, smallest and largest, of relative changes."""
-    ends = [percent(row[end]) for end in ("smallest", "largest")]
-    return percent(row["mean"]) if ends[0] == ends[1] else f"{percent(row['mean'])} ({ends[0]} to {ends[1]})"
+    mean, low, high = (
+        f"{1 + row[end]:.1f} times" if times else percent(row[end]) for end in ("mean", "smallest", "largest")
+    )
+    return mean if low == high else f"{mean} ({low} to {high})"
 
 
 def line(quantity: Quantity, summary: Summary) -> Line:
@@ -149,10 +153,11 @@ def line(quantity: Quantity, summary: Summary) -> Line:
         holds = [row["smallest"] > quantity.least for row in rows]
         fails = [row["largest"] <= quantity.least for row in rows]
     verdict: Verdict = "agree" if all(holds) else "differs" if all(fails) else "open"
-    if len({spread(row) for row in rows}) == 1:
-        ours = spread(rows[0])
+    said = [spread(row, times=quantity.times) for row in rows]
+    if len(set(said)) == 1:
+        ours = said[0]
     else:
-        ours = "; ".join(f"{name}: {spread(row)}" for name, row in zip(COSTS, rows, strict=True))
+        ours = "; ".join(f"{name}: {text}" for name, text in zip(COSTS, said, strict=True))
     return Line(
         quantity=quantity.key,
         paper=quantity.paper,
@@ -180,17 +185,26 @@ def trend(quantity: Quantity, text: str, summary: Summary, why: str) -> Line:
     )
 
 
-def picture(quantity: Quantity, summary: Summary, x: str, title: str, log_y: int = 0) -> Picture:
-    """Both systems over the sizes, a panel for each of the costs."""
+def picture(quantities: Sequence[Quantity], summary: Summary, of: tuple[str, int], title: str) -> Picture:
+    """All systems over the sizes, a panel for each of the costs. ``of``: what sizes are of, and of how many
+    one is drawn as 1."""
+    what, unit = of
     parts: dict[str, dict[str, Points]] = {}
     errors: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
+    ends = [(q.first, "first", q.key) for q in quantities] + [(q.second, "second", q.key) for q in quantities]
     for name in COSTS:
         parts[name], errors[name] = {}, {}
-        for label, which in ((quantity.first, "first"), (quantity.second, "second")):
-            rows = [row for row in summary[which] if row["quantity"] == quantity.key and row["costs"] == name]
+        for label, which, key in ends:
+            rows = [row for row in summary[which] if (row["quantity"], row["costs"]) == (key, name)]
             rows.sort(key=lambda row: int(row["size"]))
-            parts[name][label] = ([row["size"] for row in rows], [row["mean"] for row in rows])
+            sizes = [row["size"] // unit if row["size"] % unit == 0 else row["size"] / unit for row in rows]
+            parts[name][label] = (sizes, [row["mean"] for row in rows])
             errors[name][label] = ([row["smallest"] for row in rows], [row["largest"] for row in rows])
-    caption = f"Means of all seeds; bars: smallest and largest. The paper: {quantity.paper}."
-    words = Words(quantity.name, title, x, quantity.unit, caption)
-    return panels(words, parts, errors=errors, log_y=log_y, limit_y=None if log_y else (0, None))
+    first = quantities[0]
+    stated = "; ".join(f"{q.first} against {q.second} {q.paper}" for q in quantities)
+    caption = f"Means of all seeds; bars: smallest and largest. The paper: {stated}."
+    words = Words(first.name, title, f"{what} ({unit:,}s)", first.unit, caption)
+    values = [value for part in parts.values() for _, found in part.values() for value in found]
+    if max(values) > 10 * min(values):
+        return panels(words, parts, errors=errors, log_y=10)
+    return panels(words, parts, errors=errors, limit_y=(0, None), shared=True)
