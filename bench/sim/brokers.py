@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
 from algorithms.octopia.scot import Grid, Place, View
 
@@ -51,6 +51,17 @@ class Costs:
     """The links of a broker send in turn; else each by itself."""
     serial: bool = True
     """A broker searches for one message at a time; else for as many as there are, and it is a delay alone."""
+
+
+class Selection(NamedTuple):
+    """What a broker looked at for one message."""
+
+    table: int
+    """Rows of the table that is matched."""
+    rows: int
+    """Rows it looked at to find the next destinations among those that match."""
+    links: int
+    """Whose queues it asked for."""
 
 
 class Links:

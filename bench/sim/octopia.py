@@ -3,37 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from algorithms.octopia.congestion import LinkLoad
 from algorithms.octopia.routing import NOBODY, Copy, idr, spr
 from algorithms.octopia.scot import Grid, View
 from algorithms.octopia.tables import CivSet, Clt, Prt, Told
-from bench.sim.brokers import Links
-from bench.sim.workload import TOPIC, Publisher, Subscriber, attributes
+from bench.sim.brokers import Links, Selection
+from bench.sim.workload import TOPIC, Publication, Publisher, Subscriber, attributes
 
 ADV, SUB, SET, UNSET, PUB = "ADV", "SUB", "SET", "UNSET", "PUB"
 Reached = Callable[[str, Any, float], None]
 """A broker has a message (what kind of key says which), at which time."""
-
-
-class Publication(NamedTuple):
-    """One message of a client."""
-
-    number: int
-    symbol: int
-    began: float
-
-
-class Selection(NamedTuple):
-    """What a broker looked at for one message."""
-
-    table: int
-    """Rows of the table that is matched."""
-    rows: int
-    """Rows it looked at to find the next destinations among those that match."""
-    links: int
-    """Whose queues it asked for."""
 
 
 class Broker:

@@ -44,6 +44,14 @@ class Subscriber(NamedTuple):
         return self.low <= symbol < self.high
 
 
+class Publication(NamedTuple):
+    """One message of a client."""
+
+    number: int
+    symbol: int
+    began: float
+
+
 @lru_cache(maxsize=1 << 16)  # asked for at each broker
 def _filter(predicates: tuple[Predicate, ...]) -> ContentFilter:
     anything = [

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from algorithms.octopia.congestion import LinkLoad
-from bench.sim.brokers import Links
-from bench.sim.octopia import Publication, Selection
-from bench.sim.workload import Publisher, Subscriber
+from bench.sim.brokers import Links, Selection
+from bench.sim.workload import Publication, Publisher, Subscriber
 
 ADV, SUB, PUB = "ADV", "SUB", "PUB"
 LOCAL = ""

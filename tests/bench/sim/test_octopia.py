@@ -18,9 +18,9 @@ from bench.sim.experiments.framework import Setting, carry_out
 from bench.sim.experiments.octopia import o10_16, o17_20
 from bench.sim.experiments.octopia.o10_16 import IDR, SPR, TID_D, TID_S, publish
 from bench.sim.experiments.octopia.setting import GRID, NEIGHBORS, NODES, OCTOPIA, PADRES
-from bench.sim.octopia import Octopia, Publication
+from bench.sim.octopia import Octopia
 from bench.sim.padres import Padres
-from bench.sim.workload import SYMBOLS, Publisher, Subscriber, publishers, subscribers
+from bench.sim.workload import SYMBOLS, Publication, Publisher, Subscriber, publishers, subscribers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -111,7 +111,7 @@ def draw(summary: Summary) -> Sequence[Picture]:
 
 EXPERIMENT = Experiment(
     name="O7-9",
-    title="advertisements over the number of publishers",
+    title="Advertisements over the number of publishers",
     parameters=lambda scale: (
         f"56 brokers; {sizes(scale)[0]} to {sizes(scale)[-1]} publishers, one after the other; four costs, "
         f"3 seeds"
