@@ -396,6 +396,9 @@ EXPERIMENT = Experiment(
         "Stable: from when each later point is below 1 s. A delivery is that to a broker with matching "
         "subscribers.",
         "TID-D goes through the whole PRT once for each message that it finds a way congested for.",
+        "That a part with longer times stands for the whole: with a fifth of the messages, four times as "
+        "many, SPR is stable after 139.6 s in the first run of O17 and IDR after 104.1 s, here after 139.9 "
+        "and 104.3 s.",
         "All of the paper's messages: `python -m bench.sim.experiments.octopia.o17_20 --part 1 --repeats "
         "20`.",
     ],
