@@ -407,7 +407,7 @@ class SimNode:
     @property
     def random(self) -> Random:
         if self._random is None:  # most nodes of a large run never ask
-            self._random = Random(f"{self.world.seed}/{self.node_id}")
+            self._random = Random(self.world.seed_of(self.node_id))
         return self._random
 
     def now(self) -> float:

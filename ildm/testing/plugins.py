@@ -62,7 +62,7 @@ class FilterApi:
         self._name = name
         self._account = Account(node.account.limits)
         self._state: PluginState | None = None
-        self.random = Random(f"{node.world.seed}/{node.node_id}/{name}")
+        self.random = Random(f"{node.world.seed_of(node.node_id)}/{name}")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._node, name)

@@ -55,6 +55,8 @@ class World:
         self.algorithm = algorithm
         self.options = {} if options is None else dict(options)
         self._configs: dict[str, PluginConfig] = {}
+        self._lives: Counter[str] = Counter()
+        """Of ids whose nodes have started again: how many lives came before."""
         self.filters = [FilterSpec.of(plugin, chosen) for plugin, chosen in filters]
         self.session_ids = itertools.count(1)
         self._looks = bool(self.filters) or looks(algorithm)
@@ -100,6 +102,7 @@ class World:
                 raise SimulationError(f"node {node_id!r} is there already")
             for link in list(old.by_id.values()):  # whoever still holds a link learns now that it is void
                 self.network.lose(link)
+            self._lives[node_id] += 1
         if options is not None or node_id not in self._configs:
             self._configs[node_id] = self.configure(options)
         with self.guarded():
@@ -125,6 +128,11 @@ class World:
         if self._looks:
             return LookingNode(self, node_id, self.algorithm, config, self.filters)
         return SimNode(self, node_id, self.algorithm, config)
+
+    def seed_of(self, node_id: str) -> str:
+        """Of the chances of a node: others in each of its lives, as with real nodes."""
+        life = self._lives.get(node_id)
+        return f"{self.seed}/{node_id}/{life}" if life else f"{self.seed}/{node_id}"
 
     def link(self, a: str, b: str) -> None:
         """Tell node ``a`` to link with ``b``; it does so at once, and again after an outage.

@@ -427,6 +427,20 @@ def test_a_node_of_the_same_id_starts_anew() -> None:
     assert second.heard == [("n0", b"1")]
 
 
+def test_each_life_of_a_node_has_chances_of_its_own() -> None:
+    """Else who numbers messages from anywhere gave those of a second life the numbers of the first."""
+    drawn = []
+    for _ in range(2):
+        world, _, _ = talkers(2)
+        lives = [world["n0"].random.random(), world["n1"].random.random()]
+        for _ in range(2):
+            world.kill("n1")
+            lives.append(world.add("n1").random.random())
+        drawn.append(lives)
+    assert drawn[0] == drawn[1]
+    assert len(set(drawn[0])) == 4
+
+
 def test_a_hook_that_sends_again_costs_few_dials() -> None:
     world, (one, two), (first, _) = talkers(2)
     world.kill("n1")
