@@ -8,6 +8,7 @@ just find that it has neighbours now.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class MergeWatch:
         self._is_alone = is_alone
         self._merged = merged
         self._was_alone = True
+        self._alone_since: float | None = -inf
+        """Since when this node was a graph of its own, last; None: that has been asked for."""
         self._alone_before = False
         self._others = False
         self._last = 0.0
@@ -97,6 +100,14 @@ class MergeWatch:
             self.sign()
         elif not foreign and not self._was_alone:
             self._was_alone = self._is_alone()
+            if self._was_alone and self._alone_since is None:
+                self._alone_since = self._api.now()
+
+    def take_alone_since(self) -> float | None:
+        """Since when this node had been alone before the merging that is over now; None: it was not, or this
+        has been asked."""
+        since, self._alone_since = self._alone_since, None
+        return since
 
     def sign(self, others: bool = True) -> None:
         """The graph is about to merge, or goes on; ``others``: other nodes than this one may have missed

@@ -48,6 +48,8 @@ LEARNED = 10_000
 """Of them, at most."""
 TICK = 5.0
 """Seconds between looks at segments which are to get an offer once more."""
+ALONE = 10_000
+"""Messages offered that were published while the node was alone, at most; the newest."""
 AT_ONCE = 16
 """Segments that get offers of their own; where more are to get one, all nodes get a page for all of them."""
 LONGEST = 12
@@ -273,6 +275,18 @@ class Offers:
                 found = [segment for segment in segments_of_topic(entry.topic) if segment.code in codes]
                 segments[entry.topic] = found
             for segment in found:
+                self.unsure(segment, number)
+
+    def found_others(self, since: float) -> None:
+        """This node was alone since that time, and is no more: what its clients have published meanwhile
+        nobody else has got, and nobody asks for it who has been in the graph all the time."""
+        newest = islice(self.kept.since(since), ALONE + 1)
+        for count, (number, entry) in enumerate(newest):
+            if count == ALONE:
+                self.count("alone_full")
+                self.api.log("published while alone, the oldest not offered", offered=ALONE)
+                return
+            for segment in segments_of_topic(entry.topic):
                 self.unsure(segment, number)
 
     def unsure(self, segment: Segment, number: int) -> None:

@@ -122,6 +122,9 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                 if member.subscribed:
                     self.retained.ask(member, everything=True)
             self._catch_up(alone=True)
+            since = self._merges.take_alone_since()
+            if since is not None:
+                self.offers.found_others(since)
         else:
             self.count("merges_told")
             self._tells.tell()

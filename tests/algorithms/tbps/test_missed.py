@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from math import inf
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from algorithms.tbps.kept import OVERHEAD, Kept
 from algorithms.tbps.keys import segment_of_filter
 from algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
 from algorithms.tbps.missed import Missing
-from algorithms.tbps.offers import ATTEMPTS, Offers
+from algorithms.tbps.offers import ALONE, ATTEMPTS, Offers
 from algorithms.tbps.seen import Seen
 from algorithms.tbps.segments import Segments
 from ildm.api import Injections, Peer
@@ -255,6 +256,46 @@ def test_what_was_sent_in_a_partition_arrives_when_it_heals(seed: int) -> None:
     for name in ("n1", "n4", "n5", "n7"):
         assert sorted(payloads(world[name])) == sorted(texts), name
     assert world.counters()["missed"] == 0
+
+
+@pytest.mark.parametrize("alone", [0.0, 60.0])
+@pytest.mark.parametrize("own", ["a/b", "#", None])
+def test_what_a_site_published_while_it_was_alone_arrives(alone: float, own: str | None) -> None:
+    """Though its messages had a subscriber, its own; and only at who had subscribed by then."""
+    world = world_of()
+    for name, topic_filter in (("n3", "a/b"), ("n5", "a/#"), ("n6", "c")):
+        world[name].subscribe(topic_filter, 1)
+    world.run(5)
+    new = world.add("x")
+    if own is not None:
+        new.subscribe(own, 1)
+    publish(world, "x", ["0", "1", "2"])
+    world.run(alone)
+    if alone:
+        world["n4"].subscribe("a/b", 1)
+        world.run(10)
+    world.link("x", "n0")
+    publish(world, "x", ["3", "4"])
+    world.run(30)
+    for name in ("n3", "n5"):
+        assert Counter(payloads(world[name])) == Counter("01234")
+    assert Counter(payloads(world["n4"])) == Counter("34" if alone else "")
+    assert payloads(world["n6"]) == []
+    assert payloads(new) == ([] if own is None else list("01234"))
+
+
+def test_a_site_that_is_alone_again_offers_what_it_publishes_then() -> None:
+    world = world_of()
+    for node in world.alive():
+        node.subscribe("a/b", 1)
+    world.run(5)
+    world.partition(["n5"])
+    world.run(30)
+    publish(world, "n5", ["alone"])
+    world.run(60)
+    world.heal()
+    world.run(40)
+    assert all(payloads(node) == ["alone"] for node in world.alive())
 
 
 @pytest.mark.parametrize("seed", [0, 3])
@@ -604,6 +645,23 @@ def test_offers_are_bounded() -> None:
     offers.wanted(PEER, Want(graph.told[0].number, ()))
     offers.asked(PEER, Missed([("t", 5_000)]), 0.0)
     assert len([told for told in graph.told if isinstance(told, Offer)]) == 2
+
+
+def test_of_what_was_published_alone_the_newest_is_offered() -> None:
+    api: Any = FakeApi()
+    graph: Any = Wire()
+    kept = Kept(api, 300.0, 1 << 30, api.count)
+    offers = Offers(api, graph, kept, SgTbps.Config(), api.count)
+    kept.add(0, "t", b"", None, heard=True)
+    api.run(1)
+    for number in range(1, ALONE + 1):
+        kept.add(number, "t", b"", None, heard=True)
+    offers.found_others(0.5)
+    assert not api.counters
+    offers.found_others(-inf)
+    assert api.counters == {"alone_full": 1}
+    assert api.logged == [("published while alone, the oldest not offered", {"offered": ALONE})]
+    assert [kept.get(number).unsure for number in (0, 1, ALONE)] == [0, 3, 3]  # type: ignore[union-attr]
 
 
 def test_one_site_that_asks_leaves_room_for_others() -> None:
