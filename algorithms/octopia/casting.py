@@ -9,26 +9,24 @@ again what they have had.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Set
-from functools import cached_property
+from collections.abc import Callable, Iterable, Set
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
+from algorithms.octopia.carried import Carried, Reader
 from algorithms.octopia.messages import Ack, Acked, OverlayError, Pub
 from algorithms.octopia.routing import Copy, Routed, idr, spr
 from algorithms.tbps.seen import Seen
-from ildm.mqtt import Publish, Version, decode
 
 if TYPE_CHECKING:
     from algorithms.octopia.config import OctopiaConfig
-    from algorithms.octopia.content import Value
     from algorithms.octopia.loads import Loads
     from algorithms.octopia.members import Members
     from algorithms.octopia.replicas import Replicas
     from algorithms.octopia.scot import View
     from ildm.api import NodeApi
 
-__all__ = ["Carried", "Casting"]
+__all__ = ["Casting"]
 
 OVERHEAD = 600
 """Bytes that a copy takes besides its frame."""
@@ -45,48 +43,8 @@ ACKS_AT_ONCE = 64
 
 Key = tuple[int, int]
 """Root and number of a cast."""
-Reader = Callable[[Publish], Mapping[str, "Value"]]
-"""Finds the attributes of a message."""
 Done = Callable[[frozenset[str]], None]
 """Is told the nodes that may have missed a message."""
-
-
-class Carried:
-    """A message of some node's client, as it crosses."""
-
-    def __init__(
-        self,
-        origin: int,
-        number: int,
-        turn: int,
-        frame: bytes,
-        reader: Reader,
-        published: float,
-        everywhere: bool = False,
-        reliable: bool = False,
-        publish: Publish | None = None,
-    ) -> None:
-        self.origin = origin
-        self.number = number
-        self.turn = turn
-        self.frame = frame
-        self.published = published
-        """When, by this node's clock; later, if anything."""
-        self.everywhere = everywhere
-        self.reliable = reliable
-        self._reader = reader
-        message = decode(frame, Version.V5) if publish is None else publish
-        if not isinstance(message, Publish) or not message.topic:
-            raise OverlayError("a message that is no PUBLISH with a topic")
-        self.publish = message
-
-    @cached_property
-    def _attributes(self) -> Mapping[str, Value]:
-        return self._reader(self.publish)
-
-    def attributes(self) -> Mapping[str, Value]:
-        """Read when first needed."""
-        return self._attributes
 
 
 class _Copy:

@@ -17,7 +17,7 @@ from algorithms.tbps.messages import Message, decode_payload
 from ildm.mqtt import Publish, Version, decode
 
 if TYPE_CHECKING:
-    from algorithms.octopia.casting import Reader
+    from algorithms.octopia.carried import Reader
     from algorithms.octopia.config import OctopiaConfig
     from algorithms.octopia.content import Value
     from algorithms.octopia.members import Members

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -10,7 +10,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from algorithms.octopia.attributes import AttributeReader
-from algorithms.octopia.casting import Carried, Casting
+from algorithms.octopia.carried import Carried
+from algorithms.octopia.casting import Casting
 from algorithms.octopia.config import OctopiaConfig
 from algorithms.octopia.content import ContentFilter
 from algorithms.octopia.describe import Tracer, describe
@@ -43,6 +44,7 @@ from algorithms.octopia.messages import (
 )
 from algorithms.octopia.missed import Missing
 from algorithms.octopia.offers import Offers
+from algorithms.octopia.published import Published
 from algorithms.octopia.replicas import Replicas
 from algorithms.octopia.retained import Retained
 from algorithms.tbps.kept import Kept
@@ -109,10 +111,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
             self.count,
         )
         self.tracer = Tracer(api, self.members, self.replicas, self.loads)
-        self._learned: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        """Topics advertised since they were published to: uid, and when last; the longest ago first."""
-        self._uid = 0
-        self._sweeping = False
+        self.published = Published(api, config, self.replicas, self.count)
         self._changes: dict[str, int | None] = {}
         self._leaving = False
         self._users: dict[int, str] = {}
@@ -129,8 +128,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.members.start()
         self.missing.start()
         self.retained.start()
-        for content in self.config.advertised:
-            self.advertise(content)
+        self.published.start()
 
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
         """What local clients want goes to the nodes of the cluster, thousands in their turns."""
@@ -176,7 +174,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         if message.retain:
             self.retained.entered(message.topic)
         self._deliver(carried, include_plain=False)
-        wanted = self._wanted(carried)
+        wanted = self.published.wanted(carried)
         if message.qos and self.config.qos:
             expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
             payload = Message(carried.number, 0, carried.turn, carried.frame).encode()
@@ -254,53 +252,11 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
 
     def advertise(self, content: ContentFilter) -> int:
         """Announce what this node's clients publish; answers a number to withdraw it by."""
-        self._uid += 1
-        self.replicas.advertise(self._uid, content)
-        return self._uid
+        return self.published.advertise(content)
 
     def unadvertise(self, uid: int) -> bool:
         """Withdraw it. False: there is no such advertisement."""
-        return self.replicas.unadvertise(uid)
-
-    def _wanted(self, carried: Carried) -> frozenset[int]:
-        """The clusters that a message of this node's clients goes to."""
-        if carried.everywhere:
-            return self.replicas.clt.clusters
-        topic = carried.publish.topic
-        found = self.replicas.clt.wanted(topic, carried.attributes)
-        if topic in self._learned:
-            self._learned[topic] = self._learned[topic][0], self.api.now()
-            self._learned.move_to_end(topic)
-        elif found is None:
-            self._learn(topic)
-            found = self.replicas.clt.clusters
-        return found if found is not None else self.replicas.clt.clusters
-
-    def _learn(self, topic: str) -> None:
-        self._learned[topic] = self.advertise(ContentFilter(topic)), self.api.now()
-        if len(self._learned) > self.config.max_topics:
-            self.count("topics_displaced")
-            self._forget_oldest()
-        if not self._sweeping:
-            self._sweeping = True
-            self.api.call_later(self.config.publisher_idle, self._sweep)
-
-    def _forget_oldest(self) -> None:
-        _, (uid, _) = self._learned.popitem(last=False)
-        self.replicas.unadvertise(uid)
-
-    def _sweep(self) -> None:
-        """Withdraw what nobody has published to for too long."""
-        now = self.api.now()
-        while self._learned:
-            _, used = next(iter(self._learned.values()))
-            left = used + self.config.publisher_idle - now
-            if left > 0:
-                self.api.call_later(left, self._sweep)
-                return
-            self.count("topics_idle")
-            self._forget_oldest()
-        self._sweeping = False
+        return self.replicas.sessions.unadvertise(uid)
 
     # messages -------------------------------------------------------------------------------------------
 
@@ -388,8 +344,8 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
 
     def _tables(self, node_id: str) -> Tables:
         return Tables(
-            *self.replicas.session_to(node_id),
-            *self.replicas.session_from(node_id),
+            *self.replicas.sessions.to(node_id),
+            *self.replicas.sessions.of(node_id),
             self.retained.digest,
             self.replicas.absent(),
             self.replicas.sets(node_id),
@@ -441,11 +397,11 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
             case Fetch():
                 self.replicas.on_fetch(node_id, message)
             case Adverts():
-                self.replicas.on_adverts(node_id, message)
+                self.replicas.sessions.on_adverts(node_id, message)
             case Again():
-                self.replicas.on_again(node_id, message)
+                self.replicas.sessions.on_again(node_id, message)
             case Civs():
-                self.replicas.on_civs(node_id, message)
+                self.replicas.sessions.on_civs(node_id, message)
             case Relay() if direct:
                 self.members.on_relay(message, partial(self._take, direct=False))
             case Bye():

@@ -1,35 +1,19 @@
-"""How the tables of nodes come to agree: subscriptions within a cluster, advertisements within a region.
+"""How the tables of nodes come to agree: subscriptions within a cluster.
 
 Each node has the last word on its own set of subscriptions, which it numbers by versions. A change goes along
 the tree of the cluster (SUB, UNSUB); who finds that a version is missing fetches the whole set from the
 neighbour it comes by. As long as a live node's set is not here it counts as one that wants everything.
-
-Advertisements go to each secondary neighbour in a *session*, in which the messages of both directions are
-numbered: ADV and UNADV there, CIV_SET and CIV_UNSET back. Where one is missing the session begins anew, with
-all advertisements; until they are answered that cluster counts as one that wants everything.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
-from algorithms.octopia.messages import (
-    GONE,
-    Adverts,
-    Again,
-    Civs,
-    Entry,
-    Fetch,
-    Hello,
-    OverlayError,
-    SetVersion,
-    Stamped,
-    Subs,
-)
-from algorithms.octopia.tables import Civ, CivSet, CivUnset, Clt, Prt, Told
+from algorithms.octopia.messages import GONE, Entry, Fetch, Hello, OverlayError, SetVersion, Subs
+from algorithms.octopia.sessions import Sessions, pages
+from algorithms.octopia.tables import Clt, Prt
 
 if TYPE_CHECKING:
     from algorithms.octopia.config import OctopiaConfig
@@ -40,16 +24,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Replicas"]
 
-PAGE = 200
-"""Entries in one message."""
 AT_ONCE = 10
 """Messages of a large set sent at once."""
 PAUSE = 0.02
 """Seconds until the next ones."""
 CALM = 1.0
-"""Seconds between two attempts to fetch the same set, or to begin the same session anew."""
-
-Item = TypeVar("Item")
+"""Seconds between two attempts to fetch the same set."""
 
 
 class _Copy:
@@ -66,22 +46,6 @@ class _Copy:
         """The last that has come of a set that is being fetched."""
         self.listed: set[ContentFilter] = set()
         """What it has so far."""
-
-
-class _Session:
-    """Advertisements to one secondary neighbour, or from it."""
-
-    __slots__ = ("begun", "filters", "number", "received", "sent", "unanswered")
-
-    def __init__(self, number: int, begun: float) -> None:
-        self.number = number
-        self.begun = begun
-        self.sent = 0
-        self.received = 0
-        self.filters = 0
-        """That its cluster has told."""
-        self.unanswered: set[int] = set()
-        """Advertisements from it that cannot be answered yet: sets of this cluster are lacking."""
 
 
 class Replicas:
@@ -101,25 +65,13 @@ class Replicas:
         own = members.view.cluster
         self.prt = Prt()
         self.clt = Clt(self.prt, (i for i in range(len(config.grid.clusters)) if i != own), config.summary)
+        self.sessions = Sessions(api, config, members, self.clt, self.lacking, count)
         self._version = 0
         self._copies: dict[str, _Copy] = {}
         self._waiting: dict[str, deque[Subs]] = {}
         """Pages of sets for neighbours that have fetched them, and what came after."""
-        self._to: dict[str, _Session] = {}
-        self._from: dict[str, _Session] = {}
-        self._session = api.random.getrandbits(30)
 
     # what hellos say ----------------------------------------------------------------------------------
-
-    def session_to(self, node_id: str) -> tuple[int, int]:
-        """The session of own advertisements with a neighbour, and ADVERTS sent in it."""
-        session = self._to.get(node_id)
-        return (0, 0) if session is None else (session.number, session.sent)
-
-    def session_from(self, node_id: str) -> tuple[int, int]:
-        """That of a neighbour's with this node, and CIVS sent in it."""
-        session = self._from.get(node_id)
-        return (0, 0) if session is None else (session.number, session.sent)
 
     def sets(self, node_id: str) -> tuple[SetVersion, ...]:
         """The sets that a primary neighbour can fetch here."""
@@ -142,18 +94,8 @@ class Replicas:
                 home = self.members.member(known.member)
                 if view.next_hop(home) == node_id and self._lacks(home, known.boot, known.version):
                     self._fetch(home, node_id)
-        if node_id not in view.secondary.values():
-            return
-        to = self._to.get(node_id)
-        if to is None:
-            self._begin(node_id)
-        elif hello.told_session != to.number or hello.told != to.received:
-            self._begin_again(node_id)
-        there = self._from.get(node_id)
-        if hello.session and (
-            there is None or there.number != hello.session or there.received != hello.adverts
-        ):
-            self.members.send(node_id, Again(hello.session))
+        elif node_id in view.secondary.values():
+            self.sessions.hello(node_id, hello)
 
     # subscriptions ------------------------------------------------------------------------------------
 
@@ -179,9 +121,9 @@ class Replicas:
         entries = [Entry(content, qos) for content, qos in added.items()]
         entries += [Entry(content, GONE) for content in removed]
         self._version += len(entries)
-        self._tell(self.clt.changed(self.prt.change(me, self._version, *_split(entries))))
+        self.sessions.tell(self.clt.changed(self.prt.change(me, self._version, *_split(entries))))
         version = self._version - len(entries)
-        for some in _pages(entries):
+        for some in pages(entries):
             version += len(some)
             subs = Subs(self.members.number, self.members.boot, version, 0, 0, tuple(some))
             self._along(subs, None)
@@ -202,7 +144,7 @@ class Replicas:
             copy.boot = subs.boot
             if not subs.parts and subs.version == len(subs.entries):
                 copy.complete = True  # from its first change on
-                self._tell(self.clt.changed(self.prt.drop(home)))
+                self.sessions.tell(self.clt.changed(self.prt.drop(home)))
         if subs.parts:
             self._part(sender, home, copy, subs)
         else:
@@ -220,7 +162,7 @@ class Replicas:
                 return
             begun = not copy.version
             copy.version = subs.version
-            self._tell(self.clt.changed(self.prt.change(home, subs.version, *_split(news))))
+            self.sessions.tell(self.clt.changed(self.prt.change(home, subs.version, *_split(news))))
             self._along(subs, sender)
             if begun:
                 self._completed()
@@ -240,16 +182,21 @@ class Replicas:
         copy.listed.update(added)
         if self._full(home, len(copy.listed)):
             return
-        self._tell(self.clt.changed(self.prt.change(home, subs.version, added)))
+        self.sessions.tell(self.clt.changed(self.prt.change(home, subs.version, added)))
         if subs.part < subs.parts:
             return
         gone = [content for content in self.prt.at(home) if content not in copy.listed]
-        self._tell(self.clt.changed(self.prt.change(home, subs.version, {}, gone)))
+        self.sessions.tell(self.clt.changed(self.prt.change(home, subs.version, {}, gone)))
         copy.complete, copy.listed, copy.fetched = True, set(), None
         for node_id in self.members.view.primary.values():
             if node_id != sender:
                 self.members.greet(node_id)  # which may lack it, too
         self._completed()
+
+    def _completed(self) -> None:
+        """Another set is here."""
+        self.sessions.answer_all()
+        self.members.greet_region()
 
     def _full(self, home: str, filters: int) -> bool:
         """A home with too many filters counts as one that wants everything."""
@@ -258,7 +205,7 @@ class Replicas:
         self.count("homes_full")
         self._copies[home] = copy = _Copy()
         copy.boot = self.members.contacts[home].boot
-        self._tell(self.clt.changed(self.prt.drop(home)))
+        self.sessions.tell(self.clt.changed(self.prt.drop(home)))
         return True
 
     def _along(self, subs: Subs, sender: str | None) -> None:
@@ -301,14 +248,14 @@ class Replicas:
                 return
             boot, version = copy.boot, copy.version
         entries = [Entry(content, qos) for content, qos in self.prt.at(home).items()]
-        pages = list(_pages(entries)) or [[]]
+        parts = list(pages(entries)) or [[]]
         waiting = self._waiting.setdefault(sender, deque())
         if any(subs.home == fetch.home and subs.parts for subs in waiting):
             return  # it is on its way
         idle = not waiting
         waiting.extend(
-            Subs(fetch.home, boot, version, part, len(pages), tuple(some))
-            for part, some in enumerate(pages, 1)
+            Subs(fetch.home, boot, version, part, len(parts), tuple(some))
+            for part, some in enumerate(parts, 1)
         )
         if idle:
             self._send_some(sender)
@@ -323,126 +270,6 @@ class Replicas:
         else:
             del self._waiting[node_id]
 
-    # advertisements -------------------------------------------------------------------------------------
-
-    def advertise(self, uid: int, content: ContentFilter) -> None:
-        """Own clients publish this from now on."""
-        self.clt.advertise(uid, content)
-        self._advertised((Stamped(uid, 0, content),))
-
-    def unadvertise(self, uid: int) -> bool:
-        """They do not any more. False: it was not advertised."""
-        content = self.clt.own.get(uid)
-        if content is None:
-            return False
-        self.clt.unadvertise(uid)
-        self._advertised((Stamped(uid, GONE, content),))
-        return True
-
-    def _advertised(self, entries: tuple[Stamped, ...]) -> None:
-        for node_id, session in self._to.items():
-            session.sent += 1
-            self.members.send(node_id, Adverts(session.number, session.sent, entries))
-
-    def _begin(self, node_id: str) -> None:
-        """Tell a neighbour all that is advertised here."""
-        self._session = (self._session + 1) & 0xFFFF_FFFF or 1
-        session = self._to[node_id] = _Session(self._session, self.api.now())
-        self.clt.forget_cluster(self.members.grid.cluster(node_id))
-        entries = [Stamped(uid, 0, content) for uid, content in self.clt.own.items()]
-        for some in list(_pages(entries)) or [[]]:
-            session.sent += 1
-            self.members.send(node_id, Adverts(session.number, session.sent, tuple(some)))
-
-    def _begin_again(self, node_id: str) -> None:
-        session = self._to.get(node_id)
-        if session is not None and self.api.now() - session.begun >= CALM:
-            self.count("sessions_again")
-            self._begin(node_id)
-
-    def on_again(self, sender: str, again: Again) -> None:
-        """A neighbour lacks something of what was advertised to it."""
-        session = self._to.get(sender)
-        if session is not None and session.number == again.session:
-            self._begin_again(sender)
-
-    def on_adverts(self, sender: str, adverts: Adverts) -> None:
-        """A neighbour advertises."""
-        if sender not in self.members.peers:
-            raise OverlayError(f"advertisements of {sender}, which is in another region")
-        session = self._from.get(sender)
-        if adverts.number == 1:
-            self.clt.forget(sender)
-            session = self._from[sender] = _Session(adverts.session, self.api.now())
-        elif session is None or session.number != adverts.session or adverts.number != session.received + 1:
-            self.members.send(sender, Again(adverts.session))
-            return
-        session.received = adverts.number
-        lacking = self.lacking()
-        answers: list[Civ] = []
-        for uid, state, content in adverts.entries:
-            if state == GONE:
-                self.clt.unadvertised(sender, uid)
-                session.unanswered.discard(uid)
-                continue
-            if len(self.clt.rows(sender)) >= self.config.max_filters:
-                self.count("adverts_full")  # not answered: all of it comes here
-                continue
-            answer = self.clt.advertised(sender, uid, content)
-            if lacking:
-                session.unanswered.add(uid)
-            else:
-                answers.append(answer)
-        self._send_civs(sender, session, _joined(answers))
-
-    def _completed(self) -> None:
-        """Another set is here."""
-        self._answer_all()
-        self.members.greet_region()
-
-    def _answer_all(self) -> None:
-        """Answer what could not be answered before."""
-        if not any(session.unanswered for session in self._from.values()) or self.lacking():
-            return
-        for node_id, session in self._from.items():
-            uids, session.unanswered = sorted(session.unanswered), set()
-            rows = self.clt.rows(node_id)
-            answers = [self.clt.advertised(node_id, uid, rows[uid].advertised) for uid in uids if uid in rows]
-            self._send_civs(node_id, session, _joined(answers))
-
-    def _tell(self, told: Told) -> None:
-        by_node: dict[str, list[Civ]] = {}
-        for node_id, civ in told:
-            by_node.setdefault(node_id, []).append(civ)
-        for node_id, civs in by_node.items():
-            session = self._from.get(node_id)
-            if session is not None:
-                self._send_civs(node_id, session, _without(civs, session.unanswered))
-
-    def _send_civs(self, node_id: str, session: _Session, civs: Sequence[Civ]) -> None:
-        for some in _pages(civs):
-            session.sent += 1
-            self.members.send(node_id, Civs(session.number, session.sent, tuple(some)))
-
-    def on_civs(self, sender: str, civs: Civs) -> None:
-        """What a cluster wants of that which is advertised here."""
-        session = self._to.get(sender)
-        if session is None or civs.session != session.number:
-            self.count("stale_civs")
-            return
-        if civs.number != session.received + 1:
-            self._begin_again(sender)
-            return
-        session.received = civs.number
-        cluster = self.members.grid.cluster(sender)
-        for civ in civs.changes:
-            session.filters += len(civ.filters or ()) * (1 if isinstance(civ, CivSet) else -1)
-            if session.filters > self.config.max_filters:
-                self.count("civs_full")
-                self.clt.answered(cluster, CivSet(civ.uids))
-            else:
-                self.clt.answered(cluster, civ)
-
     # who comes and goes -----------------------------------------------------------------------------------
 
     def view_changed(self, before: View) -> None:
@@ -453,27 +280,21 @@ class Replicas:
                 self._forget_home(node_id)
         for node_id in before.secondary.values():
             if node_id not in view.secondary.values():
-                self._forget_secondary(node_id)
+                self.sessions.forget(node_id)
         for node_id in view.primary.values():
             if node_id not in before.primary.values():
                 self.members.greet(node_id)
-        self._answer_all()
+        self.sessions.answer_all()
 
     def restarted(self, node_id: str) -> None:
         """A node has begun a new life."""
         if node_id in self._copies:
             self._forget_home(node_id)
-        self._forget_secondary(node_id)
+        self.sessions.forget(node_id)
 
     def _forget_home(self, node_id: str) -> None:
         self._copies.pop(node_id, None)
-        self._tell(self.clt.changed(self.prt.drop(node_id)))
-
-    def _forget_secondary(self, node_id: str) -> None:
-        self._from.pop(node_id, None)
-        self.clt.forget(node_id)
-        if self._to.pop(node_id, None) is not None:
-            self.clt.forget_cluster(self.members.grid.cluster(node_id))
+        self.sessions.tell(self.clt.changed(self.prt.drop(node_id)))
 
 
 def _split(entries: Iterable[Entry]) -> tuple[dict[ContentFilter, int], list[ContentFilter]]:
@@ -483,34 +304,3 @@ def _split(entries: Iterable[Entry]) -> tuple[dict[ContentFilter, int], list[Con
     if any(qos > GONE for qos in last.values()):
         raise OverlayError("a subscription with a QoS that is none")
     return added, [content for content, qos in last.items() if qos == GONE]
-
-
-def _pages(items: Sequence[Item]) -> Iterator[list[Item]]:
-    rest = iter(items)
-    while some := list(islice(rest, PAGE)):
-        yield some
-
-
-def _joined(answers: Iterable[Civ]) -> list[Civ]:
-    """Those without filters in one each: all uids that are wanted, all that are not."""
-    wanted: list[int] = []
-    unwanted: list[int] = []
-    rest: list[Civ] = []
-    for civ in answers:
-        if civ.filters is not None:
-            rest.append(civ)
-        else:
-            (wanted if isinstance(civ, CivSet) else unwanted).extend(civ.uids)
-    if wanted:
-        rest.append(CivSet(tuple(wanted)))
-    if unwanted:
-        rest.append(CivUnset(tuple(unwanted)))
-    return rest
-
-
-def _without(civs: Iterable[Civ], uids: set[int]) -> list[Civ]:
-    """The same but for advertisements that will be answered as a whole."""
-    if not uids:
-        return list(civs)
-    found = (civ._replace(uids=tuple(uid for uid in civ.uids if uid not in uids)) for civ in civs)
-    return [civ for civ in found if civ.uids]

@@ -190,14 +190,14 @@ def test_a_cluster_that_tells_filters_without_end() -> None:
     for topic in ("t", "t", "u"):
         world["a0"].publish(topic)
     world.run(1)
-    octopia(world, "a0").replicas.on_civs("a1", flood(octopia(world, "a0")))
+    octopia(world, "a0").replicas.sessions.on_civs("a1", flood(octopia(world, "a0")))
     assert octopia(world, "a0").counters["civs_full"] == 1
     assert octopia(world, "a0").replicas.clt.bits(1) == {1: True}
 
 
 def flood(node: Octopia) -> Civs:
     """More filters than are held, in the next message of the other cluster."""
-    session, told = node.replicas.session_to("a1")[0], node.replicas._to["a1"].received
+    session, told = node.replicas.sessions.to("a1")[0], node.replicas.sessions._to["a1"].received
     filters = tuple(ContentFilter(f"t/{number}") for number in range(20))
     return Civs(session, told + 1, (CivSet((1,), filters),))
 
