@@ -141,6 +141,9 @@ class LinkConfig(Section):
     """QoS 1 and 2 messages sent but not acknowledged, per session."""
     inflight_bytes: Bytes = 8 << 20
     """Bytes of the same; one message may always be under way, however large."""
+    unsent_bytes: Bytes | None = None
+    """What the system may take for a neighbour before it has sent it (Linux). A slow link then shows sooner
+    by its queue, and fast ones cost more; null: as much as the system wants, which may be megabytes."""
     packet_size: Bytes = 16 << 20
     control_bytes: Bytes = 4 << 20
     """Answers and news that may wait towards a neighbour that does not read; then the session ends."""

@@ -36,6 +36,8 @@ SHARE = 0.05
 PUBLISHER = 5
 RATE = 50.0
 """Readings a second."""
+SIZE = 200
+"""Bytes of a reading, about."""
 MESSAGES = 1500
 WARM_UP = 300
 SEED = 8
@@ -118,8 +120,9 @@ def run(bench: Bench, command: str, messages: int) -> Comparison:
     outcome = Outcome(*json.loads(done.read_text()))
     text = [
         "Twelve sites in three regions, 40 ms one way between regions and 4 ms within. One publishes "
-        f"{RATE:g} readings a second of {SYMBOLS} symbols (QoS 0); a subscriber at each site wants "
-        f"{SHARE:.0%} of the symbols, each other ones. With SF it subscribes to all and chooses itself. "
+        f"{RATE:g} readings a second, of {SYMBOLS} symbols and {SIZE} bytes (QoS 0); a subscriber at each "
+        f"site wants {SHARE:.0%} of the symbols, each other ones. With SF it subscribes to all and chooses "
+        "itself. "
         "A copy to each other region where somebody wants it would be "
         f"{least_copies(distances):.2f} per reading.",
         outcome.words(messages),
@@ -148,7 +151,8 @@ class Reading(NamedTuple):
         return f"stock/{self.symbol // 20}"
 
     def payload(self) -> bytes:
-        return json.dumps({"n": self.number, "sym": self.symbol, "price": self.symbol + 0.5}).encode()
+        values = {"n": self.number, "sym": self.symbol, "price": self.symbol + 0.5}
+        return json.dumps({**values, "note": "-" * (SIZE - 60)}).encode()
 
 
 async def measure(bed: Testbed) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ildm.api import Unreachable
 from ildm.core.driver import NO_DESCRIPTOR
+from ildm.core.link.session import LinkSession
 from ildm.log import get_logger, is_logged
 from ildm.net.workers import Workers
 
@@ -28,8 +29,10 @@ REFUSALS = (errno.ECONNREFUSED, errno.ECONNRESET)
 class AsyncioDriver:
     """Carries out on an event loop what the core decides."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, unsent_bytes: int | None = None) -> None:
+        """``unsent_bytes`` is for links, see :attr:`ildm.config.LinkConfig.unsent_bytes`."""
         self._loop = loop
+        self._unsent = unsent_bytes
         self._dials: set[asyncio.Task[None]] = set()
         self._workers: dict[str, Workers] = {}
         self._logger = get_logger("ildm")
@@ -60,7 +63,9 @@ class AsyncioDriver:
         # the core's sessions have the methods of asyncio.Protocol without being its subclass
         factory = cast("Callable[[], asyncio.Protocol]", lambda: endpoint)
         try:
-            await self._loop.create_connection(factory, address.host, address.port)
+            transport, _ = await self._loop.create_connection(factory, address.host, address.port)
+            if isinstance(endpoint, LinkSession):
+                self.bound_unsent(transport.get_extra_info("socket"))
         except asyncio.CancelledError:
             if not expired:
                 raise
@@ -71,6 +76,13 @@ class AsyncioDriver:
             endpoint.dial_failed(f"{address.host} is no host name: {error}", Unreachable.NO_ADDRESS)
         finally:
             timer.cancel()
+
+    def bound_unsent(self, link: socket.socket) -> None:
+        """Let the system take no more than asked for before it has sent it; of a listening socket, for each
+        connection that it accepts."""
+        option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+        if self._unsent is not None and option is not None:
+            link.setsockopt(socket.IPPROTO_TCP, option, self._unsent)
 
     def offload(self, owner: str, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         workers = self._workers.get(owner)

@@ -74,7 +74,7 @@ class NodeServer:
         )
         link_secret = read_secret(config.link.secret, config.link.secret_file, "link.secret_file")
         loop = asyncio.get_running_loop()
-        self.driver = AsyncioDriver(loop)
+        self.driver = AsyncioDriver(loop, config.link.unsent_bytes)
         self.store = StateStore(
             config.state_dir,
             loop.call_later,
@@ -103,6 +103,8 @@ class NodeServer:
                 manager = self.node.links
                 await self._listen(config.link.listen, "link.listen", lambda: LinkSession(manager, None, 0))
                 manager.listening_at(self.ports[-1])
+                for each in self._servers[-1].sockets:
+                    self.driver.bound_unsent(each)
         except BaseException:
             await self._close()
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from socket import IPPROTO_TCP, TCP_NOTSENT_LOWAT
 
 import pytest
 
@@ -98,3 +99,23 @@ async def test_a_ring_has_one_blocked_link_that_takes_over(
     ring[1].add(ring[2])
     await until(lambda: is_tree(ring) and sum(len(s.node.links.links) for s in ring) == 8, "the tree again")
     await exchange(ring, topic_root, "again")
+
+
+async def test_what_the_system_takes_for_a_link_is_bounded_at_both_ends(sites: Sites) -> None:
+    """Also of the sessions that the other side has dialed; without the option it is the system's affair."""
+
+    def bounds(site: Site, neighbor: Site) -> list[int]:
+        found = []
+        for session in site.link(neighbor).open_sessions:
+            assert session.transport is not None
+            connection = session.transport.get_extra_info("socket")
+            found.append(connection.getsockopt(IPPROTO_TCP, TCP_NOTSENT_LOWAT))
+        return found
+
+    here = await sites.make("mosquitto", "pf", link={"sessions": 2, "unsent_bytes": 65536})
+    there = await sites.make("mosquitto", "pf", link={"sessions": 2, "unsent_bytes": 65536})
+    free = await sites.make("mosquitto", "pf", link={"sessions": 2})
+    for site in (there, free):
+        await join(site, here)
+    assert bounds(there, here) == bounds(here, there) == bounds(here, free) == [65536] * 2
+    assert 65536 not in bounds(free, here)
