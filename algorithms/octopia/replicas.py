@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from algorithms.octopia.messages import GONE, Entry, Fetch, Hello, OverlayError, SetVersion, Subs
-from algorithms.octopia.sessions import Sessions, pages
+from algorithms.octopia.pages import pages, size_of_entry
+from algorithms.octopia.sessions import Sessions
 from algorithms.octopia.tables import Clt, Prt
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class Replicas:
         self._version += len(entries)
         self.sessions.tell(self.clt.changed(self.prt.change(me, self._version, *_split(entries))))
         version = self._version - len(entries)
-        for some in pages(entries):
+        for some in pages(entries, size_of_entry):
             version += len(some)
             subs = Subs(self.members.number, self.members.boot, version, 0, 0, tuple(some))
             self._along(subs, None)
@@ -248,7 +249,7 @@ class Replicas:
                 return
             boot, version = copy.boot, copy.version
         entries = [Entry(content, qos) for content, qos in self.prt.at(home).items()]
-        parts = list(pages(entries)) or [[]]
+        parts = list(pages(entries, size_of_entry)) or [[]]
         waiting = self._waiting.setdefault(sender, deque())
         if any(subs.home == fetch.home and subs.parts for subs in waiting):
             return  # it is on its way

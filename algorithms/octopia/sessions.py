@@ -7,11 +7,11 @@ advertised; until it is answered that cluster counts as one that wants everythin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from algorithms.octopia.messages import GONE, Adverts, Again, Civs, Hello, OverlayError, Stamped
+from algorithms.octopia.pages import pages, size_of_civ, size_of_entry, whole_or_parts
 from algorithms.octopia.tables import Civ, CivSet, CivUnset, Clt, Told
 
 if TYPE_CHECKING:
@@ -20,14 +20,10 @@ if TYPE_CHECKING:
     from algorithms.octopia.members import Members
     from ildm.api import NodeApi
 
-__all__ = ["Sessions", "pages"]
+__all__ = ["Sessions"]
 
-PAGE = 200
-"""Entries in one message."""
 CALM = 1.0
 """Seconds between two attempts to begin the same session anew."""
-
-Item = TypeVar("Item")
 
 
 class _Session:
@@ -106,10 +102,9 @@ class Sessions:
 
     def unadvertise(self, uid: int) -> bool:
         """They do not any more. False: it was not advertised."""
-        content = self.clt.own.get(uid)
+        content = self.clt.unadvertise(uid)
         if content is None:
             return False
-        self.clt.unadvertise(uid)
         self._advertised((Stamped(uid, GONE, content),))
         return True
 
@@ -124,7 +119,7 @@ class Sessions:
         session = self._to[node_id] = _Session(self._session, self.api.now())
         self.clt.forget_cluster(self.members.grid.cluster(node_id))
         entries = [Stamped(uid, 0, content) for uid, content in self.clt.own.items()]
-        for some in list(pages(entries)) or [[]]:
+        for some in list(pages(entries, size_of_entry)) or [[]]:
             session.sent += 1
             self.members.send(node_id, Adverts(session.number, session.sent, tuple(some)))
 
@@ -190,7 +185,7 @@ class Sessions:
                 self._send_civs(node_id, session, _without(civs, session.unanswered))
 
     def _send_civs(self, node_id: str, session: _Session, civs: Sequence[Civ]) -> None:
-        for some in pages(civs):
+        for some in pages(whole_or_parts(civs), size_of_civ):
             session.sent += 1
             self.members.send(node_id, Civs(session.number, session.sent, tuple(some)))
 
@@ -219,13 +214,6 @@ class Sessions:
         self.clt.forget(node_id)
         if self._to.pop(node_id, None) is not None:
             self.clt.forget_cluster(self.members.grid.cluster(node_id))
-
-
-def pages(items: Sequence[Item]) -> Iterator[list[Item]]:
-    """Some at a time."""
-    rest = iter(items)
-    while some := list(islice(rest, PAGE)):
-        yield some
 
 
 def _joined(answers: Iterable[Civ]) -> list[Civ]:

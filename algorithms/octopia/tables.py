@@ -8,7 +8,7 @@ from the grid (`scot.View.next_hop`). So a repair of the tree changes no row.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from algorithms.octopia.content import ContentFilter, Value
@@ -19,6 +19,8 @@ Attributes = Callable[[], Mapping[str, Value]]
 """Reads a message's attributes; called if a filter with predicates meets its topic."""
 KEPT = 10
 """Overlapping subscriptions are kept for an advertisement up to this many times ``summary``."""
+SUMMARY_LENGTH = 32_768
+"""Characters of the filters that are told of an advertisement; they go in one message."""
 
 
 class CivSet(NamedTuple):
@@ -218,15 +220,15 @@ class Clt:
         self._own[uid] = Own(advertised)
         self._own_index.add(advertised, uid)
 
-    def unadvertise(self, uid: int) -> bool:
-        """Whether it was advertised."""
+    def unadvertise(self, uid: int) -> ContentFilter | None:
+        """What was advertised; None: nothing was."""
         own = self._own.pop(uid, None)
         if own is None:
-            return False
+            return None
         self._own_index.remove(own.advertised, uid)
         for cluster in list(own.answers):
             self._answer(own, cluster, None)
-        return True
+        return own.advertised
 
     def answered(self, cluster: int, civ: Civ) -> list[int]:
         """A cluster has told what it wants; answers the uids among it that are not advertised.
@@ -356,7 +358,7 @@ class Clt:
                 for other in gone:
                     del row.told[other]
                 more.setdefault(node_id, []).append(uid)
-            if len(row.told) > self.summary or len(row.filters) > KEPT * self.summary:
+            if not self._is_brief(row.told) or len(row.filters) > KEPT * self.summary:
                 row.filters, row.told = None, {}
                 wholly.setdefault(node_id, []).append(uid)
                 if uid in more.get(node_id, ()):
@@ -395,6 +397,10 @@ class Clt:
                         if other not in row.told and not any(covers(one, other) for one in row.told)
                     )
                     row.told.update(bare)
+                    if not self._is_brief(row.told):
+                        row.filters, row.told = None, {}
+                        told.append((node_id, CivSet((uid,))))
+                        continue
                     if bare:
                         told.append((node_id, CivSet((uid,), tuple(bare))))
                     less.setdefault(node_id, []).append(uid)
@@ -412,6 +418,13 @@ class Clt:
             for node_id, uid in owners:
                 yield node_id, uid, self._rows[node_id][uid]
 
+    def _is_brief(self, told: Collection[ContentFilter]) -> bool:
+        """Whether these may be told one by one: few, and not too long for one message."""
+        return (
+            len(told) <= self.summary
+            and sum(len(one.topic_filter) + len(one.expression.text) for one in told) <= SUMMARY_LENGTH
+        )
+
     def _counted(self, uid: int, row: Row) -> Civ:
         """Look a row up in the PRT anew; what its node is told."""
         found = list(self.prt.overlapping(row.advertised))
@@ -421,7 +434,7 @@ class Clt:
             return CivUnset((uid,))
         if len(found) <= KEPT * self.summary:
             row.told = dict.fromkeys(_uncovered(found))
-            if len(row.told) <= self.summary:
+            if self._is_brief(row.told):
                 row.filters = dict.fromkeys(found)
                 return CivSet((uid,), tuple(row.told))
             row.told = {}

@@ -1,0 +1,64 @@
+"""Lists and messages that are larger than what one message between nodes can hold."""
+
+from __future__ import annotations
+
+import pytest
+
+import algorithms.octopia.pages
+from algorithms.octopia.messages import CODEC, Civs
+from algorithms.octopia.pages import whole_or_parts
+from algorithms.octopia.tables import CivSet, CivUnset
+from ildm.testing import LinkModel
+from tests.algorithms.octopia.worlds import make, octopia, payloads
+
+SMALL = LinkModel(packet_size=200_000)
+"""Links whose packets are no larger than that."""
+
+
+def test_a_filter_that_overlaps_very_many_advertisements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wire format counts to 65,535; with that many this would take long."""
+    monkeypatch.setattr(algorithms.octopia.pages, "UIDS", 50)
+    world = make(("a",), 2)
+    heard: list[Civs] = []
+    sessions = octopia(world, "a0").replicas.sessions
+    for number in range(120):
+        world["a0"].publish(f"t/{number}")
+    world.run(1)
+    take = sessions.on_civs
+    monkeypatch.setattr(sessions, "on_civs", lambda sender, civs: (heard.append(civs), take(sender, civs)))
+    for change, expected in ((world["a1"].subscribe, True), (world["a1"].unsubscribe, False)):
+        change("t/#")
+        world.run(1)
+        assert all(sessions.clt.bits(uid) == {1: expected} for uid in sessions.clt.own)
+    assert max(len(civ.uids) for civs in heard for civ in civs.changes) == 50
+
+
+@pytest.mark.parametrize("kind", [CivSet, CivUnset])
+def test_parts_name_every_advertisement_once(kind: type[CivSet] | type[CivUnset]) -> None:
+    uids = tuple(range(100_000))
+    found = list(whole_or_parts([kind(uids)]))
+    assert [uid for civ in found for uid in civ.uids] == list(uids)
+    assert all(isinstance(civ, kind) and CODEC.encode(Civs(1, 1, (civ,))) for civ in found)
+
+
+def test_long_expressions_go_in_several_messages() -> None:
+    """Changes, whole sets, and answers to many advertisements at once."""
+    world = make(("a-b",), 2, model=SMALL, expression_length=4000)
+    for number in range(100):
+        world["b1"].subscribe(f"filter/s='{number:03}{'x' * 3000}'/t/#", 1)
+    octopia(world, "b1").on_interest_changed(
+        None, {f"filter/s='{number:03}{'y' * 3000}'/u": 1 for number in range(100)}
+    )
+    for number in range(20):
+        world["a0"].publish(f"t/{number}")
+    world.run(2)
+    world.kill("a1")
+    world.run(20)
+    world.add("a1", introducer="a0")
+    world.run(20)
+    assert len(octopia(world, "a1").replicas.prt) == 200
+    assert octopia(world, "a0").replicas.clt.bits(1) == {1: True}
+    assert world.network.lost["not sendable"] == 0
+    world["a0"].publish("t/7", b'{"s": "007%s"}' % (b"x" * 3000), 1)
+    world.run(1)
+    assert len(payloads(world, "b1")) == 1
