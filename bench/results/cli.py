@@ -125,7 +125,7 @@ def overlay(full: FullOption = False, out: OutOption = OUT, again: AgainOption =
 @results.command()
 def content(
     messages: Annotated[
-        int, typer.Option(min=1, help="While expressions come and go, 200 of them a second.")
+        int, typer.Option(min=1, help="While expressions come and go, 80 of them a second.")
     ] = 100_000,
     out: OutOption = OUT,
     again: AgainOption = False,

@@ -43,7 +43,7 @@ WARM_UP = 300
 SEED = 8
 PATIENCE = 30.0
 """Seconds for the subscribers to be known, and for the last readings to arrive."""
-EXACT = Plan(messages=100_000, rate=200.0, changes=2.0, wishes=6, seed=SEED)
+EXACT = Plan(messages=100_000, rate=80.0, changes=2.0, wishes=6, seed=SEED)
 HEADING = [
     "",
     "copies between regions, per reading",
