@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.figures import Comparison, Course, Limit
 from bench.report import numbers
@@ -263,6 +264,8 @@ def course(of: Course, place: int) -> Picture | None:
         )
     if of.logarithmic:
         axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_ylim(bottom=0)
     axes.set_xlim(min(line.seconds[0] for line in drawn), max(line.seconds[-1] for line in drawn))

@@ -177,6 +177,8 @@ def test_a_slow_link_is_drawn(tmp_path: Path) -> None:
     assert comparison.table[2][2].startswith("500 / ")
     page = write_comparison(comparison, tmp_path)
     assert "SPR: from 10 to 10, at most 4,000" in page.read_text()
+    assert "mathdefault" not in page.read_text()
+    assert ">1,000</text>" in page.read_text().replace("\n", "")
     assert (tmp_path / "course-0.png").exists()
 
 

@@ -44,11 +44,11 @@ async def test_twelve_sites_while_expressions_come_and_go(sites: Sites, topic_ro
     """Four clusters of three regions, one before other makes: nobody misses anything or gets too much."""
     kinds = [("mosquitto", index) for index in range(9)] + OTHERS
     made = await grid(sites, 3, 4, kinds)
-    plan = Plan(messages=600, rate=50.0, changes=3.0, wishes=4, seed=11)
+    plan = Plan(messages=300, rate=40.0, changes=4.0, wishes=3, seed=11)
     outcome = await exactness([site.address for site in made], plan, lambda line: None)
     assert (outcome.missing, outcome.wrong, outcome.doubled) == (0, 0, 0), outcome
     assert outcome.due > 500
-    assert outcome.changes > 20
+    assert outcome.changes > 10
 
 
 @pytest.mark.parametrize("kind", KINDS)
