@@ -17,6 +17,7 @@ from algorithms.octopia.carried import Carried, Reader
 from algorithms.octopia.messages import Ack, Acked, OverlayError, Pub
 from algorithms.octopia.routing import Copy, Routed, idr, spr
 from algorithms.tbps.seen import Seen
+from ildm.api import SendResult
 
 if TYPE_CHECKING:
     from algorithms.octopia.config import OctopiaConfig
@@ -216,6 +217,10 @@ class Casting:
         if not carried.reliable:
             if not sent:
                 self.count("not_sent")
+            return
+        if sent is SendResult.TOO_LARGE:
+            # it is so at every attempt, and when it is asked for
+            self.api.log("message too large for the link", topic=carried.publish.topic, node=copy.to)
             return
         size = len(carried.frame) + OVERHEAD
         if self.bytes + size > self.config.pending_bytes:

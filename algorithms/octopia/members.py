@@ -163,11 +163,11 @@ class Members:
 
     # sending --------------------------------------------------------------------------------------
 
-    def send(self, node_id: str, message: tuple[Any, ...], turn: int = 0) -> bool:
-        """Send to a member, over its link or by way of another node. False: it cannot be sent now."""
+    def send(self, node_id: str, message: tuple[Any, ...], turn: int = 0) -> SendResult:
+        """Send to a member, over its link or by way of another node; false: it cannot be sent now."""
         return self.send_data(node_id, CODEC.encode(message), turn)
 
-    def send_data(self, node_id: str, data: bytes, turn: int = 0) -> bool:
+    def send_data(self, node_id: str, data: bytes, turn: int = 0) -> SendResult:
         """The same for an encoded message."""
         contact = self.contacts[node_id]
         to = self._peer(node_id)
@@ -175,14 +175,14 @@ class Members:
             via = self._relay(contact)
             if via is None:
                 self.count("relays_failed")
-                return False
+                return SendResult.FULL
             self.count("relayed")
             to = self._peer(via)
             data = CODEC.encode(Relay(self.number, contact.number, data))
         sent = self.api.send(to, data, turn)
         if sent is SendResult.TOO_LARGE:
             self.count("too_large")
-        return bool(sent)
+        return sent
 
     def can_dial(self, node_id: str) -> bool:
         """Whether an address is known."""

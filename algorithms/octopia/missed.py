@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from struct import Struct
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,8 @@ SETTLE = 3.0
 """Seconds from a sign that something was missed until it is asked for: tables come to agree meanwhile."""
 FILTERS = 500
 """In one question; if there are more they are widened."""
+LENGTH = 32_768
+"""Characters of the filters in one question; if there are more they are widened, too."""
 AT_ONCE = 16
 """Nodes that are asked at the same time."""
 FETCH = 100
@@ -250,10 +252,10 @@ class Missing:
         now = self.api.now()
         earliest = now - self.config.interest_period
         ages = {content: max(since, known, earliest) for content, known in self._wanted.items()}
-        if len(ages) > FILTERS:
+        if _is_long(ages):
             self.count("questions_widened")
             ages = _least((ContentFilter(content.topic_filter), at) for content, at in ages.items())
-        if len(ages) > FILTERS:
+        if _is_long(ages):
             ages = _least((ContentFilter("#"), at) for at in ages.values())
         return tuple(Asked(content, _milliseconds(now - at + ON_THE_WAY)) for content, at in ages.items())
 
@@ -374,6 +376,11 @@ class Missing:
 
 def _name(content: ContentFilter) -> bytes:
     return hashlib.blake2b(str(content).encode(), digest_size=8).digest()
+
+
+def _is_long(filters: Collection[ContentFilter]) -> bool:
+    length = sum(len(content.topic_filter) + len(content.expression.text) for content in filters)
+    return len(filters) > FILTERS or length > LENGTH
 
 
 def _milliseconds(seconds: float) -> int:

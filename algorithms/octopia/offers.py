@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from algorithms.octopia.index import ContentIndex
 from algorithms.octopia.messages import Ask, Late, LateOne, Numbered, Offer, OverlayError, Owed, Want
 from algorithms.tbps.messages import Message, decode_payload
+from ildm.api import SendResult
 from ildm.mqtt import Publish, Version, decode
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ class Offers:
     def _send_late(self, sender: str, want: Want) -> None:
         now = self.api.now()
         gone: list[int] = []
-        batch: list[LateOne] = []
+        batch: dict[int, LateOne] = {}
         size = total = 0
         for number in want.numbers:
             entry = self.kept.get(number)
@@ -202,15 +203,24 @@ class Offers:
                 gone.append(number)
                 continue
             if batch and size + len(payload) > LATE_BYTES:
-                self.members.send(sender, Late(want.question, False, (), tuple(batch)))
-                batch, size = [], 0
+                gone += self._send_batch(sender, Late(want.question, False, (), ()), batch)
+                batch, size = {}, 0
             if total and total + len(payload) > WANT_BYTES:
                 break
-            batch.append(LateOne(int(1000 * (now - entry.at)), payload))
+            batch[number] = LateOne(int(1000 * (now - entry.at)), payload)
             size += len(payload)
             total += len(payload)
             self.count("late_sent")
-        self.members.send(sender, Late(want.question, True, tuple(gone), tuple(batch)))
+        self._send_batch(sender, Late(want.question, True, tuple(gone), ()), batch)
+
+    def _send_batch(self, sender: str, late: Late, batch: dict[int, LateOne]) -> list[int]:
+        """Send some messages; answers those of them that are too large for the link, as if they were gone."""
+        sent = self.members.send(sender, late._replace(messages=tuple(batch.values())))
+        if sent is not SendResult.TOO_LARGE:
+            return []
+        if late.last:
+            self.members.send(sender, late._replace(gone=(*late.gone, *batch)))
+        return list(batch)
 
     def _forget_idle(self, now: float) -> None:
         while self._askers:

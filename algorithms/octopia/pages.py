@@ -11,7 +11,7 @@ from algorithms.octopia.tables import Civ
 
 __all__ = ["pages", "size_of_civ", "size_of_entry", "whole_or_parts"]
 
-PAGE = 200
+PAGE = 100
 """Entries in one message."""
 PAGE_BYTES = 65_536
 """Bytes in one message; a larger entry makes one of its own."""

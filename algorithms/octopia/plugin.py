@@ -60,8 +60,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Octopia"]
 
-CHANGES = 200
-"""Changes of what local clients want that are made at once."""
+CHANGES = 20
+"""Changes of what local clients want that are made at once; clients at work meanwhile wait for them."""
 SLACK = 60.0
 """Seconds for which a message may be on its way after its origin has forgotten it."""
 BYE = 0.2
@@ -141,6 +141,11 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
                 self._changes[topic_filter] = qos
         if not waiting:
             self._change_some()
+
+    @property
+    def changing(self) -> int:
+        """Changes of what local clients want that wait for their turn."""
+        return len(self._changes)
 
     def _change_some(self) -> None:
         some = list(islice(self._changes.items(), CHANGES))

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Replicas"]
 
-AT_ONCE = 10
+AT_ONCE = 1
 """Messages of a large set sent at once."""
 PAUSE = 0.02
 """Seconds until the next ones."""

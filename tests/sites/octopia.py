@@ -98,7 +98,7 @@ def fault(views: Iterable[Mapping[str, Any]], alive: Container[str]) -> str | No
         for row in view["tables"]["links"]:
             if (row["state"] == "up") is not (row["node"] in alive):
                 return f"{view['node']} has {row['node']} as {row['state']}"
-        for name in ("not acknowledged", "lacking"):
+        for name in ("not acknowledged", "lacking", "not told yet"):
             if view["facts"][name]:
                 return f"{view['node']}: {name} {view['facts'][name]}"
         owed = [name for name in view["facts"]["owed to"].split(", ") if name in alive]

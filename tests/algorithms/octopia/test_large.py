@@ -62,3 +62,52 @@ def test_long_expressions_go_in_several_messages() -> None:
     world["a0"].publish("t/7", b'{"s": "007%s"}' % (b"x" * 3000), 1)
     world.run(1)
     assert len(payloads(world, "b1")) == 1
+
+
+def test_a_message_too_large_for_links_is_named_and_holds_nothing_up() -> None:
+    """It stays where it was published; nobody tries again and again, nobody is owed it."""
+    world = make(("a-b",), 2, model=SMALL)
+    for name in ("b0", "a1"):
+        world[name].subscribe("t/#", 1)
+    world.run(12)
+    world["a0"].publish("t/huge", b"x" * 300_000, 1)
+    world["a0"].publish("t/other", b"1", 1)
+    world.run(60)
+    assert payloads(world, "b0") == payloads(world, "a1") == [b"1"]
+    node = octopia(world, "a0")
+    assert (node.casting.bytes, node.casting.busy, node.offers.owed) == (0, False, [])
+    assert node.counters["too_large"] == 2
+    assert node.counters["repeated"] == 0
+    told = [fields for _, name, event, fields in world.logs if event == "message too large for the link"]
+    assert [(fields["topic"], fields["node"]) for fields in told] == [("t/huge", "b0"), ("t/huge", "a1")]
+
+
+def test_who_has_missed_a_message_too_large_for_links_gets_the_others() -> None:
+    world = make(("a-b",), 2, model=SMALL)
+    world["a1"].subscribe("t", 1)
+    world.run(12)
+    world.kill("a1")
+    world.run(20)
+    for payload in (b"1", b"x" * 300_000, b"2"):
+        world["a0"].publish("t", payload, 1)
+    world.add("a1", introducer="a0")
+    world["a1"].subscribe("t", 1)
+    world.run(60)
+    assert payloads(world, "a1") == [b"1", b"2"]
+    assert octopia(world, "a1").counters["missed"] >= 1
+    assert octopia(world, "a0").offers.owed == []
+
+
+def test_questions_about_long_filters_are_widened() -> None:
+    world = make(("a",), 2, model=SMALL, expression_length=4000)
+    texts = {f"filter/s='{number:03}{'x' * 3000}'/t": 1 for number in range(100)}
+    octopia(world, "a1").on_interest_changed(None, texts)
+    world.run(12)
+    world.kill("a1")
+    world.run(20)
+    world["a0"].publish("t", b'{"s": "007%s"}' % (b"x" * 3000), 1)
+    world.add("a1", introducer="a0")
+    octopia(world, "a1").on_interest_changed(None, texts)
+    world.run(30)
+    assert octopia(world, "a1").counters["fetched"] == 1
+    assert octopia(world, "a1").counters["too_large"] == 0

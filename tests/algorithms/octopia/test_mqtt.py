@@ -204,7 +204,9 @@ def test_thousands_of_filters_of_one_client() -> None:
     world = make(LINE, 2)
     changes = {f"filter/n={number}/t": 0 for number in range(3000)}
     octopia(world, "c1").on_interest_changed(None, changes)
+    assert octopia(world, "c1").overlay().facts["not told yet"] == 2980
     world.run(2)
+    assert octopia(world, "c1").overlay().facts["not told yet"] == 0
     assert len(octopia(world, "a1").replicas.prt) == 3000
     octopia(world, "c1").on_interest_changed(None, dict.fromkeys(changes))
     world.run(2)
