@@ -36,6 +36,8 @@ LOOKS = 15
 """How often in the time after which a node is dead it is looked for dead ones."""
 AGAIN = 1.0
 """Seconds between two HELLO that answer to data from a node that has not said HELLO."""
+MOST_BOOT = 1 << 43
+"""Numbers of lives are below, which are milliseconds; numbers of messages are made of them."""
 BOOT = "octopia.boot"
 """Entry of the state: number of the newest life of this node."""
 
@@ -238,11 +240,15 @@ class Members:
         for node_id in self.view.secondary.values():
             self._greet(node_id, answer=False)
 
-    def _greet(self, node_id: str, answer: bool) -> None:
+    def _greet(self, node_id: str, answer: bool, own_boot: bool = False) -> None:
+        """Say HELLO; ``own_boot``: with the newest life of the receiver that has been heard of."""
         contact = self.contacts[node_id]
         if node_id == self.me or self._stopped or not (contact.address or contact.alive):
             return
-        data = CODEC.encode(self._hello(contact, answer))
+        hello = self._hello(contact, answer)
+        if own_boot:
+            hello = hello._replace(news=(*hello.news, News(contact.number, contact.boot, contact.address)))
+        data = CODEC.encode(hello)
         self.api.send(self._peer(node_id), data)
         if contact.state is State.RELAYED:
             self.send_data(node_id, data)
@@ -285,8 +291,12 @@ class Members:
             contact.refused = "its grid is another"
             self._gone(contact, contact.silent)
             return
+        if any(boot >= MOST_BOOT for boot in (hello.boot, *(news.boot for news in hello.news))):
+            raise OverlayError("a HELLO that tells of a life in the far future")
         if hello.boot < contact.boot:
             self.count("stale_hello")
+            if direct and not contact.alive:
+                self._greet(sender.node_id, answer=True, own_boot=True)
             return
         contact.refused = None
         was_alive = contact.alive
@@ -317,10 +327,16 @@ class Members:
     def _news_of(self, node_id: str, news: News) -> None:
         contact = self.contacts[node_id]
         if node_id == self.me:
-            if news.boot > self.boot:  # the clock was set back
+            if news.boot > self.boot:
                 self.boot = self.contacts[self.me].boot = news.boot + 1
                 self._save_boot()
                 self.count("boot_raised")
+                self.api.log(
+                    "others know a later life of this node: its clock was set back, or its id is there twice",
+                    address=news.address,
+                )
+                for other in self._near:
+                    self._greet(other, answer=True)
             return
         if news.boot < contact.boot or (news.boot == contact.boot and contact.address):
             return
