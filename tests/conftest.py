@@ -8,8 +8,9 @@
 
 from __future__ import annotations
 
+import gc
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,23 @@ def pytest_configure(config: pytest.Config) -> None:
     """The fixtures of ildm.testing, also where the project is run from its tree without being installed."""
     if not config.pluginmanager.hasplugin("ildm"):
         config.pluginmanager.register(pytest_plugin, "ildm")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """In 3.11 a finalizer that runs while a source is parsed, and parses itself, makes it fail."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """The same, while what the summary needs is imported."""
+    gc.collect()
+    gc.disable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
