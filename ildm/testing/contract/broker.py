@@ -50,6 +50,18 @@ class BrokerContract(Contract):
         stage.until(lambda: len(stage.injected("a")) > len(messages))
         assert sorted(stage.injected("a")) == sorted([*expected, expected[0]])
 
+    @states("injections")
+    def test_what_the_broker_has_of_what_it_was_given_is_counted(self, make: Make) -> None:
+        stage = make(OverlayProbe)
+        one = stage.add("a")
+        assert one.api.injections == (0, 0)
+        for qos in range(3):
+            one.api.inject(Publish(topic="t", qos=qos, packet_id=1 if qos else None))
+        one.api.inject_frame(Publish(topic="t", qos=1, packet_id=9).encode(Version.V5))
+        assert one.api.injections.given == 4
+        stage.until(lambda: one.api.injections.taken == 4)
+        assert len(stage.injected("a")) == one.api.injections.given == 4
+
     @pytest.mark.parametrize(
         "wrong",
         [
