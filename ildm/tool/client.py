@@ -84,7 +84,9 @@ class Connection:
         self._until(lambda: number in self._acknowledged, "SUBACK")
         problem = self._acknowledged.pop(number)
         if problem is not None:
-            raise ToolError(f"{self.target}: subscription refused: {problem}")
+            # MQTT 3.1.1, 3.9.3: 0x80 is all that there is; paho has a name of MQTT 5 for it
+            told = problem if self.target.version == "5" else "MQTT 3.1.1 cannot say why, -V 5 may"
+            raise ToolError(f"{self.target}: subscription refused: {told}")
 
     def publish(self, topic: str, payload: bytes, qos: int, retain: bool) -> int:
         """Send, without waiting for the acknowledgement unless too many are missing; the packet's number."""
@@ -181,10 +183,13 @@ class Connection:
             self._failure = f"message refused: {reason}"
 
     def _subscribed(
-        self, _client: object, _data: object, number: int, reasons: list[ReasonCode], _properties: object
+        self, _client: object, _data: object, number: int, reasons: list[ReasonCode], properties: Properties
     ) -> None:
-        refused = [str(reason) for reason in reasons if reason.is_failure]
-        self._acknowledged[number] = ", ".join(refused) or None
+        refused = ", ".join(str(reason) for reason in reasons if reason.is_failure)
+        text = getattr(properties, "ReasonString", "")  # MQTT 5, 3.9.2.1.2
+        self._acknowledged[number] = (
+            (f"{refused}: {printable(text)}" if text else refused) if refused else None
+        )
 
     def _arrived(self, client: mqtt.Client, _data: object, message: mqtt.MQTTMessage) -> None:
         if self._on_message is not None and self._on_message(message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections import Counter
 from typing import Any
 
@@ -213,6 +214,22 @@ async def test_a_bad_expression_is_refused_and_harms_nobody(
     log = capfd.readouterr().err
     assert says in log
     assert bad in log
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        ("5", "subscription refused: Topic filter invalid: > is not expected here; as a character"),
+        ("3.1.1", "subscription refused: MQTT 3.1.1 cannot say why, -V 5 may"),
+    ],
+)
+async def test_the_tool_says_why_an_expression_is_refused(sites: Sites, version: str, says: str) -> None:
+    (site,) = await grid(sites, 1, 1)
+    words = ["-m", "ildm", "sub", "-p", str(site.address[1]), "-V", version, "-t", "filter/price>>80/stock/#"]
+    tool = await asyncio.create_subprocess_exec(sys.executable, *words, stderr=asyncio.subprocess.PIPE)
+    _, said = await tool.communicate()
+    assert tool.returncode == 1
+    assert says in said.decode()
 
 
 async def test_below_the_root_nothing_crosses(sites: Sites, topic_root: str) -> None:
