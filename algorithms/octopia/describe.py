@@ -49,8 +49,8 @@ def describe(node: Octopia) -> OverlayView:
         "advertisements": len(replicas.clt),
         "retained": len(node.retained),
         "not acknowledged": sum(map(node.casting.pending, members.order)),
-        "lacking": ", ".join(lacking),
-        "owed to": ", ".join(node.offers.owed),
+        "lacking": ", ".join(lacking) or None,
+        "owed to": ", ".join(node.offers.owed) or None,
         "bad expressions": len(node.local.refused),
     }
     near = [n for n in members.order if n in {*members.mates, *members.peers}]

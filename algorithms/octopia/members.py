@@ -38,6 +38,7 @@ AGAIN = 1.0
 """Seconds between two HELLO that answer to data from a node that has not said HELLO."""
 MOST_BOOT = 1 << 43
 """Numbers of lives are below, which are milliseconds; numbers of messages are made of them."""
+ANOTHER_GRID = "its grid (regions, clusters, members) is another"
 BOOT = "octopia.boot"
 """Entry of the state: number of the newest life of this node."""
 
@@ -287,8 +288,8 @@ class Members:
             self._refuse(sender, "it is no member of the grid")
             return
         if hello.digest != self.grid.digest:
-            self._refuse(sender, "its grid (regions, clusters, members) is another")
-            contact.refused = "its grid is another"
+            self._refuse(sender, ANOTHER_GRID)
+            contact.refused = ANOTHER_GRID
             self._gone(contact, contact.silent)
             return
         if any(boot >= MOST_BOOT for boot in (hello.boot, *(news.boot for news in hello.news))):
@@ -373,7 +374,7 @@ class Members:
     def on_refused(self, sender: Peer, refused: Refused) -> None:
         """Another node wants nothing of this one."""
         contact = self.contacts.get(sender.node_id)
-        why = f"it says: {refused.reason}"
+        why = f"it says of this node: {refused.reason}"
         if contact is not None:
             contact.refused = why
         self.count("refused_by_others")

@@ -50,12 +50,12 @@ from algorithms.octopia.retained import Retained
 from algorithms.tbps.kept import Kept
 from algorithms.tbps.messages import Message
 from algorithms.tbps.seen import Seen
-from ildm.api import STAMP_PROPERTY, Filter, OverlayAlgorithm, PluginError, Reject
+from ildm.api import STAMP_PROPERTY, Filter, MessageTrace, OverlayAlgorithm, PluginError, Reject, TracedTree
 from ildm.mqtt import IldmError, Property, Publish, ReasonCode, Version
 
 if TYPE_CHECKING:
     from algorithms.octopia.scot import View
-    from ildm.api import Link, MessageTrace, NodeApi, OverlayView, Peer, Session, Unreachable
+    from ildm.api import Link, NodeApi, OverlayView, Peer, Session, Unreachable
     from ildm.mqtt import Connect, Subscribe, Subscription
 
 __all__ = ["Octopia"]
@@ -251,6 +251,10 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         return describe(self)
 
     def trace(self, topic: str, done: Callable[[MessageTrace], None]) -> None:
+        if self.local.is_below_root(topic):  # as on_publish
+            stays = [TracedTree(name=topic, tree=None)]
+            done(MessageTrace(topic=topic, trees=stays, nodes=0, messages=0, depth=0, complete=True))
+            return
         self.tracer.trace(topic, done)
 
     # advertisements -------------------------------------------------------------------------------------

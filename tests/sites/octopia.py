@@ -101,7 +101,7 @@ def fault(views: Iterable[Mapping[str, Any]], alive: Container[str]) -> str | No
         for name in ("not acknowledged", "lacking", "not told yet"):
             if view["facts"][name]:
                 return f"{view['node']}: {name} {view['facts'][name]}"
-        owed = [name for name in view["facts"]["owed to"].split(", ") if name in alive]
+        owed = [name for name in (view["facts"]["owed to"] or "").split(", ") if name in alive]
         if owed:
             return f"{view['node']} owes {owed}"  # those that are dead are told when they are back
     return None

@@ -130,6 +130,16 @@ def test_a_trace_of_what_nobody_wants() -> None:
     assert (got[0].nodes, got[0].messages) == (0, 0)
 
 
+def test_a_trace_below_the_root_goes_nowhere() -> None:
+    world = make(LINE, 2)
+    world["c1"].subscribe("filter/#")
+    world.run(1)
+    got: list[MessageTrace] = []
+    octopia(world, "a0").trace("filter/price>80/stock/x", got.append)
+    world.run(1)
+    assert [(found.nodes, found.messages, found.trees[0].tree) for found in got] == [(0, 0, None)]
+
+
 def test_a_trace_ends_though_a_node_does_not_answer() -> None:
     world = make(LINE, 2)
     world["c0"].subscribe("t")
