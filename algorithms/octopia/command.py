@@ -101,6 +101,7 @@ def explained(text: str, options: ContentConfig, message: Publish | None) -> dic
         "predicates": rows,
         "attributes": attributes,
         "complete": not left_out,
+        "payload_problem": _payload_problem(message.payload) if options.attributes.json_payload else None,
     }
 
 
@@ -117,6 +118,8 @@ def as_text(said: dict[str, Any]) -> str:
     if "matches" not in said:
         return "\n".join([*lines, "", *(f"  {row['predicate']}" for row in rows)])
     lines.append(f"attributes  {_shown(said['attributes'])}")
+    if said["payload_problem"]:
+        lines.append(f"            none of the payload: {said['payload_problem']}")
     if not said["complete"]:
         lines.append("            and more, beyond a bound of the configuration")
     lines.append("")
@@ -128,6 +131,19 @@ def as_text(said: dict[str, Any]) -> str:
     return "\n".join(
         [*lines, "", "The message matches." if said["matches"] else "The message does not match."]
     )
+
+
+def _payload_problem(payload: bytes) -> str | None:
+    """Why a payload that there is has no attributes, if it is for its form."""
+    if not payload:
+        return None
+    try:
+        document = json.loads(payload)
+    except RecursionError:
+        return None  # beyond a bound, which is told anyway
+    except ValueError as error:
+        return f"it is not JSON: {error}"
+    return None if isinstance(document, dict) else "it is JSON, but not an object"
 
 
 def _wanted(text: str, options: ContentConfig) -> ContentFilter:

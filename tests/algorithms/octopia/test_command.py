@@ -86,6 +86,7 @@ def test_json(payload: Path) -> None:
         ],
         "attributes": {"price": 79.0, "sym": "IBM", "odd\x1b": True},
         "complete": True,
+        "payload_problem": None,
     }
 
 
@@ -104,6 +105,20 @@ def test_what_lies_beyond_a_bound_is_said(tmp_path: Path, payload: Path) -> None
     config = tmp_path / "node.yaml"
     config.write_text("algorithm: {name: octopia, attributes: {most: 1}}")
     assert "and more, beyond a bound" in explain("a=1", "--config", config, "--message", payload).stdout
+
+
+@pytest.mark.parametrize(
+    ("payload", "part"),
+    [
+        ("{'price': 81}", "none of the payload: it is not JSON: Expecting property name"),
+        ("[81]", "none of the payload: it is JSON, but not an object"),
+    ],
+)
+def test_a_payload_without_attributes_is_explained(tmp_path: Path, payload: str, part: str) -> None:
+    file = tmp_path / "payload"
+    file.write_text(payload)
+    assert part in explain("price>80", "--message", file).stdout
+    assert "payload" not in explain("price>80", "--property", "price=81").stdout
 
 
 @pytest.mark.parametrize(
