@@ -20,7 +20,7 @@ try:
     from bench.sim.cli import sim
     from bench.testbed.cli import app as testbed
 except ImportError as error:
-    sys.exit(f"ildm-bench needs {error.name}: pip install 'ildm[bench]'")
+    sys.exit(f"ildm-bench needs {error.name}: make setup-all, or pip install 'ildm[bench]'")
 
 from ildm.mqtt import IldmError
 

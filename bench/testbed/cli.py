@@ -155,23 +155,37 @@ def _keep(bed: Testbed) -> None:
 def show(bed: Testbed) -> None:
     """Print the sites, what could not be had, and what to try."""
     distances = bed.spec.distances
-    place = () if distances is None else ("place", "region")
+    place = () if distances is None else ("place",)
+    quota = () if bed.spec.quota is None else (bed.quota_text(),)
     shown = table(
-        ("site", *place, "clients connect to", "broker", "at", "process", "front", "process", "quota")
+        (
+            "site",
+            *place,
+            "clients at",
+            "broker",
+            "at",
+            "process",
+            "front",
+            "process",
+            *("quota" for _ in quota),
+        )
     )
+    shown.box, shown.pad_edge = None, False  # a row has 80 columns, so that addresses stay whole
+    for column in shown.columns:
+        column.no_wrap = True
     pids = {entry.process.name: entry.pid for entry in bed.processes}
     for server in bed.servers:
         front = server.front
         shown.add_row(
             server.name,
-            *(() if distances is None else distances.place(server.index)),
+            *(() if distances is None else (distances.place(server.index),)),
             server.address,
             server.broker.name,
             server.broker_address,
             str(pids[f"broker-{server.index}"]),
             "-" if front is None else bed.spec.algorithm_name or front.name,
             "-" if front is None else str(pids[f"{front.name}-{server.index}"]),
-            bed.quota_text(),
+            *quota,
         )
     make_console().print(shown)
     for note in bed.notes:

@@ -42,9 +42,10 @@ class Distances:
     delays_ms: tuple[tuple[float, ...], ...]
     """``delays_ms[i][j]``: one way from site i to site j."""
 
-    def place(self, site: int) -> tuple[str, str]:
-        """The name of a site in the file, and its region, for people."""
-        return self.names[site], "/".join(self.regions[site])
+    def place(self, site: int) -> str:
+        """The name of a site in the file, for people, and its region if the name does not tell."""
+        name, region = self.names[site], "/".join(self.regions[site])
+        return name if name.startswith(region) else f"{name} ({region})"
 
     @classmethod
     def by_regions(cls, sizes: Mapping[str, int], within_ms: float, between_ms: float) -> Distances:

@@ -53,10 +53,15 @@ def test_an_overlay_shows_regions_and_how_to_trace(
     with Testbed(spec, tmp_path) as bed:
         show(bed)
     shown = capsys.readouterr().out
-    assert re.search(r"site-0 +eu/paris-0 +eu/paris +127", shown)
+    assert re.search(r"site-0 +eu/paris-0 +127", shown)
     file = re.search(r"ildm overlay trace greeting --config (\S+)", shown)
     assert file is not None
     assert load_config(Path(file[1])).node_id == "site-0"
+
+
+def test_a_region_is_named_beside_a_place_that_does_not_tell_it() -> None:
+    distances = Distances(("paris", "eu-1"), (("eu",), ("eu",)), ((0.0, 1.0), (1.0, 0.0)))
+    assert [distances.place(site) for site in (0, 1)] == ["paris (eu)", "eu-1"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
