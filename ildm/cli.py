@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,7 +90,9 @@ def run(
     loaded = load_config(config)
     from ildm.net.run import run_node  # noqa: PLC0415
 
-    raise typer.Exit(run_node(loaded, source=config))
+    with _naming(config):
+        status = run_node(loaded, source=config)
+    raise typer.Exit(status)
 
 
 @app.command()
@@ -107,13 +110,15 @@ def check(
     loaded = load_config(config)
     from ildm.core.plugin.loading import check_reachable, load_plugins  # noqa: PLC0415
 
-    plugins = load_plugins(loaded)
-    check_reachable(loaded, plugins)
+    with _naming(config):
+        plugins = load_plugins(loaded)
+        check_reachable(loaded, plugins)
     read_secret(loaded.broker.password, loaded.broker.password_file, "broker.password_file")
     read_secret(loaded.link.secret, loaded.link.secret_file, "link.secret_file")
     from ildm.core.plugin.trial import try_plugins  # noqa: PLC0415
 
-    try_plugins(loaded, plugins)
+    with _naming(config):
+        try_plugins(loaded, plugins)
     from ildm.preflight import examine  # noqa: PLC0415
 
     findings = examine(loaded, thorough=True)
@@ -287,6 +292,17 @@ def main() -> int:
     except SystemExit as exit:
         return exit.code if isinstance(exit.code, int) else 0 if exit.code is None else 1
     return 0
+
+
+@contextmanager
+def _naming(config: Path) -> Iterator[None]:
+    """What is wrong with a plugin is told with the file that chooses it, as all that is wrong in the file."""
+    from ildm.api import PluginError  # noqa: PLC0415
+
+    try:
+        yield
+    except PluginError as error:
+        raise PluginError(f"{config}: {error}") from error
 
 
 def _is_usage(error: IldmError) -> bool:

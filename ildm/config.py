@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -448,22 +449,38 @@ def parse_config(document: object, name: str, base: Path) -> Config:
             shown = (
                 "" if {"secret", "password"} & {str(p) for p in item["loc"]} else _shown(item.get("input"))
             )
-            lines.append(f"{name}: {where}: {unknown_or(item, 'key')}{shown}")
+            lines.append(f"{name}: {where}: {unknown_or(item, 'key', Config)}{shown}")
         raise ConfigError("\n".join(lines)) from None
     return _anchored(config, base)
 
 
-def unknown_or(item: Any, what: str) -> str:
-    """The reason of one of pydantic's errors in words of the file; an unknown one is called ``what``."""
+def unknown_or(item: Any, what: str, model: type[BaseModel]) -> str:
+    """The reason of one of pydantic's errors in words of the file.
+
+    An unknown one is called ``what``, with the known one of ``model`` that is written most like it.
+    """
     match item["type"]:
         case "extra_forbidden":
-            return f"unknown {what}"
+            *way, last = item["loc"]
+            like = get_close_matches(str(last), _known(model, way), n=1)
+            return f"unknown {what} ({like[0]}?)" if like else f"unknown {what}"
         case "tuple_type":
             return "Input should be a valid list"
         case "too_short":
             least = item["ctx"]["min_length"]
             return f"List should have at least {least} item{'' if least == 1 else 's'}"
     return str(item["msg"]).removeprefix("Value error, ")
+
+
+def _known(model: type[BaseModel], way: Iterable[str | int]) -> list[str]:
+    """The keys at a place within a model; none where it is no mapping of fixed keys."""
+    for step in way:
+        found = [field for name, field in model.model_fields.items() if step in (name, field.alias)]
+        within = found[0].annotation if found else None
+        if not (isinstance(within, type) and issubclass(within, BaseModel)):
+            return []
+        model = within
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _shown(value: object) -> str:

@@ -35,7 +35,7 @@ class Place(NamedTuple):
         """
         region, slash, cluster = text.partition("/")
         if not (slash and region and cluster) or "/" in cluster:
-            raise GridError(f"a place is written region/cluster, not {text!r}")
+            raise GridError(f"members: a place is written region/cluster, not {text!r}")
         return cls(region, cluster)
 
     def __str__(self) -> str:
@@ -68,11 +68,13 @@ class Grid:
         self._at: dict[Place, str] = {}
         for node_id, place in self.members.items():
             if place.region not in self.regions:
-                raise GridError(f"member {node_id!r} is in region {place.region!r}, which no edge names")
+                known = ", ".join(self.regions)
+                raise GridError(f"members: {node_id!r} is in region {place.region!r}; regions has {known}")
             if place.cluster not in self._index:
-                raise GridError(f"member {node_id!r} is in cluster {place.cluster!r}, which is not listed")
+                known = ", ".join(self.clusters)
+                raise GridError(f"members: {node_id!r} is in cluster {place.cluster!r}; clusters has {known}")
             if place in self._at:
-                raise GridError(f"members {self._at[place]!r} and {node_id!r} are both at {place}")
+                raise GridError(f"members: {self._at[place]!r} and {node_id!r} are both at {place}")
             self._at[place] = node_id
         self.digest = self._digested()
 
@@ -116,14 +118,14 @@ def _tree(edges: Sequence[str]) -> dict[str, tuple[str, ...]]:
     for edge in edges:
         labels = edge.split("-")
         if len(labels) > 2 or not all(labels) or "/" in edge:
-            raise GridError(f"an edge of regions is written a-b, not {edge!r}")
+            raise GridError(f"regions: an edge is written a-b, not {edge!r}")
         for label in labels:
             near.setdefault(label, set())
             joined.setdefault(label, label)
         if len(labels) == 2:
             a, b = labels
             if root(a) == root(b):
-                raise GridError(f"edge {edge!r} closes a cycle: the regions have to be a tree")
+                raise GridError(f"regions: edge {edge!r} closes a cycle, and they have to be a tree")
             near[a].add(b)
             near[b].add(a)
             joined[root(b)] = root(a)
@@ -131,7 +133,7 @@ def _tree(edges: Sequence[str]) -> dict[str, tuple[str, ...]]:
         raise GridError("there are no regions")
     roots = sorted({root(label) for label in near})
     if len(roots) > 1:
-        raise GridError(f"regions {roots[0]!r} and {roots[1]!r} are not joined by edges")
+        raise GridError(f"regions: no edges join {roots[0]!r} and {roots[1]!r}")
     return {label: tuple(sorted(near[label])) for label in sorted(near)}
 
 
@@ -140,9 +142,9 @@ def _clusters(names: Sequence[str]) -> tuple[str, ...]:
         raise GridError("there are no clusters")
     for at, name in enumerate(names):
         if not name or "/" in name:
-            raise GridError(f"a cluster cannot be named {name!r}")
+            raise GridError(f"clusters: none can be named {name!r}")
         if name in names[:at]:
-            raise GridError(f"cluster {name!r} is listed twice")
+            raise GridError(f"clusters: {name!r} is listed twice")
     return tuple(names)
 
 

@@ -206,7 +206,7 @@ def test_a_wrong_plugin_is_refused_by_name(
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"colour": "red"}, "algorithm 'mine': color: Field required; colour: unknown option"),
+        ({"colour": "red"}, "algorithm 'mine': color: Field required; colour: unknown option (color?)"),
         (
             {"color": "red", "size": "big"},
             "algorithm 'mine': size: Input should be a valid integer, unable to parse string as an integer",
@@ -312,7 +312,7 @@ def test_check_refuses_with_one_line_and_status_2(
     assert main() == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert err.startswith(f"ildm: {kind} 'mine'")
+    assert err.startswith(f"ildm: {config}: {kind} 'mine'")
     assert complaint in err
     assert err.count("\n") == 1
 
@@ -370,4 +370,4 @@ def test_run_refuses_with_one_line_and_status_2(tmp_path: Path, name: str, compl
     config = tmp_path / "node.yaml"
     config.write_text(f"algorithm: {name}\nlisten: 127.0.0.1:0\nlink: {{listen: 127.0.0.1:0}}\n")
     done = ildm(installed, "run", "--config", config)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ildm: {complaint}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ildm: {config}: {complaint}\n")

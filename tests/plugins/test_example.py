@@ -143,7 +143,7 @@ def test_the_example_configuration_is_accepted(installed: Path, tmp_path: Path) 
         ("algorithm: prefix-sharing", "algorithm 'prefix-sharing': prefixes: Field required"),
         (
             "algorithm: {name: prefix-sharing, prefixes: [], prefix: a}",
-            "algorithm 'prefix-sharing': prefix: unknown option",
+            "algorithm 'prefix-sharing': prefix: unknown option (prefixes?)",
         ),
         (
             "filters: [{name: json-only, topics: 7}]",
@@ -158,7 +158,7 @@ def test_a_wrong_choice_is_refused_at_start(
     config.write_text(document)
     arguments = [config] if command == "check" else ["--config", config]
     done = ildm(installed, command, *arguments)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ildm: {complaint}\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"ildm: {config}: {complaint}\n")
     assert list(tmp_path.iterdir()) == [config]  # nothing was started
 
 

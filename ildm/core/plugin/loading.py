@@ -124,7 +124,10 @@ def checked_options(choice: PluginChoice, plugin: type[Plugin], kind: str) -> Pl
         return plugin.Config.model_validate(choice.options)
     except ValidationError as error:
         details = "; ".join(
-            f"{'.'.join(str(part) for part in item['loc']) or '(options)'}: " + unknown_or(item, "option")
+            # what concerns several options has no place of its own, and names them itself
+            ": ".join(
+                [*filter(None, [".".join(map(str, item["loc"]))]), unknown_or(item, "option", plugin.Config)]
+            )
             for item in error.errors(include_url=False)
         )
         raise PluginError(f"{kind} {choice.name!r}: {details}") from None

@@ -109,7 +109,7 @@ def test_a_place_is_written_region_and_cluster() -> None:
     [
         ([], ["x"], {}, "no regions"),
         (["a-b"], [], {}, "no clusters"),
-        (["a-b", "c-d"], ["x"], {}, "'a' and 'c' are not joined"),
+        (["a-b", "c-d"], ["x"], {}, "regions: no edges join 'a' and 'c'"),
         (["a-b", "b-c", "c-a"], ["x"], {}, "'c-a' closes a cycle"),
         (["a-b", "b-a"], ["x"], {}, "'b-a' closes a cycle"),
         (["a-a"], ["x"], {}, "closes a cycle"),
@@ -117,9 +117,9 @@ def test_a_place_is_written_region_and_cluster() -> None:
         (["a-"], ["x"], {}, "not 'a-'"),
         (["a/b"], ["x"], {}, "not 'a/b'"),
         (["a-b"], ["x", "x"], {}, "'x' is listed twice"),
-        (["a-b"], ["x/y"], {}, "cannot be named 'x/y'"),
-        (["a-b"], ["x"], {"1": Place("c", "x")}, "member '1' is in region 'c'"),
-        (["a-b"], ["x"], {"1": Place("a", "y")}, "member '1' is in cluster 'y'"),
+        (["a-b"], ["x/y"], {}, "none can be named 'x/y'"),
+        (["a-b"], ["x"], {"1": Place("c", "x")}, "members: '1' is in region 'c'; regions has a, b"),
+        (["a-b"], ["x"], {"1": Place("a", "y")}, "members: '1' is in cluster 'y'; clusters has x"),
         (["a-b"], ["x"], {"1": Place("a", "x"), "2": Place("a", "x")}, "'1' and '2' are both at a/x"),
     ],
 )
