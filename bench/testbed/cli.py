@@ -170,9 +170,9 @@ def show(bed: Testbed) -> None:
             *("quota" for _ in quota),
         )
     )
-    shown.box, shown.pad_edge = None, False  # a row has 80 columns, so that addresses stay whole
+    shown.box, shown.pad_edge, shown.padding = None, False, (0, 1, 0, 0)  # as a rule within 80 columns
     for column in shown.columns:
-        column.no_wrap = True
+        column.no_wrap = column.header not in {"place", "broker", "front"}  # addresses stay whole
     pids = {entry.process.name: entry.pid for entry in bed.processes}
     for server in bed.servers:
         front = server.front

@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from bench.testbed import cli
 from bench.testbed.cli import app, show
 from bench.testbed.distance import Distances
 from bench.testbed.machine import abilities
@@ -57,6 +59,20 @@ def test_an_overlay_shows_regions_and_how_to_trace(
     file = re.search(r"ildm overlay trace greeting --config (\S+)", shown)
     assert file is not None
     assert load_config(Path(file[1])).node_id == "site-0"
+
+
+def test_addresses_stay_whole_in_80_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_broker("mosquitto")
+    distances = Distances.by_regions({"europe": 1, "south-america": 1}, 1.0, 2.0)
+    spec = TestbedSpec(["mosquitto"] * 2, algorithm="octopia", distances=distances)
+    monkeypatch.setattr(cli, "make_console", lambda: Console(width=80))
+    with Testbed(spec, tmp_path) as bed:
+        show(bed)
+        addresses = [a for server in bed.servers for a in (server.address, server.broker_address)]
+    words = capsys.readouterr().out.split()
+    assert [word for word in words if word.startswith("127.0.0.1:")] == addresses
 
 
 def test_a_region_is_named_beside_a_place_that_does_not_tell_it() -> None:
