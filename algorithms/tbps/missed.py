@@ -47,6 +47,8 @@ ANSWERS = 1.0
 """Seconds until most offers that answer a question are there; what they offer is fetched then, in order."""
 OLDER = 3.0
 """Seconds between the question for an absence and the one for what came before it."""
+HOLD = SETTLE + MERGING + OLDER + ANSWERS
+"""Seconds for which what is offered waits, at most, for offers of older messages that a question brings."""
 FEW = 4
 """Filters whose publishers are asked each in their place; more are asked of all nodes at once."""
 FILTERS = 500
@@ -128,8 +130,12 @@ class Missing:
         self._to_ask: dict[str, float] = {}
         """Filters to ask for, and since when something may be missing."""
         self._asking: Timer | None = None
+        self._ask_at = 0.0
+        """When that fires."""
         self._fetch_from = 0.0
         """Until then offers are only collected."""
+        self._held_until: float | None = None
+        """When offers that are being collected are fetched at the latest; None: there are none."""
         self._sources: dict[str, _Source] = {}
         self._lacking = 0
         self._restored: float | None = None
@@ -214,8 +220,12 @@ class Missing:
 
     def merged(self, alone: bool) -> None:
         """The graph has become one with another, at a time nobody knows since when they were two."""
-        wait = SETTLE if alone else SETTLE + self._spread() * self.api.random.random()
-        self._ask_for(((name, 0.0) for name in self._since), wait)
+        filters = ((name, 0.0) for name in self._since)
+        if alone:
+            self._ask_for(filters, SETTLE)
+        else:
+            # the first turn it was given holds: the least of several would be too soon
+            self._ask_for(filters, SETTLE + self._spread() * self.api.random.random(), sooner=False)
 
     def _spread(self) -> float:
         """Seconds for the questions of all nodes; how many there are is seen from the levels of own keys."""
@@ -259,15 +269,25 @@ class Missing:
 
     # asking -----------------------------------------------------------------------------------
 
-    def _ask_for(self, filters: Iterable[tuple[str, float]], wait: float) -> None:
-        earliest = self.api.now() - self.config.interest_period
+    def _ask_for(self, filters: Iterable[tuple[str, float]], wait: float, sooner: bool = True) -> None:
+        """Ask in ``wait`` seconds. Another question that is later by then comes with this one if it is to be
+        ``sooner``; else this one with that."""
+        now = self.api.now()
+        earliest = now - self.config.interest_period
         for name, since in filters:
             known = self._since.get(name)
             if known is not None:
                 since = max(since, known, earliest)  # noqa: PLW2901
                 self._to_ask[name] = min(since, self._to_ask.get(name, since))
+        if self._asking is not None and sooner and now + wait < self._ask_at:
+            self._asking.cancel()
+            self._asking = None
         if self._asking is None and self._to_ask:
-            self._asking = self.api.call_later(wait, self._ask)
+            self._ask_in(wait)
+
+    def _ask_in(self, wait: float) -> None:
+        self._ask_at = self.api.now() + wait
+        self._asking = self.api.call_later(wait, self._ask)
 
     def _ask(self) -> None:
         self._asking = None
@@ -278,7 +298,7 @@ class Missing:
             if absent is not None and since < absent:
                 asked[name], self._to_ask[name] = absent, since
         if self._to_ask:
-            self._asking = self.api.call_later(OLDER, self._ask)
+            self._ask_in(OLDER)
         filters = sorted(asked)
         if len(filters) <= FEW:
             for name in filters:
@@ -293,10 +313,21 @@ class Missing:
         self.api.call_later(seconds, self._fetch)
 
     def _fetch(self) -> None:
-        if self._asking is None and self.api.now() > self._fetch_from - CLOCK:
-            for source in list(self._sources.values()):
-                if not source.wanted:
-                    self._want(source)
+        """Fetch what is offered, unless what is older may be offered soon. A turn to ask that is far off, or
+        one question after the other, keeps nothing from coming."""
+        now = self.api.now()
+        offered = [source for source in self._sources.values() if not source.wanted]
+        if not offered:
+            self._held_until = None
+            return
+        if self._held_until is None:
+            self._held_until = max(now + HOLD, self._fetch_from)
+        older = self._fetch_from if self._asking is None else max(self._fetch_from, self._ask_at + ANSWERS)
+        if now < older - CLOCK and older <= self._held_until:
+            return
+        self._held_until = None
+        for source in offered:
+            self._want(source)
 
     def _question(self, asked: dict[str, float], attempt: int) -> None:
         now = self.api.now()

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from algorithms.overlay.casting import CastResult
+from algorithms.overlay.keys import Range
 from algorithms.sg_tbps import SgTbps
 from algorithms.tbps.kept import OVERHEAD, Kept
 from algorithms.tbps.keys import segment_of_filter
 from algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
-from algorithms.tbps.missed import Missing
+from algorithms.tbps.missed import HOLD, SETTLE, Missing
 from algorithms.tbps.offers import ALONE, ATTEMPTS, Offers
 from algorithms.tbps.seen import Seen
 from algorithms.tbps.segments import Segments
@@ -586,10 +588,20 @@ def test_what_somebody_may_have_missed_is_named_when_it_goes() -> None:
 
 
 class Wire:
-    """A graph that only carries what nodes tell each other."""
+    """A graph that only carries what nodes tell each other; what is cast reaches nobody."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
+
+    def keys(self) -> list[bytes]:
+        return [b"key"]
+
+    def neighbors(self, key: bytes) -> list[tuple[None, None]]:
+        """So many levels that there are more nodes than can ask within a fifth of the interest period."""
+        return [(None, None)] * 10
+
+    def cast(self, target: Range, payload: bytes, reliable: bool, done: Callable[[CastResult], None]) -> None:
+        done(CastResult(True, 0, 0, 0, 0, None))
 
     def tell(self, to: Peer, payload: bytes, turn: int = 0) -> None:
         self.told.append(decode_payload(payload))
@@ -800,6 +812,48 @@ def test_an_offer_without_room_is_made_again() -> None:
     missing.arrived(PEER, Late(True, (), [(20, payload_of(3))]))
     assert got == [0, 1, 2, 3]
     assert not api.counters["missed"]
+
+
+@pytest.mark.parametrize(("turn", "waits"), [(20.0, 0.0), (5.0, 6.0)])
+def test_what_is_offered_waits_only_for_a_question_that_is_soon_asked(turn: float, waits: float) -> None:
+    """After graphs have merged its turn to ask may come when a node is not there any more."""
+    api, graph, missing, _ = receiver()
+    api.random.random = lambda: (turn - SETTLE) / 60
+    missing.merged(alone=False)
+    missing.offered(PEER, Offer(0, [("t", [(1, 10)])]))
+    assert graph.told == ([] if waits else [Want(0, [1])])
+    api.run(waits)
+    assert graph.told == [Want(0, [1])]
+    missing.arrived(PEER, Late(True, (), [(20, payload_of(1))]))
+    api.run(turn)
+    assert api.counters["questions_missed"] == 1
+
+
+def test_what_is_offered_does_not_wait_for_ever_where_filters_come_all_the_time() -> None:
+    api, graph, missing, _ = receiver()
+    missing.joined(["t"], merging=False)
+    missing.offered(PEER, Offer(0, [("t", [(1, 10)])]))
+    held = 0.0
+    while not graph.told:
+        assert held <= HOLD
+        api.run(0.5)
+        held += 0.5
+        missing.joined(["t"], merging=False)
+    assert held > SETTLE
+    assert graph.told == [Want(0, [1])]
+
+
+def test_a_key_that_joins_does_not_wait_for_the_turn_of_its_node_after_a_merge() -> None:
+    api, _, missing, _ = receiver()
+    api.random.random = lambda: 0.5
+    missing.merged(alone=False)
+    api.run(SETTLE)
+    missing.joined(["t"], merging=False)
+    assert api.counters["questions_missed"] == 0
+    api.run(SETTLE)
+    assert api.counters["questions_missed"] == 1
+    api.run(100)
+    assert api.counters["questions_missed"] == 1
 
 
 def test_an_age_that_was_told_long_ago_does_not_bring_what_is_too_old() -> None:
