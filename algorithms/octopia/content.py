@@ -21,10 +21,11 @@ Texts are compared by code point.
 from __future__ import annotations
 
 import math
+import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from ildm.mqtt import IldmError
 
@@ -46,10 +47,20 @@ __all__ = [
 Value: TypeAlias = bool | float | str
 """Of an attribute. Numbers are finite."""
 
-COMPARISONS = ("=", "!=", "<", "<=", ">", ">=", "^=")
 PRESENT = "?"
 ABSENT = "!"
 
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "^=": str.startswith,
+}
+"""Between values of one type; only texts begin with something."""
+COMPARISONS = tuple(_COMPARE)
 _COMPARISON = re.compile(r"!=|<=|>=|\^=|[=<>]")
 _MARK = re.compile(r"!!|[?!]")
 _SPECIAL = re.compile(r"[=<>!^?']")
@@ -132,46 +143,14 @@ class Predicate(NamedTuple):
         if wanted is None or actual is None:
             return (actual is None) == (self.op == ABSENT)
         if isinstance(wanted, str):
-            return isinstance(actual, str) and _compare_text(actual, self.op, wanted)
+            return isinstance(actual, str) and _COMPARE[self.op](actual, wanted)
         if isinstance(actual, str) or isinstance(actual, bool) != isinstance(wanted, bool):
             return False
-        return _compare_number(actual, self.op, wanted)
+        return _COMPARE[self.op](actual, wanted)
 
 
 def _typed(predicate: Predicate) -> tuple[object, ...]:
     return (*predicate, isinstance(predicate.value, bool))
-
-
-def _compare_text(actual: str, op: str, wanted: str) -> bool:
-    match op:
-        case "=":
-            return actual == wanted
-        case "!=":
-            return actual != wanted
-        case "<":
-            return actual < wanted
-        case "<=":
-            return actual <= wanted
-        case ">":
-            return actual > wanted
-        case ">=":
-            return actual >= wanted
-    return actual.startswith(wanted)
-
-
-def _compare_number(actual: float, op: str, wanted: float) -> bool:
-    match op:
-        case "=":
-            return actual == wanted
-        case "!=":
-            return actual != wanted
-        case "<":
-            return actual < wanted
-        case "<=":
-            return actual <= wanted
-        case ">":
-            return actual > wanted
-    return actual >= wanted
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -37,6 +37,8 @@ class AccessRule(PluginConfig):
                 validate_topic_filter(topic_filter, shared=False)
             except MqttError as error:
                 raise ValueError(f"{topic_filter!r} is no topic filter: {error}") from None
+        if filters is not None and not filters:
+            raise ValueError("expected at least one topic filter")
         return filters
 
     @model_validator(mode="after")

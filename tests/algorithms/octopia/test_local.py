@@ -208,6 +208,7 @@ def test_another_root() -> None:
         ({"expressions": {"a": "b=1&c=1"}, "expression_predicates": 1}, "more than 1 predicates"),
         ({"access": [{"allow": ["a"], "deny": ["b"]}]}, "either allow or deny"),
         ({"access": [{"user": "x"}]}, "either allow or deny"),
+        ({"access": [{"deny": []}]}, "at least one topic filter"),
         ({"access": [{"deny": ["a/#/b"]}]}, "no topic filter"),
     ],
 )
