@@ -25,6 +25,7 @@ FAMILIES = {
     "neighbor": "Neighbour nodes: list, add, remove.",
     "overlay": "Keys and neighbours in the overlay; trace.",
     "plugin": "Plugins: list, new, reload.",
+    "spool": "What is kept on disk for others; show, export, drop.",
 }
 """First words of commands that consist of two. The word alone may be a command, too."""
 

@@ -54,7 +54,8 @@ def list_plugins(as_json: JsonOption = False) -> None:
     if as_json:
         print(json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    from ildm.render import installed_plugins, make_console  # noqa: PLC0415 - only where tables are wanted
+    from ildm.render import installed_plugins  # noqa: PLC0415 - only where tables are wanted
+    from ildm.terminal import make_console  # noqa: PLC0415
 
     make_console().print(installed_plugins(rows))
 

@@ -2,139 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any
 
-from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
 from ildm.admin.client import Page
+from ildm.terminal import cell, duration, facts, since, size, state, table
 from ildm.text import printable
 
-STATES = {
-    "active": ("●", "green"),
-    "running": ("●", "green"),
-    "connecting": ("◌", "cyan"),
-    "ildm_adding": ("◌", "cyan"),
-    "ildm_removing": ("◌", "cyan"),
-    "blocked": ("◑", "yellow"),
-    "duplicate": ("◑", "yellow"),
-    "down": ("○", "red"),
-    "refused": ("✕", "red"),
-    "removed": ("✕", "dim"),
-    "stopped": ("○", "red"),
-}
-"""Symbol and colour of a link's or node's state; the word always stands beside them."""
-
-UNLIMITED = 4096
-"""Width of output that is no terminal: nothing is cut off or wrapped."""
-
-
 OPTIONS_WIDTH = 100
-
-
-class _Console(Console):
-    def on_broken_pipe(self) -> None:
-        """Leave it to the caller, instead of ending the process."""
-        raise BrokenPipeError
-
-
-def make_console(stream: TextIO | None = None) -> Console:
-    """A console on standard output or ``stream``.
-
-    On a terminal as wide as that, else without any limit or colour. What looks like markup in the
-    text of strangers is text.
-    """
-    stream = stream or sys.stdout
-    width = None if stream.isatty() else UNLIMITED
-    return _Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
 
 
 def show(name: str, data: Any) -> RenderableType:
     """The answer to the command with this name."""
     return SHOW[name](data)
-
-
-def state(word: object, note: str | None = None) -> Text:
-    """A state with its symbol and colour, and perhaps something after it."""
-    symbol, style = STATES.get(str(word), ("·", ""))
-    text = Text(f"{symbol} {cell(word)}", style=style)
-    if note:
-        text.append(f"  {note}", style="dim")
-    return text
-
-
-def cell(value: object) -> str:
-    """One value; text of strangers cannot command the terminal."""
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.6g}"
-    return printable(str(value))
-
-
-def duration(seconds: float) -> str:
-    """The two largest units: ``5d 4h``, ``3m 12s``."""
-    left = max(0, int(seconds))
-    parts: list[str] = []
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        number, left = divmod(left, size)
-        if number or (unit == "s" and not parts):
-            parts.append(f"{number}{unit}")
-    return " ".join(parts[:2])
-
-
-def since(moment: float | None) -> str:
-    """Time passed since a Unix time."""
-    return "-" if moment is None else duration(time.time() - moment)
-
-
-def size(number: int) -> str:
-    """Bytes: ``812 B``, ``1.2 MB``."""
-    amount = float(number)
-    for unit in ("B", "kB", "MB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:.1f} GB"
-
-
-def table(columns: Iterable[str], title: str | None = None) -> Table:
-    """An empty table in the house style; a column whose name begins with ``>`` is set right."""
-    made = Table(
-        box=box.ROUNDED if sys.stdout.isatty() else None,
-        border_style="dim",
-        header_style="bold",
-        title=title,
-        title_style="bold",
-        title_justify="left",
-        pad_edge=sys.stdout.isatty(),
-    )
-    for column in columns:
-        made.add_column(
-            column.removeprefix(">"), justify="right" if column[:1] == ">" else "left", overflow="fold"
-        )
-    return made
-
-
-def facts(pairs: Iterable[tuple[str, RenderableType]]) -> Table:
-    """Names and values in two columns."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold cyan", no_wrap=True)
-    grid.add_column(overflow="fold")
-    for name, value in pairs:
-        grid.add_row(name, value)
-    return grid
 
 
 def _status(data: Mapping[str, Any]) -> RenderableType:
@@ -154,6 +40,7 @@ def _status(data: Mapping[str, Any]) -> RenderableType:
         ("clients", f"{data['clients']:,}  ({data['persistent_sessions']:,} persistent sessions)"),
         ("links", _links(data["links"])),
         ("queues", _queues(data["queues"])),
+        ("spool", _spool_line(data["spool"])),
     ]
     saving = data["state"]
     if saving["failure"]:
@@ -219,6 +106,8 @@ def _neighbor(row: Mapping[str, Any]) -> RenderableType:
     line.append(cell(row.get("address") or row.get("node_id")), style="bold")
     line.append(": ")
     line.append_text(state(row["state"], printable(str(row["reason"])) if row.get("reason") else None))
+    if row.get("thrown_away") and row["thrown_away"]["messages"]:
+        line.append(f"  {_thrown_away(row['thrown_away'])}", style="yellow")
     return line
 
 
@@ -465,6 +354,64 @@ def _rest(page: Page) -> list[RenderableType]:
     return [Text(f"{left:,} more of {page.total:,}; see --limit", style="dim")] if left > 0 else []
 
 
+def _spool_line(spool: Mapping[str, Any]) -> Text:
+    mode = cell(spool["mode"])
+    if mode == "off":
+        return Text("off: what is acknowledged is lost with the node", style="dim")
+    if not spool["messages"]:
+        text = Text(f"empty  ({mode})")
+    else:
+        old = since(spool["oldest"])
+        messages = f"{spool['messages']:,} messages ({size(spool['bytes'])})"
+        text = Text(f"{messages}, the oldest for {old}  ({mode})")
+    if spool["failure"]:
+        text.append(f"  nothing is acknowledged: {printable(str(spool['failure']))}", style="red")
+    elif spool["full"]:
+        text.append("  full", style="red")
+    return text
+
+
+def _spool(data: Mapping[str, Any]) -> RenderableType:
+    rows: list[tuple[str, RenderableType]] = [("spool", _spool_line(data))]
+    if data["mode"] == "off":
+        return facts(rows)
+    rows.append(("on disk", f"{size(data['disk_bytes'])} of {size(data['limit'])}"))
+    rows.append(("in", cell(data["directory"])))
+    if not data["receivers"]:
+        return facts(rows)
+    grid = table(["receiver", ">messages", ">bytes", ">on disk alone", ">oldest"])
+    for row in data["receivers"]:
+        grid.add_row(
+            Text(cell(row["receiver"]), style="bold"),
+            cell(row["messages"]),
+            size(row["bytes"]),
+            cell(row["on_disk"]),
+            since(row["oldest"]),
+        )
+    return Group(facts(rows), Text(), grid)
+
+
+def _spooled(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("nothing is kept for this receiver", style="dim")
+    grid = table(["topic", ">QoS", "retained", ">bytes", ">for", "from", ">number"])
+    for row in page.items:
+        grid.add_row(
+            Text(cell(row["topic"]), style="bold"),
+            cell(row["qos"]),
+            cell(row["retain"]),
+            cell(row["size"]),
+            since(row["since"]),
+            cell(row["origin"]),
+            cell(row["number"]),
+        )
+    return Group(grid, *_rest(page))
+
+
+def _thrown_away(what: Mapping[str, Any]) -> str:
+    return f"{what['messages']:,} messages ({size(what['bytes'])}) thrown away"
+
+
 SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "status": _status,
     "neighbor list": _neighbors,
@@ -476,6 +423,10 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "plugin reload": _reloaded,
     "overlay": _overlay,
     "overlay trace": _trace,
+    "spool": _spool,
+    "spool show": _spooled,
+    "spool export": lambda data: Text(f"{data['messages']:,} messages written to {cell(data['file'])}"),
+    "spool drop": lambda data: Text(f"{cell(data['receiver'])}: {_thrown_away(data)}"),
     "log-level": lambda data: Text(f"log level is {data['level']} now"),
     "stop": lambda data: Text("stopped" if data["stopped"] else "stopping"),
 }

@@ -27,7 +27,8 @@ def run_command(node: AdminClient, command: Command, values: dict[str, Any], as_
     if as_json:
         print(json.dumps(data._asdict() if isinstance(data, Page) else data, indent=2, ensure_ascii=False))
         return
-    from ildm.render import make_console, show  # noqa: PLC0415 - only where tables are wanted
+    from ildm.render import show  # noqa: PLC0415 - only where tables are wanted
+    from ildm.terminal import make_console  # noqa: PLC0415
 
     make_console().print(show(command.name, data))
 
@@ -83,7 +84,7 @@ def split_commands(script: str) -> Iterator[str]:
 
 def print_help(words: Iterable[str]) -> None:
     """All commands, or those whose names begin with ``words``."""
-    from ildm.render import facts, make_console  # noqa: PLC0415 - only where tables are wanted
+    from ildm.terminal import facts, make_console  # noqa: PLC0415 - only where tables are wanted
 
     prefix = " ".join(words)
     chosen = [
@@ -149,7 +150,7 @@ def interact(node: AdminClient, history: Path, as_json: bool = False) -> int:
     from prompt_toolkit.formatted_text import FormattedText  # noqa: PLC0415
     from prompt_toolkit.history import FileHistory, History, InMemoryHistory  # noqa: PLC0415
 
-    from ildm.render import make_console  # noqa: PLC0415
+    from ildm.terminal import make_console  # noqa: PLC0415
 
     class LiveCompleter(Completer):
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:

@@ -393,6 +393,9 @@ class Members:
                 contact.data(self.api.now())
             return True
         self.count("before_hello")
+        if sender.address and not contact.address:
+            # nobody has told of it, or that was lost
+            self._learn(contact, contact.boot, sender.address)
         if self.api.now() - self._greeted_at.get(sender.node_id, -AGAIN) >= AGAIN:
             self._greeted_at[sender.node_id] = self.api.now()
             self._greet(sender.node_id, answer=True)

@@ -325,7 +325,9 @@ class Missing:
         fresh = [
             one.number
             for one in offer.messages
-            if (sender, one.number) not in self.seen and self.api.now() - one.age / 1000 >= earliest
+            if (sender, one.number) not in self.seen
+            and not self.api.has_injected(sender, one.number)
+            and self.api.now() - one.age / 1000 >= earliest
         ]
         if len(fresh) > room:
             self.count("missed", len(fresh) - room)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import TYPE_CHECKING
 
 from algorithms.octopia.index import ContentIndex
@@ -231,6 +232,12 @@ class Offers:
             del self._askers[key]
 
     # what is owed ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Who has got what an earlier life has kept is not known."""
+        oldest = min((entry.at for _, entry in self.kept.since(-inf)), default=None)
+        if oldest is not None:
+            self.owe(self.members.order, oldest)
 
     def owe(self, nodes: Iterable[str], published: float) -> None:
         """These nodes may have missed a message."""

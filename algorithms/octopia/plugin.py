@@ -129,6 +129,8 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.missing.start()
         self.retained.start()
         self.published.start()
+        self.kept.restore()
+        self.offers.start()
 
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
         """What local clients want goes to the nodes of the cluster, thousands in their turns."""
@@ -319,19 +321,31 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         message = carried.publish
         if self.local.is_below_root(message.topic) or message.topic.startswith("$"):
             raise OverlayError("a message on a topic that does not cross")
+        identity = self.members.order[carried.origin], carried.number
+        if message.qos and self.api.has_injected(*identity):
+            self.count("duplicates")
+            return
         if message.retain:
             self._inject(message)
             self.retained.entered(message.topic)
-        self._deliver(carried, include_plain=not message.retain)
+        self._deliver(carried, include_plain=not message.retain, identity=identity)
 
-    def _deliver(self, carried: Carried, include_plain: bool) -> None:
+    def _deliver(
+        self, carried: Carried, include_plain: bool, identity: tuple[str, int] | None = None
+    ) -> None:
         """Publish a message in the local broker, under each topic that local filters want it on."""
-        for topic, qos in self.local.deliveries(carried.publish, carried.attributes, include_plain):
-            self._inject(_copy(carried.publish, topic, qos))
+        copies = [
+            _copy(carried.publish, topic, qos)
+            for topic, qos in self.local.deliveries(carried.publish, carried.attributes, include_plain)
+        ]
+        copies.sort(key=lambda copy: copy.qos > 0)
+        for copy in copies:
+            # the last one tells that all have been
+            self._inject(copy, identity if copy is copies[-1] and copy.qos else None)
 
-    def _inject(self, message: Publish) -> None:
+    def _inject(self, message: Publish, identity: tuple[str, int] | None = None) -> None:
         self.count("injected")
-        self.api.inject(message)
+        self.api.inject(message, identity)
 
     def _deliver_retained(self, message: Publish) -> None:
         """A newer retained message has come from a node that had it."""

@@ -40,6 +40,8 @@ _QUIET = 8
 """Quiet nodes that a copy names."""
 _STRAYS = 4
 """Nodes without the key they were chosen for that a copy goes through at most."""
+_ENTERING = 128
+"""Steps of a copy to a range; in a graph of a million nodes some 20 lead anywhere."""
 
 
 class Arrival(NamedTuple):
@@ -282,7 +284,9 @@ class Caster:
                 forwards, notes, unknown = [f for f, _ in kept], [n for _, n in kept], []
         if not forwards and not unknown:
             return
-        if message.depth >= context.config.max_depth:
+        # A part that no own key is in is on its way to where the division begins: with a neighbour missing
+        # two nodes could hand it to and fro.
+        if message.depth >= (context.config.max_depth if own else min(_ENTERING, context.config.max_depth)):
             context.count("hops_exceeded")
             if work is not None:
                 work.failed(Why.NO_WAY)

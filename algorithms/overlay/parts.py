@@ -255,7 +255,8 @@ class Parts:
             if child.to.node_id in child.message.quiet:
                 # It has not answered another node for two time-outs: here one is enough, that of a ping.
                 self._ask(child)
-                wait /= 2
+                # not half of what is left, and half of that, without end
+                wait = max(wait / 2, min(context.config.timeout_min, left))
         child.sends += 1
         child.sent = now
         child.alive = False

@@ -1,19 +1,25 @@
-"""The messages of QoS 1 and 2 of local clients, for sites that missed them."""
+"""The messages of QoS 1 and 2 of local clients, for sites that missed them.
+
+A node with a spool has them on disk as well, from before its client gets the acknowledgement; so it offers
+them in its next life, too, by the numbers they had.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from math import inf
+from struct import Struct
 from typing import TYPE_CHECKING
 
-from algorithms.tbps.messages import Message, decode_payload
-from ildm.mqtt import Property, Publish, Version, decode
+from algorithms.tbps.messages import Message, MessageError, decode_payload
+from ildm.mqtt import IldmError, Property, Publish, Version, decode
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
 
-__all__ = ["OVERHEAD", "Entry", "Kept"]
+__all__ = ["OVERHEAD", "Entry", "Kept", "read_message"]
 
 OVERHEAD = 500
 """Bytes a message takes besides its topic and frame (measured: 280, or 340 if each has its own topic)."""
@@ -25,16 +31,32 @@ LOGGED = 10
 """Topics named in the log at once."""
 GATHER = 1.0
 """Seconds in which they are gathered."""
+_ON_DISK = Struct(">dd")
+"""Before the payload: Unix times when it was published, and when it expires (0.0: never)."""
+
+
+def read_message(payload: bytes) -> tuple[Message, Publish]:
+    """What is kept. Raises: IldmError: it is no client's message."""
+    carried = decode_payload(payload)
+    if isinstance(carried, Message):
+        message = decode(carried.frame, Version.V5)
+        if isinstance(message, Publish) and message.topic:
+            return carried, message
+    raise MessageError("no message of a client")
 
 
 class Entry:
     """A message that is kept."""
 
-    __slots__ = ("at", "expires_at", "payload", "topic", "unsure")
+    __slots__ = ("at", "expires_at", "on_disk", "payload", "topic", "unsure")
 
-    def __init__(self, at: float, topic: str, payload: bytes, expires_at: float | None) -> None:
+    def __init__(
+        self, at: float, topic: str, payload: bytes, expires_at: float | None, on_disk: int | None
+    ) -> None:
         self.at = at
-        """When it was sent, or would have been."""
+        """When it was published."""
+        self.on_disk = on_disk
+        """Its number there (:meth:`NodeApi.keep`)."""
         self.topic = topic
         self.payload = payload
         """An encoded :class:`Message`."""
@@ -53,10 +75,7 @@ class Entry:
         left = self.expires_at - now
         if left <= 0:
             return None
-        carried = decode_payload(self.payload)
-        assert isinstance(carried, Message)
-        message = decode(carried.frame, Version.V5)
-        assert isinstance(message, Publish)
+        carried, message = read_message(self.payload)
         # seconds begun count whole
         properties = {**message.properties, Property.MESSAGE_EXPIRY_INTERVAL: int(left) + (left > int(left))}
         return carried._replace(frame=replace(message, properties=properties).encode(Version.V5)).encode()
@@ -78,6 +97,8 @@ class Kept:
         """Heard by somebody in this period, or not."""
         self._most = {True: max_bytes, False: max_bytes // UNHEARD_SHARE}
         self.bytes = {True: 0, False: 0}
+        self.newest = 0
+        """The highest number there was, in earlier lives as well."""
         self._sweeping = False
         self._given_up: Counter[str] = Counter()
         """Messages by topic that are still to be named in the log."""
@@ -89,8 +110,14 @@ class Kept:
 
     def add(self, number: int, topic: str, payload: bytes, expiry: int | None, heard: bool) -> None:
         """Keep a message; ``heard``: somebody wants it, or did within the period."""
-        now = self._api.now()
-        entry = Entry(now, topic, payload, None if expiry is None else now + expiry)
+        api = self._api
+        now, wall = api.now(), api.wall()
+        on_disk = api.keep(_ON_DISK.pack(wall, 0.0 if expiry is None else wall + expiry) + payload)
+        expires_at = None if expiry is None else now + expiry
+        self._enter(number, Entry(now, topic, payload, expires_at, on_disk), heard)
+
+    def _enter(self, number: int, entry: Entry, heard: bool) -> None:
+        self.newest = number
         self._shelves[heard][number] = entry
         self.bytes[heard] += entry.size
         while self.bytes[heard] > self._most[heard]:
@@ -99,6 +126,48 @@ class Kept:
         if not self._sweeping:
             self._sweeping = True
             self._api.call_later(self._period / SWEEPS, self._sweep)
+
+    def restore(self) -> None:
+        """Take up what earlier lives have left, to be called before anything is added."""
+        for on_disk, data in self._api.kept():
+            found = self._restored(on_disk, data)
+            if found is None:
+                self._api.unkeep(on_disk)
+            else:
+                self._count("kept_restored", 1)
+                self._enter(*found, heard=True)
+
+    def _restored(self, on_disk: int, data: bytes) -> tuple[int, Entry] | None:
+        """Number and entry; None: its time is over, or it cannot be understood."""
+        api = self._api
+        try:
+            carried, message = read_message(data[_ON_DISK.size :])
+        except IldmError as error:
+            self._count("kept_unreadable", 1)
+            api.log("a message of an earlier life that cannot be understood", error=str(error))
+            return None
+        at, expires_at = _ON_DISK.unpack_from(data)
+        wall = api.wall()
+        age = max(0.0, wall - at)  # a clock that was set back does not tell
+        if age >= self._period or (expires_at and expires_at <= wall):
+            return None
+        now = api.now()
+        expires = now + expires_at - wall if expires_at else None
+        entry = Entry(now - age, message.topic, data[_ON_DISK.size :], expires, on_disk)
+        return carried.number, entry
+
+    def newest_within(self, seconds: float, most: int) -> list[Entry]:
+        """The newest messages, published within so many seconds, in order."""
+        found: list[Entry] = []
+        for _, entry in self.since(-inf):
+            if len(found) == most or (found and entry.at < found[0].at - seconds):
+                break
+            found.append(entry)
+        return found[::-1]
+
+    def topics(self) -> list[str]:
+        """Of all messages, each once."""
+        return list({entry.topic: None for shelf in self._shelves.values() for entry in shelf.values()})
 
     def __contains__(self, number: int) -> bool:
         return any(number in shelf for shelf in self._shelves.values())
@@ -135,6 +204,8 @@ class Kept:
     def _drop(self, heard: bool) -> None:
         _, entry = self._shelves[heard].popitem(last=False)
         self.bytes[heard] -= entry.size
+        if entry.on_disk is not None:
+            self._api.unkeep(entry.on_disk)
         if entry.unsure:
             self.give_up(entry.topic)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from algorithms.tbps.config import TbpsConfig
     from ildm.api import NodeApi
 
-__all__ = ["HEARD", "LOOKBACK", "WANTED", "Memory"]
+__all__ = ["HEARD", "LIFE", "LOOKBACK", "WANTED", "Memory", "begin_life"]
 
 LOOKBACK = 5.0
 """What was published in so many seconds before a moment may still have been under way then."""
@@ -32,9 +32,12 @@ WANTED = "tbps.wanted."
 SHELVES = 64
 """Entries the filters are divided among: one is written when something in it has changed."""
 SAVE = 1.0
-"""Seconds in which changes are collected."""
-LIFE = 1 << 32
-"""A node numbers fewer messages than that in one life, and each life begins anywhere."""
+"""Seconds in which changes are collected that follow one which was saved at once."""
+LIFE = 32
+"""Binary logarithm of the numbers of one life; a later life has higher ones."""
+BEGUN = "tbps.life"
+"""Entry of the state: the number of this life, from which those of its messages begin."""
+_LIFE = Struct(">I")
 _FILTER = Struct(">8sd")
 _ORIGIN = Struct(">HQ")
 
@@ -58,6 +61,20 @@ def _read_heard(data: bytes) -> dict[str, int]:
     return numbers if at == len(data) else {}
 
 
+def begin_life(api: NodeApi, newest: int, count: Callable[..., None]) -> int:
+    """The number before the first one of this life: greater than those of any life before, of which
+    ``newest`` is known. The clock tells where the state of the node is lost."""
+    saved = api.state.get(BEGUN, b"")
+    before = _LIFE.unpack(saved)[0] if len(saved) == _LIFE.size else 0
+    life: int = max(int(api.wall()) & 0xFFFF_FFFF, before + 1, (newest >> LIFE) + 1)
+    try:
+        api.state[BEGUN] = _LIFE.pack(life)
+    except PluginError as error:
+        count("memory_full")
+        api.log("which life of the node this is cannot be saved", reason=str(error))
+    return life << LIFE
+
+
 class Memory:
     """Times are those of :meth:`ildm.api.NodeApi.now`, also of what an earlier life has saved."""
 
@@ -73,6 +90,7 @@ class Memory:
         self._unclaimed: set[bytes] = set()
         """Filters of the earlier life that have not come back yet."""
         self._changed: set[int] = set()
+        self._collecting = False
         self._numbers: dict[str, int] = {}
         """Last number by origin, the longest silent first."""
         self._before: dict[str, int] = {}
@@ -116,7 +134,7 @@ class Memory:
     def came_before(self, origin: str, number: int) -> bool:
         """Whether a message has come in the earlier life: a later one of its origin had."""
         known = self._before.get(origin)
-        return known is not None and 0 <= known - number < LIFE
+        return known is not None and known >> LIFE == number >> LIFE and number <= known
 
     # this life ----------------------------------------------------------------------------------
 
@@ -138,9 +156,8 @@ class Memory:
     def heard(self, origin: str, number: int) -> None:
         """A message has come."""
         numbers = self._numbers
-        before = numbers.pop(origin, number)
-        # what comes late has a smaller number; but a new life of the origin has any
-        numbers[origin] = before if 0 < before - number < LIFE else number
+        # what comes late has a smaller number
+        numbers[origin] = max(number, numbers.pop(origin, 0))
         if len(numbers) > self._origins:
             del numbers[next(iter(numbers))]
             self._count("origins_not_remembered")
@@ -173,9 +190,17 @@ class Memory:
             self._change(digest)
 
     def _change(self, digest: bytes) -> None:
-        if not self._changed:
-            self._api.call_later(SAVE, self._save_changed)
         self._changed.add(digest[0] % SHELVES)
+        if not self._collecting:
+            self._collecting = True
+            self._save_changed()
+            self._api.call_later(SAVE, self._collected)
+
+    def _collected(self) -> None:
+        self._collecting = bool(self._changed)
+        if self._collecting:
+            self._save_changed()
+            self._api.call_later(SAVE, self._collected)
 
     def _save_changed(self) -> None:
         changed, self._changed = self._changed, set()

@@ -390,7 +390,7 @@ class Missing:
             for number, age in messages:
                 if now - age / 1000 < since or (sender.node_id, number) in self.seen:
                     continue
-                if self.memory.came_before(sender.node_id, number):
+                if self._came_before(sender.node_id, number):
                     continue
                 if source is not None and number in source.lacking:
                     continue
@@ -406,6 +406,12 @@ class Missing:
         elif offer.number:
             self.graph.tell(sender, Want(offer.number, ()).encode())
         self._fetch()
+
+    def _came_before(self, origin: str, number: int) -> bool:
+        """Whether a message has come in an earlier life of this node: its spool knows, or else it is told by
+        how far the origin was heard."""
+        injected = self.api.has_injected(origin, number)
+        return self.memory.came_before(origin, number) if injected is None else injected
 
     def _has_room(self, source: _Source | None) -> bool:
         """Whether one more can be fetched from a node: it takes no more than what is left for others."""

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from algorithms.tbps.aggregates import ASK_EVERY
 from algorithms.tbps.keys import ALL_NODES, segments_of_topic
 from algorithms.tbps.messages import Late, Missed, Offer, Want
 from ildm.mqtt import FilterTable, IldmError, topic_matches
@@ -48,8 +49,8 @@ LEARNED = 10_000
 """Of them, at most."""
 TICK = 5.0
 """Seconds between looks at segments which are to get an offer once more."""
-ALONE = 10_000
-"""Messages offered that were published while the node was alone, at most; the newest."""
+FOUND = 1_000
+"""Messages published while the node was alone, or in an earlier life, that are looked at in one call."""
 AT_ONCE = 16
 """Segments that get offers of their own; where more are to get one, all nodes get a page for all of them."""
 LONGEST = 12
@@ -110,7 +111,9 @@ class Offers:
         self._unsure_numbers = 0
         self._learned: set[bytes] = set()
         self._ticking = False
-        self._window = min(config.interest_period, 2 * config.status_interval + TICK)
+        # by then an aggregate has asked everybody once
+        longest = 1.5 * ASK_EVERY * config.status_interval + TICK
+        self._window = min(config.interest_period, longest)
 
     # who asks -----------------------------------------------------------------------------------
 
@@ -278,16 +281,20 @@ class Offers:
                 self.unsure(segment, number)
 
     def found_others(self, since: float) -> None:
-        """This node was alone since that time, and is no more: what its clients have published meanwhile
-        nobody else has got, and nobody asks for it who has been in the graph all the time."""
-        newest = islice(self.kept.since(since), ALONE + 1)
-        for count, (number, entry) in enumerate(newest):
-            if count == ALONE:
-                self.count("alone_full")
-                self.api.log("published while alone, the oldest not offered", offered=ALONE)
-                return
-            for segment in segments_of_topic(entry.topic):
+        """This node was alone since that time, and is no more: what its clients have published meanwhile, or
+        an earlier life may not have sent, nobody asks for who has been in the graph all the time."""
+        self._found(array("Q", (number for number, _ in self.kept.since(since))), 0)
+
+    def _found(self, numbers: array[int], at: int) -> None:
+        """The newest first, so many in one call."""
+        for number in numbers[at : at + FOUND]:
+            entry = self.kept.get(number)
+            for segment in segments_of_topic(entry.topic) if entry is not None else ():
                 self.unsure(segment, number)
+        if at + FOUND < len(numbers):
+            self.api.call_later(0.0, self._found, numbers, at + FOUND)
+        else:
+            self._offer_due()
 
     def unsure(self, segment: Segment, number: int) -> None:
         """A message may not have reached all in a segment: offer it to them, until that has."""
@@ -316,11 +323,12 @@ class Offers:
         if not self._ticking:
             return
         self.api.call_later(TICK * (0.5 + self.api.random.random()), self._tick)
-        due = []
         for unsure in self._unsure.values():
             unsure.wait -= 1
-            if unsure.wait <= 0 and not unsure.under_way:
-                due.append(unsure)
+        self._offer_due()
+
+    def _offer_due(self) -> None:
+        due = [one for one in self._unsure.values() if one.wait <= 0 and not one.under_way]
         if len(due) > AT_ONCE:
             self._offer_to_all(ALL_NODES, due)
         else:

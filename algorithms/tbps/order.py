@@ -12,6 +12,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from algorithms.tbps.memory import LIFE
+
 if TYPE_CHECKING:
     from algorithms.tbps.seen import Seen
     from ildm.api import NodeApi, Timer
@@ -20,7 +22,7 @@ __all__ = ["OVERHEAD", "Order", "Stream", "Streams"]
 
 OVERHEAD = 1_000
 """Bytes a message that waits is taken to need besides its frame."""
-RECENT = 1 << 32
+RECENT = 1 << LIFE
 """Numbers of one life of an origin differ by less."""
 
 
@@ -54,7 +56,7 @@ class Streams:
 class _Held:
     __slots__ = ("deliver", "number", "size", "stream", "timer")
 
-    def __init__(self, stream: Stream, number: int, size: int, deliver: Callable[[], None]) -> None:
+    def __init__(self, stream: Stream, number: int, size: int, deliver: Callable[[], object]) -> None:
         self.stream = stream
         self.number = number
         self.size = size
@@ -93,7 +95,9 @@ class Order:
         """Origins and numbers of the messages that wait."""
         self.bytes = 0
 
-    def take(self, stream: Stream, number: int, behind: int, size: int, deliver: Callable[[], None]) -> None:
+    def take(
+        self, stream: Stream, number: int, behind: int, size: int, deliver: Callable[[], object]
+    ) -> None:
         """A message has come that stands ``behind`` numbers after the one before it in its stream (0: there
         is none); ``deliver`` is called at once, or when its turn has come."""
         last = self._last.get(stream)
@@ -123,7 +127,7 @@ class Order:
         self._count("order_given_up")
         self._release(before)
 
-    def _deliver(self, stream: Stream, number: int, deliver: Callable[[], None]) -> None:
+    def _deliver(self, stream: Stream, number: int, deliver: Callable[[], object]) -> None:
         deliver()
         self._last.put(stream, number)
         if self._held:

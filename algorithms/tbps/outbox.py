@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from algorithms.tbps.announcing import Announcer
+from algorithms.tbps.kept import read_message
 from algorithms.tbps.keys import prefixes_above, segments_of_topic
+from algorithms.tbps.memory import LOOKBACK
 from algorithms.tbps.messages import Message, Newer
 from algorithms.tbps.order import Streams
 from algorithms.tbps.outlets import Outlet, Outlets, Waiting
@@ -29,6 +31,8 @@ __all__ = ["OVERHEAD", "Outbox"]
 
 OVERHEAD = 200
 """Bytes a waiting message is taken to need besides its topic and payload."""
+FIND = 10.0
+"""Seconds after a restart until messages go out even if no other node has been found."""
 LOG_EVERY = 10.0
 """Seconds between two words in the log about topics without keys; all are counted."""
 
@@ -49,6 +53,7 @@ class Outbox:
         surveys: Surveys,
         config: TbpsConfig,
         kept: Kept,
+        first_number: int,
         unsure: Callable[[Segment, int], None],
         holds: Callable[[str], bool],
         unheard: Callable[[Member], None],
@@ -69,10 +74,12 @@ class Outbox:
         self.outlets = Outlets(segments, surveys, config, api.now, self._opened, self._closed, count)
         self.waiting = 0
         self.waiting_bytes = 0
-        self._number = api.random.getrandbits(62)  # differs from those of an earlier life of the node
+        self._number = first_number
         self._streams = Streams(config.order_streams)
         self._sweeping = False
         self._logged: float | None = None
+        self._finding = False
+        """After a restart nothing is sent until the others are found: first goes what was under way."""
         self._orphans: list[Outlet] = []
         """Outlets that have been closed with something in them."""
         self._newer = Announcer(api, graph, Newer, "retained_told", count)
@@ -84,19 +91,26 @@ class Outbox:
         outlet = self.open(message.topic)
         if message.retain:
             outlet.holds = True
-        if not outlet.ready:
+        now = self.api.now()
+        keep = bool(message.qos and self.config.qos)
+        waits = self._finding or not outlet.ready
+        if not (waits or keep):
+            self._send(outlet, message, turn, now)
+            return
+        carried = self._numbered(message, turn)
+        payload = carried.encode()
+        if keep:
+            # before anything is sent, and before its client gets the acknowledgement
+            self._keep(outlet, message, carried.number, payload)
+        if waits:
+            expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+            expires_at = None if expiry is None else now + expiry
             size = len(message.topic) + len(message.payload) + OVERHEAD
-            if (
-                self.waiting < self.config.waiting_messages
-                and self.waiting_bytes + size <= self.config.waiting_bytes
-            ):
-                expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
-                expires_at = None if expiry is None else self.api.now() + expiry
-                self._wait(outlet, Waiting(message, turn, expires_at, size))
+            if self._wait(outlet, Waiting(message, turn, now, expires_at, size, carried)):
                 return
             self.count("waiting_full")
             self._go_late(outlet)
-        self._send(outlet, message, turn)
+        self._send(outlet, message, turn, now, carried, payload)
 
     def open(self, topic: str) -> Outlet:
         """Be a publisher of a topic from now on, or go on being one."""
@@ -125,7 +139,7 @@ class Outbox:
         outlet = self.outlets.find(message.topic)
         if outlet is not None and outlet.ready:
             self.count("retained_repeated")
-            self._send(outlet, message, 0, repeated=True)
+            self._send(outlet, message, 0, self.api.now(), repeated=True)
 
     def responsible(self, topic: str) -> bytes | None:
         """Code of the segment in which this node is to be found as publisher of a topic."""
@@ -165,18 +179,23 @@ class Outbox:
 
     # sending ----------------------------------------------------------------------------------
 
-    def _send(self, outlet: Outlet, message: Publish, turn: int, repeated: bool = False) -> None:
+    def _send(
+        self,
+        outlet: Outlet,
+        message: Publish,
+        turn: int,
+        at: float,
+        carried: Message | None = None,
+        payload: bytes = b"",
+        repeated: bool = False,
+    ) -> None:
+        """To all segments that are not suspended. ``at``: when it was published; ``carried``, ``payload``:
+        with its number, if it has one."""
         topic = message.topic
         qos = min(message.qos, self.config.qos)
         aggregate = outlet.aggregate
         segments = outlet.segments if aggregate is None else segments_of_topic(topic)
         telling = message.retain and topic not in self._told
-        carried: Message | None = None
-        payload = b""
-        if qos and not repeated:
-            carried = self._numbered(message, turn)
-            payload = carried.encode()
-            self._keep(outlet, segments, message, carried.number, payload)
         now = self.api.now()
         asleep = 0
         for segment in segments:
@@ -187,7 +206,7 @@ class Outbox:
                 member.heard = now
                 member.publisher.used = True
             elif member.skipped is None:
-                member.skipped = now
+                member.skipped = at
             # the publishers of the very topic are told of retained messages: they may hold older ones
             held = message.retain and segment.is_exact and (telling or aggregate is None)
             if not (active or held):
@@ -201,7 +220,7 @@ class Outbox:
                 target = segment.members if active else segment.publishers
             reliable = qos > 0 or repeated or (held and telling)
             if reliable:
-                self._cast(outlet, segment, member, target, carried.number, payload, turn)
+                self._cast(outlet, segment, member, target, carried.number, payload, turn, at)
             else:
                 self.spreading.send(member, target, payload, False, turn, None)
         if asleep:
@@ -227,12 +246,13 @@ class Outbox:
                 outlet.heard.popitem(last=False)
         return outlet.aggregate.wants(segment.code)
 
-    def _keep(
-        self, outlet: Outlet, segments: Iterable[Segment], message: Publish, number: int, payload: bytes
-    ) -> None:
+    def _keep(self, outlet: Outlet, message: Publish, number: int, payload: bytes) -> None:
         """Keep a message for those it may not reach."""
-        since = self.api.now() - self.config.interest_period
-        heard = any(self._heard_since(outlet, segment, since) for segment in segments)
+        heard = not outlet.ready
+        if not heard:
+            segments = outlet.segments if outlet.aggregate is None else segments_of_topic(message.topic)
+            since = self.api.now() - self.config.interest_period
+            heard = any(self._heard_since(outlet, segment, since) for segment in segments)
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         self.kept.add(number, message.topic, payload, expiry, heard)
 
@@ -255,6 +275,7 @@ class Outbox:
         number: int,
         payload: bytes,
         turn: int,
+        at: float,
     ) -> None:
         """To all in a segment, reliably."""
         aggregate = outlet.aggregate
@@ -269,12 +290,11 @@ class Outbox:
                 return
             elif member is not None:
                 # perhaps there is one now that could not be seen yet
-                member.skipped = began if member.skipped is None else min(began, member.skipped)
+                member.skipped = at if member.skipped is None else min(at, member.skipped)
                 self.unheard(member)
             elif aggregate is not None:
                 aggregate.unheard(segment.code, moment)
 
-        began = self.api.now()
         self.spreading.send(member, target, payload, True, turn, done)
 
     def _numbered(self, message: Publish, turn: int) -> Message:
@@ -312,34 +332,64 @@ class Outbox:
             message = replace(message, qos=qos, dup=False, packet_id=packet_id, properties=properties)
         return message.encode(Version.V5)
 
-    def _aged(self, waiting: Waiting) -> Publish | None:
+    def _aged(self, waiting: Waiting) -> Waiting | None:
         """A message that has waited, with what is left of its expiry interval (MQTT-3.3.2-6)."""
         message = waiting.message
         if waiting.expires_at is None:
-            return message
+            return waiting
         left = waiting.expires_at - self.api.now()
         if left <= 0:
             self.count("expired")
             return None
         # seconds begun count whole, so that waiting for a moment does not let a message of 1 s expire
         seconds = int(left) + (left > int(left))
-        return replace(message, properties={**message.properties, Property.MESSAGE_EXPIRY_INTERVAL: seconds})
+        message = replace(
+            message, properties={**message.properties, Property.MESSAGE_EXPIRY_INTERVAL: seconds}
+        )
+        carried = waiting.carried._replace(frame=self._frame(message))
+        return waiting._replace(message=message, carried=carried)
 
     # waiting ----------------------------------------------------------------------------------
 
-    def _wait(self, outlet: Outlet, waiting: Waiting) -> None:
+    def resume(self) -> None:
+        """There was an earlier life: be publisher of the topics of what it has kept, and send again what
+        may have been under way, before all that comes now and as soon as the others are found."""
+        self._finding = True
+        self.api.call_later(FIND, self.found)
+        for entry in self.kept.newest_within(LOOKBACK, self.config.waiting_messages):
+            carried, message = read_message(entry.payload)
+            size = len(entry.topic) + len(message.payload) + OVERHEAD
+            waiting = Waiting(message, carried.turn, entry.at, entry.expires_at, size, carried)
+            if not self._wait(self.open(entry.topic), waiting):
+                return
+
+    def found(self) -> None:
+        """This node is in the graph with others, or has looked for them for long enough."""
+        if self._finding:
+            self._finding = False
+            for outlet in list(self.outlets.named.values()):
+                self._flush(outlet)
+
+    def _wait(self, outlet: Outlet, waiting: Waiting) -> bool:
+        """Let a message wait, if there is room."""
+        if (
+            self.waiting >= self.config.waiting_messages
+            or self.waiting_bytes + waiting.size > self.config.waiting_bytes
+        ):
+            return False
         self.waiting += 1
         self.waiting_bytes += waiting.size
         outlet.waiting.append(waiting)
+        return True
 
     def _flush(self, outlet: Outlet) -> None:
-        while outlet.waiting and outlet.ready:
+        while outlet.waiting and outlet.ready and not self._finding:
             waiting = outlet.waiting.popleft()
             self.waiting -= 1
             self.waiting_bytes -= waiting.size
-            message = self._aged(waiting)
-            if message is not None:
-                self._send(outlet, message, waiting.turn)
+            aged = self._aged(waiting)
+            if aged is not None:
+                self._send(outlet, aged.message, aged.turn, aged.at, aged.carried, aged.carried.encode())
 
     def _go_late(self, outlet: Outlet) -> None:
         """The keys take too long: messages go without."""

@@ -17,6 +17,7 @@ from algorithms.tbps.keys import Segment, prefixes_above, segments_of_topic, top
 if TYPE_CHECKING:
     from algorithms.tbps.aggregates import Aggregate
     from algorithms.tbps.config import TbpsConfig
+    from algorithms.tbps.messages import Message
     from algorithms.tbps.segments import Segments
     from algorithms.tbps.surveys import Surveys
     from ildm.mqtt import Publish
@@ -29,8 +30,11 @@ class Waiting(NamedTuple):
 
     message: Publish
     turn: int
+    at: float
+    """Since when."""
     expires_at: float | None
     size: int
+    carried: Message
 
 
 class Outlet:

@@ -15,6 +15,7 @@ from algorithms.tbps.config import TbpsConfig
 from algorithms.tbps.describe import Tracer, describe
 from algorithms.tbps.kept import Kept
 from algorithms.tbps.keys import ALL_NODES, Role, default_key, segment_of_filter
+from algorithms.tbps.memory import begin_life
 from algorithms.tbps.merging import Damper, MergeTeller, MergeWatch
 from algorithms.tbps.messages import (
     Answer,
@@ -121,6 +122,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             for member in list(self.segments.members.values()):
                 if member.subscribed:
                     self.retained.ask(member, everything=True)
+            self.outbox.found()
             self._catch_up(alone=True)
             since = self._merges.take_alone_since()
             if since is not None:
@@ -183,6 +185,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.graph = self.make_graph()
         self.segments = Segments(self.graph, api, config, self.count)
         self.kept = Kept(api, config.interest_period, config.kept_bytes, self.count)
+        self.kept.restore()
         self.offers = Offers(api, self.graph, self.kept, config, self.count)
         self.surveys = Surveys(
             api,
@@ -228,6 +231,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.surveys,
             config,
             self.kept,
+            begin_life(api, self.kept.newest, self.count),
             self.offers.unsure,
             self.retained.holds,
             self.suspension.unheard,
@@ -249,11 +253,18 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.graph.start(default_key(self.api.node_id))
         self.retained.start()
         self._some_held(iter(self.retained.held()), self.outbox.hold)
+        if len(self.kept):
+            self.outbox.resume()
+            self._some_held(iter(self.kept.topics()), self._publish_again)
         self.segments.enable()
         self.suspension.start()
         self.missing.start()
         if self.config.retained_interval:
             self._repeat_later()
+
+    def _publish_again(self, topic: str) -> None:
+        """Who was away asks the publishers of a topic for what an earlier life has kept."""
+        self.outbox.open(topic)
 
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
         """Subscribe to, or unsubscribe from, the segments the filters of local clients lead to."""
@@ -518,7 +529,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.count("injected")
         if wanted < message.qos and not message.retain:
             message = replace(message, qos=wanted, packet_id=message.packet_id if wanted else None)
-        self._let_through(origin, message.topic, carried, partial(self.api.inject, message))
+        identity = (origin, carried.number) if message.qos else None
+        self._let_through(origin, message.topic, carried, partial(self.api.inject, message, identity))
 
     def _take_plain(self, origin: str, carried: Message, wish: Wish) -> None:
         """The same for a message that can be passed on as it is."""
@@ -526,8 +538,11 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.count("unmatched")
             return
         self.count("injected")
-        self._let_through(origin, wish.topic, carried, partial(self.api.inject_frame, carried.frame))
+        deliver = partial(self.api.inject_frame, carried.frame)
+        if carried.frame[0] & 6:
+            deliver = partial(deliver, (origin, carried.number))
+        self._let_through(origin, wish.topic, carried, deliver)
 
-    def _let_through(self, origin: str, topic: str, carried: Message, deliver: Callable[[], None]) -> None:
+    def _let_through(self, origin: str, topic: str, carried: Message, deliver: Callable[[], bool]) -> None:
         stream = Stream(origin, topic, carried.turn)
         self._order.take(stream, carried.number, carried.behind, len(carried.frame), deliver)

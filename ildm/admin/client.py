@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
-from ildm.admin.view import AdminError, Row
+from ildm.admin.view import AdminError, Row, UnknownError
 from ildm.text import printable
 
 PAGE_LIMIT = 1000
@@ -41,6 +41,9 @@ class AdminClient:
     def status(self) -> Row:
         return self._object("GET", "/v1/status")
 
+    def internals(self) -> Row:
+        return self._object("GET", "/v1/internals")
+
     def neighbors(self, limit: int = PAGE_LIMIT) -> Page:
         return self._page("/v1/neighbors", limit)
 
@@ -62,9 +65,20 @@ class AdminClient:
     def add_neighbor(self, address: str, save: bool = True) -> Row:
         return self._object("POST", "/v1/neighbors", {"address": address, "save": save})
 
-    def remove_neighbor(self, target: str, save: bool = True) -> Row:
-        query = urlencode({"save": "true" if save else "false"})
+    def remove_neighbor(self, target: str, save: bool = True, force: bool = False) -> Row:
+        query = urlencode({"save": "true" if save else "false", "force": "true" if force else "false"})
         return self._object("DELETE", f"/v1/neighbors/{quote(target, safe='')}?{query}")
+
+    def spool(self) -> Row:
+        return self._object("GET", "/v1/spool")
+
+    def spooled(self, receiver: str, after: int = 0, limit: int = PAGE_LIMIT) -> list[Row]:
+        query = urlencode({"after": after, "limit": limit})
+        items: list[Row] = self._object("GET", f"/v1/spool/{quote(receiver)}?{query}")["items"]
+        return items
+
+    def drop_spooled(self, receiver: str) -> Row:
+        return self._object("DELETE", f"/v1/spool/{quote(receiver)}")
 
     def reload_plugins(self) -> Row:
         return self._object("POST", "/v1/plugins/reload", {})
@@ -129,7 +143,8 @@ class AdminClient:
         if not isinstance(answer, dict):
             raise AdminError(f"{self.path}: no admin API of a node (status {status})")
         if status >= 400:
-            raise AdminError(str(answer.get("error", f"status {status}")))
+            kind = UnknownError if status == 404 else AdminError
+            raise kind(str(answer.get("error", f"status {status}")))
         return answer
 
     def _nobody(self) -> str:

@@ -8,26 +8,35 @@ arguments, keyword-only ones are options. Types are checked at registration; an 
 from __future__ import annotations
 
 import inspect
+import json
+import os
+import sys
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NewType
+from typing import Any, Literal, NewType, TextIO
 
 from ildm.admin.client import AdminClient, Page
-from ildm.admin.view import AdminError, Row
+from ildm.admin.view import AdminError, Row, UnknownError
 from ildm.mqtt import IldmError, MqttError, validate_topic_name
-from ildm.text import printable
+from ildm.text import printable, reason
 
 AddressText = NewType("AddressText", str)
 """``HOST:PORT``, checked."""
 NeighborTarget = NewType("NeighborTarget", str)
 """Address or node id of a neighbour."""
+Receiver = NewType("Receiver", str)
+"""Who is to get what is in the spool, as ``ildm spool`` names it."""
+OutputFile = NewType("OutputFile", str)
+"""Where to write; ``-`` is standard output."""
 TopicName = NewType("TopicName", str)
 """Of a message: no wildcards, checked."""
 LogLevelName = Literal["debug", "info", "warning", "error"]
 Limit = NewType("Limit", int)
 """Number of rows."""
 ROWS = Limit(1000)
+SHOWN = Limit(20)
 
 
 class UsageError(IldmError):
@@ -200,6 +209,18 @@ def _target(text: str) -> str:
     return text
 
 
+def _receiver(text: str) -> str:
+    if not text or not text.isprintable():
+        raise ValueError("expected a receiver, as the command spool names it")
+    return text
+
+
+def _file(text: str) -> str:
+    if not text or "\0" in text:
+        raise ValueError("expected the name of a file, or -")
+    return text
+
+
 def _topic(text: str) -> str:
     if not text:
         raise ValueError("expected a topic name")
@@ -228,11 +249,17 @@ def _known_targets(node: AdminClient) -> list[str]:
     return [str(row[key]) for key in ("address", "node_id") for row in rows if row.get(key)]
 
 
+def _receivers(node: AdminClient) -> list[str]:
+    return [row["receiver"] for row in node.spool()["receivers"]]
+
+
 KINDS: dict[Any, Kind] = {
     AddressText: Kind("HOST:PORT", _address),
     NeighborTarget: Kind("HOST:PORT|NODE_ID", _target, complete=_known_targets),
     Limit: Kind("NUMBER", _limit),
     TopicName: Kind("TOPIC", _topic),
+    Receiver: Kind("RECEIVER", _receiver, complete=_receivers),
+    OutputFile: Kind("FILE", _file),
     LogLevelName: Kind("LEVEL", _level, choices=typing.get_args(LogLevelName)),
 }
 
@@ -256,9 +283,18 @@ def neighbor_add(node: AdminClient, address: AddressText, *, save: bool = True) 
 
 
 @command("neighbor remove")
-def neighbor_remove(node: AdminClient, target: NeighborTarget, *, save: bool = True) -> Row:
+def neighbor_remove(
+    node: AdminClient, target: NeighborTarget, *, save: bool = True, force: bool = False
+) -> Row:
     """Remove a neighbour node, also for the next start."""
-    return node.remove_neighbor(target, save)
+    try:
+        return node.remove_neighbor(target, save, force)
+    except UnknownError:
+        raise
+    except AdminError as error:
+        if force or not confirmed(str(error)):
+            raise
+    return node.remove_neighbor(target, save, True)
 
 
 @command("clients")
@@ -305,6 +341,64 @@ def overlay(node: AdminClient) -> Row:
 def overlay_trace(node: AdminClient, topic: TopicName) -> Row:
     """The tree which a message on a topic would take."""
     return node.trace(topic)
+
+
+@command("spool")
+def spool(node: AdminClient) -> Row:
+    """What is acknowledged and not had by others yet, on disk."""
+    return node.spool()
+
+
+@command("spool show")
+def spool_show(node: AdminClient, receiver: Receiver, *, limit: Limit = SHOWN) -> Page:
+    """The oldest messages which a neighbour, or the broker, is to get."""
+    waiting = next((row for row in node.spool()["receivers"] if row["receiver"] == receiver), None)
+    items = node.spooled(receiver, 0, limit)
+    return Page(max(len(items), waiting["messages"] if waiting else 0), items[:limit])
+
+
+@command("spool export")
+def spool_export(node: AdminClient, receiver: Receiver, file: OutputFile) -> Row:
+    """Write all these messages to a file as JSON lines; they stay in the spool."""
+    after = count = 0
+    with _output(file) as out:
+        while items := node.spooled(receiver, after):
+            for item in items:
+                out.write(json.dumps(item, ensure_ascii=False) + "\n")
+            after, count = items[-1]["lsn"], count + len(items)
+    return {"receiver": receiver, "file": file, "messages": count}
+
+
+@command("spool drop")
+def spool_drop(node: AdminClient, receiver: Receiver, *, force: bool = False) -> Row:
+    """Throw these messages away."""
+    rows = {row["receiver"]: row for row in node.spool()["receivers"]}
+    row = rows.get(receiver)
+    if row is not None and not force:
+        what = f"{row['messages']:,} messages for {receiver} that nobody else may have would be thrown away"
+        if not confirmed(what):
+            raise AdminError(f"{what}; to do so: --force")
+    return node.drop_spooled(receiver)
+
+
+def confirmed(what: str) -> bool:
+    """Whether a person at the terminal wants that; without one, no."""
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return False
+    return input(f"{what}. Go on? [y/N] ").strip().lower() in ("y", "yes")
+
+
+@contextmanager
+def _output(file: str) -> Iterator[TextIO]:
+    if file == "-":
+        yield sys.stdout
+        return
+    try:
+        # whatever is in messages is for their owner alone
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as out:
+            yield out
+    except OSError as error:
+        raise AdminError(f"{file}: {reason(error)}") from error
 
 
 @command("log-level")

@@ -2,14 +2,18 @@
 
 ======= ========================= =========================================== ======================
 GET     /v1/status                                                            the view's object
+GET     /v1/internals                                                         the view's object
 GET     /v1/neighbors             ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/clients               ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/subscriptions         ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/algorithm                                                         the view's object
 GET     /v1/overlay                                                           the view's object
 GET     /v1/overlay/trace         ``?topic=``                                 the tree of a message
+GET     /v1/spool                                                             the view's object
+GET     /v1/spool/RECEIVER        ``?after=&limit=``                          ``{items}``
+DELETE  /v1/spool/RECEIVER                                                    what was thrown away
 POST    /v1/neighbors             ``{"address": "HOST:PORT", "save": true}``  201, the neighbour
-DELETE  /v1/neighbors/TARGET      ``?save=true``                              the neighbour
+DELETE  /v1/neighbors/TARGET      ``?save=true&force=false``                  the neighbour
 POST    /v1/plugins/reload                                                    the view's object
 PUT     /v1/log-level             ``{"level": "debug"}``                      ``{level}``
 POST    /v1/stop                                                              202, ``{"stopping": true}``
@@ -30,7 +34,7 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
 from ildm.admin.unix_socket import close_socket, open_socket, socket_inode
-from ildm.admin.view import AdminError, NodeView, Row
+from ildm.admin.view import AdminError, NodeView, Row, UnknownError
 from ildm.config import AddressField
 from ildm.log import get_logger
 
@@ -115,12 +119,16 @@ class AdminServer:
         app.add_routes(
             [
                 web.get("/v1/status", _object(view.status)),
+                web.get("/v1/internals", _object(view.internals)),
                 web.get("/v1/neighbors", _page(view.neighbors)),
                 web.get("/v1/clients", _page(view.clients)),
                 web.get("/v1/subscriptions", _page(view.subscriptions)),
                 web.get("/v1/algorithm", _object(view.algorithm)),
                 web.get("/v1/overlay", _object(view.overlay)),
                 web.get("/v1/overlay/trace", self._trace),
+                web.get("/v1/spool", _object(view.spool)),
+                web.get("/v1/spool/{receiver:.+}", self._spooled),
+                web.delete("/v1/spool/{receiver:.+}", self._drop_spooled),
                 web.post("/v1/neighbors", self._add_neighbor),
                 web.delete("/v1/neighbors/{target}", self._remove_neighbor),
                 web.post("/v1/plugins/reload", self._reload_plugins),
@@ -159,16 +167,25 @@ class AdminServer:
         return web.json_response(row, status=201)
 
     async def _remove_neighbor(self, request: web.Request) -> web.Response:
-        target, save = request.match_info["target"], request.query.get("save", "true")
-        if save not in ("true", "false"):
-            raise _RequestError(f"save: expected true or false, found {save!r}")
-        try:
-            row = self.view.remove_neighbor(target, save == "true")
-        except AdminError as error:
-            return _error(404, str(error))
-        if save == "true":
+        target = request.match_info["target"]
+        save, force = _truth(request, "save", True), _truth(request, "force", False)
+        row = self.view.remove_neighbor(target, save, force)
+        if save:
             await self._saved("removed")
-        get_logger("ildm.admin").info("neighbour removed", target=target, saved=save == "true")
+        get_logger("ildm.admin").info(
+            "neighbour removed", target=target, saved=save, thrown_away=row["thrown_away"]["messages"]
+        )
+        return web.json_response(row)
+
+    async def _spooled(self, request: web.Request) -> web.Response:
+        receiver = request.match_info["receiver"]
+        after = _number(request, "after", 0, None)
+        limit = _number(request, "limit", DEFAULT_LIMIT, MAX_LIMIT)
+        return web.json_response(await asyncio.to_thread(self.view.spooled, receiver, after, limit))
+
+    async def _drop_spooled(self, request: web.Request) -> web.Response:
+        row = self.view.drop_spooled(request.match_info["receiver"])
+        get_logger("ildm.admin").warning("messages of the spool thrown away", **row)
         return web.json_response(row)
 
     async def _saved(self, done: str) -> None:
@@ -225,11 +242,18 @@ def _page(read: Callable[[], Sequence[Row]]) -> Handler:
     return handler
 
 
+def _truth(request: web.Request, name: str, default: bool) -> bool:
+    text = request.query.get(name, "true" if default else "false")
+    if text not in ("true", "false"):
+        raise _RequestError(f"{name}: expected true or false, found {text!r}")
+    return text == "true"
+
+
 def _number(request: web.Request, name: str, default: int, highest: int | None) -> int:
     text = request.query.get(name)
     if text is None:
         return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 12) or (
+    if not (text.isascii() and text.isdecimal() and len(text) < 20) or (
         highest is not None and int(text) > highest
     ):
         allowed = "a number" if highest is None else f"a number from 0 to {highest}"
@@ -261,6 +285,8 @@ async def _json_errors(request: web.Request, handler: Handler) -> web.StreamResp
         return await handler(request)
     except _RequestError as error:
         return _error(400, str(error))
+    except UnknownError as error:
+        return _error(404, str(error))
     except AdminError as error:
         return _error(409, str(error))
     except web.HTTPException as error:

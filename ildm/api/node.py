@@ -268,16 +268,27 @@ class NodeApi(Protocol):
         goes in between may be among them or not.
         """
 
-    def inject(self, message: Publish) -> None:
+    def inject(self, message: Publish, identity: tuple[str, int] | None = None) -> bool:
         """Publish a message into the local broker through the node's own sessions.
 
         A retained message with a node's stamp is judged first: if the node knows a newer one on its
         topic it goes to live subscribers only, without the retain flag; if it is a repetition, or the
         very one the node has, that is older, it is not published at all. An unstamped one is published
         as it is, and what the node remembers of its topic is forgotten.
+
+        With a spool (``spool.mode``) one of QoS 1 or 2 is on disk before anything that is sent after this
+        call leaves the node, and until the broker has it: also if the node is killed in between.
+
+        Args:
+            identity: who the message is, wherever it comes along: its origin, and its number there, from 1
+                to 2**64 - 2. Of one origin they grow, as a rule. For messages of QoS 1 and 2.
+
+        Returns:
+            False: a message of this identity was injected before, in this life of the node or an earlier
+                one; nothing was done. Without a spool that is never known.
         """
 
-    def inject_frame(self, frame: bytes) -> None:
+    def inject_frame(self, frame: bytes, identity: tuple[str, int] | None = None) -> bool:
         """The same for a PUBLISH of MQTT 5 in its encoded form.
 
         One of QoS 0 or 1 with neither flags nor properties is passed on as it is, which costs a fraction.
@@ -286,12 +297,41 @@ class NodeApi(Protocol):
             PluginError: it is not one whole PUBLISH that :meth:`inject` would take.
         """
 
+    def has_injected(self, origin: str, number: int) -> bool | None:
+        """Whether a message of this identity was injected, in this life of the node or an earlier one.
+
+        None: that is not known. There is no spool, or it is longer ago than ``spool.identities`` can tell.
+        """
+
     @property
     def injections(self) -> Injections:
-        """How many messages :meth:`inject` and :meth:`inject_frame` were given, and how many the broker has.
+        """How many messages :meth:`inject` and :meth:`inject_frame` were given, and how many are safe: the
+        broker has them, or the spool.
 
-        What waits for the broker is lost with the node, so an algorithm that can get it again after a restart
-        looks here before it notes in :attr:`state` that something has come.
+        Without a spool what waits for the broker is lost with the node, so an algorithm that can get it again
+        after a restart looks here before it notes in :attr:`state` that something has come.
+        """
+
+    def keep(self, data: bytes) -> int | None:
+        """Keep data in the node's spool until :meth:`unkeep`, through all lives of the node.
+
+        What is kept while :meth:`OverlayAlgorithm.on_publish` is called is durable, as ``spool.mode`` has it,
+        before the client gets its acknowledgement; nothing that is sent afterwards leaves the node before it
+        is written. The bound is that of the spool, ``spool.bytes``: beyond it clients are made to wait.
+
+        Returns:
+            A number, which counts up through all lives; None: the node has no spool.
+        """
+
+    def unkeep(self, number: int) -> None:
+        """Forget what was kept; a number that is not known, or not any more, is ignored."""
+
+    def kept(self) -> Iterator[tuple[int, bytes]]:
+        """What earlier lives have kept, with the numbers, the oldest first; to be asked for once, when the
+        node has started.
+
+        Missing is what was unkept, and what the node was told to drop or cannot read any more, which it
+        counts and names in its log.
         """
 
     def routes_changed(self) -> None:

@@ -16,6 +16,7 @@ from ildm.core.local.clients import ClientRecord, ClientRegistry
 from ildm.core.local.gate import Told
 from ildm.core.local.loop_guard import LoopGuard
 from ildm.core.local.partial import Partials
+from ildm.core.local.refusing import Refusal
 from ildm.core.local.rules import PublishRules
 from ildm.core.plugin.account import FAILURES
 from ildm.core.plugin.arguments import described
@@ -24,6 +25,7 @@ from ildm.core.plugin.dispatch import Dispatch, Loaded
 from ildm.core.plugin.kept import saved_states
 from ildm.core.plugin.node_api import PluginApi
 from ildm.core.status import NodeState
+from ildm.core.transfer.custody import Custody
 from ildm.core.transfer.injection import Injector
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.router import Router
@@ -35,6 +37,11 @@ if TYPE_CHECKING:
     from ildm.core.local.publisher import Publisher
     from ildm.core.plugin.loading import PluginSpec, PluginSpecs
     from ildm.core.session import BaseSession
+    from ildm.core.spool import Spool
+
+
+SAVE_WAIT = 5.0
+"""Seconds that an answer to a client waits for a disk at most, where it is not about a message."""
 
 
 class Node:
@@ -50,6 +57,8 @@ class Node:
         node_id: str,
         broker_password: str | None = None,
         link_secret: str | None = None,
+        spool: Spool | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self.config = config
         self.driver = driver
@@ -58,7 +67,7 @@ class Node:
         self.boot = int(driver.wall() * 1000)
         self.broker_address = config.broker.address
         self.broker_password = broker_password
-        self.counters = Counters()
+        self.counters = Counters() if counters is None else counters
         self.packet_limits = config.limits.packet
         self.admission = Admission(driver, config.limits, self.counters)
         self.partials = Partials(config.limits.partial_bytes, self.counters)
@@ -67,6 +76,10 @@ class Node:
         self.sessions: set[ClientSession] = set()
         self.broker_down_reason: str | None = None
         self.algorithm_name = plugins.algorithm.name if plugins.algorithm else None
+        self.custody: Custody | None = None
+        """What survives this node of messages that cross; None: nothing does."""
+        if spool is not None and plugins.algorithm is not None:
+            self.custody = Custody(driver, spool, self.counters, config.spool, node_id)
         chosen = plugins.algorithm.plugin if plugins.algorithm else TreeAlgorithm
         self.has_overlay = issubclass(chosen, OverlayAlgorithm)
         limits = config.limits
@@ -83,6 +96,7 @@ class Node:
             self.retained,
             self.injector,
             self.has_overlay,
+            self.custody,
         )
         self.clients = ClientRegistry(
             driver,
@@ -93,6 +107,7 @@ class Node:
             self._publish_will,
             PublishRules(config.publish),
             plugins.algorithm is not None,
+            self.custody is not None,
         )
         self.clients.session_ended = self.retained.releases.gone
         self.links = LinkManager(self, config.link, link_secret, store)
@@ -114,6 +129,9 @@ class Node:
             )
             for version in Version
         }
+        refuses = self.custody is not None and config.spool.full == "refuse"
+        self.refusal = Refusal(self.custody, looked_at) if refuses and self.custody else None
+        """How messages are refused that find the spool full; None: their senders wait."""
         wanted = self.dispatch.looked_at(Source.BROKER)
         if self.dispatch.chain.keeps_back:
             wanted |= {PacketType.PINGRESP}
@@ -316,13 +334,33 @@ class Node:
             return True
         told = Told(self.counters, callback, 1 + persistent)
         if persistent:
-            self.store.when_written(lambda _: told.one())
+            self._when_kept(told.one)
         if self.links.when_told(told.one):
             told.one()
         if told.complete:
             return True
         told.wait(self.driver, wait)
         return False
+
+    def when_saved(self, callback: Callable[[], None]) -> bool:
+        """Whether all that belongs to sessions is durable; if not, ``callback`` is called when that is so, or
+        after :data:`SAVE_WAIT`. Without a spool nothing is promised and nobody waits."""
+        custody = self.custody
+        if custody is None or custody.covers(custody.last):
+            return True
+        told = Told(self.counters, callback, 1, "save_waits_expired")
+        custody.when(custody.last, told.one)
+        told.wait(self.driver, SAVE_WAIT)
+        return False
+
+    def _when_kept(self, callback: Callable[[], None]) -> None:
+        custody = self.custody
+        if custody is None:
+            self.store.when_written(lambda _: callback())
+        elif custody.covers(custody.last):
+            callback()
+        else:
+            custody.when(custody.last, callback)
 
     def _interest_changed(self, changes: Mapping[str, int | None]) -> None:
         self.router.invalidate()

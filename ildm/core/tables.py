@@ -38,8 +38,8 @@ SUBSCRIPTIONS = Table("subscriptions", {"client_id": str, "filter": str}, {"qos"
 """Granted filters of persistent sessions."""
 RETAINED = Table("retained", {"topic": str}, {"frame": bytes, "expires_at": float | None})
 """Newest retained message of each topic as a frame of MQTT 5, and its expiry as Unix time."""
-UNRELEASED = Table("unreleased", {"client_id": str}, {"packet_ids": bytes})
-"""QoS 2 messages of persistent sessions that were transferred and not released: two bytes each."""
+UNRELEASED = Table("unreleased_messages", {"client_id": str, "packet_id": int}, {"digest": int | None})
+"""QoS 2 messages of persistent sessions that were transferred, not released; CRC-32 of topic and payload."""
 WILLS = Table("wills", {"client_id": str}, {"frame": bytes, "delay": int, "due": float | None})
 """Wills of clients as PUBLISH of MQTT 5: the seconds each is delayed and, of a client that has gone, the Unix
 time it is due."""
@@ -51,6 +51,8 @@ INTEREST = Table("interest", {"node_id": str, "filter": str}, {"qos": int})
 """Filters these neighbours have inter-subscribed to."""
 CLOCK = Table("clock", {"of": str}, {"time": int})
 """The latest stamp of retained messages (``of`` is ``retained``), in milliseconds of Unix time."""
+BROKERS = Table("brokers", {"address": str}, {"delivers": str})
+"""What was found out about the local broker: whether it delivers QoS 2 at ``publish`` or at ``release``."""
 PLUGIN_STATE = Table("plugin_state", {"plugin": str, "entry": str}, {"value": bytes})
 """What plugins want to find again; ``plugin`` is ``algorithm/NAME`` or ``filter/NAME``, with ``/2`` after it
 for the second of that name in the chain."""
@@ -66,5 +68,6 @@ TABLES = (
     COOPERATION,
     INTEREST,
     CLOCK,
+    BROKERS,
     PLUGIN_STATE,
 )

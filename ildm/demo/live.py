@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ildm.admin.view import Row
 from ildm.demo.sites import Site, SitesInRow, described, neighbors, status
-from ildm.render import STATES, cell
+from ildm.terminal import STATES, cell
 
 COLUMNS = 74
 """Narrower terminals get the sites below each other."""

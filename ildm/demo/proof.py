@@ -15,7 +15,7 @@ from rich.text import Text
 from ildm.demo.processes import LOOPBACK, DemoError
 from ildm.demo.sites import NAMES, Site, SitesInRow, neighbors
 from ildm.mqtt import topic_matches
-from ildm.render import table
+from ildm.terminal import table
 from ildm.tool.client import Connection, Target
 
 if TYPE_CHECKING:

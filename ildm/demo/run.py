@@ -13,7 +13,7 @@ from rich.live import Live
 from ildm.demo.live import Picture, commands
 from ildm.demo.proof import prove
 from ildm.demo.sites import MAKES, SitesInRow
-from ildm.render import make_console
+from ildm.terminal import make_console
 
 __all__ = ["ALGORITHMS", "MAKES", "run_demo"]
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from ildm.admin.server import AdminServer
 from ildm.config import Address, Config, ConfigError, parse_address, read_secret
+from ildm.core.counters import Counters
 from ildm.core.link.session import LinkSession
 from ildm.core.local.admission import TOLD_AT_ONCE
 from ildm.core.local.client_session import ClientSession
@@ -23,6 +24,7 @@ from ildm.mqtt import IldmError
 from ildm.net.driver import AsyncioDriver
 from ildm.net.view import LiveView
 from ildm.preflight import examine
+from ildm.state.spool import FileSpool, OsDisk
 from ildm.state.store import StateStore
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class NodeServer:
         self._servers: list[asyncio.Server] = []
         self.driver: AsyncioDriver
         self.store: StateStore
+        self.spool: FileSpool | None = None
         self.node: Node
         self.admin: AdminServer
 
@@ -82,7 +85,12 @@ class NodeServer:
             self.driver.log,
             config.limits.unsaved_bytes,
         )
+        counters = Counters()
         try:
+            if config.algorithm is not None and config.spool.mode != "off":
+                self.spool = self._open_spool(counters)
+                synced = config.spool.mode == "power"
+                self.store.keep_journal(self.spool, synced=synced, close=self.spool.close)
             node_id = config.node_id or self._identity()
             self.node = Node(
                 config,
@@ -92,6 +100,8 @@ class NodeServer:
                 node_id=node_id,
                 broker_password=broker_password,
                 link_secret=link_secret,
+                spool=self.spool,
+                counters=counters,
             )
             files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             self.node.admission.descriptors_for = descriptors_for_clients(config, files)
@@ -157,6 +167,21 @@ class NodeServer:
         await asyncio.to_thread(self.store.end())  # it waits for the disk
         if hasattr(self, "admin"):
             await self.admin.stop()  # last: who waits for the socket to go may start a node at once
+
+    def _open_spool(self, counters: Counters) -> FileSpool:
+        loop, directory = asyncio.get_running_loop(), self.config.spool_directory
+        try:
+            return FileSpool(
+                OsDisk(directory, loop.call_soon_threadsafe),
+                self.config.spool,
+                wall=self.driver.wall,
+                call_later=self.driver.call_later,
+                log=self.driver.log,
+                counters=counters,
+            )
+        except OSError as error:
+            key = "state_dir" if self.config.spool.directory is None else "spool.directory"
+            raise ConfigError(f"{key}: cannot use {directory}: {error.strerror or error}") from error
 
     async def _listen(self, address: Address, key: str, factory: Callable[[], object]) -> None:
         try:

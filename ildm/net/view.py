@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ildm.admin.view import AdminError
+from ildm.admin.view import AdminError, UnknownError
 from ildm.api import MessageTrace, OverlayAlgorithm, OverlayView, PluginError, TracedTree
 from ildm.config import ConfigError, load_config
 from ildm.core.counters import Counters
@@ -13,7 +13,9 @@ from ildm.core.plugin.reloading import differing_keys, reload_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
 from ildm.mqtt import IldmError, Version
+from ildm.net.internals import internals
 from ildm.net.plugin_view import plugin_rows
+from ildm.net.spool_view import drop_spooled, only_here, spool_row, spooled_rows, state_row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,8 +77,12 @@ class LiveView:
                 "waiting_bytes": self.store.waiting_bytes,
                 "failure": self.store.failure,
             },
+            "spool": state_row(self.node),
             "counters": self._counters(),
         }
+
+    def internals(self) -> dict[str, Any]:
+        return internals(self.node, self.store)
 
     def _queues(self) -> dict[str, Any]:
         node = self.node
@@ -260,14 +266,34 @@ class LiveView:
             self.store.put(NEIGHBORS, (str(address),), (1,))
         return self._neighbor_row(neighbor)
 
-    def remove_neighbor(self, target: str, save: bool) -> dict[str, Any]:
+    def remove_neighbor(self, target: str, save: bool, force: bool) -> dict[str, Any]:
         try:
-            address, node_id = self.node.links.remove(target)
+            _, link = self.node.links.find(target)
         except IldmError as error:
-            raise AdminError(str(error)) from error
+            raise UnknownError(str(error)) from error
+        waiting = only_here(self.node, link)
+        if waiting.messages and not force:
+            raise AdminError(
+                f"{waiting.messages:,} messages for {target} that nobody else may have would be thrown away"
+            )
+        address, node_id = self.node.links.remove(target)
         if save and address is not None:
             self.store.put(NEIGHBORS, (str(address),), (0,))
-        return {"address": None if address is None else str(address), "node_id": node_id, "state": "removed"}
+        return {
+            "address": None if address is None else str(address),
+            "node_id": node_id,
+            "state": "removed",
+            "thrown_away": waiting._asdict(),
+        }
+
+    def spool(self) -> dict[str, Any]:
+        return spool_row(self.node)
+
+    def spooled(self, receiver: str, after: int, limit: int) -> dict[str, Any]:
+        return {"items": spooled_rows(self.node, receiver, after, limit)}
+
+    def drop_spooled(self, receiver: str) -> dict[str, Any]:
+        return drop_spooled(self.node, receiver)
 
     def when_saved(self, done: Callable[[str | None], None]) -> None:
         self.store.when_written(

@@ -66,9 +66,12 @@ class Database:
             "CREATE TABLE IF NOT EXISTS damaged (found TEXT, of_table TEXT, reason TEXT, row_values BLOB)"
         )
 
-    def tune(self) -> None:
-        """In WAL mode a commit then waits for no sync, and outlives the process, if not the machine."""
-        self.execute("PRAGMA synchronous=NORMAL")
+    def tune(self, *, synced: bool = False) -> None:
+        """In WAL mode a commit then waits for no sync, and outlives the process, if not the machine.
+
+        ``synced``: it waits, and outlives the machine, too.
+        """
+        self.execute(f"PRAGMA synchronous={'FULL' if synced else 'NORMAL'}")
 
     def close(self) -> None:
         self._connection.close()

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ildm.config import ConfigError
-from ildm.core.tables import META, SESSIONS, SUBSCRIPTIONS, TABLES, Key, Row
+from ildm.core.tables import META, SESSIONS, SUBSCRIPTIONS, TABLES, UNRELEASED, Key, Row
 from ildm.state.database import VERSION, Database
 from ildm.text import reason
 
@@ -101,6 +101,8 @@ def _prepare(database: Database, path: Path, log: Log) -> None:
         )
     if version != VERSION:
         database.set_meta("version", VERSION)
+    if database.execute("SELECT name FROM sqlite_master WHERE name = 'unreleased'"):
+        _from_packed_identifiers(database)
 
 
 def _from_version_1(database: Database, log: Log) -> None:
@@ -126,6 +128,18 @@ def _from_version_1(database: Database, log: Log) -> None:
     database.set_meta("version", VERSION)
     database.execute("DROP TABLE sessions")
     log("info", "state file brought to the present version", sessions=len(sessions), version=VERSION)
+
+
+def _from_packed_identifiers(database: Database) -> None:
+    """Unreleased messages stood in one row for each client, two bytes each."""
+    rows: dict[Key, Row | None] = {}
+    for client_id, packed in database.execute("SELECT client_id, packet_ids FROM unreleased"):
+        for place in range(0, len(packed) - 1, 2):
+            rows[client_id.decode(errors="replace"), int.from_bytes(packed[place : place + 2], "big")] = (
+                None,
+            )
+    database.write({UNRELEASED: rows})
+    database.execute("DROP TABLE unreleased")
 
 
 def _rescued(path: Path, log: Log, reason: str) -> Database:

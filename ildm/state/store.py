@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import sqlite3
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from ildm.config import ConfigError
 from ildm.core.counters import Counters
 from ildm.core.tables import META, Key, Row, Table
 from ildm.state.database import Database
+from ildm.state.journal import PASSED, Journal, RowJournal, decode
 from ildm.state.opening import Log, open_database, open_for_writing
 from ildm.state.writer import Writer
 from ildm.text import reason
@@ -28,6 +30,9 @@ DEFAULT_LIMIT = 64 << 20
 OVERHEAD = 300
 """Bytes that a row which waits is taken to need besides its texts."""
 
+MARK = "journal"
+"""Key in the table ``meta`` of how far the file has the journal (:class:`~ildm.state.journal.RowJournal`)."""
+
 _Batch = dict[Table, dict[Key, Row | None]]
 _ABSENT: Any = object()
 
@@ -37,7 +42,8 @@ class StateStore:
 
     Changes wait in memory, one for each row, until a thread of its own writes them; while the disk is full
     they go on waiting, up to ``limit`` bytes, and are tried again. Rows beyond the bound are not saved:
-    counted as ``state_rows_dropped``.
+    counted as ``state_rows_dropped``. What waits is lost if the process is killed, unless there is a journal
+    (:meth:`keep_journal`).
 
     Args:
         directory: made if it is missing, readable by its owner only.
@@ -70,7 +76,7 @@ class StateStore:
         self._waiting: _Batch = {}
         self._bytes = 0
         self._told: list[Callable[[bool], None]] = []
-        self._writing: tuple[_Batch, int, list[Callable[[bool], None]], Future[Any]] | None = None
+        self._writing: tuple[_Batch, int, list[Callable[[bool], None]], Future[Any], int] | None = None
         self._scheduled = False
         self._full = False
         self._ended = False
@@ -82,6 +88,54 @@ class StateStore:
             raise
         self._target: Database | None = None
         self._writer = Writer("state")
+        self._journal: RowJournal | None = None
+        self._close_journal: Callable[[], None] | None = None
+        self._synced = False
+        self._found_mark = self._database.meta(MARK)
+
+    # the journal ------------------------------------------------------------------------------
+
+    def keep_journal(
+        self, journal: Journal, *, synced: bool = False, close: Callable[[], None] | None = None
+    ) -> None:
+        """Take up what a journal has beyond the file, and keep each change there until the file has it.
+
+        To be said once, before anybody loads. ``synced``: the file is to outlive the loss of power, too.
+        ``close`` is called at the end, while no other process may use the directory yet.
+        """
+        self._close_journal = close
+        self._synced = synced
+        self._journal = RowJournal(journal, self._found_mark, self._call_later)
+        for entry in self._journal.beyond():
+            try:
+                table, key, row = decode(entry)
+            except ValueError as error:
+                self._count_damaged("journal", repr(entry[:50]), str(error))
+                continue
+            self._let_wait(table, key, row)
+        last = self._mark()
+        if self._database.path == self.path:
+            try:
+                self._database.tune(synced=synced)
+                self._database.write(self._waiting)
+            except sqlite3.Error as error:
+                self._failed(error)
+            else:
+                self._waiting, self._bytes = {}, 0
+                self._journal.written(last)
+                return
+        self._schedule(RETRY_DELAY)  # until then :meth:`load` answers what waits
+
+    def _mark(self) -> int:
+        """How far the file has the journal goes with what waits; answers the LSN."""
+        if self._journal is not None:
+            mark, last = self._journal.mark, self._journal.last
+        elif self._found_mark in (None, PASSED):
+            return 0
+        else:
+            self._found_mark, mark, last = PASSED, PASSED, 0
+        self._let_wait(META, (MARK,), (mark,))
+        return last
 
     # identity ---------------------------------------------------------------------------------
 
@@ -110,12 +164,16 @@ class StateStore:
         except sqlite3.Error as error:
             raise ConfigError(f"{self.path} cannot be read: {error}") from error
         for row in damaged:
-            self._count_damaged(table, row.key, row.reason)
+            self._count_damaged(table.name, row.key, row.reason)
+        newer = self._waiting.get(table)
+        if newer:  # the file could not be written at the start
+            rows = [row for row in rows if row[0] not in newer]
+            rows += [(key, row) for key, row in newer.items() if row is not None]
         return rows
 
     def set_aside(self, table: Table, key: Key, reason: str) -> None:
         """A row that :meth:`load` gave makes no sense to its owner."""
-        self._count_damaged(table, repr(key), reason)
+        self._count_damaged(table.name, repr(key), reason)
         try:
             self._database.set_aside(table, key, reason)
         except sqlite3.Error as error:
@@ -126,6 +184,16 @@ class StateStore:
         if self._ended:
             self.counters["state_rows_dropped"] += 1
             return
+        if not self._let_wait(table, key, row, self.limit):
+            self._overflow(table)
+            return
+        if self._journal is not None:
+            self._journal.add(table, key, row)
+        if not self._scheduled:
+            self._schedule(FLUSH_DELAY)
+
+    def _let_wait(self, table: Table, key: Key, row: Row | None, limit: float = math.inf) -> bool:
+        """Keep a change until it is written; False if that would be more than the limit."""
         waiting = self._waiting.get(table)
         if waiting is None:
             waiting = self._waiting[table] = {}
@@ -133,21 +201,22 @@ class StateStore:
         if old is not _ABSENT:
             self._bytes -= size_of(key, old)
         size = size_of(key, row)
-        if self.waiting_bytes + size > self.limit:
-            self._overflow(table)
-            return
+        if self.waiting_bytes + size > limit:
+            return False
         self._bytes += size
         waiting[key] = row
-        if not self._scheduled:
-            self._schedule(FLUSH_DELAY)
+        return True
 
     def when_written(self, callback: Callable[[bool], None]) -> None:
         """Write without delay what was put up to now, and tell whether that has succeeded.
 
-        What could not be written goes on waiting. Many that ask share one transaction.
+        What could not be written goes on waiting. Many that ask share one transaction. What is durable in
+        the journal is as good as written.
         """
         if self._ended:
             callback(False)
+        elif self._journal is not None and self._journal.is_durable():
+            callback(True)
         elif self._bytes:
             self._told.append(callback)
             if len(self._told) == 1:
@@ -180,9 +249,10 @@ class StateStore:
     def _hand_over(self) -> None:
         if self._writing is not None or not self._bytes:
             return  # what waits while something is written follows when that is done
+        last = self._mark()
         batch = self._waiting
         future = self._writer.submit(lambda: self._write(batch))
-        self._writing = (batch, self._bytes, self._told, future)
+        self._writing = (batch, self._bytes, self._told, future, last)
         self._waiting, self._bytes, self._told = {}, 0, []
         future.add_done_callback(self._done)
 
@@ -190,6 +260,8 @@ class StateStore:
         """In the writer's thread, which has a connection of its own."""
         if self._target is None:
             self._target = open_for_writing(self.path, self._log)
+            if self._synced:
+                self._target.tune(synced=True)
         return self._target.write(batch)
 
     def _done(self, future: Future[Any]) -> None:
@@ -203,7 +275,7 @@ class StateStore:
         """A batch was written, or not."""
         if self._writing is None or self._writing[3] is not future:
             return
-        batch, size, told, _ = self._writing
+        batch, size, told, _, last = self._writing
         self._writing = None
         error = future.exception()
         if error is None:
@@ -216,6 +288,8 @@ class StateStore:
                 self.failure = None
                 self._log("info", "state saved again")
             self._full = False
+            if self._journal is not None and not self._ended:
+                self._journal.written(last)
             if self._bytes and not self._ended:
                 self._schedule(0.0 if self._told else FLUSH_DELAY)
         else:
@@ -257,9 +331,9 @@ class StateStore:
                 reason=self.failure,
             )
 
-    def _count_damaged(self, table: Table, key: str, reason: str) -> None:
+    def _count_damaged(self, table: str, key: str, reason: str) -> None:
         self.counters["state_rows_damaged"] += 1
-        self._log("error", "a damaged row of state was set aside", table=table.name, key=key, reason=reason)
+        self._log("error", "a damaged row of state was set aside", table=table, key=key, reason=reason)
 
     # the end ----------------------------------------------------------------------------------
 
@@ -295,6 +369,8 @@ class StateStore:
             self._log("error", "state not saved at the end", rows=lost, reason=self.failure or "no answer")
         self._writer.submit(self._close_files)  # the last to close tidies the file up, which takes time, too
         self._writer.stop(CLOSE_TIMEOUT)
+        if self._close_journal is not None:
+            self._close_journal()
         os.close(self._lock)
 
     def _wait(self) -> None:

@@ -146,9 +146,9 @@ class FakeNode(LookingNode, Generic[P]):
         self, plugin: type[P], options: Mapping[str, Any] | None = None, node_id: str = "node", seed: int = 0
     ) -> None:
         if issubclass(plugin, Algorithm):
-            world = World(plugin, options, seed)
+            world = World(plugin, options, seed, spool=True)
         elif issubclass(plugin, Filter):
-            world = World(KeepLocal, seed=seed, filters=[(plugin, options)])
+            world = World(KeepLocal, seed=seed, filters=[(plugin, options)], spool=True)
         else:
             raise PluginError(f"{plugin!r} is neither an algorithm nor a filter")
         world.network = _Out(world.network, self)

@@ -32,6 +32,7 @@ from ildm.core.plugin.arguments import (
     check_data,
     check_delay,
     check_frame,
+    check_identity,
     check_message,
     check_overlay,
     check_pattern,
@@ -57,6 +58,7 @@ from ildm.mqtt import (
 )
 from ildm.testing.broker import LocalBroker
 from ildm.testing.client import SimClient
+from ildm.testing.keeping import Keeping
 from ildm.testing.kernel import Kernel, Timer
 from ildm.testing.link import SimLink, data_arrived, message_arrived
 from ildm.testing.network import FRAME, Cause, Network
@@ -122,6 +124,7 @@ class SimNode:
     plugins: Plugins | None = None
     __slots__ = (
         "_injections",
+        "_keeping",
         "_pauses",
         "_random",
         "_retained",
@@ -176,6 +179,7 @@ class SimNode:
         self.timers = 0
         self.offloads = 0
         self._state: PluginState | None = None
+        self._keeping = Keeping(world.disk, node_id)
         self.busy_until = 0.0
         self.sends_until = 0.0
         self.has_failed = False
@@ -491,23 +495,34 @@ class SimNode:
     def retained_topics(self) -> Iterator[tuple[str, Stamp]]:
         return iter(()) if self._retained is None else self._retained.stamps()
 
-    def inject(self, message: Publish) -> None:
+    def inject(self, message: Publish, identity: tuple[str, int] | None = None) -> bool:
         check_message(message)
+        check_identity(identity)
+        if not self._keeping.enter(identity):
+            return False
         if message.retain:
             judged = self.memory.judge_injected(message)
             if judged is None:
-                return
+                return True
             message = judged
         self._into_broker(message)
+        return True
 
-    def inject_frame(self, frame: bytes) -> None:
+    def inject_frame(self, frame: bytes, identity: tuple[str, int] | None = None) -> bool:
         message = check_frame(frame)
-        if message is None:
-            plain = decode(frame, Version.V5)
-            assert isinstance(plain, Publish)
-            self._into_broker(plain)
-        else:
-            self.inject(message)
+        if message is not None:
+            return self.inject(message, identity)
+        check_identity(identity)
+        if not self._keeping.enter(identity):
+            return False
+        plain = decode(frame, Version.V5)
+        assert isinstance(plain, Publish)
+        self._into_broker(plain)
+        return True
+
+    def has_injected(self, origin: str, number: int) -> bool | None:
+        check_identity((origin, number))
+        return self._keeping.has_injected(origin, number)
 
     def _into_broker(self, message: Publish) -> None:
         self._injections += 1
@@ -517,6 +532,15 @@ class SimNode:
     def injections(self) -> Injections:
         """The broker takes all at once."""
         return Injections(self._injections, self._injections)
+
+    def keep(self, data: bytes) -> int | None:
+        return self._keeping.keep(data)
+
+    def unkeep(self, number: int) -> None:
+        self._keeping.unkeep(number)
+
+    def kept(self) -> Iterator[tuple[int, bytes]]:
+        return self._keeping.kept()
 
     def transfer(self, link: Link, message: Publish, turn: int = 0, priority: int = 0) -> bool:
         check_transfer(message, turn, priority)

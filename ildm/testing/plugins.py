@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,6 +14,7 @@ from ildm.core.plugin.checking import check_plugin
 from ildm.core.plugin.filtering import FilterChain
 from ildm.core.plugin.kept import PluginState
 from ildm.mqtt import Connect, Packet, PacketType, Version
+from ildm.testing.keeping import Keeping
 
 if TYPE_CHECKING:
     from ildm.api import Timer
@@ -55,13 +56,15 @@ class Owner(NamedTuple):
 
 
 class FilterApi:
-    """The node as one of its filters has it: with counters, gauges, log, state and chance of its own."""
+    """The node as one of its filters has it: what it counts, logs and keeps, and its chance, are its own."""
 
     def __init__(self, node: SimNode, name: str) -> None:
         self._node = node
         self._name = name
         self._account = Account(node.account.limits)
         self._state: PluginState | None = None
+        disk = node.world.disk
+        self._keeping = Keeping(disk, f"{node.node_id}/{name}")
         self.random = Random(f"{node.world.seed_of(node.node_id)}/{name}")
 
     def __getattr__(self, name: str) -> Any:
@@ -89,6 +92,15 @@ class FilterApi:
             entries = self._node.world.saved.setdefault(f"{self._node.node_id}/{self._name}", {})
             self._state = PluginState(self._account, entries, saved_already)
         return self._state
+
+    def keep(self, data: bytes) -> int | None:
+        return self._keeping.keep(data)
+
+    def unkeep(self, number: int) -> None:
+        self._keeping.unkeep(number)
+
+    def kept(self) -> Iterator[tuple[int, bytes]]:
+        return self._keeping.kept()
 
 
 def saved_already(key: str, value: bytes | None) -> None:

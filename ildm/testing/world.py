@@ -10,6 +10,7 @@ from typing import Any
 
 from ildm.api import Algorithm, Filter, NodeStatus, OverlayAlgorithm, PluginConfig
 from ildm.core.plugin.checking import check_plugin
+from ildm.testing.keeping import Disk
 from ildm.testing.kernel import Kernel
 from ildm.testing.looking import LookingNode
 from ildm.testing.network import LinkModel, Network
@@ -36,9 +37,12 @@ class World:
         model: of the links between any two nodes.
         filters: of every node, each with its options. What they count is in the node's counters as
             ``CLASS.NAME``.
+        spool: nodes have one, so :meth:`NodeApi.keep` keeps through their lives, and so is known what was
+            injected; both grow without bounds.
 
     Attributes:
         logs: what plugins logged: time, node id, event, fields; the newest ``LOGS``.
+        disk: what nodes with a spool have on it.
         saved: by node id: what its plugin keeps in :attr:`NodeApi.state`, through all lives of the node.
         on_delivery: takes each delivery instead of the lists of the nodes.
     """
@@ -50,6 +54,7 @@ class World:
         seed: int = 0,
         model: LinkModel | None = None,
         filters: Iterable[tuple[type[Filter], Mapping[str, Any] | None]] = (),
+        spool: bool = False,
     ) -> None:
         check_plugin(algorithm.__name__, algorithm, Algorithm)
         self.algorithm = algorithm
@@ -67,6 +72,7 @@ class World:
         )
         self.logs: deque[tuple[float, str, str, Mapping[str, object]]] = deque(maxlen=LOGS)
         self.saved: dict[str, dict[str, bytes]] = {}
+        self.disk = Disk() if spool else None
         self.on_delivery: Callable[[SimNode, Delivery], None] | None = None
         self._neighbors: dict[str, set[str]] = {}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ildm.admin.server import AdminServer
-from ildm.admin.view import AdminError
+from ildm.admin.view import AdminError, UnknownError
 from ildm.config import Address, Config
 
 NEIGHBOR = {
@@ -65,6 +65,22 @@ PLUGIN: dict[str, Any] = {
 }
 
 
+SPOOLED: dict[str, Any] = {
+    "lsn": 5,
+    "place": 0,
+    "topic": "a/b",
+    "qos": 1,
+    "retain": False,
+    "since": 1_700_000_000.0,
+    "expires_at": None,
+    "origin": "south",
+    "number": 4294967297,
+    "size": 20,
+    "properties": [],
+    "payload": "aGVsbG8=",
+}
+
+
 class FakeView:
     """Implements NodeView; ``calls`` has what was asked of it."""
 
@@ -77,6 +93,8 @@ class FakeView:
         self.reloaded: list[dict[str, Any]] = []
         self.silent = False
         self.stopped = threading.Event()
+        self.waiting: list[dict[str, Any]] = []
+        """What the spool has for the neighbour."""
 
     def status(self) -> dict[str, Any]:
         if self.broken is not None:
@@ -105,7 +123,27 @@ class FakeView:
                 "dropped": 3,
             },
             "state": {"waiting_rows": 0, "waiting_bytes": 0, "failure": None},
+            "spool": {
+                "mode": "process",
+                "messages": 3,
+                "bytes": 900,
+                "disk_bytes": 16 << 20,
+                "oldest": 1_700_000_000.0,
+                "failure": None,
+                "full": False,
+            },
             "counters": {"messages_in": 1234567, "messages_out": 4},
+        }
+
+    def internals(self) -> dict[str, Any]:
+        classes = {"ildm.core.node.Node": 1}
+        return {
+            "tasks": 3,
+            "timers": {"tick": 2},
+            "objects": 9,
+            "entries": 7,
+            "classes": classes,
+            "tables": {},
         }
 
     def neighbors(self) -> list[dict[str, Any]]:
@@ -163,13 +201,50 @@ class FakeView:
         self.rows.append(row)
         return row
 
-    def remove_neighbor(self, target: str, save: bool) -> dict[str, Any]:
+    def remove_neighbor(self, target: str, save: bool, force: bool) -> dict[str, Any]:
         self.calls.append(("remove", target, save))
         for row in self.rows:
             if target in (row["address"], row["node_id"]):
+                if self.waiting and not force:
+                    raise AdminError(f"3 messages for {row['node_id']} would be thrown away")
                 self.rows.remove(row)
-                return {"address": row["address"], "node_id": row["node_id"], "state": "removed"}
-        raise AdminError(f"{target} is not a neighbour")
+                thrown_away = {"messages": len(self.waiting), "bytes": 900, "oldest": None}
+                return {
+                    "address": row["address"],
+                    "node_id": row["node_id"],
+                    "state": "removed",
+                    "thrown_away": thrown_away,
+                }
+        raise UnknownError(f"{target} is not a neighbour")
+
+    def spool(self) -> dict[str, Any]:
+        waiting = {
+            "receiver": "link/north",
+            "messages": len(self.waiting),
+            "bytes": 900,
+            "on_disk": 1,
+            "oldest": 1_700_000_000.0,
+        }
+        return {
+            **self.status()["spool"],
+            "directory": "/var/lib/ildm/spool",
+            "limit": 1 << 30,
+            "receivers": [waiting] if self.waiting else [],
+        }
+
+    def spooled(self, receiver: str, after: int, limit: int) -> dict[str, Any]:
+        self._receiver(receiver)
+        return {"items": [row for row in self.waiting if row["lsn"] > after][:limit]}
+
+    def drop_spooled(self, receiver: str) -> dict[str, Any]:
+        self._receiver(receiver)
+        self.calls.append(("drop", receiver))
+        messages, self.waiting = len(self.waiting), []
+        return {"receiver": receiver, "messages": messages, "bytes": 900, "oldest": None}
+
+    def _receiver(self, receiver: str) -> None:
+        if receiver != "link/north":
+            raise UnknownError(f"the spool has nothing for {receiver}")
 
     def when_saved(self, done: Callable[[str | None], None]) -> None:
         done(None)

@@ -45,6 +45,7 @@ async def api(fake: FakeView, socket_path: Path) -> AsyncIterator[Api]:
 async def test_what_the_view_says(api: Api, fake: FakeView) -> None:
     assert await api("GET", "/v1/status") == (200, fake.status())
     assert await api("GET", "/v1/algorithm") == (200, fake.algorithm())
+    assert await api("GET", "/v1/internals") == (200, fake.internals())
     assert await api("GET", "/v1/neighbors") == (200, {"total": 1, "items": fake.rows})
     assert await api("GET", "/v1/clients") == (200, {"total": 2, "items": fake.clients()})
     assert await api("GET", "/v1/subscriptions") == (200, {"total": 5, "items": fake.subscriptions()})

@@ -58,6 +58,8 @@ class OverlayStage(Stage):
         "test_the_log_is_bounded_and_takes_any_value": NOT_USED,
         "test_state_is_found_again_by_the_next_life": PLAIN_STATE,
         "test_state_is_bounded_and_of_bytes": PLAIN_STATE,
+        "test_what_is_kept_is_found_by_the_next_life": NO_STOP,
+        "test_a_message_of_one_identity_is_injected_once": NO_STOP,
         "test_work_beside_the_node_comes_back_as_a_call": NOT_USED,
         "test_a_filter_that_is_none_is_refused": "SG-TBPS asks for filters that were granted",
         "test_messages_are_generated": "SG-TBPS builds its messages itself",
@@ -66,6 +68,7 @@ class OverlayStage(Stage):
     def __init__(self, algorithm: type[Algorithm]) -> None:
         super().__init__(algorithm)
         self.world = OverlayWorld()
+        self.world.spool = True
 
     def add(self, name: str) -> Probe:
         made: Any = self.algorithm

@@ -12,7 +12,7 @@ import pytest
 from ildm import __version__
 from ildm.cli import main
 from ildm.config import Address
-from tests.admin.fake_node import FakeView
+from tests.admin.fake_node import SPOOLED, FakeView
 from tests.support.brokers import Broker
 
 Run = Callable[..., tuple[int, str, str]]
@@ -97,6 +97,63 @@ def test_where_the_node_is(
         "",
         "ildm: no node runs with state directory ildm-state; start one with: ildm run --config FILE\n",
     )
+
+
+def test_what_is_in_the_spool(run: Run, view: FakeView, socket_path: Path, tmp_path: Path) -> None:
+    where = ["--socket", str(socket_path)]
+    view.waiting = [{**SPOOLED, "lsn": lsn} for lsn in (5, 7, 8)]
+    assert "link/north" in run("spool", *where)[1]
+    status, out, _ = run("spool", "show", "link/north", "--limit", "2", *where)
+    assert (status, out.count("a/b")) == (0, 2)
+    assert "1 more of 3" in out
+    file = tmp_path / "kept.json"
+    exported = run("spool", "export", "link/north", str(file), *where)
+    assert exported == (0, f"3 messages written to {file}\n", "")
+    assert [json.loads(line)["lsn"] for line in file.read_text().splitlines()] == [5, 7, 8]
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert run("spool", "export", "link/north", "/nonexistent/x", *where)[2] == (
+        "ildm: /nonexistent/x: No such file or directory\n"
+    )
+    assert run("spool", "show", "link/south", *where) == (
+        1,
+        "",
+        "ildm: the spool has nothing for link/south\n",
+    )
+
+
+def test_nothing_is_thrown_away_unasked(run: Run, view: FakeView, socket_path: Path) -> None:
+    where = ["--socket", str(socket_path)]
+    view.waiting = [{**SPOOLED, "lsn": lsn} for lsn in (5, 7, 8)]
+    status, out, err = run("spool", "drop", "link/north", *where)
+    assert (status, out) == (1, "")
+    assert err == (
+        "ildm: 3 messages for link/north that nobody else may have would be thrown away; to do so: --force\n"
+    )
+    assert run("neighbor", "remove", "north", *where)[2] == (
+        "ildm: 3 messages for north would be thrown away\n"
+    )
+    assert len(view.waiting) == 3
+    removed = run("neighbor", "remove", "north", "--force", *where)
+    assert removed == (0, "neighbour 127.0.0.1:1885: ✕ removed  3 messages (900 B) thrown away\n", "")
+    dropped = run("spool", "drop", "link/north", "--force", *where)
+    assert dropped == (0, "link/north: 3 messages (900 B) thrown away\n", "")
+    assert view.waiting == []
+
+
+@pytest.mark.parametrize(("answer", "left"), [("y", 0), ("", 3), ("n", 3)])
+def test_a_person_is_asked(
+    run: Run, view: FakeView, socket_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, left: int
+) -> None:
+    view.waiting = [{**SPOOLED, "lsn": lsn} for lsn in (5, 7, 8)]
+    asked: list[str] = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or answer)
+    run("spool", "drop", "link/north", "--socket", str(socket_path))
+    assert len(view.waiting) == left
+    assert asked == [
+        "3 messages for link/north that nobody else may have would be thrown away. Go on? [y/N] "
+    ]
 
 
 def test_the_shell_with_a_script(run: Run, view: FakeView, socket_path: Path) -> None:

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from ildm import render
+from ildm import render, terminal
 from ildm.admin.client import AdminClient, Page
 from ildm.admin.commands import COMMANDS, Limit, UsageError, command, split_name
 from ildm.admin.view import AdminError
 from ildm.api import MessageTrace, OverlayKey, OverlayView
 from ildm.text import printable
-from tests.admin.fake_node import NEIGHBOR, FakeView
+from tests.admin.fake_node import NEIGHBOR, SPOOLED, FakeView
 
 STATUS = FakeView().status()
 RELOADED = FakeView().reload_plugins(FakeView().read_config())
@@ -24,6 +24,13 @@ def traced(topic: str = "a/b") -> dict[str, Any]:
     return answers[0]
 
 
+KEPT = {
+    "receiver": "link/north",
+    "messages": 1200,
+    "bytes": 64_000,
+    "on_disk": 200,
+    "oldest": 1_700_000_000.0,
+}
 ANSWERS: dict[str, list[Any]] = {
     "status": [STATUS, {**STATUS, "counters": {}, "filters": [], "algorithm": None}],
     "neighbor list": [
@@ -47,6 +54,16 @@ ANSWERS: dict[str, list[Any]] = {
         OverlayView(node="south", tables={"members": []}).model_dump(),
     ],
     "overlay trace": [traced(), traced("cut off"), MessageTrace(topic="a").model_dump()],
+    "spool": [
+        {**FakeView().spool(), "receivers": [KEPT]},
+        {**FakeView().spool(), "messages": 0},
+        {**FakeView().spool(), "full": True},
+        {**FakeView().spool(), "failure": "No space left on device"},
+        {**STATUS["spool"], "mode": "off"},
+    ],
+    "spool show": [Page(9, [SPOOLED]), Page(0, [])],
+    "spool export": [{"receiver": "link/north", "file": "kept.json", "messages": 3}],
+    "spool drop": [{"receiver": "link/north", "messages": 3, "bytes": 900, "oldest": None}],
     "log-level": [{"level": "debug"}],
     "stop": [{"stopping": True, "stopped": True}, {"stopping": True, "stopped": False}],
 }
@@ -54,7 +71,7 @@ ANSWERS: dict[str, list[Any]] = {
 
 def shown(name: str, answer: Any) -> str:
     stream = io.StringIO()
-    render.make_console(stream).print(render.show(name, answer))
+    terminal.make_console(stream).print(render.show(name, answer))
     return stream.getvalue()
 
 
@@ -81,6 +98,17 @@ def test_what_a_neighbour_looks_like() -> None:
     ):
         assert part in text
     assert "7 more of 9; see --limit" in text
+
+
+def test_what_the_spool_looks_like() -> None:
+    text = shown("spool", ANSWERS["spool"][0])
+    assert "3 messages (900 B), the oldest for " in text
+    assert ["link/north", "1,200", "64.0", "kB", "200"] in [line.split()[:5] for line in text.splitlines()]
+    assert "nothing is acknowledged: No space left on device" in shown("spool", ANSWERS["spool"][3])
+    assert "off: " in shown("status", {**STATUS, "spool": {**STATUS["spool"], "mode": "off"}})
+    assert "8 more of 9; see --limit" in shown("spool show", ANSWERS["spool show"][0])
+    row = {**ANSWERS["neighbor remove"][0], "thrown_away": {"messages": 3, "bytes": 900, "oldest": None}}
+    assert "3 messages (900 B) thrown away" in shown("neighbor remove", row)
 
 
 def test_what_a_link_made_on_demand_looks_like() -> None:
@@ -152,7 +180,7 @@ def test_what_an_overlay_looks_like() -> None:
 def test_an_overlay_in_a_narrow_terminal_is_shown_whole(width: int) -> None:
     far = "sensors/+/temperature subscriber site-berlin-1"
     keys = [OverlayKey(key=far, status="in", levels=[(far, far)], facts={"role": "subscriber"})]
-    console = render.make_console(io.StringIO())
+    console = terminal.make_console(io.StringIO())
     console.width = width
     console.print(render.show("overlay", OverlayView(node="n", keys=keys).model_dump()))
     assert isinstance(console.file, io.StringIO)
@@ -212,7 +240,17 @@ def test_what_a_status_looks_like() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["clients", "subscriptions", "neighbor list", "neighbor add", "status", "overlay", "overlay trace"],
+    [
+        "clients",
+        "subscriptions",
+        "neighbor list",
+        "neighbor add",
+        "status",
+        "overlay",
+        "overlay trace",
+        "spool",
+        "spool show",
+    ],
 )
 def test_strangers_cannot_command_the_terminal(name: str) -> None:
     evil = "\x1b]0;owned\x07[bold]x[/bold]"
@@ -256,7 +294,7 @@ def test_printable() -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert render.duration(seconds) == text
+    assert terminal.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -264,7 +302,7 @@ def test_durations(seconds: float, text: str) -> None:
     [(0, "0 B"), (812, "812 B"), (1234, "1.2 kB"), (5_000_000, "5.0 MB"), (10**12, "1000.0 GB")],
 )
 def test_sizes(number: int, text: str) -> None:
-    assert render.size(number) == text
+    assert terminal.size(number) == text
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from ildm import render
+from ildm import terminal
 from ildm.demo import live, processes, proof, sites
 from ildm.demo.processes import Child, DemoError, answers_mqtt, free_ports, hidden_ports, wait_for
 from ildm.demo.sites import NAMES, Site, SitesInRow
@@ -198,7 +198,7 @@ def test_the_report_of_a_failure(tmp_path: Path) -> None:
 
     def report() -> tuple[bool, str]:
         stream = io.StringIO()
-        good = proof._report(render.make_console(stream), row, sent, subscribers, late, carried, 1.0)
+        good = proof._report(terminal.make_console(stream), row, sent, subscribers, late, carried, 1.0)
         return good, stream.getvalue()
 
     assert report()[0]
@@ -242,7 +242,7 @@ def test_the_picture(width: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     picture.update()
     picture.before.moment, picture.now.moment = 0.0, 2.0
     stream = io.StringIO()
-    console = render.make_console(stream)
+    console = terminal.make_console(stream)
     console.width = width
     console.print(picture.render(width))
     text = stream.getvalue()

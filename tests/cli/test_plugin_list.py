@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ildm.render import installed_plugins, make_console
+from ildm.render import installed_plugins
+from ildm.terminal import make_console
 from tests.plugins.commands import ildm
 
 GOOD = """

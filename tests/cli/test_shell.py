@@ -77,13 +77,13 @@ def test_help(node: AdminClient, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("s", ["status", "subscriptions", "stop"]),
+        ("s", ["status", "subscriptions", "spool", "stop"]),
         ("nei", ["neighbor"]),
         ("neighbor ", ["list", "add", "remove"]),
         ("neighbor r", ["remove"]),
-        ("neighbor remove ", ["127.0.0.1:1885", "north", "--no-save", "--json"]),
+        ("neighbor remove ", ["127.0.0.1:1885", "north", "--no-save", "--force", "--json"]),
         ("neighbor remove n", ["north"]),
-        ("neighbor remove north --", ["--no-save", "--json"]),
+        ("neighbor remove north --", ["--no-save", "--force", "--json"]),
         ("overlay ", ["trace", "--json"]),
         ("log-level ", ["debug", "info", "warning", "error", "--json"]),
         ("clients --limit", ["--limit"]),

@@ -27,9 +27,9 @@ from ildm.mqtt import (
     Unsubscribe,
     Version,
 )
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, connection_session_present, row
-from tests.support.mini_broker import MiniClient
-from tests.support.world import World
 
 VERSIONS = [Version.V311, Version.V5]
 

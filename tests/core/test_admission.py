@@ -8,9 +8,9 @@ from ildm.config import Address, Config
 from ildm.core.local.admission import LOG_EVERY, TOLD_AT_ONCE
 from ildm.mqtt import ConnAck, Publish, Version
 from ildm.net.run import descriptors_for_clients
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site
-from tests.support.mini_broker import MiniClient
-from tests.support.world import World
 
 
 @pytest.fixture

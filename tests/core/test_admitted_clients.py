@@ -20,10 +20,10 @@ from ildm.mqtt import (
     Will,
 )
 from ildm.mqtt.constants import REASON_CODES, PacketType
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.core.test_filtered_messages import TIMEOUT, Setting
-from tests.support.mini_broker import MiniClient
 from tests.support.site import row
-from tests.support.world import World
 
 SECRET = b"correct horse battery staple"
 

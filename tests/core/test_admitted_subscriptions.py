@@ -22,10 +22,10 @@ from ildm.mqtt import (
     Unsubscribe,
     Version,
 )
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.core.test_filtered_messages import TIMEOUT, Setting
-from tests.support.mini_broker import MiniClient
 from tests.support.site import row
-from tests.support.world import World
 
 V5 = Version.V5
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm.mqtt import Framer, PingReq, PingResp, PubAck, Publish, Version, decode
+from ildm.testing.virtual.world import World
 from tests.core.test_filtered_messages import Setting, publish
 from tests.support.examples import examples
-from tests.support.world import World
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 4, 5, 100, 300_000])

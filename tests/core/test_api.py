@@ -38,8 +38,11 @@ from ildm.mqtt import (
     create_message,
     decode,
 )
-from tests.support.mini_broker import MiniBroker, MiniClient
-from tests.support.world import World, WorldDriver, make_node, plugin_specs
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.world import World
 
 PEER = Address("peer", 9)
 

@@ -12,9 +12,9 @@ import pytest
 
 from ildm.config import Address
 from ildm.mqtt import Connect, PubAck, PubComp, Publish, PubRec, PubRel
-from tests.support.mini_broker import MiniClient
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
-from tests.support.world import World
 
 BLOCK: dict[str, Any] = {
     "overflow": "block",

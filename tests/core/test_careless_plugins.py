@@ -37,9 +37,12 @@ from ildm.mqtt import (
     Subscription,
     Version,
 )
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.world import World
 from tests.support.kept import size_of
-from tests.support.mini_broker import MiniBroker, MiniClient
-from tests.support.world import World, WorldDriver, make_node, plugin_specs
 
 PUBLISHES = frozenset({(Source.CLIENT, PacketType.PUBLISH)})
 

@@ -11,9 +11,10 @@ from ildm.core.local.client_session import MAX_CONNECT
 from ildm.core.tables import SESSIONS, SUBSCRIPTIONS
 from ildm.core.transfer.router import MAX_CACHED_TOPIC
 from ildm.mqtt import ConnAck, Connect, Disconnect, Property, Publish, Version, Will
+from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, connection_session_present, row
-from tests.support.mini_broker import MiniBroker, MiniClient, MiniConnection
-from tests.support.world import World
 
 
 @pytest.fixture

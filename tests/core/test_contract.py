@@ -18,12 +18,18 @@ from ildm.api import (
     Timer,
     TreeAlgorithm,
 )
-from ildm.config import Address
+from ildm.config import Address, SpoolConfig
 from ildm.core.node import Node
 from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Unsubscribe, Version
+from ildm.state.spool import FileSpool
 from ildm.testing.contract import ELSEWHERE, Injected, NodeContract, Probe, Stage
-from tests.support.mini_broker import MiniBroker, MiniClient
-from tests.support.world import MemoryStore, World, WorldDriver, make_node, plugin_specs
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.disk import SimDisk
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.store import MemoryStore
+from ildm.testing.virtual.world import World
 
 LIMIT = 60.0
 
@@ -34,6 +40,8 @@ class VirtualStage(Stage):
         self.world = World()
         self.nodes: dict[str, Node] = {}
         self.stores: dict[str, MemoryStore] = {}
+        self.disks: dict[str, SimDisk] = {}
+        self.spools: dict[str, FileSpool] = {}
         self.brokers: dict[str, MiniBroker] = {}
         self.clients: dict[tuple[str, str], MiniClient] = {}
         self.packet_id = 0
@@ -44,11 +52,23 @@ class VirtualStage(Stage):
         link = {"advertise": f"{name}:2"}
         specs = plugin_specs("probe", self.algorithm)
         store = self.stores.setdefault(name, MemoryStore())
-        node = self.nodes[name] = make_node(self.world, name, specs, store=store, link=link)
+        node = self.nodes[name] = make_node(
+            self.world, name, specs, store=store, spool=self.spool(name), link=link
+        )
         node.start({})
         plugin = node.dispatch.algorithm
         assert isinstance(plugin, Probe)
         return plugin
+
+    def spool(self, name: str) -> FileSpool:
+        """What earlier lives have left is on the disk."""
+        disk = self.disks.setdefault(name, SimDisk())
+        disk.kill()
+        driver = WorldDriver(self.world, name)
+        config = SpoolConfig(mode="process")
+        spool = FileSpool(disk, config, wall=driver.wall, call_later=driver.call_later, log=driver.log)
+        self.spools[name] = spool
+        return spool
 
     def until(self, condition: Callable[[], object]) -> None:
         assert self.world.run_until(lambda: bool(condition()), LIMIT)
@@ -78,7 +98,7 @@ class VirtualStage(Stage):
         self.world.kill(driver)
 
     def stop(self, name: str) -> None:
-        self.nodes[name].drain(lambda: None)
+        self.nodes[name].drain(self.spools[name].close)
 
     def client(self, name: str, client: str) -> MiniClient:
         found = self.clients.get((name, client))
@@ -124,7 +144,7 @@ class VirtualStage(Stage):
         return [
             Injected(p.topic, p.payload, p.qos, p.retain)
             for client_id, p in self.brokers[name].published
-            if client_id.startswith("ildm-") and Stamp.of(p) is None
+            if client_id.startswith("ildm-") and Stamp.of(p) is None and not p.topic.startswith("$")
         ]
 
     def failures(self, name: str) -> int:

@@ -11,9 +11,9 @@ from ildm.config import Address
 from ildm.core.link.state import LinkEvent
 from ildm.core.transfer.inbound import Inbound
 from ildm.mqtt import ProtocolViolation, PubAck, PubComp, Publish, PubRec, PubRel, Version, decode
-from tests.support.mini_broker import MiniClient
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
-from tests.support.world import World
 
 
 @pytest.fixture

@@ -25,8 +25,11 @@ from ildm.mqtt import (
     Version,
     decode,
 )
-from tests.support.mini_broker import MiniBroker, MiniClient, MiniConnection
-from tests.support.world import World, WorldDriver, make_node, plugin_specs
+from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.world import World
 
 PUBLISH = PacketType.PUBLISH
 

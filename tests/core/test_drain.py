@@ -8,9 +8,10 @@ import pytest
 
 from ildm.config import Address
 from ildm.mqtt import Publish
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.world import World
 from tests.core.test_custody import TOPICS, publish
 from tests.support.site import Site, row
-from tests.support.world import World, WorldDriver
 
 
 @pytest.fixture

@@ -28,9 +28,12 @@ from ildm.mqtt import (
     Will,
     decode,
 )
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.world import World
 from tests.support.examples import examples
-from tests.support.mini_broker import MiniBroker, MiniClient
-from tests.support.world import World, WorldDriver, make_node, plugin_specs
 
 OUR_MESSAGES = frozenset({(Source.CLIENT, PacketType.PUBLISH)})
 TIMEOUT = 5.0

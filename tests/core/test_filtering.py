@@ -21,7 +21,8 @@ from ildm.mqtt import (
     Will,
     decode,
 )
-from tests.support.world import World, WorldDriver
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.world import World
 
 PUBLISH = frozenset({(source, PacketType.PUBLISH) for source in Source})
 IMPLEMENTATION = ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR

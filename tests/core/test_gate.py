@@ -12,7 +12,7 @@ from ildm.core.local.unanswered import Unanswered, Waiting
 from ildm.mqtt import Framer, PingResp, PubAck, Publish, PubRec, SubAck, UnsubAck, Version
 
 WANTED = broker_wanted(frozenset())
-MEANINGFUL = {4, 5, 9, 11}
+MEANINGFUL = {4, 5, 7, 9, 11}
 
 packets = st.one_of(
     st.builds(PubAck, packet_id=st.integers(1, 300)),
@@ -99,7 +99,7 @@ def test_the_plain_scan_is_that_of_the_header_scanner() -> None:
 
 def test_acknowledgements_wait_in_order_until_every_reason_is_gone() -> None:
     out: list[bytes] = []
-    gate = Gate(out.append, lambda: None)
+    gate = Gate(out.append, out.append, lambda: None)
     assert gate.acknowledgement(b"0", 1)
     gate.hold("one")
     gate.hold("two")
@@ -115,7 +115,7 @@ def test_acknowledgements_wait_in_order_until_every_reason_is_gone() -> None:
 
 def test_more_acknowledgements_than_identifiers_cannot_wait() -> None:
     over: list[int] = []
-    gate = Gate(lambda data: None, lambda: over.append(1))
+    gate = Gate(lambda data: None, lambda data: None, lambda: over.append(1))
     gate.hold("full")
     gate.acknowledgement(b"", PACKET_IDS)
     assert over == []
@@ -125,7 +125,7 @@ def test_more_acknowledgements_than_identifiers_cannot_wait() -> None:
 
 def test_a_suback_that_waits_keeps_back_the_later_ones_only() -> None:
     out: list[bytes] = []
-    gate = Gate(out.append, lambda: None)
+    gate = Gate(out.append, out.append, lambda: None)
     first, second = Answer(b"first", False), Answer(b"second", False)
     assert not gate.answer(first)
     assert not gate.answer(second)

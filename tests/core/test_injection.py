@@ -8,9 +8,9 @@ import pytest
 
 from ildm.config import Address
 from ildm.mqtt import Connect, Property, Publish, Version
+from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
-from tests.support.mini_broker import MiniBroker, MiniConnection
-from tests.support.world import World
 
 
 @pytest.fixture

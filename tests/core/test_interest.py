@@ -27,8 +27,8 @@ from ildm.mqtt import (
     Version,
     decode,
 )
+from ildm.testing.virtual.world import World
 from tests.support.site import row
-from tests.support.world import World
 
 
 class FakeLane:

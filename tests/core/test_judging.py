@@ -22,9 +22,10 @@ from ildm.mqtt import (
     Version,
     Will,
 )
+from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
-from tests.support.mini_broker import MiniBroker, MiniClient, MiniConnection
-from tests.support.world import World
 
 
 @pytest.fixture

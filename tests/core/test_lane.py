@@ -9,7 +9,8 @@ import pytest
 from ildm.core.counters import Counters
 from ildm.core.transfer.lane import Lane, QueueLimits
 from ildm.mqtt import Framer, Property, Publish, PubRel, Version, decode
-from tests.support.world import World, WorldDriver
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.world import World
 
 
 class Sink:

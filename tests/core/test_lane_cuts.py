@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.lane import Lane
 from ildm.mqtt import Framer, Property, PubComp, Publish, PubRec, PubRel, Version, decode
+from ildm.testing.virtual.world import World
 from tests.core.test_lane import make
 from tests.core.test_lane_runs import send
-from tests.support.world import World
 
 
 class Far:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from ildm.core.counters import Counters
 from ildm.core.transfer.lane import Lane
 from ildm.mqtt import Publish, PubRel, Version
+from ildm.testing.virtual.world import World
 from tests.core.test_lane import Source, make, opened
-from tests.support.world import World
 
 
 @pytest.fixture

@@ -15,10 +15,12 @@ from ildm.core.local.leaving import PART
 from ildm.core.local.rules import PublishRules
 from ildm.core.tables import SESSIONS, SUBSCRIPTIONS
 from ildm.mqtt import ConnAck, Connect, Publish, SubAck, Subscribe, Subscription
-from tests.support.mini_broker import MiniClient
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.store import MemoryStore
+from ildm.testing.virtual.world import World
 from tests.support.site import row
 from tests.support.work import Work
-from tests.support.world import MemoryStore, World, WorldDriver
 
 MANY = 20_000
 

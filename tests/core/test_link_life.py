@@ -15,9 +15,12 @@ from ildm.core.link.hello import METHOD, NONCE, Hello, Refusal
 from ildm.core.link.session import LinkSession
 from ildm.core.link.topology import Advertisement
 from ildm.mqtt import Auth, ConnAck, Connect, Disconnect, Property, Publish, ReasonCode, Version
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
-from tests.support.mini_broker import MiniBroker, MiniClient
-from tests.support.world import World, WorldDriver, make_node, plugin_specs
 
 
 @pytest.fixture

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from ildm.config import Address
 from ildm.core.tables import COOPERATION, INTEREST
 from ildm.mqtt import Publish
-from tests.support.mini_broker import MiniClient
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.world import VirtualTimer, World
 from tests.support.site import Site, row
-from tests.support.world import World, WorldDriver
 
 
 @pytest.fixture
@@ -183,3 +186,29 @@ def test_another_node_at_the_address_takes_the_place_of_the_one_that_was_there(w
     Site(world, "a", "pf", node_id="new")
     world.run(60)
     assert b.links() == {"new": "active"}
+
+
+def test_a_link_that_breaks_again_and_again_leaves_no_timers_behind(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = row(world, "ab", "sf")
+    expiry = b.node.config.link.expiry
+    waiting = []
+    call_later = b.node.driver.call_later
+
+    def watched(delay: float, callback: Callable[..., None], *args: object) -> VirtualTimer:
+        timer = call_later(delay, callback, *args)
+        if delay == expiry:
+            waiting.append(timer)
+        return timer
+
+    monkeypatch.setattr(b.node.driver, "call_later", watched)
+    for _ in range(5):
+        killed(a)
+        world.run(2)
+        assert sum(not timer.cancelled for timer in waiting) == 1
+        a.start()
+        world.run(20)
+        assert b.links() == {"a": "active"}
+    assert len(waiting) >= 5
+    assert all(timer.cancelled for timer in waiting)

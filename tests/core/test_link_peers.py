@@ -10,9 +10,10 @@ from ildm.core.link.control import ADVERTISEMENT, send_control
 from ildm.core.link.hello import Hello
 from ildm.core.link.topology import Advertisement
 from ildm.mqtt import ConnAck, Connect, PingReq, Property, Version
-from tests.support.mini_broker import MiniClient
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
-from tests.support.world import World, WorldDriver
 
 
 @pytest.fixture
@@ -211,3 +212,16 @@ def test_answers_that_nobody_reads_are_bounded(world: World) -> None:
     else:
         pytest.fail("the session goes on")
     assert a.node.counters["link_sessions_unread"] == 1
+
+
+@pytest.mark.parametrize("level", [4, 5, 9])
+def test_a_connect_on_a_link_ends_its_session_with_the_reason(world: World, level: int) -> None:
+    a, b = row(world, "ab", "pf")
+    (session,) = b.node.links.links["a"].open_sessions
+    packet = Connect(client_id="again", version=Version.V5, clean_start=True, keep_alive=9).encode(Version.V5)
+    session.write(packet.replace(b"MQTT\x05", b"MQTT" + bytes((level,))))
+    world.run(0.1)
+    assert a.node.counters["link_malformed"] == 1
+    assert "CONNECT on a link" in str(b.node.links.links["a"].reason)
+    world.run(5)
+    assert (a.links(), b.links()) == ({"b": "active"}, {"a": "active"})

@@ -8,8 +8,11 @@ from ildm.config import Address
 from ildm.core.local.loop_guard import INTERVAL, SUSPICIOUS
 from ildm.core.node import Node
 from ildm.mqtt import ConnAck, Connect, ConnectReturnCode, ReasonCode, Version
-from tests.support.mini_broker import MiniBroker, MiniClient
-from tests.support.world import World, WorldDriver, make_node, plugin_specs
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.world import World
 
 LIMIT = 2000
 """Clients a node may have: what a circle without an end would use up."""

@@ -22,9 +22,9 @@ from ildm.mqtt import (
     Version,
     Will,
 )
-from tests.support.mini_broker import MiniClient
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
-from tests.support.world import World
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 from ildm.api import Peer, SendResult
 from ildm.config import Address, ConfigError
 from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Version, Will
+from ildm.testing.virtual.world import World
 from tests.support.talkers import Site, sites
-from tests.support.world import World
 
 
 @pytest.fixture

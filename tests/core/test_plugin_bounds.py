@@ -25,8 +25,12 @@ from ildm.core.plugin.dispatch import Loaded
 from ildm.core.plugin.timers import TURN
 from ildm.core.tables import PLUGIN_STATE
 from ildm.mqtt import Connect, PingReq, Publish, Version
-from tests.support.mini_broker import MiniBroker, MiniClient
-from tests.support.world import MemoryStore, World, WorldDriver, make_node, plugin_specs
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.store import MemoryStore
+from ildm.testing.virtual.world import World
 
 
 class Quiet(TreeAlgorithm):

@@ -22,8 +22,12 @@ from ildm.api import (
 from ildm.config import Address
 from ildm.core.node import Node
 from ildm.mqtt import Connect, PacketType, Property, Publish, Subscribe, Subscription, Version
-from tests.support.mini_broker import MiniBroker, MiniClient
-from tests.support.world import MemoryStore, World, WorldDriver, make_node, plugin_specs
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.store import MemoryStore
+from ildm.testing.virtual.world import World
 
 
 class Quiet(TreeAlgorithm):

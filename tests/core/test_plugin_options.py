@@ -11,7 +11,9 @@ from ildm.config import Config
 from ildm.core.node import Node
 from ildm.core.plugin.loading import PluginSpec, PluginSpecs
 from ildm.core.plugin.reloading import differing_keys, reload_options
-from tests.support.world import World, WorldDriver, make_node
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.node import make_node
+from ildm.testing.virtual.world import World
 
 
 class Options(PluginConfig):

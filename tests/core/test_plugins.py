@@ -32,8 +32,9 @@ from ildm.mqtt import (
     PacketType,
     Publish,
 )
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.world import World
 from tests.plugins.commands import ildm
-from tests.support.world import World, make_node, plugin_specs
 
 PUBLISH = PacketType.PUBLISH
 

@@ -13,11 +13,11 @@ from ildm.api import Link, NodeApi, PluginConfig, Route, TreeAlgorithm, Via
 from ildm.core.link.state import LinkEvent
 from ildm.core.transfer.lane import Lane
 from ildm.mqtt import PingReq, PingResp, PubAck, Publish, Version
+from ildm.testing.virtual.world import World
 from tests.core.test_lane import Sink, Source, make, opened
 from tests.core.test_route_message import plugin
 from tests.support.examples import examples
 from tests.support.site import row
-from tests.support.world import World
 
 
 @pytest.fixture

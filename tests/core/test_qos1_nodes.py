@@ -10,9 +10,9 @@ import pytest
 
 from ildm.config import Address
 from ildm.mqtt import Property, PubAck, Publish, Subscribe, Subscription, Version
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
-from tests.support.mini_broker import MiniBroker
-from tests.support.world import World
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ildm.core.transfer.inbound import Inbound, Receipt
+from ildm.core.transfer.inbound import Inbound, NeighborReceipt
 from ildm.core.transfer.queue import Backlog, Entry, RunEntry
 from ildm.mqtt import Publish, Version
 from tests.support.examples import examples
@@ -72,7 +72,7 @@ class Pair:
     def make(self, priority: int, kind: str, count: int, owed: bool, place: int) -> tuple[Entry, list[Item]]:
         first = self.count
         self.count += count
-        receipt = Receipt(self.inbound) if owed else None
+        receipt = NeighborReceipt(self.inbound) if owed else None
         if kind == "one":
             message = Publish(topic="t", payload=b"%05d" % first, qos=1, packet_id=1)
             entry = Entry(b"", 1, message, 1, None, receipt, priority)

@@ -8,9 +8,9 @@ from ildm.api import Algorithm
 from ildm.config import Address
 from ildm.core.link.topology import Advertisement, Topology
 from ildm.mqtt import Publish
-from tests.support.mini_broker import MiniClient
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
-from tests.support.world import World
 
 
 @pytest.fixture

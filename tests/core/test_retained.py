@@ -13,8 +13,10 @@ from ildm.core.tables import RETAINED
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped, take_stamp
 from ildm.mqtt import Property, Publish, Version
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.store import MemoryStore
+from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
-from tests.support.world import MemoryStore, World, WorldDriver
 
 
 @pytest.fixture

@@ -13,9 +13,11 @@ from ildm.core.tables import RETAINED
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Property, Publish, Version
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.store import MemoryStore
+from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
 from tests.core.test_retained import cut, set_value, value
-from tests.support.world import MemoryStore, World, WorldDriver
 
 DAY = 86_400
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from ildm.config import Address
 from ildm.core.link.session import LinkSession
 from ildm.mqtt import Connect, Properties, Property, Publish, PubRec, PubRel, Version
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.support.examples import examples
-from tests.support.mini_broker import MiniClient
 from tests.support.site import Site
-from tests.support.world import World
 
 TOPICS = ("t", "u/v", "w")
 QUIET = 150.0

@@ -8,10 +8,10 @@ from ildm.api import Stamp
 from ildm.config import Address
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Connect, Publish, PubRec, PubRel, Version
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.core.test_retained import set_value, value
-from tests.support.mini_broker import MiniClient
 from tests.support.site import Site, row
-from tests.support.world import World
 
 
 @pytest.fixture

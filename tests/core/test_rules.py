@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from ildm.config import Config, ConfigError, PublishRule, parse_config
 from ildm.core.local.rules import CACHED_TOPICS, ClientRules, PublishRules
 from ildm.mqtt import Connect, Disconnect, Property, Publish, Version, Will
+from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
-from tests.support.world import World
 
 
 @pytest.fixture

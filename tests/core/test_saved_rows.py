@@ -8,7 +8,9 @@ from ildm.core.local.clients import NEVER
 from ildm.core.tables import RETAINED, SESSIONS, SUBSCRIPTIONS, TABLES, WILLS
 from ildm.core.transfer.retained import stamped
 from ildm.mqtt import PingReq, Publish, Version
-from tests.support.world import MemoryStore, World, make_node, plugin_specs
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.store import MemoryStore
+from ildm.testing.virtual.world import World
 
 
 def test_damaged_rows_are_set_aside() -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from ildm.config import Address
 from ildm.core.tables import UNRELEASED, WILLS
 from ildm.mqtt import Connect, Disconnect, Property, Publish, PubRel, Version, Will
+from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, connection_session_present, row
-from tests.support.world import World
+from tests.support.memory_spool import MemorySpool
 
 
 @pytest.fixture
@@ -34,6 +36,8 @@ def killed(site: Site, then: float = 0.5) -> None:
     site.kill()
     site.world.run(then)
     site.store = saved
+    if isinstance(site.spool, MemorySpool):
+        site.spool = site.spool.next_life()
     site.start(("b",))
 
 
@@ -59,6 +63,27 @@ def test_wills_of_clients_that_do_not_come_back_after_a_kill_reach_the_other_sit
     back.send(Disconnect())
     world.run(1)
     assert a.store.rows(WILLS) == {}
+
+
+def test_with_a_spool_the_will_of_a_client_that_is_back_is_sent_first(world: World) -> None:
+    """The broker has published it; what the client says now comes after it."""
+    a, b = [Site(world, name, "pf", spool=MemorySpool()) for name in "ab"]
+    b.node.links.add(Address("a", 2), False)
+    world.run(2)
+    client = a.client(connect=connect("w"))
+    clean = a.client(connect=connect("clean"))
+    clean.send(Disconnect())
+    world.run(1)
+    assert client.packets
+    killed(a)
+    world.run(1)
+    for name in ("w", "clean"):
+        back = a.client(connect=connect(name))
+        back.send(Publish(topic=f"will/{name}", payload=b"online", qos=1, packet_id=1))
+    world.run(10)
+    got = [(p.topic, p.payload) for _, p in b.broker.published if p.topic.startswith("will/")]
+    assert got == [("will/w", b"offline"), ("will/w", b"online"), ("will/clean", b"online")]
+    assert set(a.store.rows(WILLS)) == {("w",), ("clean",)}
 
 
 def test_a_retained_will_replaces_the_value_at_every_site(world: World) -> None:
@@ -172,11 +197,13 @@ def message(number: int, dup: bool = False) -> Publish:
     return Publish(topic="t", payload=b"%d" % number, qos=2, packet_id=number, dup=dup)
 
 
+@pytest.mark.parametrize("dup", [True, False])
 @pytest.mark.parametrize("how", ["killed", "stopped"])
 @pytest.mark.parametrize("transfer", ["acknowledged", "received"])
 def test_a_qos_2_message_sent_again_after_a_restart_is_not_transferred_twice(
-    world: World, how: str, transfer: str
+    world: World, how: str, transfer: str, dup: bool
 ) -> None:
+    """Without DUP, too, as paho does it after a second attempt to connect."""
     a, b = row(world, "ab", "pf", link={"transfer": transfer})
     connection_session_present(a)
     client = a.client("c", clean_start=False)
@@ -195,14 +222,28 @@ def test_a_qos_2_message_sent_again_after_a_restart_is_not_transferred_twice(
     assert a.store.rows(UNRELEASED)
     client = a.client("c", clean_start=False)
     for number in (1, 3):
-        client.send(message(number, dup=True))
+        client.send(message(number, dup=dup))
         client.send(PubRel(packet_id=number))
-    client.send(message(2, dup=True))  # another message: the one before was released
+    client.send(message(2, dup=dup))  # another message: the one before was released
     world.run(1)
     assert [p.payload for i, p in b.broker.published if i.startswith("ildm-")] == [b"1", b"2", b"3", b"2"]
     client.send(PubRel(packet_id=2))
     world.run(1)
     assert a.store.rows(UNRELEASED) == {}
+
+
+def test_another_message_under_an_identifier_that_was_not_released_is_not_lost(world: World) -> None:
+    """What is remembered of the identifier may be older than its release."""
+    a, b = row(world, "ab", "pf")
+    connection_session_present(a)
+    a.client("c", clean_start=False).send(message(1))
+    world.run(0.5)
+    killed(a)
+    world.run(3)
+    client = a.client("c", clean_start=False)
+    client.send(Publish(topic="t", payload=b"another", qos=2, packet_id=1, dup=True))
+    world.run(1)
+    assert [p.payload for i, p in b.broker.published if i.startswith("ildm-")] == [b"1", b"another"]
 
 
 def test_unreleased_messages_of_clean_sessions_are_not_saved(world: World) -> None:
@@ -212,7 +253,7 @@ def test_unreleased_messages_of_clean_sessions_are_not_saved(world: World) -> No
     assert a.store.rows(UNRELEASED) == {}
     a.client("p", clean_start=False).send(message(1))
     world.run(1)
-    assert set(a.store.rows(UNRELEASED)) == {("p",)}
+    assert set(a.store.rows(UNRELEASED)) == {("p", 1)}
     a.client("p", clean_start=True)
     world.run(1)
     assert a.store.rows(UNRELEASED) == {}

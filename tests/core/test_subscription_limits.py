@@ -20,10 +20,10 @@ from ildm.mqtt import (
     Unsubscribe,
     Version,
 )
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.core.test_judging import keeper_at
 from tests.core.test_nodes import Site, row
-from tests.support.mini_broker import MiniClient
-from tests.support.world import World
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 
 from ildm.config import Address
 from ildm.mqtt import Connect, PubComp, Publish, PubRel, SubAck, Subscribe, Subscription, Version
-from tests.support.mini_broker import MiniClient
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
-from tests.support.world import World
 
 MANY = 5000
 Make = Callable[[int], Publish]

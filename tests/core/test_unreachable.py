@@ -10,8 +10,8 @@ from ildm.api import Peer, SendResult
 from ildm.config import Address
 from ildm.core.link import pauses
 from ildm.core.link.on_demand import FRAME_COST
+from ildm.testing.virtual.world import World
 from tests.support.talkers import Site, sites
-from tests.support.world import World
 
 NOWHERE = Peer("x", "x:2")
 USUAL = {"reconnect_min": 0.5, "reconnect_max": 30.0, "connect_timeout": 5.0}

@@ -9,9 +9,9 @@ import pytest
 
 from ildm.config import Address
 from ildm.mqtt import Connect, Publish, Version
+from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site
-from tests.support.mini_broker import MiniBroker, MiniConnection
-from tests.support.world import World
 
 V311, V5 = Version.V311, Version.V5
 Answer = bytes | None

@@ -7,9 +7,9 @@ import itertools
 import pytest
 
 from ildm.mqtt import FilterTable, Publish, Subscribe, Subscription, Unsubscribe
-from tests.support.mini_broker import MiniClient
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
-from tests.support.world import World
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ from typing import Any
 
 from ildm.core.node import Node
 from ildm.mqtt import PubAck, Publish, SubAck, Subscribe, Subscription
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.pipe import Pipe
+from ildm.testing.virtual.world import World
 from tests.hostile.bounds import CALLS_AT_REST, CALLS_IN_ONE_EVENT, CALLS_PER_BYTE, allowed
 from tests.support.kept import kept
-from tests.support.mini_broker import MiniClient
 from tests.support.site import Site, row
 from tests.support.work import Work
-from tests.support.world import Pipe, World
 
 LINK = {
     "queue_messages": 400,

@@ -19,8 +19,8 @@ from ildm.mqtt import (
     Will,
     encode_varint,
 )
+from ildm.testing.virtual.client import MiniClient
 from tests.hostile.arena import Arena, subscribe
-from tests.support.mini_broker import MiniClient
 from tests.support.site import Site
 
 Act = Callable[[Arena, Site, Random], None]

@@ -28,10 +28,11 @@ from ildm.mqtt import (
     decode,
     encode_varint,
 )
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.pipe import Pipe
 from tests.hostile.arena import LIMITS, LINK, Arena
 from tests.hostile.clients import Raw
 from tests.support.site import Site
-from tests.support.world import Pipe, WorldDriver
 
 Act = Callable[[Arena, "Evil", Random], None]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ildm.testing.virtual.world import World
 from tests.core.test_back_pressure import BLOCK, SHAPES, Load
 from tests.support.examples import examples
 from tests.support.site import Site
-from tests.support.world import World
 
 Fault = tuple[str, int, float]
 """What breaks, at which site, for how many seconds."""

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from ildm.config import Address
+from ildm.testing.virtual.store import MemoryStore
 from tests.hostile.arena import LIMITS, LINK, Arena
 from tests.hostile.neighbours import ACTS, Evil
 from tests.support.site import Site
-from tests.support.world import MemoryStore
 
 
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])

@@ -7,8 +7,10 @@ import pytest
 from algorithms.pf import PublicationFlooding
 from ildm.config import Address
 from ildm.mqtt import Publish
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.pipe import Pipe
+from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
-from tests.support.world import Pipe, World, make_node, plugin_specs
 
 HERE = Address("here", 1)
 

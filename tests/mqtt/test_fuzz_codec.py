@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from ildm.mqtt import Version, encode_varint
-from tests.fuzz.fuzz_codec import one_frame, one_input
+from tests.fuzz.targets.codec import one_frame, one_input
 from tests.mqtt.packet_strategies import VERSIONS, packets
 
 versions = st.sampled_from(VERSIONS)

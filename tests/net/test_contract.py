@@ -15,7 +15,8 @@ from ildm.core.plugin.loading import PluginSpec, PluginSpecs
 from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Unsubscribe, Version
 from ildm.net.run import NodeServer
 from ildm.testing.contract import Injected, Make, NodeContract, Probe, Stage
-from tests.support.mini_broker import MiniBroker, MiniClient
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.client import MiniClient
 from tests.support.ports import LOOPBACK, free_port
 
 LIMIT = 20.0

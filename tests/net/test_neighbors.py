@@ -81,10 +81,11 @@ async def test_an_added_neighbour_survives_a_restart_and_a_removed_one_does_not(
     await nodes.stop("b")
     b = await nodes.start("b")
     await until(lambda: states(b) == [("a", "active", True)])
-    assert b.remove_neighbor("a", save=True) == {
+    assert b.remove_neighbor("a", save=True, force=False) == {
         "address": nodes.address("a"),
         "node_id": "a",
         "state": "removed",
+        "thrown_away": {"messages": 0, "bytes": 0, "oldest": None},
     }
     assert states(b) == []
     await until(lambda: states(a) == [])
@@ -106,7 +107,7 @@ async def test_a_configured_neighbour_removed_at_run_time_stays_away(nodes: Node
     configured = [nodes.address("a")]
     b = await nodes.start("b", configured)
     await until(lambda: states(b) == [("a", "active", False)])
-    b.remove_neighbor(nodes.address("a"), save=True)
+    b.remove_neighbor(nodes.address("a"), save=True, force=False)
     await nodes.stop("b")
     b = await nodes.start("b", configured)
     assert states(b) == []
@@ -117,7 +118,7 @@ async def test_a_configured_neighbour_removed_at_run_time_stays_away(nodes: Node
 async def test_errors_say_what_is_wrong(nodes: Nodes) -> None:
     b = await nodes.start("b", max_neighbors=1)
     with pytest.raises(AdminError, match=r"127\.0\.0\.1:9 is not a neighbour"):
-        b.remove_neighbor("127.0.0.1:9", save=True)
+        b.remove_neighbor("127.0.0.1:9", save=True, force=False)
     b.add_neighbor(parse_address(f"127.0.0.1:{free_port()}"), save=False)
     row = b.neighbors()[0]
     with pytest.raises(AdminError, match="is already a neighbour"):

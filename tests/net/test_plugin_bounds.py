@@ -15,8 +15,9 @@ from ildm.core.plugin.loading import PluginSpec, PluginSpecs
 from ildm.mqtt import Connect, PingReq, PingResp, Version
 from ildm.net.run import NodeServer
 from ildm.net.workers import THREADS
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.client import MiniClient
 from tests.plugins.commands import ildm
-from tests.support.mini_broker import MiniBroker, MiniClient
 from tests.support.ports import LOOPBACK, free_port
 
 LIMIT = 20.0

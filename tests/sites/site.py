@@ -251,8 +251,13 @@ async def join(one: Site, other: Site) -> None:
 def agreed(sites: Iterable[Site]) -> bool:
     """Whether each node knows of its neighbours what they announce: inter-subscribing has come to rest."""
     by_name = {site.name: site for site in sites if site.running}
+
+    def known(there: Site, site: Site) -> dict[str, int] | None:
+        link = there.node.links.links.get(site.name)  # None: it has not heard yet that there is one
+        return dict(link.interest) if link is not None else None
+
     return all(
-        dict(link.announced) == dict(by_name[link.node_id].link(site).interest)
+        dict(link.announced) == known(by_name[link.node_id], site)
         for site in by_name.values()
         for link in site.node.links.cooperating
         if link.node_id in by_name

@@ -201,10 +201,14 @@ async def test_a_publisher_is_slowed_down_by_its_broker(sites: Sites, topic_root
 async def test_a_far_site_that_is_down(
     sites: Sites, proxies: Proxies, algorithm: str, overflow: str, topic_root: str
 ) -> None:
-    """The queue of the link is bounded, what is dropped is counted, and local clients go on."""
-    link = {"overflow": overflow, "queue_messages": 1000, "queue_bytes": 1 << 20}
-    here = await sites.make("mosquitto", algorithm, link=link)
-    there = await sites.make(sites.shared_broker("mosquitto", 1), algorithm, link=link)
+    """Without a spool: the queue of the link is bounded, what is dropped is counted, and local clients go
+    on."""
+    options = {
+        "link": {"overflow": overflow, "queue_messages": 1000, "queue_bytes": 1 << 20},
+        "spool": {"mode": "off"},
+    }
+    here = await sites.make("mosquitto", algorithm, **options)
+    there = await sites.make(sites.shared_broker("mosquitto", 1), algorithm, **options)
     proxy = await proxies.join(here, there)
     far, near = await there.connect(), await here.connect()
     for client in (far, near):
@@ -242,6 +246,33 @@ async def test_a_far_site_that_is_down(
         await under_way
         assert [m.payload for m in await far.receive_all(3000)] == payloads
         assert here.node.counters["link_dropped_overflow_qos1"] == 0
+    await settled(here, there)
+    assert far.waiting == 0
+
+
+@trees
+async def test_a_far_site_that_is_down_gets_all_of_it_from_the_disk(
+    sites: Sites, proxies: Proxies, algorithm: str, topic_root: str
+) -> None:
+    """With a spool little of what waits is in memory, nothing is dropped, and nobody waits."""
+    options = {"link": {"queue_messages": 1000, "queue_bytes": 1 << 20}, "spool": {"page_bytes": 1 << 18}}
+    here = await sites.make("mosquitto", algorithm, **options)
+    there = await sites.make(sites.shared_broker("mosquitto", 1), algorithm, **options)
+    proxy = await proxies.join(here, there)
+    far = await there.connect()
+    await far.subscribe((topic_root, 1))
+    await settled(here, there)
+    publisher = await here.connect()
+    proxy.cut()
+    await until(lambda: not here.link(there).connected)
+    payloads = [b"%05d" % n * 2000 for n in range(5000)]
+    before = resident()
+    for start in range(0, len(payloads), 100):
+        await publisher.publish_all(topic_root, payloads[start : start + 100], 1)
+    assert here.server.admin.view.neighbors()[0]["queued_messages"] == len(payloads)
+    assert resident() - before < 25_000_000
+    proxy.mend()
+    assert [m.payload for m in await far.receive_all(len(payloads))] == payloads
     await settled(here, there)
     assert far.waiting == 0
 

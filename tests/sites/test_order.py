@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from zlib import crc32
 
 import pytest
 
@@ -16,6 +17,13 @@ from tests.sites.site import Site, join, settled
 FOUR = {"sessions": 4}
 
 
+def in_turn(prefix: str, count: int) -> list[str]:
+    """Client identifiers that take the four sessions in turn: with a spool a client's follows from it."""
+    names = [f"{prefix}-{number}".replace("/", "") for number in range(64 * count)]
+    kinds = [[name for name in names if crc32(name.encode()) % 4 == session] for session in range(4)]
+    return [kinds[place % 4][place // 4] for place in range(count)]
+
+
 @pytest.mark.parametrize(("qos", "count"), [(0, 10_000), (1, 2_000), (2, 2_000)])
 @makes("mosquitto", "activemq")
 async def test_numbered_messages_over_four_sessions(
@@ -26,7 +34,7 @@ async def test_numbered_messages_over_four_sessions(
     await join(there, here)
     subscriber = await there.connect()
     await subscriber.subscribe((f"{topic_root}/+", qos))
-    publishers = [await here.connect() for _ in range(5)]
+    publishers = [await here.connect(name) for name in in_turn(topic_root, 5)]
     await settled(here, there)
     each = count // 5
     numbers = [b"%d" % n for n in range(each)]
@@ -92,7 +100,7 @@ async def test_order_over_a_row_of_three(sites: Sites, algorithm: str, topic_roo
     subscriber = await row[2].connect()
     await subscriber.subscribe((f"{topic_root}/+", 2))
     await settled(*row)
-    publishers = [await row[0].connect() for _ in range(6)]
+    publishers = [await row[0].connect(name) for name in in_turn(topic_root, 6)]
     numbers = [b"%d" % n for n in range(100)]
     await asyncio.gather(
         *(p.publish_all(f"{topic_root}/{i}", numbers, i % 3, 10) for i, p in enumerate(publishers))

@@ -69,7 +69,8 @@ async def pair(sites: Sites, algorithm: type[AlarmsFirst]) -> tuple[Site, Site]:
 async def test_alarms_overtake_what_waits_for_a_slow_path(
     sites: Sites, proxies: Proxies, qos: int, topic_root: str
 ) -> None:
-    """When there is too much, none of them is dropped; what stays local is at its own site only."""
+    """When there is too much, none of them is dropped; what stays local is at its own site only. At QoS 1 the
+    spool keeps all of it."""
     here, there = await pair(sites, AlarmsFirst)
     proxy = await proxies.join(here, there)
     far, near = await there.connect(), await here.connect()
@@ -88,14 +89,14 @@ async def test_alarms_overtake_what_waits_for_a_slow_path(
     assert b"-local" in [message.payload for message in got]
     link = here.node.dispatch.algorithm.api.links[0]  # type: ignore[union-attr]
     await until(lambda: link.queued > 0)
-    assert link.queued <= 1000
+    assert link.queued <= 1000 + len(alarms) if qos == 0 else link.queued > BULK - 200
     assert link.queued_bytes <= here.config.link.queue_bytes
     proxy.release()
     await publisher.publish(topic_root, b"-end", 1)
     await settled(here, there)
     payloads = [message.payload[:5] for message in await far.receive_until(bulk[-1])]
     dropped = here.node.counters[f"link_dropped_overflow_qos{qos}"]
-    assert dropped > 0
+    assert (dropped > 0) == (qos == 0)
     assert [p for p in payloads if p[:1] == b"!"] == alarms
     assert len(payloads) + 1 == BULK + len(alarms) - dropped
     crossed = [int(p) for p in payloads if p[:1] != b"!"]

@@ -17,7 +17,16 @@ from typing import Any
 import pytest
 
 from ildm.config import ConfigError
-from ildm.core.tables import META, NEIGHBORS, RETAINED, SESSIONS, SUBSCRIPTIONS, TABLES, Table
+from ildm.core.tables import (
+    META,
+    NEIGHBORS,
+    RETAINED,
+    SESSIONS,
+    SUBSCRIPTIONS,
+    TABLES,
+    UNRELEASED,
+    Table,
+)
 from ildm.state.database import VERSION, Changes, Database
 from ildm.state.store import OVERHEAD, StateStore
 
@@ -379,6 +388,23 @@ async def test_sessions_of_version_1_are_taken_over(opened: Opened) -> None:
         "a session saved by an earlier version is lost",
         "state file brought to the present version",
     ]
+
+
+async def test_identifiers_of_unreleased_messages_are_taken_over(opened: Opened) -> None:
+    """They stood in one row for each client."""
+    opened().close()
+    with sqlite3.connect(opened.directory / "state.sqlite") as database:
+        database.executescript(
+            """
+            CREATE TABLE unreleased (client_id TEXT PRIMARY KEY, packet_ids BLOB);
+            INSERT INTO unreleased VALUES ('c', x'0001ffff'), ('d', x'000703');
+            """
+        )
+    database.close()
+    for _ in range(2):
+        store = opened()
+        assert [key for key, _ in store.load(UNRELEASED)] == [("c", 1), ("c", 65535), ("d", 7)]
+        store.close()
 
 
 async def test_a_column_added_later_is_null_in_older_rows(

@@ -11,7 +11,10 @@ from pydantic import BaseModel
 
 from ildm.core.node import Node
 from ildm.mqtt import Version
-from tests.support.world import MemoryStore, Pipe, World, WorldDriver
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.pipe import Pipe
+from ildm.testing.virtual.store import MemoryStore
+from ildm.testing.virtual.world import World
 
 _ELSEWHERE = (type, ModuleType, BaseModel, World, WorldDriver, Pipe, MemoryStore, Version)
 """Where a walk does not go on: the program itself, the configuration, the world around, the disk."""

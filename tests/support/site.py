@@ -11,9 +11,14 @@ from algorithms.sf import SubscriptionFlooding
 from ildm.api import Algorithm
 from ildm.config import Address
 from ildm.core.node import Node
+from ildm.core.spool import Spool
 from ildm.mqtt import Connect, SubAck, Subscribe, Subscription
-from tests.support.mini_broker import MiniBroker, MiniClient
-from tests.support.world import MemoryStore, World, WorldDriver, make_node, plugin_specs
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.store import MemoryStore
+from ildm.testing.virtual.world import World
 
 ALGORITHMS = {"pf": PublicationFlooding, "sf": SubscriptionFlooding}
 
@@ -27,6 +32,8 @@ class Site:
         name: str,
         algorithm: str | type[Algorithm] | None,
         filters: Sequence[tuple[str, Any]] = (),
+        store: MemoryStore | None = None,
+        spool: Spool | None = None,
         **settings: Any,
     ) -> None:
         self.world = world
@@ -35,7 +42,8 @@ class Site:
         self.algorithm = algorithm
         self.settings = settings
         self.broker = MiniBroker()
-        self.store = MemoryStore()
+        self.store = store or MemoryStore()
+        self.spool = spool
         world.listen(Address(name, 3), self.broker.connection)
         self.node: Node
         self.start()
@@ -45,7 +53,8 @@ class Site:
         if isinstance(plugin, str):
             name, plugin = plugin, ALGORITHMS[plugin]
         specs = plugin_specs(name if plugin else None, plugin, self.filters)
-        self.node = make_node(self.world, self.name, specs, store=self.store, **self.settings)
+        made = {"store": self.store, "spool": self.spool, **self.settings}
+        self.node = make_node(self.world, self.name, specs, **made)
         self.node.start({Address(name, 2): False for name in neighbors})
 
     def client(self, client_id: str = "c", connect: Connect | None = None, **fields: Any) -> MiniClient:

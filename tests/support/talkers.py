@@ -9,8 +9,11 @@ from ildm.api import Link, NodeApi, OverlayAlgorithm, Peer, PluginConfig, SendRe
 from ildm.config import Address
 from ildm.core.link.on_demand import OnDemand
 from ildm.mqtt import Connect, Publish
-from tests.support.mini_broker import MiniBroker, MiniClient
-from tests.support.world import World, WorldDriver, make_node, plugin_specs
+from ildm.testing.virtual.broker import MiniBroker
+from ildm.testing.virtual.client import MiniClient
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.node import make_node, plugin_specs
+from ildm.testing.virtual.world import World
 
 
 class Talker(OverlayAlgorithm):

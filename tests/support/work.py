@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from tests.support.world import World
+from ildm.testing.virtual.world import World
 
 
 class Work:

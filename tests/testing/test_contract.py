@@ -12,6 +12,7 @@ from ildm.testing.contract import Injected, NodeContract, Probe, Stage
 
 NO_LINKS = "a test makes links, nobody tells a fake node to"
 NO_SESSIONS = "a fake node has links, but no TCP connections"
+NO_LIVES = "each fake node is a world of its own"
 NO_FAILURES = "a plugin that fails raises in the test, whatever else would become of it"
 
 
@@ -22,7 +23,9 @@ class FakeStage(Stage):
         "test_a_session_from_its_creation_to_its_end": NO_SESSIONS,
         "test_what_may_happen_to_a_session": NO_SESSIONS,
         "test_an_address_that_is_none_is_refused": NO_SESSIONS,
-        "test_state_is_found_again_by_the_next_life": "each fake node is a world of its own",
+        "test_state_is_found_again_by_the_next_life": NO_LIVES,
+        "test_what_is_kept_is_found_by_the_next_life": NO_LIVES,
+        "test_a_message_of_one_identity_is_injected_once": NO_LIVES,
         "test_a_filter_that_answers_nonsense_lets_pass": NO_FAILURES,
     }
 

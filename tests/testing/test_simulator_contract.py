@@ -24,7 +24,7 @@ class SimStage(Stage):
 
     def __init__(self, algorithm: type[Algorithm]) -> None:
         super().__init__(algorithm)
-        self.world = World(algorithm)
+        self.world = World(algorithm, spool=True)
         self.failed = 0
 
     def add(self, name: str) -> Probe:

@@ -11,6 +11,7 @@ from ildm.core.link.control import ALGORITHM, BUCKETS, DIGEST, READY, SYNCED, TO
 from ildm.core.link.retained_sync import RetainedSync
 from ildm.core.link.state import LinkEvent, LinkState
 from ildm.core.link.telling import Telling
+from ildm.core.transfer.introduction import FROM
 from ildm.core.transfer.rerouting import REST, Rerouting
 from ildm.mqtt import MalformedPacket, PacketType, Publish, Subscribe, Unsubscribe, Version, decode
 
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
     from ildm.core.link.membership import Membership
     from ildm.core.link.parts import Parts
     from ildm.core.link.session import LinkSession
-    from ildm.core.transfer.inbound import Receipt
+    from ildm.core.transfer.identity import Origin
+    from ildm.core.transfer.inbound import NeighborReceipt
 
 ELSEWHERE = frozenset(("blocked", "other_path"))
 """Reasons why a link leaves whose neighbour is still part of the cooperation."""
@@ -44,6 +46,7 @@ class Cooperation:
             size=config.queue_bytes,
             pause=REST * config.settle,
             expiry=config.expiry,
+            custody=parts.custody,
         )
         self.telling = Telling(parts, self.active)
         self.retained_sync = RetainedSync(
@@ -135,10 +138,12 @@ class Cooperation:
         self.active.remove(link)
         if self.parts.memory is not None:
             self.parts.memory.left(link)
-        if reason in ELSEWHERE:
-            self.rerouting.take(link.node_id, link.held_at, link.take_all())
+        elsewhere = reason in ELSEWHERE
+        if elsewhere:
+            kept = [link.outlet(lane.index) for lane in link.lanes] if link.kept else []
+            self.rerouting.take(link.node_id, link.held_at, link.take_all(), kept)
         self.retained_sync.left(link)
-        link.forget(reason)
+        link.forget(reason, stranded=elsewhere)
         self.parts.router.forget(link)
         self.parts.router.invalidate()
         self.parts.dispatch.call("on_link_down", link)
@@ -160,6 +165,8 @@ class Cooperation:
             if not payload.isdigit() or len(payload) > 9:
                 raise MalformedPacket("malformed message about interest", clause="MQTT-4.13")
             link.announcer.told_on(int(payload))
+        elif topic == FROM:
+            link.inbounds[session].introduced.told(payload)
         elif topic == DIGEST:
             self.retained_sync.digest_came(link, payload)
         elif topic == BUCKETS:
@@ -203,9 +210,10 @@ class Cooperation:
         link: NeighborLink,
         packet: Publish,
         frame: bytes,
-        receipt: Receipt | None,
+        receipt: NeighborReceipt | None,
+        origin: Origin,
     ) -> None:
-        """A transferred message that is new and was taken."""
+        """A transferred message that is new and was taken; ``origin``: who it is."""
         parts = self.parts
         packet_id = packet.packet_id
         if packet.topic.startswith("$"):
@@ -228,5 +236,5 @@ class Cooperation:
                 assert isinstance(changed, Publish)
                 packet, frame = changed, passed
                 packet.packet_id = packet_id
-        parts.router.arrived(packet, link, session.index, receipt)
+        parts.router.arrived(packet, link, session.index, receipt, origin)
         parts.dispatch.arrived(Source.LINK, session, PacketType.PUBLISH, frame)

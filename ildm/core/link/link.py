@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from ildm.api import Peer
 from ildm.core.link.interest import Announcer, Heard
 from ildm.core.link.state import Stateful
-from ildm.core.transfer.inbound import Holdable, Inbound
+from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.lane import Lane, QueueLimits, total
 from ildm.core.transfer.queue import Entry
+from ildm.core.transfer.receipt import Holdable
 from ildm.mqtt import (
     Publish,
 )
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver
     from ildm.core.link.hello import Hello
     from ildm.core.link.session import LinkSession
+    from ildm.core.transfer.custody import Custody
 
 
 class NeighborLink(Stateful):
@@ -39,9 +41,14 @@ class NeighborLink(Stateful):
         synchronized: Callable[[NeighborLink], None] = lambda link: None,
         progressed: Callable[[NeighborLink], None] = lambda link: None,
         writable: Callable[[NeighborLink], None] = lambda link: None,
+        custody: Custody | None = None,
+        kept: bool = False,
     ) -> None:
         super().__init__()
         self.driver = driver
+        self.custody = custody
+        self.kept = kept
+        """What is to be transferred outlives this node; else only what has come does."""
         self.config = config
         self.counters = counters
         self.node_id = node_id
@@ -102,17 +109,29 @@ class NeighborLink(Stateful):
     def set_sessions(self, count: int) -> None:
         """The number of sessions agreed with the neighbour; lanes with something to send are kept."""
         while len(self.lanes) < count:
-            lane = Lane(self.driver, self.limits, self.counters, "link", len(self.lanes))
+            index = len(self.lanes)
+            queue = self.custody.queue(self.outlet(index)) if self.custody is not None and self.kept else None
+            lane = Lane(self.driver, self.limits, self.counters, "link", index, queue, self.custody)
             lane.lost = self._lost
             lane.writable_again = self._writable_again
             self.lanes.append(lane)
-            self.inbounds.append(Inbound(self.config.inflight, self.config.inflight_bytes, lane.write))
+            config = self.config
+            inbound = Inbound(config.inflight, config.inflight_bytes, lane.write, lane.write_durable)
+            self.inbounds.append(inbound)
         if len(self.lanes) > count:
             for lane in self.lanes[count:]:
-                self.lanes[lane.index % count].adopt(lane.take_all())
+                heir = self.lanes[lane.index % count]
+                heir.adopt(lane.leave_all() if lane.kept else lane.take_all())
+                if self.custody is not None and self.kept:
+                    self.custody.adopt(self.outlet(lane.index), heir.spooled)
+                    heir.drain()
             for inbound in self.inbounds[count:]:
                 inbound.reset()
             del self.lanes[count:], self.inbounds[count:]
+
+    def outlet(self, index: int) -> str:
+        """Name of the spool's outlet for a session."""
+        return f"link/{self.node_id}/{index}"
 
     def _lost(self, message: Publish) -> None:
         if self.lost is not None:
@@ -198,10 +217,17 @@ class NeighborLink(Stateful):
     def offer(self, message: Publish, turn: int, expires_at: float | None, priority: int) -> bool:
         """Transfer one message of the algorithm's, unless there is no room: it hears of that later."""
         lane = self.lanes[turn % len(self.lanes)]
-        entry = Entry(b"", 1, message, min(message.qos, self.config.qos), expires_at, None, priority)
+        qos = min(message.qos, self.config.qos)
+        entry = Entry(b"", 1, message, qos, expires_at, None, priority)
         if not lane.admit(entry.size):
             return False
-        lane.send_entry(entry)
+        if qos and self.custody is not None and self.kept:
+            if self.custody.full:
+                lane.refused()
+                return False
+            self.custody.take(message, [(lane, qos, priority)], turn, expires_at)
+        else:
+            lane.send_entry(entry)
         return True
 
     def offer_data(self, frame: bytes, turn: int) -> bool:
@@ -225,8 +251,9 @@ class NeighborLink(Stateful):
         return sum(lane.give_up() for lane in self.lanes)
 
     def take_all(self) -> dict[int, list[Entry]]:
-        """Give up all that the neighbour has not got, by the index of the session it was for."""
-        return {lane.index: lane.take_all() for lane in self.lanes}
+        """Give up all that the neighbour has not got, by the index of the session it was for, but for
+        what the spool keeps."""
+        return {lane.index: lane.leave_all() if lane.kept else lane.take_all() for lane in self.lanes}
 
     def hold_down(self) -> None:
         """Stop transferring; what is routed to the link meanwhile waits."""
@@ -234,15 +261,30 @@ class NeighborLink(Stateful):
         for lane in self.lanes:
             lane.suspend()
 
-    def forget(self, reason: str) -> None:
-        """Leave the cooperation: neither side's interest nor anything queued holds any longer."""
+    def forget(self, reason: str, stranded: bool = False) -> None:
+        """Leave the cooperation: neither side's interest nor anything queued holds any longer. What is
+        ``stranded`` stays in the spool."""
         for lane in self.lanes:
             lane.suspend()
-            lane.clear(reason)
+            if not (stranded and lane.kept):
+                self._clear(lane, reason)
         for inbound in self.inbounds:  # the neighbour takes back what it has no answer to
             inbound.reset()
         self.announcer.clear()
         self.heard.clear()
+
+    def _clear(self, lane: Lane, reason: str) -> None:
+        waiting = lane.clear(reason)
+        if waiting.messages:
+            self.driver.log(
+                "warning",
+                "what was kept for a neighbour is dropped",
+                neighbor=self.node_id,
+                reason=reason,
+                messages=waiting.messages,
+                bytes=waiting.bytes,
+                since=waiting.oldest,
+            )
 
     # figures ----------------------------------------------------------------------------------
 
@@ -265,3 +307,7 @@ class NeighborLink(Stateful):
     @property
     def idle(self) -> bool:
         return all(lane.idle for lane in self.lanes)
+
+    @property
+    def at_rest(self) -> bool:
+        return all(lane.at_rest for lane in self.lanes)

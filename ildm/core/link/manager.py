@@ -54,6 +54,7 @@ class LinkManager:
             retained=node.retained,
             injector=node.injector,
             memory=None if node.has_overlay else Memory(store, node.algorithm_name or ""),
+            custody=node.custody,
         )
         key = None if secret is None else link_key(secret)
         self.terms = Terms(node.node_id, key, config.keep_alive, config.inflight, config.packet_size)
@@ -111,6 +112,7 @@ class LinkManager:
             link.heard.restore(remembered.interest)
             self.cooperation.happened(link, LinkEvent.RESTORED)
             self.membership.absent(link)
+        self.cooperation.rerouting.take_over(self.links)
 
     def listening_at(self, port: int) -> None:
         """The port listened on, where the system has chosen it."""
@@ -154,7 +156,7 @@ class LinkManager:
         return (
             self.membership.idle
             and not self.cooperation.rerouting.queued_messages
-            and all(link.idle for link in self.links.values())
+            and all(link.at_rest for link in self.links.values())
         )
 
     def when_told(self, callback: Callable[[], None]) -> bool:
@@ -175,12 +177,8 @@ class LinkManager:
         self.dialer.dial(neighbor)
         return neighbor
 
-    def remove(self, target: str) -> tuple[Address | None, str | None]:
-        """Remove a neighbour by its address or its link by node id; answers what was removed.
-
-        Raises:
-            IldmError: there is no such neighbour.
-        """
+    def find(self, target: str) -> tuple[list[Neighbor], NeighborLink | None]:
+        """What :meth:`remove` would remove. Raises: as that."""
         named = [n for n in self.neighbors.values() if target in (str(n.address), n.node_id)]
         neighbor = named[0] if named else None
         link = self.links.get(target)
@@ -190,6 +188,16 @@ class LinkManager:
             link = next((known for known in self.links.values() if known.address == target), None)
             if link is None:
                 raise IldmError(f"{target} is not a neighbour")
+        return named, link
+
+    def remove(self, target: str) -> tuple[Address | None, str | None]:
+        """Remove a neighbour by its address or its link by node id; answers what was removed.
+
+        Raises:
+            IldmError: there is no such neighbour.
+        """
+        named, link = self.find(target)
+        neighbor = named[0] if named else None
         address = neighbor.address if neighbor is not None else None
         self.node.change_begins("remove", address or Address(link.address or "" if link else "", 0))
         for known in named:
@@ -324,6 +332,8 @@ class LinkManager:
             synchronized=self.cooperation.synchronized,
             progressed=self.cooperation.telling.progressed,
             writable=partial(self.parts.dispatch.call, "on_writable"),
+            custody=self.parts.custody,
+            kept=self.parts.custody is not None and self.membership.keeps_absent,
         )
 
     def _further_session(self, session: LinkSession, link: NeighborLink | None) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver
     from ildm.core.link.memory import Memory
     from ildm.core.plugin.dispatch import Dispatch
+    from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.injection import Injector
     from ildm.core.transfer.retained import Retained
     from ildm.core.transfer.router import Router
@@ -33,3 +34,4 @@ class Parts:
     injector: Injector
     memory: Memory | None = None
     """What outlives a restart; None where nothing does."""
+    custody: Custody | None = None

@@ -12,6 +12,8 @@ from ildm.core.link.hello import NONCE, Hello, Refusal
 from ildm.core.link.interest import LARGEST_PACKET
 from ildm.core.link.topology import TopologyError
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
+from ildm.core.transfer.identity import UNKNOWN
+from ildm.core.transfer.introduction import FROM_HEAD
 from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids
 from ildm.mqtt import (
     Disconnect,
@@ -284,16 +286,21 @@ class LinkSession(BaseSession):
         if data[pos] == PUBLISH and data.startswith(DATA, header_end, end):
             self.cooperation.algorithm_data(link, data[header_end + len(DATA) : end], self.index)
             return end
+        if data[pos] == PUBLISH and data.startswith(FROM_HEAD, header_end, end):
+            assert self.inbound is not None
+            self.inbound.introduced.told(data[header_end + len(FROM_HEAD) : end])
+            return end
         run = publish_run(data, pos, header_end, end, True) if parts.dispatch.takes_link_runs else None
         if run is None or run[2][:1] == b"$":
             self._packet(data[pos:end])
             return end
         run_end, size, topic, _ = run
+        inbound = None if data[pos] == PUBLISH else self.inbound
+        origin = UNKNOWN if inbound is None else inbound.introduced.take((run_end - pos) // size)
         if not link.state.takes:  # neither taken nor acknowledged
             parts.counters["link_blocked_messages"] += (run_end - pos) // size
             return run_end
-        inbound = None if data[pos] == PUBLISH else self.inbound
-        parts.router.run_arrived(link, topic, data[pos:run_end], size, self.index, inbound)
+        parts.router.run_arrived(link, topic, data[pos:run_end], size, self.index, inbound, origin)
         return run_end
 
     def _acknowledged(self, data: bytes, pos: int, end: int) -> int:
@@ -308,6 +315,8 @@ class LinkSession(BaseSession):
         return end
 
     def _packet(self, frame: bytes) -> None:
+        if self.link is not None and frame[0] >> 4 == PacketType.CONNECT:  # whatever version it is of
+            raise ProtocolViolation("CONNECT on a link", clause="MQTT-3.1.0-2")
         packet = decode(frame, Version.V5)
         if self.link is not None:
             self._established(packet, frame)
@@ -359,6 +368,7 @@ class LinkSession(BaseSession):
                 if packet.topic.startswith(CONTROL):
                     self.cooperation.control_message(link, packet.topic, packet.payload, self.index)
                     return
+                origin = inbound.introduced.take(1) if packet.qos else UNKNOWN
                 if not link.state.takes:  # neither taken nor acknowledged
                     self.parts.counters["link_blocked_messages"] += 1
                     return
@@ -368,7 +378,7 @@ class LinkSession(BaseSession):
                         return
                     receipt = inbound.receipt
                 try:
-                    self.cooperation.message_arrived(self, link, packet, frame, receipt)
+                    self.cooperation.message_arrived(self, link, packet, frame, receipt, origin)
                 except MqttError:
                     if receipt is not None and packet.packet_id is not None:
                         inbound.give_back(packet.packet_id)

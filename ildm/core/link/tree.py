@@ -36,6 +36,8 @@ class TreeMembership(Membership):
         super().__init__(parts, links, cooperation, discard)
         self.topology = Topology(parts.node_id, parts.boot, self.config.max_nodes)
         self._settling: dict[NeighborLink, tuple[Any, float]] = {}
+        self._absent: dict[NeighborLink, Any] = {}
+        """When they are given up."""
         self._considering = False
         self._claim_timer: Any = None
         self._held: dict[str, tuple[Advertisement, Any]] = {}
@@ -46,6 +48,7 @@ class TreeMembership(Membership):
 
     def connected(self, link: NeighborLink) -> None:
         """Tell the neighbour everything known of the topology."""
+        self._cancel_expiry(link)
         for advertisement in self.topology.advertisements():
             send_control(link, ADVERTISEMENT, advertisement.encode())
 
@@ -58,9 +61,15 @@ class TreeMembership(Membership):
             self.absent(link)
 
     def absent(self, link: NeighborLink) -> None:
-        self.driver.call_later(self.config.expiry, self._expire, link, link.since)
+        self._cancel_expiry(link)
+        self._absent[link] = self.driver.call_later(self.config.expiry, self._expire, link, link.since)
+
+    def _cancel_expiry(self, link: NeighborLink) -> None:
+        if (timer := self._absent.pop(link, None)) is not None:
+            timer.cancel()
 
     def _expire(self, link: NeighborLink, since: float) -> None:
+        self._absent.pop(link, None)
         if self._still_absent(link, since):
             self.parts.counters["links_expired"] += 1
             self.driver.log(
@@ -79,6 +88,7 @@ class TreeMembership(Membership):
 
     def forgotten(self, link: NeighborLink) -> None:
         self._cancel_settling(link)
+        self._cancel_expiry(link)
 
     # the graph --------------------------------------------------------------------------------
 

@@ -8,10 +8,12 @@ from ildm.mqtt import LARGEST, PacketLimits, Property, ProtocolViolation, Publis
 class TopicAliases:
     """Alias -> topic, for aliases from 1 to the maximum which the receiver has granted."""
 
-    __slots__ = ("_topics", "maximum")
+    __slots__ = ("_topics", "maximum", "missing")
 
     def __init__(self, maximum: int) -> None:
         self.maximum = maximum
+        self.missing: frozenset[int] = frozenset()
+        """Set by messages which the receiver has not got."""
         self._topics: dict[int, str] = {}
 
     def resolve(self, alias: int, topic: str) -> str:
@@ -41,6 +43,17 @@ class TopicAliases:
     def forget(self) -> None:
         """A message could not be read: what it has set is not known."""
         self._topics.clear()
+
+    def made_known(self, packet: Publish, frame: bytes) -> bytes:
+        """The frame of a message, with the topic of an alias that the receiver lacks. Raises: as resolve."""
+        alias = int(packet.properties.get(Property.TOPIC_ALIAS, 0))
+        if alias not in self.missing:
+            return frame
+        self.missing -= {alias}
+        if packet.topic:
+            return frame
+        packet.topic = self.resolve(alias, "")
+        return packet.encode(Version.V5)
 
     def spelled_out(self, frame: bytes, limits: PacketLimits = LARGEST) -> bytes:
         """The same MQTT 5 PUBLISH with its topic in full and without an alias. Raises: MqttError."""

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, Source, Unreachable
 from ildm.core.local.aliases import TopicAliases
+from ildm.core.local.barrier import Barrier
 from ildm.core.local.clients import granted_filters
-from ildm.core.local.gate import PASSED, Answer, Gate, GateScanner
+from ildm.core.local.gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
     ConnAck,
@@ -47,7 +48,9 @@ class BrokerSession(BaseSession):
     __slots__ = (
         "_accepted",
         "_aliases",
+        "_barrier",
         "_beside",
+        "_connack",
         "_connect",
         "_framer",
         "_gate",
@@ -72,6 +75,7 @@ class BrokerSession(BaseSession):
         self._passed = 0
         self._connect = connect
         self._accepted = False
+        self._connack: bytes | None = None  # until what it tells is durable
         self._interjected: list[bytes] = []
         self._beside: bytearray | None = None
         self._pings = 0
@@ -80,6 +84,7 @@ class BrokerSession(BaseSession):
         self.watching = False
         """An acknowledgement may come that means something, or waits: chunks do not go on as they come."""
         self._gate: Gate | None = None
+        self._barrier = None if node.custody is None else Barrier(node.custody, self.to_client)
         self._lingering: tuple[Timer, Callable[[], None]] | None = None
         self._framer: Framer | None = None
         self._aliases: TopicAliases | None = None
@@ -130,6 +135,8 @@ class BrokerSession(BaseSession):
                 self._scan(scanner, data)
             elif self._accepted:
                 self._relay_filtered(data)
+            elif self._connack is not None:
+                self._held += data
             else:
                 self._held += data
                 self._await_connack()
@@ -167,28 +174,51 @@ class BrokerSession(BaseSession):
                 return
             frame, self._held = self._held[:length], self._held[length:]
             if frame[0] >> 4 == PacketType.CONNACK and connack_code(frame) == 0:
-                frame = self.paired.connack(frame)
+                if not self._admit(frame):
+                    return
+                continue
             self.paired.write(frame)
-            if frame[0] >> 4 == PacketType.AUTH:
-                self.node.dispatch.arrived(Source.BROKER, self, PacketType.AUTH, frame)
-            elif frame[0] >> 4 == PacketType.CONNACK:
-                packet = decode(frame, self.version)
-                assert isinstance(packet, ConnAck)
-                self.node.dispatch.arrived(Source.BROKER, self, PacketType.CONNACK, frame)
-                if packet.reason_code != 0:
-                    continue  # refused; the broker is about to close
-                self._accepted = True
-                if self.node.dispatch.chain.filters(Source.BROKER):
-                    self._framer = Framer(1 << 28)
-                    self._aliases = self._client_aliases()
-                else:
-                    wanted = self.node.broker_wanted
-                    limit = self.node.config.limits.packet_size
-                    self._scanner = GateScanner(wanted, limit, self.version)
-                self.paired.accepted(packet)
+            if frame[0] >> 4 in (PacketType.AUTH, PacketType.CONNACK):
+                self.node.dispatch.arrived(Source.BROKER, self, PacketType(frame[0] >> 4), frame)
         rest, self._held = self._held, b""
         if rest:
             self.data_received(rest)
+
+    def _admit(self, frame: bytes) -> bool:
+        """The broker has accepted the client: whether it may be told now."""
+        frame = self.paired.connack(frame)
+        packet = decode(frame, self.version)
+        assert isinstance(packet, ConnAck)
+        self.node.dispatch.arrived(Source.BROKER, self, PacketType.CONNACK, frame)
+        self._connack = frame
+        if self.paired.admitted(packet) or self.node.when_saved(self._go_on):
+            self._accept()
+            return True
+        self.pause("connack")
+        return False
+
+    def _accept(self) -> None:
+        assert self._connack is not None
+        self.paired.write(self._connack)
+        self._connack = None
+        self._accepted = True
+        if self.node.dispatch.chain.filters(Source.BROKER):
+            self._framer = Framer(1 << 28)
+            self._aliases = self._client_aliases()
+        else:
+            limit = self.node.config.limits.packet_size
+            self._scanner = GateScanner(self.node.broker_wanted, limit, self.version)
+        self.paired.accepted()
+
+    def _go_on(self) -> None:
+        """What the CONNACK tells is durable: it goes on, and what the broker has sent since."""
+        if self.is_open and self.paired.is_open:
+            self._accept()
+            self.resume("connack")
+            rest, self._held = self._held, b""
+            if rest:
+                self.data_received(rest)
+            self.node.dispatch.deliver()
 
     def _client_aliases(self) -> TopicAliases | None:
         connect = self.paired.connect
@@ -249,7 +279,7 @@ class BrokerSession(BaseSession):
         if len(data) == 4 and data[:2] == b"\x40\x02" and scanner.between_frames and not scanner.wanted[0x40]:
             # the one PUBACK that a client awaits who sends message by message
             self.paired.answered(((data[2] << 8) | data[3],))
-            if self._gate is None or self._gate.acknowledgement(data, 1):
+            if self._passes(data, 1):
                 self.paired.write(data)
             self._watched()
             return
@@ -257,7 +287,7 @@ class BrokerSession(BaseSession):
         for first, piece, ids in scanner.split(data):
             if ids:
                 self.paired.answered(ids)
-                passes = self._gate is None or self._gate.acknowledgement(piece, len(ids))
+                passes = self._passes(piece, len(ids))
             elif first:
                 passing = self._arrived(piece, withhold=first < PASSED)
                 if passing is not None and first < PASSED:
@@ -272,9 +302,31 @@ class BrokerSession(BaseSession):
         self._watched()
         self.node.dispatch.deliver()
 
+    def _passes(self, data: bytes, count: int) -> bool:
+        """``count`` PUBACK or PUBREC have come: whether they pass to the client now. If not, they wait."""
+        open = self._gate is None or self._gate.acknowledgement(data, count)
+        return open and (self._barrier is None or self._is_durable(data))
+
+    def _is_durable(self, data: bytes) -> bool:
+        """Whether what acknowledgements are for is durable. If not, they go to the client when it is."""
+        barrier = self._barrier
+        if barrier is None or barrier.passes(self.paired.barrier):
+            return True
+        barrier.wait(self.paired.barrier, data)
+        if len(barrier) > PACKET_IDS:
+            self.paired.too_much_withheld()
+        return False
+
+    def _acknowledge(self, data: bytes) -> None:
+        """The gate has opened."""
+        if self._is_durable(data):
+            self.to_client(data)
+
     def _watched(self) -> None:
         """What had to be looked at has come: whether there is more of it."""
         waiting = self._gate is not None and not self._gate.idle
+        if self._barrier is not None and not self._barrier.passes(self.paired.barrier):
+            waiting = True
         withheld = self._scanner is not None and self._scanner.withheld
         self.watching = bool(
             waiting or withheld or self._beside or self._pings or self.paired.expects_answers
@@ -390,12 +442,18 @@ class BrokerSession(BaseSession):
                     f for f, code in zip(request, codes, strict=False) if code < 0x80 and isinstance(f, str)
                 ]
                 self.node.clients.unsubscribed(self.paired.record, gone)
-            passes = not withhold or self._in_order(Answer(frame, True))
+            answer = Answer(frame, True)
+            if withhold and self.paired.record is not None and self.paired.record.saved:
+                answer.ready = self.node.when_saved(lambda: self.gate.ready(answer))
+            passes = not withhold or self._in_order(answer)
         elif type in (PacketType.PUBACK, PacketType.PUBREC) and self.watching:
             acknowledgement = decode(frame, self.version)
             assert isinstance(acknowledgement, PubAck | PubRec)
             self.paired.answered_one(acknowledgement)
-            passes = not withhold or self._gate is None or self._gate.acknowledgement(frame, 1)
+            passes = not withhold or self._passes(frame, 1)
+        elif type == PacketType.PUBCOMP and self._barrier is not None and withhold:
+            # with it the client has the identifier for another message
+            passes = self._is_durable(frame)
         elif type == PacketType.PINGRESP and self._pings and withhold:
             self._pings -= 1
             return None
@@ -409,7 +467,7 @@ class BrokerSession(BaseSession):
     def gate(self) -> Gate:
         """What makes acknowledgements wait."""
         if self._gate is None:
-            self._gate = Gate(self.to_client, self.paired.too_much_withheld)
+            self._gate = Gate(self.to_client, self._acknowledge, self.paired.too_much_withheld)
         return self._gate
 
     def answer_suback(self, frame: bytes) -> None:

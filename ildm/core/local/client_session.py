@@ -10,8 +10,9 @@ from ildm.core.frames import PUBLISH, head_topic, packet_ids, publish_run, run_t
 from ildm.core.local.actions import Action
 from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.broker_session import BrokerSession
-from ildm.core.local.filtered import FilteredClient, return_code
+from ildm.core.local.filtered import return_code
 from ildm.core.local.partial import SMALL, Partial
+from ildm.core.local.refusing import RefusingClient
 from ildm.core.local.unanswered import Unanswered
 from ildm.core.plugin.filtering import Rejected
 from ildm.core.transfer.lane import Lane
@@ -63,7 +64,7 @@ class State(Enum):
     ENDED = "ended"
 
 
-class ClientSession(FilteredClient):
+class ClientSession(RefusingClient):
     """A local client; its paired session is a :class:`BrokerSession` opened for it alone."""
 
     __slots__ = (
@@ -176,6 +177,8 @@ class ClientSession(FilteredClient):
             for lane in self.paired.gate.reasons:
                 if isinstance(lane, Lane):  # or it keeps all who have come and gone
                     lane.no_longer_held(self)
+        if self.node.custody is not None:
+            self.node.custody.no_longer_held(self)
         self.node.client_gone(self, exc)
         self.state = State.ENDED
 
@@ -317,18 +320,24 @@ class ClientSession(FilteredClient):
         self.node.counters["broker_unavailable"] += 1
         self._refuse(ReasonCode.SERVER_UNAVAILABLE, ConnectReturnCode.SERVER_UNAVAILABLE)
 
-    def accepted(self, connack: ConnAck) -> None:
-        """The broker's CONNACK, already relayed, accepts the client."""
+    def admitted(self, connack: ConnAck) -> bool:
+        """The broker's CONNACK accepts the client; whether it can be relayed before anything is saved."""
         assert self.connect is not None
         self._cancel_connect_timer()
         self._answered()
-        self.state = State.RELAYING
         self._keep_alive = int(connack.properties.get(Property.SERVER_KEEP_ALIVE, self.connect.keep_alive))
         if self.version is Version.V5:
             self._aliases = TopicAliases(int(connack.properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)))
         self.record = self.node.client_connected(self, self.connect, connack)
+        return self.connect.will is None
+
+    def accepted(self) -> None:
+        """The broker's CONNACK was relayed."""
+        self.state = State.RELAYING
         if self.node.transfers_acknowledged:
             self.unanswered = Unanswered()
+        elif self.expects_answers:
+            self._watch()
         held, self._held = bytes(self._held), bytearray()
         self.resume("connack")
         if held:
@@ -362,6 +371,8 @@ class ClientSession(FilteredClient):
         node = self.node
         actions = self._actions
         v5 = self.version is Version.V5
+        if node.refusal is not None and self.refuses:
+            actions = node.refusal.actions
         size_limit = node.config.limits.packet_size
         local_routes = node.router.local
         end_of_data = len(data)
@@ -529,7 +540,7 @@ class ClientSession(FilteredClient):
             if first >> 4 != PacketType.PUBLISH:
                 _check_held(first, len(data) - pos + missing)
                 return False
-            if self.node.dispatch.chain.filters(Source.CLIENT):
+            if self.node.dispatch.chain.filters(Source.CLIENT) or self.refuses:
                 return False
             copy = action != _RUN or self._crosses(data, header_end, first & 6 != 0)
         if first >> 4 == PacketType.PUBLISH:
@@ -596,7 +607,12 @@ class ClientSession(FilteredClient):
         self.node.dispatch.arrived(Source.CLIENT, self, PacketType(type), frame)
         return frame
 
-    def _passed(self, frame: bytes) -> bytes:
+    def _passed(self, frame: bytes) -> bytes | None:
+        if self.refuses:
+            passing = self._unless_refused(frame)
+            if passing is None:
+                return None
+            frame = passing
         if not self.node.router.active or self._publish(frame):
             self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBLISH, frame)
         return frame
@@ -612,19 +628,27 @@ class ClientSession(FilteredClient):
 
     def _disconnect(self, frame: bytes) -> None:
         if len(frame) == 2:
-            self.disconnected = True
+            self._says_goodbye(True)
             return
         packet = decode(frame, self.version, self.node.packet_limits)
         assert isinstance(packet, Disconnect)
-        if self.version is Version.V5 and self.record is not None:
-            expiry = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL)
-            if expiry is not None:
-                if self.record.expiry == 0 and expiry:
-                    raise ProtocolViolation(
-                        "DISCONNECT sets a session expiry which CONNECT had as 0", clause="MQTT-3.14.2-2"
-                    )
-                self.record.expiry = int(expiry)
-        self.disconnected = packet.reason_code == 0  # last: a wrong DISCONNECT does not discard the will
+        expiry = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL)
+        if expiry and self.record is not None and self.record.expiry == 0:
+            raise ProtocolViolation(
+                "DISCONNECT sets a session expiry which CONNECT had as 0", clause="MQTT-3.14.2-2"
+            )
+        self._says_goodbye(packet.reason_code == 0, None if expiry is None else int(expiry))
+
+    def _says_goodbye(self, clean: bool, expiry: int | None = None) -> None:
+        """The client disconnects: what that means for its session is saved before the broker hears of it.
+
+        ``clean``: its will is discarded (MQTT-3.14.4-3); ``expiry``: session expiry interval, if it sets one.
+        """
+        self.disconnected = clean
+        if self.record is not None:
+            self.node.clients.leaves(self, self.record, clean, expiry)
+        if self.node.custody is not None:
+            self.node.custody.flush()
 
     # ending -----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import struct
+import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from ildm.mqtt import (
     ConnAck,
     Connect,
     Property,
+    Publish,
     Subscription,
     Version,
     split_shared,
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from ildm.core.local.rules import PublishRules
     from ildm.core.local.wills import PublishWill
 
-UNRELEASED_DELAY = 0.05
-"""Seconds until a change of what is unreleased is handed to the store, where it waits a little more."""
 NEVER = 0xFFFFFFFF
 """Session expiry interval of a session that does not expire (MQTT 5, 3.1.2.11.2)."""
 
@@ -90,8 +89,8 @@ class ClientRecord:
         """What the filters take, about."""
         self.told_over_limit = False
         """The log has said that filters of this client stay at its broker."""
-        self.qos2: set[int] = set()
-        """Packet identifiers of QoS 2 messages transferred and not yet released (MQTT-4.3.3-2)."""
+        self.qos2: dict[int, int | None] = {}
+        """QoS 2 messages transferred and not yet released (MQTT-4.3.3-2): identifiers, and a digest."""
         self.session: ClientSession | None = None
         self.saved = False
         """The store has rows of it: it is persistent."""
@@ -99,6 +98,17 @@ class ClientRecord:
         """Session expiry interval in seconds; 0 ends the session with the connection."""
         self.expires_at: float | None = None
         self.expiry_timer: Timer | None = None
+
+    def has_transferred(self, message: Publish, topic: str) -> bool:
+        """Whether a QoS 2 message is one that came before and was not released.
+
+        Not by DUP alone: paho sends one again without it when it has tried twice to connect.
+        """
+        assert message.packet_id is not None
+        if message.packet_id not in self.qos2:
+            return False
+        digest = self.qos2[message.packet_id]
+        return message.dup if digest is None else digest == digest_of(topic, message.payload)
 
     def take_filters(self) -> ClientRecord:
         """A record of nothing but the filters, which this one has no more."""
@@ -122,6 +132,7 @@ class ClientRegistry:
         publish_will: PublishWill,
         rules: PublishRules,
         cooperating: bool,
+        journaled: bool = False,
     ) -> None:
         self.driver = driver
         self.store = store
@@ -134,12 +145,11 @@ class ClientRegistry:
         self._interest_changed = interest_changed
         self._rules = rules
         self._cooperating = cooperating
-        self.wills = Wills(driver, store, limits, counters, publish_will)
+        self.wills = Wills(driver, store, limits, counters, publish_will, journaled)
         self.session_ended: Callable[[str], None] = lambda key: None
         """Told of each session (:attr:`ClientRecord.key`) which the broker has forgotten."""
         self._away = 0
         self._started = int(driver.wall() * 1000)
-        self._unsaved: set[ClientRecord] = set()  # whose unreleased messages have changed
 
     def restore(self) -> None:
         """Take up what an earlier run has saved; an expired session is forgotten."""
@@ -179,13 +189,16 @@ class ClientRegistry:
                 found.filters[topic_filter] = qos
                 self.budget.change(found, topic_filter, 1)
                 changes.update(self.interest.replace(topic_filter, None, qos))
-        for key, (packet_ids,) in list(self.store.load(UNRELEASED)):
-            assert isinstance(packet_ids, bytes)
-            found = self.records.get(str(key[0]))
+        for key, (digest,) in list(self.store.load(UNRELEASED)):
+            client_id, packet_id = key
+            assert digest is None or isinstance(digest, int)
+            assert isinstance(client_id, str)
+            assert isinstance(packet_id, int)
+            found = self.records.get(client_id)
             if found is None:
                 self.store.put(UNRELEASED, key, None)
             else:
-                found.qos2.update(_unpacked(packet_ids))
+                found.qos2[packet_id] = digest
         if self._cooperating:
             self.wills.restore()
         if changes:
@@ -214,9 +227,8 @@ class ClientRegistry:
         v5 = connect.version is Version.V5
         forgotten = connect.clean_start or (v5 and not connack.session_present)
         if forgotten:
-            record.qos2.clear()
+            self._release_all(record)
             self.session_ended(record.key)
-            self._unreleased_changed(record)
             self.leaving.add(record)
         if v5:
             wish = connack.properties.get(
@@ -274,6 +286,16 @@ class ClientRegistry:
         if changes:
             self._interest_changed(changes)
 
+    def leaves(self, session: ClientSession, record: ClientRecord, clean: bool, expiry: int | None) -> None:
+        """A DISCONNECT has come; ``clean``: it discards the will, ``expiry``: it changes the session's."""
+        if record.session is not session:
+            return  # another connection has taken the session over
+        if clean:
+            self.wills.forget(record.key)
+        if expiry is not None:
+            record.expiry = expiry
+            self._save(record)
+
     def disconnected(
         self, session: ClientSession, record: ClientRecord, connect: Connect, clean: bool
     ) -> None:
@@ -316,32 +338,26 @@ class ClientRegistry:
 
     # QoS 2 ----------------------------------------------------------------------------------------
 
-    def transferred(self, record: ClientRecord, packet_id: int) -> None:
+    def transferred(self, record: ClientRecord, message: Publish) -> None:
         """A QoS 2 message is transferred; sent again before it is released, it is not (MQTT-4.3.3-2)."""
-        record.qos2.add(packet_id)
-        self._unreleased_changed(record)
+        assert message.packet_id is not None
+        digest = record.qos2[message.packet_id] = digest_of(message.topic, message.payload)
+        if record.saved:
+            self.store.put(UNRELEASED, (record.key, message.packet_id), (digest,))
 
     def released(self, record: ClientRecord, packet_id: int) -> None:
         """The client has sent PUBREL, or uses the identifier for another message."""
         if packet_id in record.qos2:
-            record.qos2.discard(packet_id)
-            self._unreleased_changed(record)
-
-    def _unreleased_changed(self, record: ClientRecord) -> None:
-        if record.saved:
-            if not self._unsaved:
-                self.driver.call_later(UNRELEASED_DELAY, self._save_unreleased)
-            self._unsaved.add(record)
-
-    def _save_unreleased(self) -> None:
-        unsaved, self._unsaved = self._unsaved, set()
-        for record in unsaved:
+            del record.qos2[packet_id]
             if record.saved:
-                self.store.put(UNRELEASED, (record.key,), (_packed(record.qos2),) if record.qos2 else None)
+                self.store.put(UNRELEASED, (record.key, packet_id), None)
+
+    def _release_all(self, record: ClientRecord) -> None:
+        for packet_id in list(record.qos2):
+            self.released(record, packet_id)
 
     def stop(self) -> None:
         """The node ends: what waits to be saved is."""
-        self._save_unreleased()
         for left in self.leaving:
             for topic_filter in left.filters:
                 self._remove_row(left, topic_filter)
@@ -404,19 +420,16 @@ class ClientRegistry:
             self.store.put(SESSIONS, (record.key,), None)
         if wanted is not record.saved:
             record.saved = wanted
-            packed = (_packed(record.qos2),) if wanted and record.qos2 else None
-            self.store.put(UNRELEASED, (record.key,), packed)
+            for packet_id, digest in record.qos2.items():
+                self.store.put(UNRELEASED, (record.key, packet_id), (digest,) if wanted else None)
             for topic_filter, qos in record.filters.items():
                 row = (qos,) if wanted else None
                 self.store.put(SUBSCRIPTIONS, (record.key, topic_filter), row)
 
 
-def _packed(packet_ids: set[int]) -> bytes:
-    return struct.pack(f">{len(packet_ids)}H", *packet_ids)
-
-
-def _unpacked(packet_ids: bytes) -> tuple[int, ...]:
-    return struct.unpack(f">{len(packet_ids) // 2}H", packet_ids[: len(packet_ids) & ~1])
+def digest_of(topic: str, payload: bytes) -> int:
+    """What tells a message from another one under the same packet identifier: CRC-32."""
+    return zlib.crc32(payload, zlib.crc32(topic.encode(errors="surrogatepass")))
 
 
 def granted_filters(subscriptions: list[Subscription], reason_codes: list[int]) -> dict[str, int]:

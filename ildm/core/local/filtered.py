@@ -229,8 +229,8 @@ class FilteredClient(Publisher):
         return self._passed(answer)
 
     @abstractmethod
-    def _passed(self, frame: bytes) -> bytes:
-        """A PUBLISH goes to the broker."""
+    def _passed(self, frame: bytes) -> bytes | None:
+        """A PUBLISH goes to the broker, unless it is refused; answers what is to be relayed."""
 
     def _drop(self, frame: bytes, rejected: Rejected) -> None:
         """Answer a message that a filter has dropped as the broker would have."""

@@ -5,6 +5,7 @@ that means something to it are chunks cut: every packet passes but
 
 * PUBACK and PUBREC while the gate is closed, because what the client publishes finds a full link: a
   client that gets no acknowledgements stops by itself (MQTT 5, 3.3.4, 4.9), and all else it does goes on;
+* PUBACK, PUBREC and PUBCOMP until what they tell is durable, where the node has a spool (:mod:`.barrier`);
 * a SUBACK until the neighbours know of the filters it grants, so that what is published anywhere after it
   arrives; SUBACK and UNSUBACK keep their order (PUBLISH may come before SUBACK: 3.8.4).
 """
@@ -30,7 +31,8 @@ PACKET_IDS = 65_535
 """More acknowledgements cannot wait for a client that uses each packet identifier once (MQTT-2.2.1-3)."""
 
 _MEANINGFUL = bytes(
-    first >> 4 in (PacketType.PUBACK, PacketType.PUBREC, PacketType.SUBACK, PacketType.UNSUBACK)
+    first >> 4
+    in (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.SUBACK, PacketType.UNSUBACK)
     for first in range(256)
 )
 
@@ -163,9 +165,16 @@ class Answer:
 
 
 class Gate:
-    """What waits for one client. ``write`` sends to it; ``overflowed`` is called when it breaks the bound."""
+    """What waits for one client.
+
+    Args:
+        write: sends a SUBACK or UNSUBACK.
+        acknowledge: sends PUBACK and PUBREC.
+        overflowed: called when it breaks the bound.
+    """
 
     __slots__ = (
+        "_acknowledge",
         "_acknowledgements",
         "_answers",
         "_count",
@@ -175,8 +184,14 @@ class Gate:
         "since_closed",
     )
 
-    def __init__(self, write: Callable[[bytes], None], overflowed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        acknowledge: Callable[[bytes], None],
+        overflowed: Callable[[], None],
+    ) -> None:
         self._write = write
+        self._acknowledge = acknowledge
         self._overflowed = overflowed
         self._reasons: set[object] = set()
         self._acknowledgements: list[bytes] = []
@@ -214,7 +229,7 @@ class Gate:
         self._reasons.discard(reason)
         if not self._reasons and self._acknowledgements:
             waiting, self._acknowledgements, self._count = self._acknowledgements, [], 0
-            self._write(b"".join(waiting))
+            self._acknowledge(b"".join(waiting))
 
     def acknowledgement(self, data: bytes, count: int) -> bool:
         """``count`` PUBACK or PUBREC have come: whether they pass now. If not, they wait."""
@@ -241,12 +256,22 @@ class Gate:
 
 
 class Told:
-    """A SUBACK's wait for those who have to know what it grants, bounded in time."""
+    """An answer's wait for those who have to know what it tells, bounded in time.
 
-    __slots__ = ("_callback", "_counters", "_left", "_timer")
+    ``counter`` names what is counted when the time is over.
+    """
 
-    def __init__(self, counters: Counters, callback: Callable[[], None], left: int) -> None:
+    __slots__ = ("_callback", "_counter", "_counters", "_left", "_timer")
+
+    def __init__(
+        self,
+        counters: Counters,
+        callback: Callable[[], None],
+        left: int,
+        counter: str = "subscribe_waits_expired",
+    ) -> None:
         self._counters = counters
+        self._counter = counter
         self._callback: Callable[[], None] | None = callback
         self._left = left
         self._timer: Timer | None = None
@@ -267,7 +292,7 @@ class Told:
             self._finish()
 
     def _expired(self) -> None:
-        self._counters["subscribe_waits_expired"] += 1
+        self._counters[self._counter] += 1
         self._finish()
 
     def _finish(self) -> None:

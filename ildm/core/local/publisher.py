@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from ildm.api import Source
 from ildm.core.local.overtaking import PATIENCE, Overtaking
@@ -42,6 +43,7 @@ class Publisher(BaseSession, ABC):
     __slots__ = (
         "_aliases",
         "_holds",
+        "barrier",
         "dropped_qos2",
         "lane_index",
         "node",
@@ -70,6 +72,8 @@ class Publisher(BaseSession, ABC):
         self.overtaking: Overtaking | None = None
         """The order of its QoS 2 messages; None: there was none yet."""
         self._holds = False
+        self.barrier = 0
+        """LSN up to which all has to be durable before the client gets the next acknowledgement."""
         self._aliases: TopicAliases | None = None
         self.dropped_qos2: set[int] | None = None
         """QoS 2 messages a filter has dropped and the client has not released."""
@@ -79,9 +83,16 @@ class Publisher(BaseSession, ABC):
         """The client has broken the protocol."""
 
     def publisher_index(self) -> int:
-        """The publisher's turn in the round-robin over sessions (thesis 5.4.1), kept for its order."""
+        """The publisher's turn in the round-robin over sessions (thesis 5.4.1), kept for its order.
+
+        With a spool it is the same for all connections of a client, in all lives of the node: what an earlier
+        one has published may still wait.
+        """
         if self.lane_index < 0:
-            self.lane_index = self.node.router.next_publisher()
+            if self.node.custody is not None and self.client_id:
+                self.lane_index = crc32(self.client_id.encode()) & 0xFFFF
+            else:
+                self.lane_index = self.node.router.next_publisher()
         return self.lane_index
 
     def _publish(self, frame: bytes) -> bool:
@@ -99,10 +110,10 @@ class Publisher(BaseSession, ABC):
         if self.rules is not None and not self._may_cross(packet.topic.encode(), 1):
             return True
         if packet.qos == 2 and self.record is not None and packet.packet_id is not None:
-            if packet.dup and packet.packet_id in self.record.qos2:
+            if self.record.has_transferred(packet, packet.topic):
                 return True  # sent again; it was transferred already
             if self.unanswered is None:
-                self.node.clients.transferred(self.record, packet.packet_id)
+                self.node.clients.transferred(self.record, packet)
             else:
                 self.node.clients.released(self.record, packet.packet_id)
         if packet.qos == 0 or self.unanswered is None:
@@ -144,7 +155,9 @@ class Publisher(BaseSession, ABC):
     def _pubrel(self, frame: bytes) -> bytes | None:
         packet_id = (frame[2] << 8) | frame[3] if len(frame) >= 4 else 0
         if self.record is not None:
+            before = self._before()
             self.node.clients.released(self.record, packet_id)
+            self._bound_by(before)
             self.node.retained.releases.released(self.record.key, packet_id)
         if self.dropped_qos2 and packet_id in self.dropped_qos2:
             self.dropped_qos2.remove(packet_id)
@@ -171,6 +184,8 @@ class Publisher(BaseSession, ABC):
     @property
     def expects_answers(self) -> bool:
         """Whether an acknowledgement of the broker's means something to the node."""
+        if self.unanswered is None and self.node.custody is not None:
+            return True  # of what was transferred when it came
         return bool(self.pending or self.unanswered)
 
     def _watch(self) -> None:
@@ -179,14 +194,20 @@ class Publisher(BaseSession, ABC):
 
     def answered(self, ids: Sequence[int]) -> None:
         """The broker has taken messages of QoS 1."""
-        if self.unanswered is not None:
+        before = self._before()
+        if self.unanswered is None:
+            self.barrier = before
+        else:
             for taken in self.unanswered.taken(ids):
                 self._transfer(taken)
+            self._bound_by(before)
             self._fewer_unanswered()
 
     def answered_one(self, answer: PubAck | PubRec) -> None:
         """The broker has taken or refused one message."""
+        before = self._before()
         if self.unanswered is None:
+            self.barrier = before
             return
         if isinstance(answer, PubRec):
             taken: Taken | Waiting | None = self.unanswered.single(answer.packet_id)
@@ -199,7 +220,19 @@ class Publisher(BaseSession, ABC):
                     self._cross(self.overtaking.refused(answer.packet_id))
             else:
                 self._transfer(taken)
+            self._bound_by(before)
             self._fewer_unanswered()
+
+    def _before(self) -> int:
+        custody = self.node.custody
+        return 0 if custody is None else custody.last
+
+    def _bound_by(self, before: int) -> None:
+        """What the node has taken upon itself for the client since then is to be durable first."""
+        custody = self.node.custody
+        if custody is not None and custody.last > before:
+            self.barrier = custody.last
+            self._watch()
 
     def _transfer(self, taken: Taken | Waiting) -> None:
         router, index = self.node.router, self.publisher_index()
@@ -215,7 +248,7 @@ class Publisher(BaseSession, ABC):
         if message.qos == 2 and self.record is not None and message.packet_id is not None:
             if message.packet_id in self.record.qos2:
                 return  # on an earlier connection, which has been answered meanwhile
-            self.node.clients.transferred(self.record, message.packet_id)
+            self.node.clients.transferred(self.record, message)
         overtaking = self.overtaking
         if overtaking is None or message.qos != 2 or message.retain or message.packet_id is None:
             router.publish(message, index, self, stamp=taken.stamp)
@@ -226,6 +259,8 @@ class Publisher(BaseSession, ABC):
         if overtaking and not waited:
             self.node.counters["answers_out_of_order"] += 1
             self.driver.call_later(PATIENCE, self.no_longer_in_order)
+            if self.node.custody is not None and self.paired is not None:
+                self.paired.gate.hold(overtaking)  # or the answer would be out before the message is safe
 
     def no_longer_in_order(self) -> None:
         """Do not wait for what the broker has not answered: it may never do so."""
@@ -233,8 +268,12 @@ class Publisher(BaseSession, ABC):
             self._cross(self.overtaking.release())
 
     def _cross(self, messages: list[Waiting]) -> None:
+        before = self._before()
         for message, stamp, _ in messages:
             self.node.router.publish(message, self.publisher_index(), self, stamp=stamp)
+        self._bound_by(before)
+        if messages and not self.overtaking and self.node.custody is not None and self.paired is not None:
+            self.paired.gate.release(self.overtaking)
 
     def _too_much_unanswered(self, share: int) -> bool:
         limits = self.node.config.limits
@@ -266,7 +305,7 @@ class Publisher(BaseSession, ABC):
     def release(self, reason: object) -> None:
         if self._holds and self.paired is not None:
             self.paired.gate.release(reason)
-            self._holds = self.paired.gate.closed
+            self._holds = bool(self.paired.gate.reasons - {self.overtaking})
 
     def _sent_while_held(self, count: int) -> None:
         assert self.paired is not None

@@ -1,8 +1,9 @@
 """Wills on their way to other sites; local clients get them from the local broker (thesis 5.3.3).
 
 A will is saved as long as it may become due. If the node is killed, the broker publishes the wills of all
-its clients, but only locally: after the restart the node sends them to the other sites, unless the client
-is back within a grace time and speaks for itself.
+its clients, but only locally: after the restart the node sends them to the other sites, when the client is
+back or after a grace time. Without a journal what is saved may be older than a DISCONNECT: then a client that
+is back within that time speaks for itself.
 """
 
 from __future__ import annotations
@@ -46,13 +47,20 @@ class Wills:
     """The wills of connected clients that are saved, and those that wait; keys are those of the sessions."""
 
     def __init__(
-        self, driver: Driver, store: Store, limits: LimitsConfig, counters: Counters, publish: PublishWill
+        self,
+        driver: Driver,
+        store: Store,
+        limits: LimitsConfig,
+        counters: Counters,
+        publish: PublishWill,
+        journaled: bool = False,
     ) -> None:
         self.driver = driver
         self.store = store
         self.limits = limits
         self.counters = counters
         self._publish = publish
+        self._journaled = journaled
         self._pending: dict[str, Pending] = {}
         self._saved: dict[str, int] = {}  # bytes of each
         self.bytes = 0
@@ -87,8 +95,9 @@ class Wills:
         ``allowed``: the rules let its will cross; ``expiry``: of its session, in seconds.
         """
         pending = self._cancel(key)
-        if pending is not None and forgotten and (pending.delayed or not pending.restored):
-            self._send(pending)  # MQTT-3.1.3-9: the old session has ended, its will is due
+        if pending is not None and (forgotten if pending.delayed else self._journaled):
+            # MQTT-3.1.3-9: the old session has ended; or its connection had, with the node
+            self._send(pending)
         will = connect.will
         if will is None or not allowed:
             self.forget(key)
@@ -110,9 +119,9 @@ class Wills:
         delay = _delay(connect, expiry) if delay_allowed else 0
         pending = Pending(will_message(connect), turn, delayed=delay > 0, restored=False)
         if not delay:
+            self._send(pending)
             if delay_allowed:
                 self.forget(key)
-            self._send(pending)
             return
         if key in self._saved:
             message = replace(pending.message, packet_id=1 if pending.message.qos else None)

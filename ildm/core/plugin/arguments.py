@@ -38,6 +38,7 @@ LONGEST_TEXT = 1000
 LONGEST_TOPIC = 256
 """Bytes of a topic that is remembered as one."""
 MOST_FIELDS = 50
+_MOST_NUMBER = (1 << 64) - 1
 _CENTURY = 100 * 365.25 * 86_400
 _FIELDS_OF_THE_NODE = (
     *("event", "exc_info", "exception", "left_out", "level", "logger", "method_name", "plugin", "self"),
@@ -213,14 +214,14 @@ def check_address(host: str, port: int) -> None:
         raise PluginError(f"{port!r} is no TCP port")
 
 
-def check_bytes(message: bytes) -> None:
-    """Check what goes out on a session.
+def check_bytes(data: bytes, what: str = "message") -> None:
+    """Check what goes out on a session, or is to be kept.
 
     Raises:
         PluginError: it is not bytes.
     """
-    if not isinstance(message, bytes):
-        raise PluginError(f"the message is {_kind(message)}, not bytes")
+    if not isinstance(data, bytes):
+        raise PluginError(f"the {what} is {_kind(data)}, not bytes")
 
 
 def check_packets(message: bytes, version: Version) -> None:
@@ -355,6 +356,20 @@ def check_state(key: str, value: bytes) -> None:
         raise PluginError(f"the key {key[:80]!r} is no text: it has a surrogate") from None
     if not isinstance(value, bytes):
         raise PluginError(f"the value is {_kind(value)}, not bytes")
+
+
+def check_identity(identity: tuple[str, int] | None) -> None:
+    """Check who a message is.
+
+    Raises:
+        PluginError: it is no pair of a text and a number from 1 to 2**64 - 2.
+    """
+    match identity:
+        case None:
+            return
+        case (str(), int() as number) if 0 < number < _MOST_NUMBER:
+            return
+    raise PluginError(f"the identity is {_kind(identity)}, not an origin and a number from 1 to 2**64 - 2")
 
 
 def check_callable(callback: object) -> None:

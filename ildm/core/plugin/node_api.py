@@ -21,6 +21,7 @@ from ildm.core.plugin.arguments import (
     check_data,
     check_delay,
     check_frame,
+    check_identity,
     check_message,
     check_overlay,
     check_packets,
@@ -28,9 +29,11 @@ from ildm.core.plugin.arguments import (
     check_transfer,
     checked_fields,
 )
+from ildm.core.plugin.keeping import Keeping
 from ildm.core.plugin.kept import PluginState
 from ildm.core.plugin.peer_session import PeerSession
 from ildm.core.session import BaseSession
+from ildm.core.spool import Identity
 from ildm.core.tables import PLUGIN_STATE
 from ildm.mqtt import PacketType, Publish, Version, create_message
 
@@ -53,6 +56,7 @@ class PluginApi:
             node.store.put(PLUGIN_STATE, (loaded.key, key), None if value is None else (value,))
 
         self.state: MutableMapping[str, bytes] = PluginState(loaded, saved, save)
+        self._keeping = Keeping(node.custody, loaded.key)
         self.random: Random = Random(node.driver.random.getrandbits(64))  # noqa: S311 - not for secrets
 
     @property
@@ -163,20 +167,43 @@ class PluginApi:
     def retained_topics(self) -> Iterator[tuple[str, Stamp]]:
         return self._node.retained.stamps()
 
-    def inject(self, message: Publish) -> None:
+    def inject(self, message: Publish, identity: tuple[str, int] | None = None) -> bool:
         check_message(message)
-        self._node.router.inject(message.copy())
+        return self._node.router.inject(message.copy(), self._identity(identity))
 
-    def inject_frame(self, frame: bytes) -> None:
+    def inject_frame(self, frame: bytes, identity: tuple[str, int] | None = None) -> bool:
         message = check_frame(frame)
         if message is None:
-            self._node.router.inject_frame(frame)
-        else:
-            self._node.router.inject(message)
+            return self._node.router.inject_frame(frame, self._identity(identity))
+        return self._node.router.inject(message, self._identity(identity))
+
+    def has_injected(self, origin: str, number: int) -> bool | None:
+        identity, custody = self._identity((origin, number)), self._node.custody
+        return None if identity is None or custody is None else custody.has_come(identity)
+
+    def _identity(self, identity: tuple[str, int] | None) -> Identity | None:
+        """As the node knows it: numbers of an algorithm are not those of links."""
+        if identity is None:
+            return None
+        check_identity(identity)
+        return Identity(f"{self._loaded.key}:{identity[0]}", identity[1])
 
     @property
     def injections(self) -> Injections:
-        return self._node.injector.injections
+        injections, custody = self._node.injector.injections, self._node.custody
+        if custody is None or custody.spool.failure is not None:
+            return injections
+        return Injections(injections.given, injections.given)
+
+    def keep(self, data: bytes) -> int | None:
+        check_bytes(data, "data")
+        return self._keeping.keep(data)
+
+    def unkeep(self, number: int) -> None:
+        self._keeping.unkeep(number)
+
+    def kept(self) -> Iterator[tuple[int, bytes]]:
+        return self._keeping.kept()
 
     def routes_changed(self) -> None:
         self._node.router.invalidate()

@@ -21,50 +21,46 @@ unreleased (QoS 2)    PUBREC again        PUBREL: PUBCOMP goes out
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from ildm.core.frames import id_offset, packet_ids
+from ildm.core.transfer.introduction import Introduced
 from ildm.core.transfer.qos1 import acknowledgements
+from ildm.core.transfer.receipt import Receipt
 from ildm.mqtt import ProtocolViolation, PubAck, PubComp, PubRec, ReasonCode, Version
 
 
-class Holdable(Protocol):
-    """A source of messages that can be made to wait while a queue they went to is full."""
-
-    @property
-    def credit(self) -> tuple[int, int]:
-        """Messages and bytes that are sure to be all that comes once it is held; 0 where nothing is sure."""
-
-    def hold(self, reason: object) -> None: ...
-    def release(self, reason: object) -> None: ...
-    def overran(self) -> None:
-        """It has not waited: what it sent last was dropped, and must not be acknowledged."""
-
-
-class Receipt:
+class NeighborReceipt(Receipt):
     """What goes with messages of a neighbour until they are disposed of; void when it has begun anew."""
 
-    __slots__ = ("inbound", "when_void")
+    __slots__ = ("inbound",)
 
     def __init__(self, inbound: Inbound) -> None:
+        super().__init__()
         self.inbound: Inbound | None = inbound
-        self.when_void: Callable[[Receipt], None] | None = None
 
     @property
     def is_void(self) -> bool:
-        """Nobody waits for an answer, and nobody else has the messages."""
         return self.inbound is None
 
     def settle(self, packet_id: int) -> None:
-        """One message has been disposed of."""
         if self.inbound is not None:
             self.inbound.settle(packet_id)
 
     def settle_run(self, frames: bytes, size: int) -> None:
-        """A run of QoS 1 has been disposed of; the frames have the neighbour's packet identifiers."""
         if self.inbound is not None:
             self.inbound.settle_run(frames, size)
+
+    def passed(self, packet_id: int) -> None:
+        """This node has custody of a message."""
+        if self.inbound is not None:
+            self.inbound.passed(packet_id)
+
+    def passed_run(self, frames: bytes, size: int) -> None:
+        """The same of a run taken with :meth:`Inbound.take_run`."""
+        if self.inbound is not None:
+            self.inbound.passed_run(frames, size)
 
     @property
     def credit(self) -> tuple[int, int]:
@@ -72,7 +68,6 @@ class Receipt:
 
     @property
     def pressed(self) -> bool:
-        """More than half the credit is owed: what follows would soon be held up."""
         inbound = self.inbound
         return inbound is not None and (
             2 * inbound.owed > inbound.limit
@@ -81,7 +76,6 @@ class Receipt:
 
     @property
     def eased(self) -> bool:
-        """A quarter of the credit is owed, or less."""
         inbound = self.inbound
         return inbound is None or (
             4 * inbound.owed <= inbound.limit
@@ -111,6 +105,7 @@ class Inbound:
         limit: messages that may be owed or unreleased.
         byte_limit: bytes of what may be owed, unless it is one message.
         write: sends an answer.
+        write_durable: the same, once all is durable that this node has custody of by now.
     """
 
     __slots__ = (
@@ -123,20 +118,30 @@ class Inbound:
         "_unreleased",
         "_withheld",
         "_write",
+        "_write_durable",
         "byte_limit",
+        "introduced",
         "limit",
         "owed_bytes",
         "receipt",
     )
 
-    def __init__(self, limit: int, byte_limit: int, write: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        limit: int,
+        byte_limit: int,
+        write: Callable[[bytes], None],
+        write_durable: Callable[[bytes], None] | None = None,
+    ) -> None:
         self.limit = limit
         self.byte_limit = byte_limit
         self._write = write
+        self._write_durable = write_durable or write
+        self.introduced = Introduced()
         self._begin()
 
     def _begin(self) -> None:
-        self.receipt = Receipt(self)
+        self.receipt = NeighborReceipt(self)
         self.owed_bytes = 0
         self._owed: set[int] = set()
         self._owed_qos2: set[int] = set()
@@ -164,10 +169,10 @@ class Inbound:
             return False
         if qos == 1:
             if dup and packet_id in self._recent_set:
-                self._answer(PubAck(packet_id=packet_id).encode(Version.V5))
+                self._write_durable(PubAck(packet_id=packet_id).encode(Version.V5))
                 return False
         elif packet_id in self._unreleased:
-            self._answer(PubRec(packet_id=packet_id).encode(Version.V5))
+            self._write_durable(PubRec(packet_id=packet_id).encode(Version.V5))
             return False
         self._check_credit(1, size)
         (self._owed if qos == 1 else self._owed_qos2).add(packet_id)
@@ -179,14 +184,17 @@ class Inbound:
         """Take a run of QoS 1 without DUP, which therefore is new. Raises: as :meth:`take`."""
         offset = id_offset(frames)
         ids = packet_ids(frames[offset::size], frames[offset + 1 :: size])
+        self._check_ids(ids)
+        self._check_credit(len(ids), len(frames))
+        self._owed.update(ids)
+        self.owed_bytes += len(frames)
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
         distinct = isinstance(ids, range) or len(set(ids)) == len(ids)
         if not distinct or not self._owed.isdisjoint(ids):
             raise _in_use()
         if self._owed_qos2 and not self._owed_qos2.isdisjoint(ids):
             raise _in_use()
-        self._check_credit(len(ids), len(frames))
-        self._owed.update(ids)
-        self.owed_bytes += len(frames)
 
     def _check_credit(self, count: int, size: int) -> None:
         owed = self.owed
@@ -207,18 +215,39 @@ class Inbound:
 
     def settle(self, packet_id: int) -> None:
         """A message has been disposed of: answer it."""
+        self._settle(packet_id, self._answer)
+
+    def passed(self, packet_id: int) -> None:
+        """This node has custody of a message: answer it once that is durable."""
+        self._settle(packet_id, self._write_durable)
+
+    def _settle(self, packet_id: int, answer: Callable[[bytes], None]) -> None:
         self.owed_bytes -= self._sizes.pop(packet_id, 0)
         if packet_id in self._owed_qos2:
             self._owed_qos2.remove(packet_id)
             self._unreleased.add(packet_id)
-            self._answer(PubRec(packet_id=packet_id).encode(Version.V5))
+            answer(PubRec(packet_id=packet_id).encode(Version.V5))
         elif packet_id in self._owed:
             self._owed.remove(packet_id)
             self._remember(packet_id)
-            self._answer(PubAck(packet_id=packet_id).encode(Version.V5))
+            answer(PubAck(packet_id=packet_id).encode(Version.V5))
 
     def settle_run(self, frames: bytes, size: int) -> None:
         """A run, or a part of one, has been disposed of: answer it."""
+        self._settle_run(frames, size, self._answer)
+
+    def passed_run(self, frames: bytes, size: int) -> None:
+        """This node has custody of a run, or a part of one: answer it once that is durable."""
+        self._settle_run(frames, size, self._write_durable)
+
+    def pass_run(self, frames: bytes, size: int) -> Callable[[], None]:
+        """Take a run that has identities, to pass as soon as what is answered is called. Raises: as
+        :meth:`take`; but there is no bound, as nothing of it is owed meanwhile."""
+        ids, answers = acknowledgements(frames, size)
+        self._check_ids(ids)
+        return partial(self._write_durable, answers)
+
+    def _settle_run(self, frames: bytes, size: int, answer: Callable[[bytes], None]) -> None:
         ids, answers = acknowledgements(frames, size)
         self._owed.difference_update(ids)
         self.owed_bytes -= len(frames)
@@ -230,7 +259,7 @@ class Inbound:
         else:
             for packet_id in ids:
                 self._remember(packet_id)
-        self._answer(answers)
+        answer(answers)
 
     def pubrel(self, packet_id: int) -> bytes:
         """The answer to PUBREL."""
@@ -253,6 +282,7 @@ class Inbound:
     def connected(self) -> None:
         """On a new connection the far end repeats all it has no answer to."""
         self._withheld.clear()
+        self.introduced.clear()
 
     def hold(self, reason: object) -> None:
         """Withhold answers: the credit then ends what the far end sends, and nothing else."""

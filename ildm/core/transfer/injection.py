@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Injections, Role, SessionStatus, Unreachable
@@ -9,8 +10,10 @@ from ildm.core.backoff import Backoff
 from ildm.core.local.broker_session import connack_code
 from ildm.core.session import BaseSession
 from ildm.core.transfer.audit import Auditor
+from ildm.core.transfer.delivery import Delivery
 from ildm.core.transfer.lane import Lane, QueueLimits, total
 from ildm.core.transfer.qos1 import acknowledged_ids
+from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.retained_order import RetainedOrder
 from ildm.core.transfer.version_probe import VersionProbe
 from ildm.mqtt import (
@@ -21,6 +24,7 @@ from ildm.mqtt import (
     MqttError,
     PacketType,
     PingReq,
+    PingResp,
     Properties,
     Property,
     PubAck,
@@ -34,9 +38,12 @@ from ildm.mqtt import (
 
 if TYPE_CHECKING:
     from ildm.core.node import Node
-    from ildm.core.transfer.inbound import Receipt
+    from ildm.core.transfer.custody import Way
+    from ildm.core.transfer.receipt import Receipt
 
 SESSION_EXPIRY = 3600
+FOR_YEARS = 0xFFFFFFFE
+"""Seconds; one more would be a session that does not expire (MQTT 5, 3.1.2.11.2)."""
 AGAIN = "connecting anew"
 GUILTLESS = frozenset(
     (
@@ -78,6 +85,7 @@ class InjectionSession(BaseSession):
         super().__init__(injector.node.driver)
         self.injector = injector
         self.lane = lane
+        lane.silence.ask = self._ask
         self.client_id = injector.client_id(lane.index)
         broker = injector.node.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
@@ -90,7 +98,8 @@ class InjectionSession(BaseSession):
         self._guiltless = False  # the broker has said that it is not for a message that it hangs up
         self._connected_at = 0.0
         self._stopped = False
-        self._cleaned = False  # nothing of an earlier life of the node is left at the broker
+        # nothing of an earlier life of the node is left at the broker, or the spool knows of it
+        self._cleaned = injector.node.custody is not None
 
     def dial(self) -> None:
         self._timer = None
@@ -115,7 +124,8 @@ class InjectionSession(BaseSession):
         persistent = node.config.link.qos == 2
         properties: Properties = {}
         if self.version is Version.V5 and persistent:
-            properties[Property.SESSION_EXPIRY_INTERVAL] = SESSION_EXPIRY
+            kept = SESSION_EXPIRY if node.custody is None else int(node.config.spool.age)
+            properties[Property.SESSION_EXPIRY_INTERVAL] = min(max(SESSION_EXPIRY, kept), FOR_YEARS)
         connect = Connect(
             client_id=self.client_id,
             version=self.version,
@@ -192,8 +202,10 @@ class InjectionSession(BaseSession):
             case Disconnect():
                 self._guiltless = packet.reason_code in GUILTLESS
                 self._refusal = f"the broker disconnected with reason 0x{packet.reason_code:02X}"
+            case PingResp():
+                lane.end_silence()
             case _:
-                pass  # PINGRESP; nothing else is due, as the session subscribes to nothing
+                pass  # nothing else is due, as the session subscribes to nothing
 
     def _note_refusal(self, reason_code: int) -> None:
         if reason_code >= 0x80:
@@ -233,15 +245,18 @@ class InjectionSession(BaseSession):
         node.session_established(self)
         self.lane.resume(packet.session_present)
         if self.lane.index == 0:
-            self.injector.auditor.broker_came()
+            self.injector.broker_came()
 
     def _ping(self, keep_alive: float) -> None:
         if self.driver.now() - self._last_heard > 2 * keep_alive:
             self._refusal = "no sign of life from the broker"
             self.abort()
             return
-        self.lane.write(PingReq().encode(self.version))
+        self._ask()
         self._timer = self.driver.call_later(keep_alive * 0.7, self._ping, keep_alive)
+
+    def _ask(self) -> None:
+        self.lane.write(PingReq().encode(self.version))
 
     def connection_lost(self, exc: Exception | None) -> None:
         expected = self.status is SessionStatus.TERMINATING
@@ -281,13 +296,14 @@ class InjectionSession(BaseSession):
         super().resume_writing()
         self.lane.set_writable(True)
 
-    def stop(self) -> None:
-        """End the session for good, leaving nothing behind at the broker."""
+    def stop(self, under_way: bool) -> None:
+        """End the session for good, leaving nothing behind at the broker, unless the next life of the node
+        goes on with what is ``under_way``."""
         self._stopped = True
         self._cancel_timer()
         if self.transport is not None and self.lane.transport is not None:
             self.lane.suspend()
-            ends = self.version is Version.V5 and self.injector.node.config.link.qos == 2
+            ends = self.version is Version.V5 and self.injector.node.config.link.qos == 2 and not under_way
             properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: 0} if ends else {}
             self.write(Disconnect(properties=properties).encode(self.version))
         self.close()
@@ -307,22 +323,45 @@ class Injector:
             inflight_bytes=config.link.inflight_bytes,
             overflow=config.link.overflow,
         )
-        self.lanes = [Lane(node.driver, limits, node.counters, "injection", i) for i in range(count)]
+        self.custody = custody = node.custody
+        self.lanes = [
+            Lane(
+                node.driver,
+                limits,
+                node.counters,
+                "injection",
+                i,
+                None if custody is None else custody.queue(f"injection/{i}"),
+                custody,
+            )
+            for i in range(count)
+        ]
         self.sessions: list[InjectionSession] = []
-        self._given = 0
         versions = {"auto": None, "3.1.1": Version.V311, "5": Version.V5}
         self.version: Version | None = versions[config.broker.protocol]
         """MQTT version spoken with the broker; None until one was accepted."""
         self.last_refusal: str | None = None
         cooperates = node.algorithm_name is not None  # the router gets to know the algorithm later
-        own = [*(self.client_id(i) for i in range(count)), f"ildm-{node.node_id}-audit"]
+        self.probe_id = f"ildm-{node.node_id}-probe"
+        """Client identifier for what is tried out with the broker."""
+        own = [*(self.client_id(i) for i in range(count)), f"ildm-{node.node_id}-audit", self.probe_id]
         self.client_ids = frozenset(own if cooperates else ())
         self._probe: VersionProbe | None = None
         self.order = RetainedOrder(node.retained, self.lanes)
         self.auditor = Auditor(self)
+        self.delivery = Delivery(self)
+        self._under_way: set[int] = set()
         for lane in self.lanes:
             lane.lost = self._lost
             lane.sent_counter = "injected"
+            if custody is not None:
+                lane.spooled.make = partial(self._entry, lane)
+                lane.forgotten = self.delivery.sends_anew
+        if custody is not None:
+            for name, index in custody.left_over("injection", count):
+                custody.adopt(name, self.lanes[index % count].spooled)
+        self._given = self.queued_messages
+        """Messages up to now, with what earlier lives have left."""
 
     def client_id(self, index: int) -> str:
         return f"ildm-{self.node.node_id}-{index}"
@@ -333,6 +372,7 @@ class Injector:
         return None if password is None else password.encode()
 
     def start(self) -> None:
+        self.delivery.restore()
         if self.version is not None:
             self.found_version(self.version)
         else:
@@ -346,6 +386,12 @@ class Injector:
         self.sessions = [InjectionSession(self, lane) for lane in self.lanes]
         for session in self.sessions:
             session.dial()
+
+    def broker_came(self) -> None:
+        """The first session was accepted."""
+        self.auditor.broker_came()
+        if self.node.custody is not None and self.node.config.link.qos == 2:
+            self.delivery.broker_came()
 
     def broker_is_there(self) -> None:
         """A local client has reached the broker."""
@@ -371,17 +417,20 @@ class Injector:
         if self._probe is not None:
             self._probe.stop()
         self.auditor.stop()
+        self.delivery.stop()
         for session in self.sessions:
-            session.stop()
+            session.stop(session.lane.index in self._under_way)
 
     @property
     def idle(self) -> bool:
         """Nothing is to be done here before the node may stop; without the broker, what neighbours still have
         does not count."""
-        return all(lane.idle or (not lane.open and lane.owed_only) for lane in self.lanes)
+        return all(lane.at_rest for lane in self.lanes)
 
     def give_up(self) -> int:
         """The node stops; answers how many messages are lost by that, each counted."""
+        if self.node.custody is not None:
+            self._under_way = {lane.index for lane in self.lanes if lane.inflight}
         return sum(lane.give_up() for lane in self.lanes)
 
     @property
@@ -427,6 +476,25 @@ class Injector:
             lane.send(message, message.qos, expires_at, None, receipt)
         if receipt is not None and receipt.pressed:
             self._ease(lane, receipt)
+
+    def way(self, index: int, qos: int, messages: int) -> Way:
+        """How so many messages that this node has custody of get into the broker."""
+        self._given += messages
+        return self.lanes[index % len(self.lanes)], qos, 0
+
+    def _entry(
+        self,
+        lane: Lane,
+        message: Publish,
+        qos: int,
+        expires_at: float | None,
+        receipt: Receipt,
+        priority: int,
+    ) -> Entry:
+        """What waits in a lane for a message of the spool; a retained one has its stamp."""
+        if not message.retain:
+            return Entry(b"", 1, message, qos, expires_at, receipt, priority)
+        return self.order.stamped_entry(lane, message, expires_at, receipt)
 
     def _ease(self, lane: Lane, receipt: Receipt) -> None:
         """Give credit back to a neighbour; the broker has not kept pace with it."""

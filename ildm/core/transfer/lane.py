@@ -12,9 +12,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from ildm.core.frames import PUBLISH, frames_to_qos_0
-from ildm.core.transfer.inbound import Holdable, Receipt
+from ildm.core.spool import Outlet, Waiting
+from ildm.core.transfer.deposit import RELEASED, Deposit
+from ildm.core.transfer.introduction import Introducer
 from ildm.core.transfer.outgoing import Outgoing
 from ildm.core.transfer.queue import Backlog, Entry, Queue, RunEntry
+from ildm.core.transfer.receipt import Holdable, Receipt
+from ildm.core.transfer.silence import Silence
 from ildm.core.transfer.suspects import Suspects
 from ildm.core.transfer.window import Inflight, InflightRun, Window, consecutive
 from ildm.mqtt import Publish, PubRel, Version, decode
@@ -22,7 +26,11 @@ from ildm.mqtt import Publish, PubRel, Version, decode
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Transport
+    from ildm.core.transfer.custody import Custody
+    from ildm.core.transfer.spooled_queue import SpooledQueue
 
+FLUSHED = 256 << 10
+"""Bytes written at once from a queue."""
 HARD_LIMIT = 2
 """With overflow ``block`` a queue may grow to this many times its bound, and by the credit of the neighbours
 it makes wait: sources stop with a delay. One that does not is ended."""
@@ -46,16 +54,21 @@ class Lane(Outgoing):
         "_at_once",
         "_bytes_at_once",
         "_held",
+        "_noted",
+        "_notes",
         "_refused",
+        "_spooled",
         "_suspects",
         "_telling",
         "_window",
+        "forgotten",
         "index",
         "last_refusal",
         "limits",
         "lost",
         "open",
         "queue",
+        "silence",
         "writable_again",
     )
 
@@ -66,12 +79,16 @@ class Lane(Outgoing):
         counters: Counters,
         name: str,
         index: int,
-        queue: Queue | None = None,
+        queue: SpooledQueue | None = None,
+        custody: Custody | None = None,
     ) -> None:
-        super().__init__(driver, counters, name)
+        super().__init__(driver, counters, name, custody)
         self.limits = limits
         self.index = index
-        self.queue: Queue = Backlog() if queue is None else queue
+        self.queue: Queue = Backlog()
+        if queue is not None:
+            self.queue = queue
+        self._spooled = queue
         self.open = False
         """Messages may be sent: the session is established and, on a link, part of the cooperation."""
         self.last_refusal: str | None = None
@@ -83,7 +100,35 @@ class Lane(Outgoing):
         self._at_once = self._bytes_at_once = 0
         self._window = Window(limits.inflight, limits.inflight_bytes)
         self._suspects = Suspects()
+        self.silence = Silence(driver, self._window)
         self._held: set[Holdable] = set()
+        self.forgotten: Callable[[bool], bool] = lambda released: True
+        """Asked of a QoS 2 message that was under way in a session which the far end has forgotten, and
+        whether it had answered it with PUBREC: is it to be sent anew, or done?"""
+        self._noted: set[int] = set()
+        """Packet identifiers of messages that were under way at the end of an earlier life."""
+        self._notes = queue is not None and name == "injection"
+        if queue is not None and name == "link":
+            self._introducer = Introducer()
+        elif queue is not None:
+            self._noted.update(note & 0xFFFF for note in queue.outlet.noted())
+            self._window.free_reserved(self._noted)
+
+    @property
+    def spooled(self) -> SpooledQueue:
+        """The queue of a lane with an outlet of the spool."""
+        assert self._spooled is not None
+        return self._spooled
+
+    @property
+    def outlet(self) -> Outlet:
+        return self.spooled.outlet
+
+    def make_entry(
+        self, message: Publish, qos: int, expires_at: float | None, receipt: Receipt, priority: int
+    ) -> Entry:
+        """What waits here for one message of the spool."""
+        return self.spooled.make(message, qos, expires_at, receipt, priority)
 
     # the session beneath ----------------------------------------------------------------------
 
@@ -109,8 +154,11 @@ class Lane(Outgoing):
         self.writable = True
         self.unread = 0
         self.open = False  # a connection that follows another at once has to resend as well
-        self._out = []
-        self._window.free_reserved()
+        self._forget_output()
+        self.silence.clear()
+        self._window.free_reserved(self._noted)
+        if self._introducer is not None:
+            self._introducer.clear()
 
     def resume(self, session_present: bool = True) -> None:
         """Begin to send: first what was not acknowledged (MQTT-4.4.0-1), then what waits.
@@ -122,6 +170,9 @@ class Lane(Outgoing):
         if self.transport is None or self.open:
             return
         self.open = True
+        if not session_present and self._noted:
+            self._window.free_reserved()
+            self._noted.clear()
         if self._suspects.active:
             if not session_present:
                 self._window.forget_releases()
@@ -135,14 +186,20 @@ class Lane(Outgoing):
                 again += self._resume_run(item, ids, session_present)
             elif item.released and session_present:
                 self._window.add(packet_id, item)
+                self.silence.taken_up(packet_id, item)
                 self.write(PubRel(packet_id=packet_id).encode(self.version))
             elif session_present and self._window.takes(item.size, 1):
                 if min(item.entry.qos, self.max_qos) == 0:
                     again.append(item.entry)
                 elif size := self.send_with_id(item.entry, packet_id, dup=True):
-                    self._window.add(packet_id, Inflight(item.entry, size))
-            else:
+                    item = Inflight(item.entry, size)  # noqa: PLW2901 - as it is on this connection
+                    self._window.add(packet_id, item)
+                    if min(item.entry.qos, self.max_qos) == 2:
+                        self.silence.taken_up(packet_id, item)
+            elif session_present or item.entry.qos < 2 or self.forgotten(item.released):
                 again.append(item.entry)
+            else:
+                item.entry.settle()
         self.queue.put_back(again)
         self.drain()
 
@@ -164,7 +221,13 @@ class Lane(Outgoing):
         """The connection is gone."""
         self.open = False
         self.transport = None
+        self._forget_output()
+
+    def _forget_output(self) -> None:
+        """What was not written is sent again on the next connection, or asked for again by the far end."""
         self._out = []
+        self._answers = []
+        self._barrier = 0
 
     def blame(self) -> None:
         """The far end ends the connection, perhaps because it did not like a message."""
@@ -250,8 +313,9 @@ class Lane(Outgoing):
         one turn of the event loop is bounded in the same way: who sends on and on lets others have theirs.
         """
         queue, limits = self.queue, self.limits
-        messages = max(queue.messages - queue.owed_messages, self._at_once)
-        waiting = max(queue.bytes - queue.owed_bytes, self._bytes_at_once)
+        elsewhere = self._spooled is None  # what is owed to a neighbour counts there
+        messages = max(queue.messages - queue.owed_messages * elsewhere, self._at_once)
+        waiting = max(queue.bytes - queue.owed_bytes * elsewhere, self._bytes_at_once)
         if messages and (messages >= limits.messages or waiting + size > limits.bytes):
             self._refused = True
             return False
@@ -271,16 +335,23 @@ class Lane(Outgoing):
         self._tell_soon()
 
     def _tell_soon(self) -> None:
-        if self._refused and not self._telling and not self._at_once and not self._over(0.5):
+        if self._refused and not self._telling and not self._at_once and not self._crowded():
             self._telling = True
             self.driver.call_soon(self._tell)  # not amidst what makes the room
 
     def _tell(self) -> None:
         self._telling = False
-        if not self._at_once and not self._over(0.5):
+        if not self._at_once and not self._crowded():
             self._refused = False
             if self.writable_again is not None:
                 self.writable_again()
+
+    def _crowded(self) -> bool:
+        """There is no room for what an algorithm hands over."""
+        if self._spooled is None:
+            return self._over(0.5)
+        queue, limits = self.queue, self.limits
+        return queue.messages > limits.messages // 2 or queue.bytes > limits.bytes // 2
 
     def new_packet_id(self) -> int:
         """A packet identifier for SUBSCRIBE or UNSUBSCRIBE; free again with :meth:`release_packet_id`."""
@@ -308,6 +379,8 @@ class Lane(Outgoing):
             self._complete(packet_id, reason_code)
             return
         known = self._window.release(packet_id)
+        if known and self._notes:
+            self._note(packet_id, packet_id | RELEASED)
         unknown = not known and self.version is Version.V5
         self.write(PubRel(packet_id=packet_id, reason_code=0x92 if unknown else 0).encode(self.version))
 
@@ -346,7 +419,16 @@ class Lane(Outgoing):
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing is unacknowledged."""
-        return not (self.queue or self._window or self._out)
+        return not (self.queue or self._window or self._out or self._answers)
+
+    @property
+    def at_rest(self) -> bool:
+        """The node need not wait for it to stop: what it has is kept, or a neighbour's still, and does not go
+        at once."""
+        if self.idle:
+            return True
+        at_once = self.open and (self._spooled is None or self._spooled.all_in_memory)
+        return self.owed_only and not at_once
 
     @property
     def owed_only(self) -> bool:
@@ -358,8 +440,10 @@ class Lane(Outgoing):
         queue = self.queue
         if self._suspects.active and self.open:
             self._send_suspect()
-        while queue and self.open and self.writable and not self._suspects.active:
+        written = 0
+        while self.open and self.writable and queue and not self._suspects.active:
             entry = queue.first
+            written += entry.size
             if isinstance(entry, RunEntry):
                 count = self._window.takes(entry.frame_size, entry.count) if self.max_qos else entry.count
                 if count <= 0:
@@ -374,7 +458,8 @@ class Lane(Outgoing):
                 elif not self._transmit(entry):
                     break
                 queue.remove(entry.count)
-            if queue.bytes > self.limits.bytes // 2:
+            if written > FLUSHED:
+                written = 0
                 self.flush()  # lets the transport say when it is full
         if self._held and not self._over(0.5):
             held, self._held = self._held, set()
@@ -384,18 +469,20 @@ class Lane(Outgoing):
             self._tell_soon()
 
     def _over(self, factor: float) -> bool:
-        """There is more than this part of the bounds, apart from what is within a neighbour's credit."""
-        queue, limits = self.queue, self.limits
-        return (
-            queue.messages - queue.owed_messages > limits.messages * factor
-            or queue.bytes - queue.owed_bytes > limits.bytes * factor
-        )
+        """There is more than this part of the bounds, apart from what is owed."""
+        return self.queue.over(self.limits.messages * factor, self.limits.bytes * factor)
 
-    def clear(self, reason: str) -> None:
-        """Forget what waits and what is unacknowledged; counted as dropped, by QoS."""
+    def clear(self, reason: str) -> Waiting:
+        """Forget what waits and what is unacknowledged; counted as dropped, by QoS. What was on disk alone is
+        counted apart, and answered."""
         for entry in self.take_all():
             self.drop(entry.count, f"{reason}_qos{entry.qos}")
             entry.settle()
+        if self._spooled is None:
+            return Waiting(0, 0, None)
+        waiting = self._spooled.retire()
+        self.drop(waiting.messages, f"{reason}_spooled")
+        return waiting
 
     def adopt(self, entries: Iterable[Entry]) -> None:
         """Send what another lane has given up."""
@@ -403,16 +490,40 @@ class Lane(Outgoing):
             self._enqueue(entry, None)
         self.drain()
 
+    def leave_all(self) -> list[Entry]:
+        """Give up what the spool does not keep; what it keeps, whether under way or not, is left to whoever
+        takes the queue next."""
+        self.spooled.put_back(self._take_window())
+        self._suspects.end()
+        return self.spooled.take_loose()
+
     def give_up(self) -> int:
-        """The node stops: count what it had to send, but for what neighbours still have; answers how much."""
+        """The node stops: count what it had to send, but for what is kept or neighbours still have; answers
+        how much."""
         before = self.dropped
-        for entry in self.take_all():
+        if self._spooled is not None:
+            entries = self._spooled.take_loose()  # what is under way goes on in the next life
+        else:
+            entries = self.take_all()
+        for entry in entries:
             if entry.receipt is None or entry.receipt.is_void:
                 self.drop(entry.count, f"shutdown_qos{entry.qos}")
         return self.dropped - before
 
+    @property
+    def kept(self) -> bool:
+        """The spool keeps what is for this lane."""
+        return self._spooled is not None
+
     def take_all(self) -> list[Entry]:
-        """Give up all that waits or is unacknowledged, in order, but for what the far end has received."""
+        """Give up all that waits in memory or is unacknowledged, in order, but for what the far end has
+        received."""
+        entries = [*self._take_window(), *self.queue.take_all()]
+        self._suspects.end()
+        self.drain()
+        return entries
+
+    def _take_window(self) -> list[Entry]:
         entries: list[Entry] = []
         for item, ids in self._window.take_all():
             if isinstance(item, InflightRun):
@@ -421,9 +532,6 @@ class Lane(Outgoing):
                 entries.append(item.entry)
             else:
                 item.entry.settle()
-        entries += self.queue.take_all()
-        self._suspects.end()
-        self.drain()
         return entries
 
     def own(self, enough: Callable[[], bool]) -> None:
@@ -438,7 +546,7 @@ class Lane(Outgoing):
 
     def _enqueue(self, entry: Entry, source: Holdable | None) -> None:
         queue = self.queue
-        if entry.receipt is not None:
+        if entry.receipt is not None and self._spooled is None:
             entry.receipt.when_void = queue.disown
         queue.append(entry)
         if self._over(1):
@@ -516,6 +624,8 @@ class Lane(Outgoing):
                 self.write(PubRel(packet_id=packet_id).encode(self.version))
             elif not self._send_again(packet_id, item):
                 continue
+            if isinstance(item, Inflight) and min(item.entry.qos, self.max_qos) == 2:
+                self.silence.taken_up(packet_id, item)
             suspects.alone = packet_id
             return
         suspects.end()
@@ -538,6 +648,12 @@ class Lane(Outgoing):
 
     def _transmit(self, entry: Entry) -> bool:
         """Send a message now; False if it has to wait. True also when it is dropped for good."""
+        deposit = entry.receipt
+        if self._notes and isinstance(deposit, Deposit) and deposit.note is not None:
+            if not self._window.takes(entry.size, 1):
+                return False
+            if self._taken_up(entry, deposit.take_note()):
+                return True
         if entry.expires_at is not None and entry.expires_at <= self.driver.now():
             self.drop(1, "expired")
             entry.settle()
@@ -556,7 +672,53 @@ class Lane(Outgoing):
         if size:
             self.count_sent(1)
             self._window.add(packet_id, Inflight(entry, size))
+            if self.custody is not None and min(entry.qos, self.max_qos) == 2:
+                self._note(packet_id, packet_id)
         return True
+
+    def _taken_up(self, entry: Entry, note: int) -> bool:
+        """Go on with the handshake that an earlier life has begun; False: the message is to be sent anew."""
+        packet_id, released = note & 0xFFFF, bool(note & RELEASED)
+        if packet_id not in self._noted:  # the broker has forgotten it
+            if self.forgotten(released):
+                return False
+            entry.settle()
+            return True
+        self._noted.remove(packet_id)
+        self._window.free_id(packet_id)
+        item = Inflight(entry, entry.size)
+        item.released = released
+        if released:
+            self.write(PubRel(packet_id=packet_id).encode(self.version))
+        else:
+            item.size = self.send_with_id(entry, packet_id, dup=True)
+        if item.size:
+            self._window.add(packet_id, item)
+            self.silence.taken_up(packet_id, item)
+            self.counters["spool_resumed"] += 1
+        return True
+
+    def end_silence(self) -> None:
+        """The far end has answered a PINGREQ: what it should have answered before is taken for answered."""
+        for packet_id, released in self.silence.unanswered():
+            self.counters[f"{self.name}_unanswered"] += 1
+            if released:
+                self._complete(packet_id, 0)
+            else:
+                self.on_pubrec(packet_id)
+
+    def _note(self, packet_id: int, value: int) -> None:
+        """Let a later life know how far a QoS 2 handshake is before the far end does."""
+        assert self.custody is not None
+        item = self._window.get(packet_id)
+        if (
+            self._notes
+            and isinstance(item, Inflight)
+            and item.entry.message is not None
+            and isinstance(item.entry.receipt, Deposit)
+        ):
+            item.entry.receipt.noted(item.entry.packet_id, value)
+        self._barrier = self.custody.last
 
 
 def total(lanes: Iterable[Lane], attribute: str) -> int:

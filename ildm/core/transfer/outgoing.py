@@ -6,22 +6,30 @@ import math
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import frames_to_v311, id_offset, with_ids
+from ildm.core.transfer.deposit import Deposit, first_place
+from ildm.core.transfer.introduction import Introducer
 from ildm.mqtt import EncodeError, Property, Publish, Version
 
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Transport
-    from ildm.core.transfer.inbound import Receipt
+    from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.queue import Entry
+    from ildm.core.transfer.receipt import Receipt
 
 
 class Outgoing:
     """The connection beneath a lane and what its far end allows; ``name`` begins the names of counters."""
 
     __slots__ = (
+        "_answers",
+        "_awaiting",
+        "_barrier",
         "_flushing",
+        "_introducer",
         "_out",
         "counters",
+        "custody",
         "driver",
         "dropped",
         "max_packet_size",
@@ -36,8 +44,9 @@ class Outgoing:
         "writable",
     )
 
-    def __init__(self, driver: Driver, counters: Counters, name: str) -> None:
+    def __init__(self, driver: Driver, counters: Counters, name: str, custody: Custody | None = None) -> None:
         self.driver = driver
+        self.custody = custody
         self.counters = counters
         self.name = name
         self.version = Version.V5
@@ -54,6 +63,13 @@ class Outgoing:
         self.dropped = 0
         self._out: list[bytes] = []
         self._flushing = False
+        self._answers: list[tuple[int, bytes]] = []
+        """What is to be said once all up to an LSN is durable."""
+        self._barrier = 0
+        """All up to here is to be durable before what is in ``_out`` may be seen."""
+        self._awaiting = False
+        self._introducer: Introducer | None = None
+        """Tells a neighbour who messages are."""
 
     def write(self, data: bytes) -> None:
         """Write a packet that is no PUBLISH, in order with the rest; lost when there is no connection."""
@@ -65,6 +81,26 @@ class Outgoing:
         if not self._flushing:
             self._flushing = True
             self.driver.call_soon(self.flush)
+
+    def write_durable(self, data: bytes) -> None:
+        """Write an acknowledgement once all is durable that this node has custody of by now."""
+        if self.custody is None:
+            self.write(data)
+        elif self.transport is not None:
+            self._answers.append((self.custody.last, data))
+            if not self.writable:
+                self.unread += len(data)
+            if not self._flushing:
+                self._flushing = True
+                self.driver.call_soon(self.flush)
+
+    def _introduce(self, receipt: Receipt | None, place: int, count: int) -> None:
+        """Tell a neighbour who the next messages are; ``place``: of the first of them in its record."""
+        assert self._introducer is not None
+        identity, again = (receipt.identity, receipt.again) if isinstance(receipt, Deposit) else (None, None)
+        needed = self._introducer.needed(identity, again, place, count)
+        if needed:
+            self._out.append(needed)
 
     def count_sent(self, count: int) -> None:
         self.sent += count
@@ -95,6 +131,8 @@ class Outgoing:
             if receipt is not None:
                 receipt.settle_run(frames, size)
             return False
+        if self._introducer is not None:
+            self._introduce(receipt, first_place(frames), count)
         self.write(with_ids(data, len(data) // count, id_offset(data), first_id, dup))
         return True
 
@@ -130,6 +168,8 @@ class Outgoing:
             return self.dispose(entry, "not_encodable")
         if len(frame) > self.max_packet_size:
             return self.dispose(entry, "too_large")
+        if self._introducer is not None and packet_id is not None:
+            self._introduce(entry.receipt, entry.packet_id - 1, 1)
         self.write(frame)
         return len(frame)
 
@@ -141,10 +181,28 @@ class Outgoing:
 
     def flush(self) -> None:
         self._flushing = False
+        if self.custody is not None and not self._may_be_seen(self.custody):
+            return
         out = self._out
         if out and self.transport is not None:
             self._out = []
             self.transport.write(out[0] if len(out) == 1 else b"".join(out))
+
+    def _may_be_seen(self, custody: Custody) -> bool:
+        """Make durable what has to be, and add the answers that may be given now."""
+        custody.flush()
+        durable, answers = custody.spool.durable, self._answers
+        while answers and answers[0][0] <= durable:
+            self._out.append(answers.pop(0)[1])
+        seen = self._barrier <= durable or custody.spool.failure is not None
+        if (answers or not seen) and not self._awaiting:
+            self._awaiting = True
+            custody.when(answers[0][0] if seen else self._barrier, self._durable)
+        return seen
+
+    def _durable(self) -> None:
+        self._awaiting = False
+        self.flush()
 
     def drop(self, count: int, reason: str) -> None:
         if count:

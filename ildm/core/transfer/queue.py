@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
-from ildm.core.transfer.inbound import Receipt
+from ildm.core.transfer.receipt import Receipt
 from ildm.mqtt import EncodeError, Publish, encoded_size
 
 OVERHEAD = 200
@@ -154,17 +154,25 @@ def kept_size(message: Publish) -> int:
 class Queue(Protocol):
     """Where a lane keeps what cannot be sent yet, in order: by priority, then by arrival."""
 
-    messages: int
-    bytes: int
-    owed_messages: int
-    """Of them, those which are within a neighbour's credit."""
-    owed_bytes: int
+    @property
+    def messages(self) -> int: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def owed_messages(self) -> int:
+        """Of them, those which must not be dropped: within a neighbour's credit, or kept by the spool."""
+
+    @property
+    def owed_bytes(self) -> int: ...
 
     def __bool__(self) -> bool: ...
 
     @property
     def first(self) -> Entry:
         """The entry whose turn it is; the queue is not empty."""
+
+    def over(self, messages: float, size: float) -> bool:
+        """There is more than that, apart from what is owed."""
 
     def overtakes(self, entry: Entry) -> bool:
         """Whether an entry just appended goes before something that was there already."""
@@ -230,6 +238,9 @@ class Backlog:
             if waiting:
                 return waiting[0] if len(waiting) == 1 else min(waiting, key=_turn_of_first)
         raise LookupError("the queue is empty")
+
+    def over(self, messages: float, size: float) -> bool:
+        return self.messages - self.owed_messages > messages or self.bytes - self.owed_bytes > size
 
     def overtakes(self, entry: Entry) -> bool:
         return len(self._ranks) > 1 and self.messages > entry.count and self._front()[0] is entry

@@ -54,6 +54,8 @@ class Entry(NamedTuple):
     """Monotonic time: the value is no more; the deletion is forgotten."""
     over: bool = False
     """A deletion that nobody has sent: the value's message expiry is over."""
+    repeated: bool = False
+    """It has come in this life as a repetition, before the message itself."""
 
     @property
     def message(self) -> Publish:
@@ -218,17 +220,25 @@ class Retained:
                 Property.MESSAGE_EXPIRY_INTERVAL, self.limits.retained_deletion_expiry
             )
             self._put(message, stamp, self.driver.now() + min(left, self.limits.retained_deletion_expiry))
+        if repeated:
+            for known_topics in (self.values, self.deletions):
+                if topic in known_topics:
+                    known_topics[topic] = known_topics[topic]._replace(repeated=True)
         return True
 
-    def judge(self, message: Publish) -> Judged:
+    def judge(self, message: Publish, is_new: bool = False) -> Judged:
         """Compare a retained message from another node with what is known on its topic, and remember it if
-        it is the newest."""
+        it is the newest. ``is_new``: that very message has not come before, even if its stamp is known; then
+        it is old news only if its value has come already, as a repetition."""
         message = replace(message, properties=dict(message.properties))
         taken = take_stamp(message)
         if taken is None:
             return Judged(message, message, False)
         stamp, repeated = taken
         newest = self.arrived(message, stamp, repeated)
+        if newest is None and is_new and not repeated:
+            known = self.values.get(message.topic) or self.deletions.get(message.topic)
+            newest = None if known is not None and known.repeated else True
         if newest is None or (repeated and not newest):
             return Judged(message, None, True)
         onward = stamped(message, stamp, repeated)

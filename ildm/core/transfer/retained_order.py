@@ -14,10 +14,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ildm.core.transfer.queue import Entry
+from ildm.core.transfer.stamps import take_stamp
+from ildm.mqtt import Property
 
 if TYPE_CHECKING:
-    from ildm.core.transfer.inbound import Receipt
     from ildm.core.transfer.lane import Lane
+    from ildm.core.transfer.receipt import Receipt
     from ildm.core.transfer.retained import Retained
     from ildm.mqtt import Publish
 
@@ -40,6 +42,26 @@ class RetainedOrder:
         entry = RetainedEntry(self, lane, message, expires_at, receipt)
         self._last[message.topic] = entry
         self.retained.contention.opened(message.topic, lane.index)
+        return entry
+
+    def stamped_entry(
+        self, lane: Lane, message: Publish, expires_at: float | None, receipt: Receipt | None
+    ) -> Entry:
+        """The same for one that has its stamp still, and may have come long ago."""
+        message = replace(message, properties=dict(message.properties))
+        taken = take_stamp(message)
+        if taken is None:
+            return self.entry(lane, message, expires_at, receipt)
+        stamp, repeated = taken
+        if stamp.time > self.retained.clock.limit:  # not to be believed
+            message.retain = False
+            return Entry(b"", 1, message, message.qos, expires_at, receipt)
+        if repeated and not message.payload:
+            # how long a deletion is remembered is no expiry of the message
+            message.properties.pop(Property.MESSAGE_EXPIRY_INTERVAL, None)
+            expires_at = None
+        entry = self.entry(lane, message, expires_at, receipt)
+        entry.stamp = stamp
         return entry
 
     def is_outdated(self, entry: RetainedEntry) -> bool:

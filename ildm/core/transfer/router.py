@@ -9,18 +9,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from ildm.core.frames import PUBLISH, frames_to_qos_0
+from ildm.core.transfer.deposit import Withheld
+from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
-from ildm.mqtt import MalformedPacket, Property, Publish, ReasonCode, validate_topic_name
+from ildm.mqtt import EncodeError, MalformedPacket, Property, Publish, ReasonCode, validate_topic_name
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from ildm.api import Stamp
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
     from ildm.core.plugin.dispatch import Dispatch
-    from ildm.core.transfer.inbound import Holdable, Inbound, Receipt
+    from ildm.core.spool import Identity
+    from ildm.core.transfer.custody import Custody, Way
+    from ildm.core.transfer.inbound import Inbound, NeighborReceipt
     from ildm.core.transfer.injection import Injector
+    from ildm.core.transfer.receipt import Holdable
 
     Targets = tuple[tuple[NeighborLink, int, int], ...]
     """Links a message is transferred over, each with the QoS wanted there and the priority."""
@@ -42,7 +49,9 @@ class Router:
         retained: Retained,
         injector: Injector,
         has_overlay: bool = False,
+        custody: Custody | None = None,
     ) -> None:
+        self.custody = custody
         self.retained = retained
         self.injector = injector
         self.has_overlay = has_overlay
@@ -118,6 +127,9 @@ class Router:
         source: Holdable | None,
     ) -> None:
         """Transfer a run of frames of QoS 0 or 1 without properties, ``size`` bytes each."""
+        if self.custody is not None and frames[0] != PUBLISH:
+            self._deposit_run(self.custody, route, frames, size, index, source)
+            return
         self.counters["transferred_out"] += len(frames) // size * len(route)
         received = frames, size
         for link, qos, priority in route:
@@ -135,6 +147,50 @@ class Router:
                 turn = self.next_publisher() if self.by_message else index
                 lanes[turn % len(lanes)].send_frames(frames, size, source, None, priority)
 
+    def _deposit_run(
+        self,
+        custody: Custody,
+        route: Targets,
+        frames: bytes,
+        size: int,
+        index: int,
+        source: Holdable | None,
+        origin: Origin = UNKNOWN,
+        here: bool = False,
+        receipt: NeighborReceipt | None = None,
+    ) -> None:
+        """Take a run of QoS 1 upon this node: for links and, with ``here``, for the local broker.
+
+        ``source`` is made to wait when there is no room; a neighbour, whose ``receipt`` it is, gets no
+        answer.
+        """
+        count = len(frames) // size
+        self.counters["transferred_out"] += count * len(route)
+        lanes = max((len(link.lanes) for link, _, _ in route), default=1)
+        parts = min(lanes, count) if self.by_message else 1
+        step = -(-count // parts)
+        for first in range(0, count, step):
+            part = frames if parts == 1 else frames[first * size : (first + step) * size]
+            messages = len(part) // size
+            turn = self.next_publisher() if self.by_message else index
+            ways = [self.injector.way(index, 1, messages)] if here else []
+            for link, qos, priority in route:
+                lane = link.lanes[turn % len(link.lanes)]
+                if not min(qos, link.config.qos):
+                    lane.send_frames(*frames_to_qos_0(part, size), None, None, priority)
+                elif link.kept:
+                    ways.append((lane, 1, priority))
+                else:
+                    lane.send_frames(part, size, source, None, priority)
+            if ways:
+                lsn = custody.take_run(part, size, ways, turn, *origin.at(first))
+                if receipt is not None:
+                    custody.withhold(lsn, Withheld(receipt, messages * len(ways), 0, part, size))
+            elif receipt is not None:
+                receipt.settle_run(part, size)
+        if source is not None and custody.full:
+            custody.hold(source)
+
     def run_arrived(
         self,
         source: NeighborLink,
@@ -143,8 +199,10 @@ class Router:
         size: int,
         index: int,
         inbound: Inbound | None,
+        origin: Origin = UNKNOWN,
     ) -> None:
-        """Take a run from a neighbour: into the local broker, and onward. ``inbound`` is that of QoS 1.
+        """Take a run from a neighbour: into the local broker, and onward. ``inbound`` is that of QoS 1,
+        ``origin`` what the neighbour has said of who it is.
 
         Raises:
             MqttError: no topic name, or more than the neighbour's credit; nothing is taken then.
@@ -152,6 +210,9 @@ class Router:
         route = self.cache_of(source).get(topic)
         if route is None:
             route = self.find(topic, source)
+        if inbound is not None and self.custody is not None:
+            self._run_taken(self.custody, source, route, frames, size, index, inbound, origin)
+            return
         receipt = None
         if inbound is not None:
             inbound.take_run(frames, size)
@@ -163,12 +224,60 @@ class Router:
         if route:
             self.forward_frames(route, frames, size, index, receipt)
 
-    def arrived(self, message: Publish, source: NeighborLink, index: int, receipt: Receipt | None) -> None:
+    def _run_taken(
+        self,
+        custody: Custody,
+        source: NeighborLink,
+        route: Targets,
+        frames: bytes,
+        size: int,
+        index: int,
+        inbound: Inbound,
+        origin: Origin,
+    ) -> None:
+        """Take a run of QoS 1 from a neighbour upon this node, and answer it once that is durable."""
+        answer, withheld = None, custody.full
+        if withheld or origin.identity is None:
+            inbound.take_run(frames, size)
+        else:
+            answer = inbound.pass_run(frames, size)
+        receipt = inbound.receipt
+        count = len(frames) // size
+        source.transferred_in += count
+        self.counters["transferred_in"] += count
+        done = 0
+        for first, number, here in custody.judge(origin, count):
+            if withheld and first > done:
+                receipt.passed_run(frames[done * size : first * size], size)
+            done = first + number
+            part = frames if number == count else frames[first * size : done * size]
+            self._deposit_run(
+                custody, route, part, size, index, None, origin.at(first), here, receipt if withheld else None
+            )
+        if answer is not None:
+            answer()
+        elif not withheld:
+            receipt.passed_run(frames, size)
+        elif done < count:
+            receipt.passed_run(frames[done * size :], size)
+
+    def arrived(
+        self,
+        message: Publish,
+        source: NeighborLink,
+        index: int,
+        receipt: NeighborReceipt | None,
+        origin: Origin = UNKNOWN,
+    ) -> None:
         """Take a message of any kind from a neighbour: into the local broker, and onward.
 
-        ``receipt`` waits for its packet identifier to be disposed of.
+        ``receipt`` waits for its packet identifier to be disposed of; ``origin`` is what the neighbour has
+        said of who it is.
         """
         packet_id = message.packet_id
+        if self.custody is not None and receipt is not None and packet_id is not None:
+            self._taken(self.custody, message, packet_id, source, index, receipt, origin)
+            return
         here, onward = message, message
         if message.retain and not message.topic.startswith("$"):
             here, judged, _ = self.retained.judge(message)
@@ -181,6 +290,74 @@ class Router:
             here = replace(here, packet_id=packet_id)
         self.injector.publish(here, index, self.expiry(here), receipt)
         self._forward(onward, source, index, receipt)
+
+    def _taken(
+        self,
+        custody: Custody,
+        message: Publish,
+        packet_id: int,
+        source: NeighborLink,
+        index: int,
+        receipt: NeighborReceipt,
+        origin: Origin,
+    ) -> None:
+        """Take a message of QoS 1 or 2 from a neighbour upon this node, and answer it once that is
+        durable."""
+        found = custody.judge(origin, 1)
+        here = bool(found) and found[0][2]
+        if here and message.retain and not message.topic.startswith("$"):
+            # what is remembered may be of this very message, whose record is not there as the node has died
+            judged = self.retained.judge(message, is_new=origin.identity is not None).onward
+            if judged is None:  # old news
+                found = []
+            else:
+                message = judged
+        withheld = custody.full
+        lsn, ways = 0, 0
+        if found:
+            injected = [self.injector.way(index, message.qos, 1)] if here else []
+            lsn, ways = self._deposit(custody, message, source, index, None, origin, injected)
+        if withheld and ways:
+            custody.withhold(lsn, Withheld(receipt, ways, packet_id))
+        else:
+            receipt.passed(packet_id)
+
+    def _deposit(
+        self,
+        custody: Custody,
+        message: Publish,
+        source: NeighborLink | None,
+        index: int,
+        holder: Holdable | None,
+        origin: Origin = UNKNOWN,
+        ways: Sequence[Way] = (),
+    ) -> tuple[int, int]:
+        """Take a message of QoS 1 or 2 upon this node: for links and for other ``ways``.
+
+        ``holder`` is made to wait when there is no room. Answers the LSN of the record, and how many are to
+        have it.
+        """
+        route, turn = self._ask_each(message, source, index)
+        expires_at = self.expiry(message)
+        ways = list(ways)
+        for link, qos, priority in route:
+            # a retained message keeps its QoS: the far broker serves it to later subscribers with it
+            wanted = min(message.qos if message.retain else min(message.qos, qos), link.config.qos)
+            if wanted and link.kept:
+                ways.append((link.lanes[turn % len(link.lanes)], wanted, priority))
+            else:
+                link.send(message, wanted, turn, expires_at, holder, priority)
+        self.counters["transferred_out"] += len(route)
+        if not ways:
+            return 0, 0
+        try:
+            lsn = custody.take(message, ways, turn, expires_at, *origin)
+        except EncodeError:
+            self.counters["link_dropped_not_encodable"] += 1
+            return 0, 0
+        if holder is not None and custody.full:
+            custody.hold(holder)
+        return lsn, len(ways)
 
     def publish(
         self, message: Publish, index: int, holder: Holdable | None, stamp: Stamp | None = None
@@ -197,20 +374,18 @@ class Router:
             self.counters["published"] += 1
             turn = self.next_publisher() if self.by_message else index
             self.dispatch.call("on_publish", message, turn)
+            if holder is not None and message.qos and self.custody is not None and self.custody.full:
+                self.custody.hold(holder)
 
     def _forward(
         self, message: Publish, source: NeighborLink | None, index: int, holder: Holdable | None
     ) -> None:
         if message.topic.startswith("$"):
             return
-        if self.dispatch.asks_each:
-            turn = self.next_publisher() if self.by_message else index
-            route = self.dispatch.route_message(message.copy(), source, turn)
-        else:
-            route = self.route(message.topic.encode(), message.retain, source)
-            if not route:
-                return
-            turn = self.next_publisher() if self.by_message else index
+        if self.custody is not None and message.qos:
+            self._deposit(self.custody, message, source, index, holder)
+            return
+        route, turn = self._ask_each(message, source, index)
         expires_at = self.expiry(message)
         for link, qos, priority in route:
             # a retained message keeps its QoS: the far broker serves it to later subscribers with it
@@ -218,27 +393,55 @@ class Router:
             link.send(message, wanted, turn, expires_at, holder, priority)
         self.counters["transferred_out"] += len(route)
 
+    def _ask_each(self, message: Publish, source: NeighborLink | None, index: int) -> tuple[Targets, int]:
+        """Where a message goes to, and its turn in the round-robin."""
+        if message.topic.startswith("$"):
+            return (), index
+        if self.dispatch.asks_each:
+            turn = self.next_publisher() if self.by_message else index
+            return self.dispatch.route_message(message.copy(), source, turn), turn
+        route = self.route(message.topic.encode(), message.retain, source)
+        return route, self.next_publisher() if self.by_message and route else index
+
     def expiry(self, message: Publish) -> float | None:
         """When nobody wants the message any longer, in monotonic time."""
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         return None if expiry is None else self.driver.now() + expiry
 
-    def inject(self, message: Publish) -> None:
+    def inject(self, message: Publish, identity: Identity | None = None) -> bool:
         """Publish a message of the algorithm into the local broker, a stamped retained one after a look at
-        what is known on its topic."""
+        what is known on its topic; False: one of this identity has come before."""
+        if identity is not None and self.custody is not None and not self.custody.come(identity):
+            return False
+        here = message
         if message.retain and not message.topic.startswith("$"):
             judged = self.retained.judge_injected(message)
             if judged is None:
                 self.counters["retained_old_news"] += 1
-                return
-            message = judged
+                return True
+            here = judged
         self.counters["transferred_in"] += 1
-        self.injector.publish(message, 0, self.expiry(message), None)
+        if self.custody is not None and message.qos:
+            try:
+                ways = [self.injector.way(0, message.qos, 1)]
+                self.custody.take(message, ways, 0, self.expiry(here), identity)
+            except EncodeError:
+                self.counters["injection_dropped_not_encodable"] += 1
+        else:
+            self.injector.publish(here, 0, self.expiry(here), None)
+        return True
 
-    def inject_frame(self, frame: bytes) -> None:
+    def inject_frame(self, frame: bytes, identity: Identity | None = None) -> bool:
         """The same for a frame of MQTT 5 of QoS 0 or 1 with neither DUP, RETAIN nor properties."""
+        custody = self.custody
+        if identity is not None and custody is not None and not custody.come(identity):
+            return False
         self.counters["transferred_in"] += 1
-        self.injector.send_frames(frame, len(frame), 0, None)
+        if custody is not None and frame[0] != PUBLISH:
+            custody.take_run(frame, len(frame), [self.injector.way(0, 1, 1)], 0, identity)
+        else:
+            self.injector.send_frames(frame, len(frame), 0, None)
+        return True
 
 
 def decode_topic(topic: bytes) -> str:

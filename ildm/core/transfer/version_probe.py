@@ -42,7 +42,7 @@ class VersionProbe(BaseSession):
     def __init__(self, injector: Injector) -> None:
         super().__init__(injector.node.driver)
         self.injector = injector
-        self.client_id = injector.client_id(0)
+        self.client_id = injector.probe_id  # that of a session proper would end it
         self.version = Version.V5
         broker = injector.node.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
-from ildm.core.transfer.inbound import Receipt
 from ildm.core.transfer.queue import Entry, RunEntry
+from ildm.core.transfer.receipt import Receipt
 from ildm.mqtt import LocalError
 
 SCATTERED = 8
@@ -262,8 +262,8 @@ class Window:
     def free_id(self, packet_id: int) -> None:
         self._reserved.discard(packet_id)
 
-    def free_reserved(self) -> None:
-        self._reserved.clear()
+    def free_reserved(self, but: Iterable[int] = ()) -> None:
+        self._reserved = set(but)
 
     def next_id(self) -> int:
         """Raises: LocalError when all are taken; the bounds of what may be under way do not let it happen."""

@@ -11,11 +11,20 @@ from ildm.testing.contract.links import LinkContract
 from ildm.testing.contract.overlay import OverlayContract
 from ildm.testing.contract.packets import PacketContract
 from ildm.testing.contract.probes import OverlayProbe, Probe, TreeProbe, stamped
+from ildm.testing.contract.spool import SpoolContract
 from ildm.testing.contract.stage import Injected, Make, Stage, states
 from ildm.testing.contract.tree import TreeContract
 
 
-class NodeContract(LifeContract, LinkContract, TreeContract, OverlayContract, BrokerContract, PacketContract):
+class NodeContract(
+    LifeContract,
+    LinkContract,
+    TreeContract,
+    OverlayContract,
+    BrokerContract,
+    SpoolContract,
+    PacketContract,
+):
     """All the tests. A subclass names the implementation.
 
     ``class TestMine(NodeContract): stage = MyStage``

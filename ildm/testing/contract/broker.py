@@ -59,8 +59,8 @@ class BrokerContract(Contract):
             one.api.inject(Publish(topic="t", qos=qos, packet_id=1 if qos else None))
         one.api.inject_frame(Publish(topic="t", qos=1, packet_id=9).encode(Version.V5))
         assert one.api.injections.given == 4
-        stage.until(lambda: one.api.injections.taken == 4)
-        assert len(stage.injected("a")) == one.api.injections.given == 4
+        stage.until(lambda: one.api.injections.taken == len(stage.injected("a")) == 4)
+        assert one.api.injections.given == 4
 
     @pytest.mark.parametrize(
         "wrong",

@@ -364,3 +364,38 @@ def test_sums_of_what_others_say_they_have_reached_can_be_told() -> None:
     for _ in range(3):
         work.add(CastAck(1, 0, 0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF_FFFF, 0xFFFF, b""))
     assert decode(encode(work.ack)) == work.ack
+
+
+@pytest.mark.parametrize(("depth", "arrives"), [(100, True), (128, False)])
+def test_a_copy_that_never_comes_to_its_part_ends(depth: int, arrives: bool) -> None:
+    """With a neighbour missing two nodes hand it to and fro; the way into a part is short otherwise."""
+    network, nodes = grown(12)
+    near, sender, far = nodes[0], nodes[1], nodes[8]
+    (key,) = far.wanted
+    copy = Cast(
+        number=1,
+        origin=sender.peer,
+        parent=sender.peer,
+        request=1,
+        low=key,
+        high=key + b"\0",
+        routing=0,
+        reliable=True,
+        trace=False,
+        deliver=True,
+        control=False,
+        depth=depth,
+        at=b"",
+        strays=0,
+        line=0,
+        left=3000,
+        turn=0,
+        quiet=(),
+        extra=(),
+        note=b"",
+        payload=b"x",
+    )
+    near.graph.receive(sender.node_id, encode(copy))
+    network.run(5)
+    assert [arrival.payload for arrival in far.arrivals] == [b"x"] * arrives
+    assert (near.counters.get("hops_exceeded", 0) > 0) is not arrives

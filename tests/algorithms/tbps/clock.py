@@ -38,5 +38,11 @@ class FakeApi:
     def log(self, event: str, **fields: object) -> None:
         self.logged.append((event, fields))
 
+    def keep(self, data: bytes) -> None:
+        """There is no spool."""
+
+    def has_injected(self, origin: str, number: int) -> None:
+        """So that is not known."""
+
     def run(self, seconds: float) -> None:
         self.kernel.run(self.kernel.now + seconds)

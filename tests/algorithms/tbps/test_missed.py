@@ -16,7 +16,7 @@ from algorithms.tbps.kept import OVERHEAD, Kept
 from algorithms.tbps.keys import segment_of_filter
 from algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
 from algorithms.tbps.missed import HOLD, SETTLE, Missing
-from algorithms.tbps.offers import ALONE, ATTEMPTS, Offers
+from algorithms.tbps.offers import ATTEMPTS, FOUND, Offers
 from algorithms.tbps.seen import Seen
 from algorithms.tbps.segments import Segments
 from ildm.api import Injections, Peer
@@ -659,21 +659,27 @@ def test_offers_are_bounded() -> None:
     assert len([told for told in graph.told if isinstance(told, Offer)]) == 2
 
 
-def test_of_what_was_published_alone_the_newest_is_offered() -> None:
+def test_what_was_published_alone_is_offered() -> None:
+    """The newest first, some in each call; what is beyond the bound is given up, counted."""
     api: Any = FakeApi()
     graph: Any = Wire()
     kept = Kept(api, 300.0, 1 << 30, api.count)
-    offers = Offers(api, graph, kept, SgTbps.Config(), api.count)
+    number = 2 * FOUND + 1
+    offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=3 * number), api.count)
     kept.add(0, "t", b"", None, heard=True)
     api.run(1)
-    for number in range(1, ALONE + 1):
-        kept.add(number, "t", b"", None, heard=True)
+    for at in range(1, number + 1):
+        kept.add(at, "t", b"", None, heard=True)
     offers.found_others(0.5)
-    assert not api.counters
+    assert [kept.get(at).unsure for at in (0, 1, number)] == [0, 0, 3]  # type: ignore[union-attr]
+    api.run(0)
+    assert "kept_missed" not in api.counters
+    assert [kept.get(at).unsure for at in (0, 1, FOUND)] == [0, 3, 3]  # type: ignore[union-attr]
+    assert "offers_to_all" in api.counters
+    offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=3 * number), api.count)
     offers.found_others(-inf)
-    assert api.counters == {"alone_full": 1}
-    assert api.logged == [("published while alone, the oldest not offered", {"offered": ALONE})]
-    assert [kept.get(number).unsure for number in (0, 1, ALONE)] == [0, 3, 3]  # type: ignore[union-attr]
+    api.run(0)
+    assert api.counters["kept_missed"] == 3
 
 
 def test_one_site_that_asks_leaves_room_for_others() -> None:

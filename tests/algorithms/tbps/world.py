@@ -18,10 +18,12 @@ from ildm.api import Injections, NodeStatus, OverlayAlgorithm, Peer, SendResult,
 from ildm.config import LimitsConfig, LinkConfig
 from ildm.core.counters import Counters
 from ildm.core.plugin.arguments import (
+    check_bytes,
     check_callable,
     check_data,
     check_delay,
     check_frame,
+    check_identity,
     check_message,
     check_overlay,
 )
@@ -29,6 +31,7 @@ from ildm.core.tables import Key, Row, Table
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Property, Publish, Version, decode, topic_matches
+from ildm.testing.keeping import Disk, Keeping
 from tests.algorithms.tbps.line import Line, PerfectGraph
 
 LARGEST = LinkConfig().packet_size
@@ -137,6 +140,7 @@ class Node:
 
     def start(self) -> None:
         self.status = NodeStatus.RUNNING
+        self.keeping = Keeping(self.world.disk, self.node_id)
         self.algorithm.on_ildm_start()
         if self.local_interest:  # of persistent sessions
             self.algorithm.on_interest_changed(None, dict(self.local_interest))
@@ -228,21 +232,38 @@ class Node:
     def retained_topics(self) -> Iterator[tuple[str, Stamp]]:
         return self.memory.stamps()
 
-    def inject(self, message: Publish) -> None:
+    def inject(self, message: Publish, identity: tuple[str, int] | None = None) -> bool:
         check_message(message)
+        check_identity(identity)
+        if self.world.spool and not self.keeping.enter(identity):
+            return False
         if message.retain:
             judged = self.memory.judge_injected(message)
             if judged is None:
-                return
+                return True
             message = judged
         self.injected.append(message)
         self._injections += 1
         self._broke(message)
+        return True
 
-    def inject_frame(self, frame: bytes) -> None:
+    def inject_frame(self, frame: bytes, identity: tuple[str, int] | None = None) -> bool:
         message = check_frame(frame) or decode(frame, Version.V5)
         assert isinstance(message, Publish)
-        self.inject(message)
+        return self.inject(message, identity)
+
+    def has_injected(self, origin: str, number: int) -> bool | None:
+        return self.keeping.has_injected(origin, number) if self.world.spool else None
+
+    def keep(self, data: bytes) -> int | None:
+        check_bytes(data, "data")
+        return self.keeping.keep(data) if self.world.spool else None
+
+    def unkeep(self, number: int) -> None:
+        self.keeping.unkeep(number)
+
+    def kept(self) -> Iterator[tuple[int, bytes]]:
+        return self.keeping.kept()
 
     @property
     def injections(self) -> Injections:
@@ -276,6 +297,9 @@ class World:
         self.now = 0.0
         self.nodes: dict[str, Node] = {}
         self.random = Random(seed)
+        self.disk = Disk()
+        self.spool = False
+        """Nodes have one, on that disk."""
         self.line = Line(self)
         self.sent = 0
         self.loss = 0.0

@@ -43,6 +43,8 @@ class MiniBroker:
         self.speaks_5 = speaks_5
         self.published: list[tuple[str, Publish]] = []
         """Client id and message, as it has come; sent again (QoS 2) not another time."""
+        self.tried: list[str] = []
+        """Topics on which nodes have tried how it delivers; in no other list."""
         self.retained: dict[str, Publish] = {}
         self.sessions: dict[str, MiniSession] = {}
         """Sessions that outlive their connections."""
@@ -63,6 +65,13 @@ class MiniBroker:
         self.dropped = 0
         """Messages for a subscriber that did not read."""
         self._reads = True
+
+    def record(self, client_id: str, packet: Publish) -> None:
+        """A message was published."""
+        if packet.topic.startswith(("$ildm/probe/", "ildm/probe/")):
+            self.tried.append(packet.topic)
+        else:
+            self.published.append((client_id, packet))
 
     def connection(self) -> MiniConnection:
         return MiniConnection(self)
@@ -191,9 +200,9 @@ class MiniConnection:
                 self._publish(packet)
             case PubRel():
                 self.send(PubComp(packet_id=packet.packet_id))
-                message = self.session.unreleased.pop(packet.packet_id, None)
-                if message is not None:
-                    self._take(message)
+                released = self.session.unreleased.pop(packet.packet_id, None)
+                if released is not None:
+                    self._take(released)
             case PingReq():
                 self.send(PingResp())
             case Disconnect():
@@ -231,11 +240,11 @@ class MiniConnection:
             self.send(PubRec(packet_id=packet.packet_id))
             if packet.packet_id not in self.session.unreleased:
                 self.session.unreleased[packet.packet_id] = packet
-                self.broker.published.append((self.client_id, packet))
+                self.broker.record(self.client_id, packet)
             return
         if packet.qos == 1 and packet.packet_id is not None:
             self.send(PubAck(packet_id=packet.packet_id))
-        self.broker.published.append((self.client_id, packet))
+        self.broker.record(self.client_id, packet)
         self._take(packet)
 
     def _take(self, packet: Publish) -> None:
@@ -258,42 +267,3 @@ class MiniConnection:
             self.send(Publish(topic=packet.topic, payload=packet.payload, retain=retain))
         else:
             self.broker.dropped += 1
-
-
-class MiniClient:
-    """A client in a world; keeps every packet it got."""
-
-    def __init__(self, version: Version = Version.V311) -> None:
-        self.version = version
-        self.framer = Framer()
-        self.transport: Any = None
-        self.packets: list[Any] = []
-        self.closed = False
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.packets.extend(decode(frame, self.version) for frame in self.framer.feed(data))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.closed = True
-
-    def eof_received(self) -> None:
-        pass
-
-    def pause_writing(self) -> None:
-        pass
-
-    def resume_writing(self) -> None:
-        pass
-
-    def send(self, packet: Any) -> None:
-        self.transport.write(packet.encode(self.version))
-
-    def got(self, type: type) -> list[Any]:
-        return [packet for packet in self.packets if isinstance(packet, type)]
-
-    @property
-    def messages(self) -> list[tuple[str, bytes]]:
-        return [(packet.topic, packet.payload) for packet in self.got(Publish)]

@@ -1,0 +1,180 @@
+"""The spool, as the core sees it: a log of what this node has taken upon itself, on disk.
+
+A *record* is one message, or a run of messages of one topic, of QoS 1 or 2. It is written once, for all its
+*outlets*: who is still to get it, such as a session of a link or one with the local broker. Each outlet frees
+its share when the far end has taken it; a record all of whose shares are free may be forgotten.
+
+Numbers of records (LSN) count up through all lives of a spool. What is appended is *durable* once it survives
+what ``spool.mode`` promises: the end of the process, or of the machine's power. Nothing may be acknowledged
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple, Protocol
+
+NEVER = float("inf")
+
+
+class Identity(NamedTuple):
+    """Who a message is, wherever it comes along: the node it has entered by, and its number there.
+
+    Numbers count up through all lives of the node: ``epoch << 32 | n`` (see :attr:`Spool.epoch`). Messages of
+    a run have consecutive ones.
+    """
+
+    origin: str
+    number: int
+
+
+class Delivery(NamedTuple):
+    """How an outlet is to get a record."""
+
+    outlet: str
+    qos: int
+    priority: int = 0
+
+
+class Record(NamedTuple):
+    """A message, or a run of messages of one topic and one size.
+
+    ``frames``: so many PUBLISH packets of MQTT 5 of equal size and of QoS 1 or 2, whose packet identifiers
+    count up from 1: the place of each in the record, plus one. Those of a run have neither flags nor
+    properties. ``expires``: Unix time.
+    """
+
+    frames: bytes
+    messages: int
+    identity: Identity | None
+    turn: int = 0
+    """Of the publisher in the round-robin over sessions; keeps its order."""
+    expires: float = NEVER
+    again: Identity | None = None
+    """It goes round once more, as the tree has changed: who sends it anew, and the number of that."""
+
+
+class Stored(NamedTuple):
+    """What one outlet is to get, read back: consecutive messages of a record."""
+
+    lsn: int
+    first: int
+    """Place of the first of them in the record as it was written, from 0."""
+    record: Record
+    """With these messages alone; packet identifiers as they were, and identities those of the whole."""
+    qos: int
+    priority: int
+    note: int | None
+    """See :meth:`Outlet.note`; with one, it is a single message."""
+
+
+class Waiting(NamedTuple):
+    """What an outlet has not freed."""
+
+    messages: int
+    bytes: int
+    oldest: float | None
+    """Unix time at which the oldest of it was written."""
+
+
+class Outlet(Protocol):
+    """One receiver of records. What it has not freed is either *in hand*, that is in memory with whoever
+    sends it, or *beyond*: on the disk alone, to be read when there is room. Both in the order of LSN: the
+    records beyond are newer than those in hand, but for what :meth:`Spool.append` has given in hand out of
+    turn (``hold`` True although there is something beyond)."""
+
+    name: str
+
+    @property
+    def waiting(self) -> Waiting: ...
+
+    @property
+    def beyond_messages(self) -> int: ...
+
+    @property
+    def beyond_bytes(self) -> int: ...
+
+    def hold(self, lsn: int, count: int) -> None:
+        """The record just appended is in hand; to be said before the next one is appended."""
+
+    def read(self, size: int) -> list[Stored]:
+        """The next of what is beyond, ``size`` bytes or a little more; it is in hand from here on.
+
+        Empty when there is nothing. What cannot be read is counted, named in the log, and passed over.
+        """
+
+    def free(self, lsn: int, first: int, count: int) -> None:
+        """Messages in hand are done with, for this outlet; nothing where they have been retired meanwhile."""
+
+    def note(self, lsn: int, place: int, value: int) -> None:
+        """Remember a number beside a message in hand, for :attr:`Stored.note`, until it is freed."""
+
+    def noted(self) -> list[int]:
+        """All numbers beside what earlier lives have left; to be asked at the start."""
+
+    def retire(self) -> Waiting:
+        """Free all it has and forget it; answers what that was."""
+
+
+class Spool(Protocol):
+    """See the module. Its methods belong to the event loop's thread and do not raise for what disks do."""
+
+    epoch: int
+    """Number of this life, greater than that of any before; saved before anybody can ask for it."""
+    last: int
+    """LSN of the newest record, journal entry or note."""
+    on_durable: Callable[[], None]
+    """Called whenever :attr:`durable` has grown, but not within :meth:`append` or :meth:`journal`."""
+    on_room: Callable[[], None]
+    """Called when :attr:`full` has ceased to hold."""
+
+    @property
+    def disk_bytes(self) -> int:
+        """Of its files, with what is not needed any more."""
+
+    @property
+    def failure(self) -> str | None:
+        """Why nothing becomes durable at present; None when it does."""
+
+    @property
+    def durable(self) -> int:
+        """All up to this LSN is durable."""
+
+    @property
+    def full(self) -> bool:
+        """There is no room by ``spool.bytes``, or nothing can be written. What is appended nevertheless is
+        taken as far as memory goes (it is the credit of those who are made to wait)."""
+
+    def outlet(self, name: str) -> Outlet:
+        """The outlet of this name, with what earlier lives have left to it; made if there is none."""
+
+    def outlets(self) -> list[str]:
+        """Names of all that have something, or are used in this life."""
+
+    def append(self, record: Record, deliveries: Iterable[Delivery]) -> int:
+        """Write a record soon; answers its LSN. There is one delivery at least, to different outlets."""
+
+    def commit(self) -> None:
+        """Begin to make durable what was appended.
+
+        ``process``: it is, on return, unless writing fails. ``power``: later.
+        """
+
+    # what else must outlive the process -------------------------------------------------------------
+
+    def journal(self, entry: bytes) -> int:
+        """Keep a few bytes in order with the records, until :meth:`journaled`; answers their LSN."""
+
+    def journaled(self, lsn: int) -> None:
+        """Entries of the journal up to this LSN are kept elsewhere by now, durably."""
+
+    def replay(self) -> Iterator[tuple[int, bytes]]:
+        """Entries of earlier lives that are kept nowhere else, in order; to be asked at the start."""
+
+    snapshot: Callable[[], bytes]
+    """Asked for what the owner wants to find as :attr:`restored`; at a checkpoint, now and then."""
+    restored: bytes
+    """The last snapshot; empty if there was none."""
+
+    def identities(self) -> Iterator[tuple[Identity, int]]:
+        """Identities and counts of records appended since that snapshot was taken, in order; at the start."""

@@ -1,0 +1,390 @@
+"""What this node has taken upon itself, and since when that is durable."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ildm.core.frames import id_offset, with_ids
+from ildm.core.spool import NEVER, Delivery, Identity, Record, Waiting
+from ildm.core.transfer.deposit import Deposit, Withheld
+from ildm.core.transfer.identity import Identities, Origin, Stretches
+from ildm.core.transfer.spooled_queue import SpooledQueue, summed
+from ildm.mqtt import Publish, Version
+
+if TYPE_CHECKING:
+    from ildm.config import SpoolConfig
+    from ildm.core.counters import Counters
+    from ildm.core.driver import Driver
+    from ildm.core.spool import Outlet, Spool, Stored
+    from ildm.core.transfer.lane import Lane
+    from ildm.core.transfer.receipt import Holdable
+    from ildm.mqtt import MqttError
+
+    Way = tuple[Lane, int, int]
+    """A lane that is to send a message, the QoS, and the priority."""
+
+FREED_SOON = {"process": 0.02, "power": 0.5}
+"""Seconds by mode after which it is written that messages have been freed, if nothing else is: what was freed
+and is not known to be comes again after a restart."""
+_SNAPSHOT = struct.Struct("<BI")
+"""Version, and bytes of the first of its two parts."""
+_VERSION = 1
+
+
+class State(NamedTuple):
+    """What a spool has, for people."""
+
+    messages: int
+    bytes: int
+    """On disk, with what is not needed any more."""
+    oldest: float | None
+    """Unix time."""
+    failure: str | None
+    full: bool
+    outlets: dict[str, Waiting]
+
+
+class Custody:
+    """What a node does with its spool; there is none without one, or without an algorithm."""
+
+    def __init__(
+        self, driver: Driver, spool: Spool, counters: Counters, config: SpoolConfig, node_id: str
+    ) -> None:
+        self.driver = driver
+        self.spool = spool
+        self.counters = counters
+        self.config = config
+        self.node_id = node_id
+        self._next_number = spool.epoch << 32 | 1
+        self._next_again = spool.epoch << 32 | 1
+        self._come = Identities(config.identities)
+        self._sent_anew = Identities(config.identities)
+        self._restore()
+        self._queues: dict[str, SpooledQueue] = {}
+        self._adopters: dict[str, SpooledQueue] = {}
+        self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
+        self._telling = False
+        self._held: set[Holdable] = set()
+        self._withheld: dict[int, list[Withheld]] = {}
+        self._to_be_written = False
+        self._freed_soon = FREED_SOON.get(config.mode, 0.0)
+        spool.snapshot = self._snapshot
+        spool.on_durable = self._grown
+        spool.on_room = self._room_soon
+
+    # what is durable ----------------------------------------------------------------------------
+
+    @property
+    def last(self) -> int:
+        """LSN of what was appended last: who must wait for it waits for this one."""
+        return self.spool.last
+
+    @property
+    def durable(self) -> int:
+        """All up to this LSN is durable."""
+        return self.spool.durable
+
+    def covers(self, lsn: int) -> bool:
+        """Whether all up to ``lsn`` is durable; what has to be written for it is."""
+        spool = self.spool
+        if lsn <= spool.durable:
+            return True
+        spool.commit()
+        return lsn <= spool.durable
+
+    def when(self, lsn: int, callback: Callable[[], None]) -> None:
+        """Call back once all up to ``lsn`` is durable: in the order of asking, never within this call.
+
+        What has to be written for it is, in one go for all who ask in the same turn of the event loop.
+        """
+        self._waiting.append((lsn, callback))
+        self._tell_soon()
+
+    def flush(self) -> None:
+        """Begin to make durable what was appended."""
+        spool = self.spool
+        if spool.last > spool.durable:
+            spool.commit()
+
+    def _grown(self) -> None:
+        # not at once: this may be amid what has made it durable
+        if self._waiting and self._waiting[0][0] <= self.spool.durable:
+            self._tell_soon()
+
+    def _tell_soon(self) -> None:
+        if not self._telling:
+            self._telling = True
+            self.driver.call_soon(self._tell)
+
+    def _tell(self) -> None:
+        self._telling = False
+        self.flush()
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= self.spool.durable:
+            waiting.popleft()[1]()
+
+    def monotonic(self, unix: float) -> float:
+        """The same moment in the driver's time."""
+        return self.driver.now() + unix - self.driver.wall()
+
+    # taking -------------------------------------------------------------------------------------
+
+    def number(self, count: int) -> Identity:
+        """The first of so many identities for messages that begin here."""
+        number = self._next_number
+        self._next_number += count
+        return Identity(self.node_id, number)
+
+    def number_again(self, count: int) -> Identity:
+        """The same for messages that this node sends round once more."""
+        number = self._next_again
+        self._next_again += count
+        return Identity(self.node_id, number)
+
+    def judge(self, origin: Origin, count: int) -> list[tuple[int, int, bool]]:
+        """Messages have come from a neighbour: stretches of them, by the place of the first and their number,
+        that are to go on, and whether they are new here. The rest has come before."""
+        identity, again = origin
+        if identity is None:
+            return [(0, count, True)]
+        fresh: Stretches = []
+        if identity.origin != self.node_id:
+            fresh = self._come.come(identity.origin, identity.number, count)
+            self.counters["link_identities_forgotten"] = self._come.forgotten
+        if again is None:
+            taken = [(first, number, True) for first, number in fresh]
+        else:
+            anew: Stretches = []
+            if again.origin != self.node_id:
+                anew = self._sent_anew.come(again.origin, again.number, count)
+            self.counters["link_again"] += sum(number for _, number in anew)
+            taken = _united(fresh, anew)
+        repeated = count - sum(number for _, number in fresh)
+        if repeated:
+            self.counters["link_repeated"] += repeated
+        return taken
+
+    def come(self, identity: Identity) -> bool:
+        """The algorithm injects a message; False: it has come before."""
+        fresh = bool(self._come.come(identity.origin, identity.number, 1))
+        self.counters["link_identities_forgotten"] = self._come.forgotten
+        return fresh
+
+    def has_come(self, identity: Identity) -> bool | None:
+        """Whether a message has come; None: that is not known any more."""
+        return self._come.has(identity.origin, identity.number)
+
+    def take_run(
+        self,
+        frames: bytes,
+        size: int,
+        ways: Iterable[Way],
+        turn: int,
+        identity: Identity | None = None,
+        again: Identity | None = None,
+    ) -> int:
+        """Take a run of QoS 1 without properties upon this node, and send it; answers the LSN of the record.
+
+        Without an ``identity`` the messages begin here.
+        """
+        count = len(frames) // size
+        if identity is None:
+            identity = self.number(count)
+        frames = with_ids(frames, size, id_offset(frames), 1)
+        record = Record(frames, count, identity, turn, NEVER, again)
+        lsn, held = self._append(record, ways)
+        for lane, _, priority in held:
+            deposit = Deposit(self, lane.outlet, lsn, identity, again)
+            lane.send_frames(frames, size, None, deposit, priority)
+        return lsn
+
+    def take(
+        self,
+        message: Publish,
+        ways: Iterable[Way],
+        turn: int,
+        expires_at: float | None,
+        identity: Identity | None = None,
+        again: Identity | None = None,
+    ) -> int:
+        """The same for one message; ``expires_at`` is monotonic.
+
+        Raises:
+            EncodeError: it cannot be sent to anybody.
+        """
+        if identity is None:
+            identity = self.number(1)
+        packet = Publish(
+            topic=message.topic,
+            payload=message.payload,
+            qos=message.qos,
+            retain=message.retain,
+            packet_id=1,
+            properties=message.properties,
+        )
+        expires = NEVER if expires_at is None else self.driver.wall() + expires_at - self.driver.now()
+        record = Record(packet.encode(Version.V5), 1, identity, turn, expires, again)
+        lsn, held = self._append(record, ways)
+        for lane, qos, priority in held:
+            deposit = Deposit(self, lane.outlet, lsn, identity, again)
+            lane.send_entry(lane.make_entry(packet, qos, expires_at, deposit, priority))
+        return lsn
+
+    def _append(self, record: Record, ways: Iterable[Way]) -> tuple[int, list[Way]]:
+        """Write a record; answers its LSN, and for which lanes it is in memory."""
+        size = len(record.frames)
+        held: list[Way] = []
+        deliveries = []
+        for way in ways:
+            lane, qos, priority = way
+            queue = lane.spooled
+            if queue.takes(size, priority):
+                held.append(way)
+            else:
+                queue.passed_over(priority)
+            deliveries.append(Delivery(queue.outlet.name, qos, priority))
+        lsn = self.spool.append(record, deliveries)
+        for lane, _, _ in held:
+            lane.outlet.hold(lsn, record.messages)
+        return lsn, held
+
+    # having freed -------------------------------------------------------------------------------
+
+    def freed(self, lsn: int, count: int) -> None:
+        """An outlet no longer has so many messages of a record."""
+        if not self._to_be_written:
+            self._to_be_written = True
+            self.driver.call_later(self._freed_soon, self._write)
+        if lsn in self._withheld:
+            left = []
+            for withheld in self._withheld.pop(lsn):
+                withheld.left -= count
+                if withheld.left > 0:
+                    left.append(withheld)
+                else:
+                    withheld.settle()
+            if left:
+                self._withheld[lsn] = left
+
+    def _write(self) -> None:
+        self._to_be_written = False
+        self.spool.commit()
+
+    def unreadable(self, outlet: Outlet, stored: Stored, error: MqttError) -> None:
+        """A record whose checksum is right is no message."""
+        self.counters["spool_unreadable"] += stored.record.messages
+        self.driver.log("error", "a record of the spool is no message", outlet=outlet.name, error=str(error))
+
+    # without room -------------------------------------------------------------------------------
+
+    @property
+    def full(self) -> bool:
+        return self.spool.full
+
+    def hold(self, source: Holdable) -> None:
+        """Let a source wait until there is room."""
+        if source not in self._held:
+            self._held.add(source)
+            self.counters["spool_held"] += 1
+            source.hold(self)
+
+    def no_longer_held(self, source: Holdable) -> None:
+        """A source has gone."""
+        self._held.discard(source)
+
+    def withhold(self, lsn: int, withheld: Withheld) -> None:
+        """Answer a neighbour when there is room, or when what it has sent has been freed."""
+        self._withheld.setdefault(lsn, []).append(withheld)
+
+    def _room_soon(self) -> None:
+        self.driver.call_soon(self._room)  # not amid what has made it
+
+    def _room(self) -> None:
+        if self.spool.full:
+            return
+        held, self._held = self._held, set()
+        for source in held:
+            source.release(self)
+        answers, self._withheld = self._withheld, {}
+        for each in answers.values():
+            for withheld in each:
+                withheld.passed()
+
+    # lanes --------------------------------------------------------------------------------------
+
+    def queue(self, name: str) -> SpooledQueue:
+        """What waits for one session: the same object through all lives of its link."""
+        queue = self._queues.get(name)
+        if queue is None:
+            outlet = self.spool.outlet(name)
+            queue = self._queues[name] = SpooledQueue(self, outlet, self.config.page_bytes)
+        adopter = self._adopters.pop(name, None)
+        if adopter is not None:
+            adopter.release(queue.outlet)
+        return queue
+
+    def adopt(self, name: str, adopter: SpooledQueue) -> None:
+        """A session is no more: another one sends what is left for it."""
+        adopter.adopt(self.queue(name))
+        self._adopters[name] = adopter
+
+    def drop(self, outlets: Collection[str]) -> Waiting:
+        """Throw away what these have, with what waits in memory; answers what that was. Of what is under way
+        at this moment nobody knows whether it arrives."""
+        return summed(self.queue(name).retire() for name in outlets)
+
+    def left_over(self, prefix: str, count: int) -> list[tuple[str, int]]:
+        """Outlets ``PREFIX/INDEX`` that earlier lives have left, of an index from ``count`` on; with it."""
+        found = []
+        for name in self.spool.outlets():
+            begin, _, index = name.rpartition("/")
+            if begin == prefix and int(index) >= count:
+                found.append((name, int(index)))
+        return found
+
+    def state(self) -> State:
+        """Figures for people."""
+        spool = self.spool
+        outlets = {name: spool.outlet(name).waiting for name in spool.outlets()}
+        oldest = [waiting.oldest for waiting in outlets.values() if waiting.oldest is not None]
+        messages = sum(waiting.messages for waiting in outlets.values())
+        return State(
+            messages, spool.disk_bytes, min(oldest, default=None), spool.failure, spool.full, outlets
+        )
+
+    # what outlives the process --------------------------------------------------------------------
+
+    def _snapshot(self) -> bytes:
+        come = self._come.snapshot()
+        return _SNAPSHOT.pack(_VERSION, len(come)) + come + self._sent_anew.snapshot()
+
+    def _restore(self) -> None:
+        saved = self.spool.restored
+        if saved:
+            version, size = _SNAPSHOT.unpack_from(saved)
+            if version != _VERSION:
+                self.driver.log("warning", "which messages have come before is not known", version=version)
+            else:
+                begin = _SNAPSHOT.size
+                self._come.restore(saved[begin : begin + size])
+                self._sent_anew.restore(saved[begin + size :])
+        for identity, count in self.spool.identities():
+            if identity.origin != self.node_id:
+                self._come.come(identity.origin, identity.number, count)
+
+
+def _united(fresh: Stretches, anew: Stretches) -> list[tuple[int, int, bool]]:
+    """Stretches of what is in one of both, each wholly new or not."""
+    new = {place for first, count in fresh for place in range(first, first + count)}
+    places = new.union(place for first, count in anew for place in range(first, first + count))
+    found: list[tuple[int, int, bool]] = []
+    for place in sorted(places):
+        if found and found[-1][0] + found[-1][1] == place and found[-1][2] == (place in new):
+            first, count, is_new = found[-1]
+            found[-1] = first, count + 1, is_new
+        else:
+            found.append((place, 1, place in new))
+    return found

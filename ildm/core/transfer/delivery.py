@@ -1,0 +1,271 @@
+"""When the local broker delivers a message of QoS 2: as soon as it has it, or once it is released.
+
+MQTT leaves both open (4.3.3, the methods of figure 4.3 in 3.1.1). It matters where a broker has forgotten a
+session: what it has answered with PUBREC is then delivered, or lost. So the node tries it, once in a life,
+with a message to itself on a topic of its own. Behind the message goes one of QoS 0: what is delivered at
+once comes before that one, for the order of a topic is kept (MQTT-4.6.0-5). The topic begins with ``$``, so
+that no subscriber of everything gets it. ActiveMQ and amqtt deliver nothing on such a topic; there, while
+nothing is known of the broker, an ordinary one is tried, which subscribers of everything see.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from ildm.api import Role, SessionStatus, Unreachable
+from ildm.core.local.broker_session import connack_code
+from ildm.core.session import BaseSession
+from ildm.core.tables import BROKERS
+from ildm.mqtt import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Framer,
+    MqttError,
+    PacketType,
+    Property,
+    PubAck,
+    PubComp,
+    Publish,
+    PubRec,
+    PubRel,
+    SubAck,
+    Subscribe,
+    Subscription,
+    decode,
+)
+
+if TYPE_CHECKING:
+    from ildm.core.transfer.injection import Injector
+
+ATTEMPTS = 3
+"""Connections to the broker, one after each of the node's own sessions, that may bring no answer."""
+PATIENCE = 10.0
+"""Seconds for all of it."""
+ECHO = 2.0
+"""Seconds after which a topic is given up on which nothing comes."""
+SETTLE = 0.5
+"""Seconds which a message has still to come that the other one has overtaken."""
+_MESSAGE, _BEFORE, _AFTER = b"released later", b"before the release", b"after the release"
+
+
+class Delivers(Enum):
+    """When a broker delivers messages of QoS 2."""
+
+    AT_PUBLISH = "publish"
+    AT_RELEASE = "release"
+
+
+_PACKETS = {Delivers.AT_PUBLISH: "PUBLISH", Delivers.AT_RELEASE: "PUBREL"}
+
+
+class Delivery:
+    """What is known of that, and what it means for a message that was under way in a forgotten session."""
+
+    def __init__(self, injector: Injector) -> None:
+        self.injector = injector
+        self.node = injector.node
+        self.known: Delivers | None = None
+        """Found out in this life, or an earlier one."""
+        self._attempts = 0
+        self._found = False
+        self._probe: DeliveryProbe | None = None
+
+    def restore(self) -> None:
+        """Take up what an earlier life has found out about this broker."""
+        for key, (delivers,) in list(self.node.store.load(BROKERS)):
+            try:
+                known = Delivers(delivers)
+            except ValueError:
+                self.node.store.set_aside(BROKERS, key, f"delivers {delivers!r}")
+                continue
+            if key == (str(self.node.broker_address),):
+                self.known = known
+            else:
+                self.node.store.put(BROKERS, key, None)
+
+    def broker_came(self) -> None:
+        """The node's own session was accepted."""
+        if self._found or self._probe is not None or self._attempts >= ATTEMPTS:
+            return
+        self._attempts += 1
+        topics = ["$ildm/probe"] if self._attempts == 1 else []  # for that it may have hung up
+        self._probe = DeliveryProbe(self, topics if self.known else [*topics, "ildm/probe"])
+        config = self.node.config.broker
+        self.node.driver.dial(config.address, self._probe, config.connect_timeout)
+
+    def ended(self, found: Delivers | None) -> None:
+        """The probe has ended; None: without an answer."""
+        self._probe = None
+        if found is not None:
+            self._found = True
+            if found is not self.known:
+                self.known = found
+                self.node.store.put(BROKERS, (str(self.node.broker_address),), (found.value,))
+                self.node.driver.log("info", "found out when the broker delivers QoS 2", at=_PACKETS[found])
+
+    def stop(self) -> None:
+        if self._probe is not None:
+            self._probe.abort()
+        self._attempts = ATTEMPTS
+
+    def sends_anew(self, released: bool) -> bool:
+        """Whether a message is sent anew that was under way in a session which the broker has forgotten.
+
+        ``released``: the broker had answered it with PUBREC.
+        """
+        if self.known is Delivers.AT_RELEASE:
+            return True
+        if released and self.known is Delivers.AT_PUBLISH:
+            return False
+        again = self.node.config.spool.uncertain == "resend"
+        self.node.counters["injection_uncertain_resent" if again else "injection_uncertain_dropped"] += 1
+        return again
+
+
+class DeliveryProbe(BaseSession):
+    """One connection that publishes to itself, on one topic after the other until something comes.
+
+    Args:
+        prefixes: what the topics begin with.
+    """
+
+    __slots__ = (
+        "_before",
+        "_echoed",
+        "_framer",
+        "_message_id",
+        "_prefixes",
+        "_timer",
+        "_topic",
+        "delivery",
+        "found",
+    )
+    role = Role.INJECTION
+
+    def __init__(self, delivery: Delivery, prefixes: list[str]) -> None:
+        super().__init__(delivery.node.driver)
+        self.delivery = delivery
+        self.client_id = delivery.injector.probe_id
+        assert delivery.injector.version is not None
+        self.version = delivery.injector.version
+        self.found: Delivers | None = None
+        self._prefixes = prefixes
+        self._topic = ""
+        self._message_id = 0
+        self._framer = Framer(1 << 20)
+        self._timer: Any = None
+        self._echoed = False
+        """The message behind it has been delivered."""
+        self._before = True
+        """It has not been released."""
+
+    # connection -------------------------------------------------------------------------------
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        broker = self.delivery.node.config.broker
+        connect = Connect(
+            client_id=self.client_id,
+            version=self.version,
+            clean_start=True,
+            keep_alive=broker.keep_alive,
+            username=broker.username,
+            password=self.delivery.injector.password,
+        )
+        self.write(connect.encode(self.version))
+        self._timer = self.driver.call_later(PATIENCE, self._end, None)
+
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
+        super().dial_failed(reason)
+        self.delivery.ended(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._timer is not None:
+            self._timer.cancel()
+        self.delivery.ended(self.found)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._framer.feed(data):
+                if self.status is SessionStatus.ESTABLISHED:
+                    self._packet(frame)
+        except MqttError as error:
+            self.delivery.node.broker_failed(self, error)
+            self.abort()
+
+    # what is tried ----------------------------------------------------------------------------
+
+    def _packet(self, frame: bytes) -> None:
+        if frame[0] >> 4 == PacketType.CONNACK and connack_code(frame):
+            self.abort()
+            return
+        match decode(frame, self.version):
+            case ConnAck() as connack:
+                if int(connack.properties.get(Property.MAXIMUM_QOS, 2)) < 2:
+                    self._end(None)
+                else:
+                    self._try_next()
+            case SubAck() as suback:
+                if suback.reason_codes[0] >= 0x80:
+                    self._try_next()
+                else:
+                    self._send(self._publication(_MESSAGE, 2))
+            case PubRec() | PubAck() as answer if answer.packet_id == self._message_id:
+                if answer.reason_code >= 0x80:
+                    self._try_next()
+                elif isinstance(answer, PubAck):
+                    self._end(Delivers.AT_PUBLISH)  # it makes QoS 1 of it
+                else:
+                    self._send(self._publication(_BEFORE))
+                    self.driver.call_later(ECHO, self._no_echo, self._topic)
+            case PubComp() as pubcomp if pubcomp.packet_id == self._message_id:
+                self._send(self._publication(_AFTER))
+            case Publish() as message if message.topic == self._topic:
+                self._delivered(message.payload)
+
+    def _try_next(self) -> None:
+        if not self._prefixes:
+            self._end(None)
+            return
+        token = self.driver.token(8).hex()
+        self._topic = f"{self._prefixes.pop(0)}/{self.delivery.node.node_id}/{token}"
+        self._message_id += 2
+        self._echoed = False
+        wanted = [Subscription(topic_filter=self._topic, qos=0)]
+        self._send(Subscribe(packet_id=self._message_id - 1, subscriptions=wanted))
+
+    def _no_echo(self, topic: str) -> None:
+        if self.is_open and topic == self._topic and not self._echoed:
+            self._send(PubRel(packet_id=self._message_id))
+            self._try_next()
+
+    def _delivered(self, payload: bytes) -> None:
+        if payload == _MESSAGE:
+            self._end(Delivers.AT_PUBLISH if self._before else Delivers.AT_RELEASE)
+        elif payload == _BEFORE:
+            self._echoed = True
+            self.driver.call_later(SETTLE, self._release)
+        elif payload == _AFTER:
+            self.driver.call_later(SETTLE, self._end, None)
+
+    def _release(self) -> None:
+        if self.is_open:
+            self._before = False
+            self._send(PubRel(packet_id=self._message_id))
+
+    def _publication(self, payload: bytes, qos: int = 0) -> Publish:
+        return Publish(
+            topic=self._topic, payload=payload, qos=qos, packet_id=self._message_id if qos else None
+        )
+
+    def _send(self, packet: Any) -> None:
+        self.write(packet.encode(self.version))
+
+    def _end(self, found: Delivers | None) -> None:
+        if self.is_open:
+            self.found = self.found or found
+            self._send(Disconnect())
+            self.close()

@@ -1,0 +1,106 @@
+"""What goes with messages of which the spool keeps a record, until their receiver has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ildm.core.frames import id_offset
+from ildm.core.transfer.receipt import Receipt
+
+if TYPE_CHECKING:
+    from ildm.core.spool import Identity, Outlet
+    from ildm.core.transfer.custody import Custody
+    from ildm.core.transfer.inbound import NeighborReceipt
+
+RELEASED = 1 << 16
+"""In a note beside the packet identifier: PUBREC has come."""
+
+
+class Deposit(Receipt):
+    """The share of one outlet in a record.
+
+    Packet identifiers of the messages that it goes with are their places in the record, plus one.
+    """
+
+    __slots__ = ("again", "custody", "identity", "lsn", "note", "outlet")
+
+    def __init__(
+        self,
+        custody: Custody,
+        outlet: Outlet,
+        lsn: int,
+        identity: Identity | None,
+        again: Identity | None = None,
+        note: int | None = None,
+    ) -> None:
+        self.custody = custody
+        self.outlet = outlet
+        self.lsn = lsn
+        self.identity = identity
+        """Of the first message of the record."""
+        self.again = again
+        """The same for one that goes round once more."""
+        self.note = note
+        """What an earlier life has noted, see :meth:`ildm.core.spool.Outlet.note`."""
+
+    def settle(self, packet_id: int) -> None:
+        self.outlet.free(self.lsn, packet_id - 1, 1)
+        self.custody.freed(self.lsn, 1)
+
+    def settle_run(self, frames: bytes, size: int) -> None:
+        first = first_place(frames)
+        count = len(frames) // size
+        self.outlet.free(self.lsn, first, count)
+        self.custody.freed(self.lsn, count)
+
+    def noted(self, packet_id: int, value: int) -> None:
+        """Keep a number beside a message."""
+        self.outlet.note(self.lsn, packet_id - 1, value)
+
+    def take_note(self) -> int:
+        """What an earlier life has noted; it is asked for once."""
+        note, self.note = self.note, None
+        assert note is not None
+        return note
+
+
+def first_place(frames: bytes) -> int:
+    """The place in its record of the first message of a run."""
+    offset = id_offset(frames)
+    return (frames[offset] << 8 | frames[offset + 1]) - 1
+
+
+class Withheld:
+    """The answer to messages of a neighbour that were taken although the spool is full.
+
+    It goes out when there is room, or when all who were to get the messages have them: so two nodes that
+    are full of messages for each other come free again.
+    """
+
+    __slots__ = ("frames", "left", "packet_id", "receipt", "size")
+
+    def __init__(
+        self, receipt: NeighborReceipt, left: int, packet_id: int, frames: bytes = b"", size: int = 0
+    ) -> None:
+        self.receipt = receipt
+        self.left = left
+        """Messages that were not freed, counted for each outlet."""
+        self.packet_id = packet_id
+        """Of a single message."""
+        self.frames = frames
+        """Of a run, with the neighbour's packet identifiers; ``size`` bytes each."""
+        self.size = size
+
+    def passed(self) -> None:
+        """There is room: custody passes."""
+        if self.frames:
+            self.receipt.passed_run(self.frames, self.size)
+        else:
+            self.receipt.passed(self.packet_id)
+
+    def settle(self) -> None:
+        """All have them."""
+        if self.frames:
+            self.receipt.settle_run(self.frames, self.size)
+        else:
+            self.receipt.settle(self.packet_id)

@@ -1,0 +1,52 @@
+"""Who is told when messages have been disposed of, and who is made to wait with more."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Holdable(Protocol):
+    """A source of messages that can be made to wait while a queue they went to is full."""
+
+    @property
+    def credit(self) -> tuple[int, int]:
+        """Messages and bytes that are sure to be all that comes once it is held; 0 where nothing is sure."""
+
+    def hold(self, reason: object) -> None: ...
+    def release(self, reason: object) -> None: ...
+    def overran(self) -> None:
+        """It has not waited: what it sent last was dropped, and must not be acknowledged."""
+
+
+class Receipt(ABC):
+    """What goes with messages until they have been disposed of: their receiver has them, or never will."""
+
+    __slots__ = ("when_void",)
+
+    def __init__(self) -> None:
+        self.when_void: Callable[[Receipt], None] | None = None
+
+    @property
+    def is_void(self) -> bool:
+        """Nobody waits for an answer, and nobody else has the messages."""
+        return False
+
+    @abstractmethod
+    def settle(self, packet_id: int) -> None:
+        """One message has been disposed of."""
+
+    @abstractmethod
+    def settle_run(self, frames: bytes, size: int) -> None:
+        """A run of QoS 1 has been disposed of; the packet identifiers in the frames are this receipt's."""
+
+    @property
+    def pressed(self) -> bool:
+        """More than half the credit is owed: what follows would soon be held up."""
+        return False
+
+    @property
+    def eased(self) -> bool:
+        """A quarter of the credit is owed, or less."""
+        return True

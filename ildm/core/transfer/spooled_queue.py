@@ -1,0 +1,218 @@
+"""What waits in a lane with a spool: a page in memory, the rest on disk alone.
+
+What has a deposit is never dropped here. What has none (QoS 0 above all) waits in memory as without a spool.
+Priorities hold within what is in memory: a message that would overtake what is on disk is taken into
+memory as long as nothing of its own or a higher priority is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ildm.core.frames import PUBLISH_QOS_1, id_offset
+from ildm.core.spool import NEVER, Outlet, Stored, Waiting
+from ildm.core.transfer.deposit import Deposit
+from ildm.core.transfer.queue import Backlog, Entry, RunEntry
+from ildm.mqtt import MqttError, Publish, Version, decode
+
+if TYPE_CHECKING:
+    from ildm.core.transfer.custody import Custody
+    from ildm.core.transfer.receipt import Receipt
+
+    MakeEntry = Callable[[Publish, int, float | None, Receipt, int], Entry]
+    """Of a message, its QoS, its expiry in monotonic time, what is to be told, and its priority."""
+
+URGENT = 2
+"""Of messages that overtake, so many pages may be in memory."""
+LOWEST = -1
+"""Lower than every priority."""
+
+
+class SpooledQueue:
+    """The second implementation of :class:`~ildm.core.transfer.queue.Queue`.
+
+    Args:
+        page: bytes of what has a deposit and waits in memory.
+    """
+
+    __slots__ = ("_adopted", "_beyond", "_highest", "_near", "custody", "make", "outlet", "page")
+
+    def __init__(self, custody: Custody, outlet: Outlet, page: int) -> None:
+        self.custody = custody
+        self.outlet = outlet
+        self.page = page
+        self.make: MakeEntry = _plain
+        """Makes the entry of a single message read back."""
+        self._near = Backlog()
+        self._adopted: list[Outlet] = []
+        """Outlets of lanes that are no more; what they have left goes first."""
+        self._beyond = outlet.beyond_messages > 0
+        self._highest = 1 << 30 if self._beyond else LOWEST
+        """Priority of what is beyond, at most."""
+
+    # what is beyond -----------------------------------------------------------------------------
+
+    def takes(self, size: int, priority: int) -> bool:
+        """Whether a record that is appended next goes to memory at once; if not, it is beyond."""
+        owed = self._near.owed_bytes
+        if not self._beyond:
+            return owed + size <= self.page or not owed
+        return priority > self._highest and owed + size <= URGENT * self.page
+
+    def passed_over(self, priority: int) -> None:
+        """A record was appended, and not taken to memory."""
+        self._beyond = True
+        self._highest = max(self._highest, priority)
+
+    def adopt(self, other: SpooledQueue) -> None:
+        """Take over what another lane has left; it goes before what comes from now on."""
+        self._adopted += [*other._adopted, other.outlet]
+        for entry in other._near.take_all():
+            self._near.append(entry)
+        other._adopted = []
+        self._look_beyond()
+        self._highest = 1 << 30 if self._beyond else LOWEST
+
+    def release(self, outlet: Outlet) -> None:
+        """What this outlet still has beyond is its own lane's again."""
+        if outlet in self._adopted:
+            self._adopted.remove(outlet)
+            self._look_beyond()
+
+    def _outlets(self) -> Iterator[Outlet]:
+        yield from self._adopted
+        yield self.outlet
+
+    def _look_beyond(self) -> None:
+        self._beyond = any(outlet.beyond_messages for outlet in self._outlets())
+        if not self._beyond:
+            self._highest = LOWEST
+
+    def _read(self) -> None:
+        """Take the next page to memory."""
+        for outlet in self._outlets():
+            while self._near.owed_bytes < self.page:
+                stored = outlet.read(self.page - self._near.owed_bytes)
+                if not stored:
+                    break
+                for each in stored:
+                    entry = self._entry(outlet, each)
+                    if entry is not None:
+                        self._near.append(entry)
+        self._look_beyond()
+
+    def _entry(self, outlet: Outlet, stored: Stored) -> Entry | None:
+        record, first = stored.record, stored.first
+        deposit = Deposit(self.custody, outlet, stored.lsn, record.identity, record.again, stored.note)
+        frames = record.frames
+        if frames[0] == PUBLISH_QOS_1 and (record.messages > 1 or not frames[id_offset(frames) + 2]):
+            return RunEntry(frames, record.messages, deposit, stored.priority)
+        try:
+            message = decode(frames, Version.V5)
+            assert isinstance(message, Publish)
+        except MqttError as error:
+            self.custody.unreadable(outlet, stored, error)
+            outlet.free(stored.lsn, first, record.messages)
+            return None
+        expires_at = None if record.expires == NEVER else self.custody.monotonic(record.expires)
+        message.packet_id = first + 1
+        return self.make(message, stored.qos, expires_at, deposit, stored.priority)
+
+    # the queue ----------------------------------------------------------------------------------
+
+    @property
+    def messages(self) -> int:
+        return self._near.messages + self._beyond_messages
+
+    @property
+    def bytes(self) -> int:
+        return self._near.bytes + sum(outlet.beyond_bytes for outlet in self._outlets())
+
+    @property
+    def owed_messages(self) -> int:
+        return self._near.owed_messages + self._beyond_messages
+
+    @property
+    def owed_bytes(self) -> int:
+        return self._near.owed_bytes + sum(outlet.beyond_bytes for outlet in self._outlets())
+
+    @property
+    def _beyond_messages(self) -> int:
+        return sum(outlet.beyond_messages for outlet in self._outlets()) if self._beyond else 0
+
+    @property
+    def all_in_memory(self) -> bool:
+        return not self._beyond
+
+    def __bool__(self) -> bool:
+        if not self._near and self._beyond:
+            self._read()
+        return bool(self._near)
+
+    @property
+    def first(self) -> Entry:
+        return self._near.first
+
+    def over(self, messages: float, size: float) -> bool:
+        return self._near.over(messages, size)
+
+    def overtakes(self, entry: Entry) -> bool:
+        return self._near.overtakes(entry)
+
+    def append(self, entry: Entry) -> None:
+        self._near.append(entry)
+
+    def put_back(self, entries: Iterable[Entry]) -> None:
+        self._near.put_back(entries)
+
+    def remove(self, count: int) -> None:
+        self._near.remove(count)
+        if self._beyond and self._near.owed_bytes < self.page // 2:
+            self._read()
+
+    def trim(self, messages: int, size: int, lowest: bool = False) -> Iterator[tuple[Entry, int]]:
+        return self._near.trim(messages, size, lowest)
+
+    def cut(self, messages: int, size: int) -> int:
+        return self._near.cut(messages, size)
+
+    def take_all(self) -> list[Entry]:
+        """Empty the queue but for what is beyond."""
+        return self._near.take_all()
+
+    def take_loose(self) -> list[Entry]:
+        """Give up what has no deposit."""
+        entries = self._near.take_all()
+        for entry in entries:
+            if entry.receipt is not None:
+                self._near.append(entry)
+        return [entry for entry in entries if entry.receipt is None]
+
+    def disown(self, receipt: Receipt) -> None:
+        """No deposit becomes void."""
+
+    def own(self, enough: Callable[[], bool]) -> int:
+        """Whoever has sent these messages has been answered."""
+        return 0
+
+    def retire(self) -> Waiting:
+        """Forget all that has a deposit; answers what that was."""
+        loose = self.take_loose()
+        self._near.take_all()
+        self._near.put_back(loose)
+        waiting = summed(outlet.retire() for outlet in self._outlets())
+        self._adopted = []
+        self._look_beyond()
+        return waiting
+
+
+def summed(parts: Iterable[Waiting]) -> Waiting:
+    """What several outlets have not freed, together."""
+    waiting = list(parts)
+    oldest = min((each.oldest for each in waiting if each.oldest is not None), default=None)
+    return Waiting(sum(each.messages for each in waiting), sum(each.bytes for each in waiting), oldest)
+
+
+def _plain(message: Publish, qos: int, expires_at: float | None, receipt: Receipt, priority: int) -> Entry:
+    return Entry(b"", 1, message, qos, expires_at, receipt, priority)

@@ -1,0 +1,93 @@
+"""One write to the file of a segment. Carried out by any thread."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ildm.state.spool.disk import Disk, File
+from ildm.state.spool.segments import Segment
+
+
+@dataclass(slots=True)
+class Batch:
+    """One write to one file, and how it went. Carried out by any thread."""
+
+    segment: Segment
+    file: File | None
+    offset: int
+    data: bytes
+    pieces: int
+    lsn: int
+    """All up to it is durable afterwards; 0: as before."""
+    size: int
+    """The file is made with so much room."""
+    sync: bool
+    cut: bool
+    """The segment is complete: give the rest of its room back."""
+    spare: str | None
+    """Make a file of this name for the next segment."""
+    stage: str = ""
+    finished: bool = False
+    error: OSError | None = None
+    spare_file: File | None = None
+    spare_error: OSError | None = None
+
+
+def carry_out(disk: Disk, batch: Batch) -> None:
+    """Do what the batch says; what fails is noted in it."""
+    _carry_out(disk, batch)
+    batch.finished = True
+
+
+def _carry_out(disk: Disk, batch: Batch) -> None:
+    made = batch.file is None
+    offset = batch.offset
+    try:
+        batch.stage = "create"
+        if batch.file is None:
+            batch.file = disk.create(batch.segment.name, batch.size)
+        batch.stage = "write"
+        write_all(batch.file, offset, batch.data)
+        if batch.cut:
+            batch.file.truncate(offset + len(batch.data))
+        batch.stage = "sync"
+        if batch.sync:
+            batch.file.sync()
+            if made:
+                disk.sync_names()
+    except OSError as error:
+        batch.error = error
+        _undo(disk, batch, made)
+        return
+    if batch.spare is not None:
+        try:
+            batch.spare_file = disk.create(batch.spare, batch.size)
+            if batch.sync:
+                disk.sync_names()
+        except OSError as error:
+            batch.spare_error = error
+            if batch.spare_file is not None:  # nobody knows whether it is in the directory for good
+                batch.spare_file.close()
+                batch.spare_file = None
+                with suppress(OSError):
+                    disk.remove(batch.spare)
+
+
+def _undo(disk: Disk, batch: Batch, made: bool) -> None:
+    """Leave no half of an entry; where even that fails, recovery finds it torn."""
+    if batch.file is None:
+        return
+    with suppress(OSError):
+        batch.file.truncate(batch.offset)
+    if made:
+        batch.file.close()
+        batch.file = None
+        with suppress(OSError):
+            disk.remove(batch.segment.name)
+
+
+def write_all(file: File, offset: int, data: bytes) -> None:
+    done = 0
+    while done < len(data):
+        done += file.write(offset + done, data[done:] if done else data)

@@ -1,0 +1,470 @@
+"""One receiver of records: where it stands, and what is in hand. Nothing is kept for each record on disk."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from ildm.core.spool import Stored, Waiting
+from ildm.state.spool.records import (
+    HEADERS,
+    HIGHEST,
+    DamageError,
+    Free,
+    Kept,
+    Kind,
+    Note,
+    Range,
+    RecordHead,
+    decode_record,
+    decode_targets,
+)
+from ildm.state.spool.walk import DAMAGE, TAIL, walk
+
+if TYPE_CHECKING:
+    from ildm.state.spool.segments import Segment
+    from ildm.state.spool.spool import FileSpool
+
+SEARCHED = 1000
+"""Among so many records out of order the oldest is looked for, to free all before it with one number."""
+
+
+class Hand:
+    """A record in hand."""
+
+    __slots__ = ("freed", "left", "messages", "notes", "segment", "size", "written")
+
+    def __init__(
+        self,
+        segment: Segment,
+        messages: int,
+        size: int,
+        written: float,
+        freed: int = 0,
+        notes: dict[int, int] | None = None,
+    ) -> None:
+        self.segment = segment
+        self.messages = messages
+        self.left = messages - freed.bit_count()
+        self.size = size
+        """Of one message."""
+        self.written = written
+        self.freed = freed
+        """One bit for each message, from the lowest."""
+        self.notes = notes
+
+
+class _Found(NamedTuple):
+    """A record beyond, as it was found on the disk."""
+
+    segment: Segment
+    end: int
+    head: RecordHead
+    entry: bytes
+    begin: int
+    """Of the frames in the entry."""
+    qos: int
+    priority: int
+
+
+class FileOutlet:
+    """Implements :class:`ildm.core.spool.Outlet`."""
+
+    def __init__(self, spool: FileSpool, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+        self.beyond_messages = 0
+        self.beyond_bytes = 0
+        self.messages = 0
+        """Not freed, with what is in hand."""
+        self.bytes = 0
+        self.hands: dict[int, Hand] = {}
+        """LSN: record. In order of LSN while ``_ordered``."""
+        self._spool = spool
+        self._cursor = spool.last + 1
+        """What is beyond has this LSN or a higher one, but is none of those passed."""
+        self._hint: tuple[Segment, int, int] | None = None
+        """Where the cursor is: segment, its generation, offset."""
+        self._passed: deque[list[int]] = deque()
+        """First and last LSN of records from the cursor on that are done with, or in hand out of turn."""
+        self._own = (0, 0)
+        """LSNs of the two newest records for it."""
+        self._ordered = True
+        self._partial: dict[int, int] = {}
+        """LSN of a record beyond of which an earlier life has freed some messages: which."""
+        self._notes: dict[int, dict[int, int]] = {}
+        """LSN of a record beyond: place and value."""
+        self._done: list[tuple[int, int, int]] = []
+        """Freed since the last batch: LSN, place, count."""
+        self._ways: dict[bytes, tuple[int, int] | None] = {}
+        self._oldest: tuple[int, float] = (0, 0.0)
+        """LSN of a cursor, and when the record there was written."""
+
+    # what it has --------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> Waiting:
+        hand = next(iter(self.hands.values()), None)
+        oldest = hand.written if hand is not None else self.oldest_beyond()
+        return Waiting(self.messages, self.bytes, oldest)
+
+    def oldest_beyond(self) -> float | None:
+        """Unix time at which the oldest of what is beyond was written."""
+        if self.beyond_messages and self._oldest[0] != self._cursor:
+            try:
+                found = next(self._scan(), None)
+            except OSError:  # descriptors or memory lack
+                return None
+            if found is not None:
+                self._oldest = (self._cursor, found.head.written)
+        return self._oldest[1] if self.beyond_messages else None
+
+    # the port -----------------------------------------------------------------------------------
+
+    def takes(self, lsn: int, messages: int, size: int, segment: Segment, offset: int) -> None:
+        """A record for it was appended, at that offset; it is beyond."""
+        if not self.beyond_messages:
+            self._cursor = lsn
+            self._hint = (segment, segment.generation, offset)
+            self._passed.clear()
+        self.beyond_messages += messages
+        self.beyond_bytes += size
+        self.messages += messages
+        self.bytes += size
+        self._own = (self._own[1], lsn)
+        segment.takes(self, messages, size)
+
+    def hold(self, lsn: int, count: int) -> None:
+        newest, messages, size, segment, written = self._spool.newest
+        assert lsn == newest
+        assert count == messages
+        self.beyond_messages -= messages
+        self.beyond_bytes -= size
+        self.hands[lsn] = Hand(segment, messages, size // messages, written)
+        if not self.beyond_messages:
+            self._cursor = lsn + 1
+            return
+        self._ordered = False
+        passed = self._passed
+        if passed and passed[-1][1] == self._own[0]:
+            passed[-1][1] = lsn
+        else:
+            passed.append([lsn, lsn])
+
+    def read(self, size: int) -> list[Stored]:
+        if not self.beyond_messages:
+            return []
+        answer: list[Stored] = []
+        try:
+            for found in self._scan():
+                size -= self._pick(found, answer)
+                if size <= 0 or not self.beyond_messages:
+                    break
+        except OSError as error:  # descriptors or memory lack: the rest is read later
+            self._spool.log("warning", "the spool cannot be read just now", reason=str(error))
+        return answer
+
+    def _pick(self, found: _Found, answer: list[Stored]) -> int:
+        """Take a record in hand; answers the bytes of what is left of it."""
+        head = found.head
+        lsn, messages = head.lsn, head.messages
+        each = (len(found.entry) - found.begin) // messages
+        hand = Hand(
+            found.segment,
+            messages,
+            each,
+            head.written,
+            self._partial.pop(lsn, 0),
+            self._notes.pop(lsn, None),
+        )
+        if self.hands and lsn < next(reversed(self.hands)):
+            self._ordered = False
+        self.hands[lsn] = hand
+        self._advance(found, hand.left, hand.left * each)
+        record = self._spool.record(found.entry, head, found.begin)
+        for first, count in _stretches(hand):
+            whole = count == messages
+            begin = first * each
+            answer.append(
+                Stored(
+                    lsn,
+                    first,
+                    record
+                    if whole
+                    else record._replace(frames=record.frames[begin : begin + count * each], messages=count),
+                    found.qos,
+                    found.priority,
+                    hand.notes.get(first) if hand.notes else None,
+                )
+            )
+        return hand.left * each
+
+    def _advance(self, found: _Found, messages: int, size: int) -> None:
+        """So much is not beyond any more, and the cursor is behind it."""
+        self.beyond_messages -= messages
+        self.beyond_bytes -= size
+        self._cursor = found.head.lsn + 1
+        self._hint = (found.segment, found.segment.generation, found.end)
+
+    def noted(self) -> list[int]:
+        marked = [*self._notes.values(), *(hand.notes for hand in self.hands.values() if hand.notes)]
+        return [value for notes in marked for value in notes.values()]
+
+    def free(self, lsn: int, first: int, count: int) -> None:
+        hand = self.hands.get(lsn)
+        if hand is None:
+            return  # the outlet was retired
+        if count != hand.left or count != hand.messages:
+            places = ((1 << count) - 1) << first
+            count = (places & ~hand.freed).bit_count()
+            if not count:
+                return
+            hand.freed |= places
+            self._done.append((lsn, first, places.bit_length() - first))
+        else:
+            self._done.append((lsn, 0, count))
+        hand.left -= count
+        if not hand.left:
+            del self.hands[lsn]
+            if not self.hands:
+                self._ordered = True
+        elif hand.notes:
+            hand.notes = {place: value for place, value in hand.notes.items() if not hand.freed >> place & 1}
+        self._loses(hand.segment, count, count * hand.size)
+        self._spool.freed(self, count)
+
+    def _loses(self, segment: Segment, messages: int, size: int) -> None:
+        self.messages -= messages
+        self.bytes -= size
+        if segment.loses(self, messages, size):
+            self._spool.emptied = True
+
+    def note(self, lsn: int, place: int, value: int) -> None:
+        hand = self.hands.get(lsn)
+        if hand is None:
+            return  # the outlet was retired
+        if hand.notes is None:
+            hand.notes = {}
+        hand.notes[place] = value
+        self._spool.put_note(Note(0, self.number, lsn, place, value))
+
+    def retire(self) -> Waiting:
+        waiting = self.waiting
+        self._spool.retired(self)
+        self.hands.clear()
+        self._passed.clear()
+        self._partial.clear()
+        self._notes.clear()
+        self._done.clear()
+        self.beyond_messages = self.beyond_bytes = self.messages = self.bytes = 0
+        return waiting
+
+    def discard(self, size: int, before: float, most: int) -> Waiting:
+        """Free the oldest of what is beyond: so many bytes and what was written before then, but not more
+        than ``most`` records; answers what that was."""
+        messages = done = records = 0
+        oldest = None
+        try:
+            for found in self._scan():
+                if (done >= size and found.head.written >= before) or records >= most:
+                    break
+                freed = self._partial.pop(found.head.lsn, 0)
+                self._notes.pop(found.head.lsn, None)
+                left = found.head.messages - freed.bit_count()
+                bytes_ = left * ((len(found.entry) - found.begin) // found.head.messages)
+                if oldest is None:
+                    oldest = found.head.written
+                self._advance(found, left, bytes_)
+                self._loses(found.segment, left, bytes_)
+                messages, done, records = messages + left, done + bytes_, records + 1
+                if not self.beyond_messages:
+                    break
+        except OSError as error:
+            self._spool.log("warning", "the spool cannot be read just now", reason=str(error))
+        if records:
+            self._spool.changed(self)
+        return Waiting(messages, done, oldest)
+
+    # the disk -----------------------------------------------------------------------------------
+
+    def _scan(self) -> Iterator[_Found]:
+        """What is beyond, from the cursor on. Whoever asks moves the cursor behind what it takes."""
+        log = self._spool.segments
+        index, offset = log.holding(self._cursor), HEADERS
+        if self._hint is not None:
+            segment, generation, at = self._hint
+            if segment.generation == generation and segment is log.segments[index]:
+                offset = at
+        while index < len(log.segments):
+            segment = log.segments[index]
+            if self in segment.live:
+                yield from self._scan_segment(segment, offset)
+                self._reconcile(segment)
+            index, offset = index + 1, HEADERS
+
+    def _scan_segment(self, segment: Segment, offset: int) -> Iterator[_Found]:
+        read = partial(self._spool.segments.readers.read, segment)
+        for at, end, kind, entry in walk(read, offset, segment.end, segment.salt):
+            if kind != Kind.RECORD:
+                if kind in (DAMAGE, TAIL):
+                    self._spool.unreadable(segment, at, end)
+                continue
+            try:
+                head, targets, begin = decode_record(entry)
+            except DamageError:
+                self._spool.unreadable(segment, at, end)
+                continue
+            way = self._way(targets)
+            if way is None or head.lsn < self._cursor:
+                continue
+            if self._is_passed(head.lsn):
+                self._cursor = head.lsn + 1
+                self._hint = (segment, segment.generation, end)
+                continue
+            self._cursor = head.lsn
+            self._hint = (segment, segment.generation, at)
+            yield _Found(segment, end, head, entry, begin, *way)
+
+    def _way(self, targets: bytes) -> tuple[int, int] | None:
+        """QoS and priority, if it is among the targets of a record."""
+        try:
+            return self._ways[targets]
+        except KeyError:
+            if len(self._ways) > SEARCHED:
+                self._ways.clear()
+            ways = (
+                (qos, priority) for number, qos, priority in decode_targets(targets) if number == self.number
+            )
+            way = self._ways[targets] = next(ways, None)
+            return way
+
+    def _is_passed(self, lsn: int) -> bool:
+        passed = self._passed
+        while passed and passed[0][1] < lsn:
+            passed.popleft()
+        return bool(passed) and passed[0][0] <= lsn
+
+    def _reconcile(self, segment: Segment) -> None:
+        """All of a segment was gone through: what is still missing cannot be read."""
+        cell = segment.live.get(self)
+        if cell is None:
+            return
+        held = [hand for hand in self.hands.values() if hand.segment is segment]
+        missing = cell[0] - sum(hand.left for hand in held)
+        size = cell[1] - sum(hand.left * hand.size for hand in held)
+        if missing > 0:
+            self.beyond_messages -= missing
+            self.beyond_bytes -= size
+            self._loses(segment, missing, size)
+            self._cursor = max(self._cursor, segment.last + 1)
+            self._spool.lost(self, segment, missing)
+
+    # what is written of it ----------------------------------------------------------------------
+
+    def take_done(self) -> Free | None:
+        """What was freed since this was asked last."""
+        if not self._done:
+            return None
+        floor = self._floor()
+        ranges: list[Range] = []
+        for lsn, first, count in self._done:
+            if lsn < floor:
+                continue
+            if ranges:
+                last = ranges[-1]
+                if last.lsn == lsn and last.first + last.size == first:
+                    ranges[-1] = Range(lsn, last.first, last.size + count)
+                    continue
+            ranges.append(Range(lsn, first, count))
+        self._done.clear()
+        return Free(self.number, floor, ranges)
+
+    def _floor(self) -> int:
+        """Everything of it before this LSN is done with; 0: that would take long to find out."""
+        floor = self._cursor if self.beyond_messages else self._spool.last + 1
+        if self.hands:
+            if self._ordered:
+                floor = min(floor, next(iter(self.hands)))
+            elif len(self.hands) <= SEARCHED:
+                floor = min(floor, *self.hands)
+            else:
+                floor = 0
+        return floor
+
+    def kept(self) -> Kept:
+        """Everything it has not done with."""
+        notes = {
+            (lsn, place): value
+            for lsn, hand in self.hands.items()
+            if hand.notes
+            for place, value in hand.notes.items()
+        }
+        notes |= {
+            (lsn, place): value for lsn, marked in self._notes.items() for place, value in marked.items()
+        }
+        kept = {lsn: hand.freed for lsn, hand in self.hands.items()}
+        cursor = self._cursor if self.beyond_messages else self._spool.last + 1
+        return Kept(self.number, cursor, [(a, b) for a, b in self._passed], kept | self._partial, notes)
+
+    def restore(
+        self,
+        cursor: int,
+        passed: deque[list[int]],
+        partial: dict[int, int],
+        notes: dict[int, dict[int, int]],
+        newest: int,
+    ) -> None:
+        """Begin where an earlier life has ended; its segments say how much there is."""
+        self._cursor = cursor
+        self._passed = passed
+        self._partial = partial
+        self._notes = notes
+        self._own = (0, newest)
+
+    def moved(self, lsn: int, messages: int, size: int, old: Segment, new: Segment) -> None:
+        """A record of so many messages and bytes is in another segment now."""
+        hand = self.hands.get(lsn)
+        if hand is not None:
+            left = hand.left
+            hand.segment = new
+        elif not self.needs()(lsn):
+            return
+        else:
+            left = messages - self._partial.get(lsn, 0).bit_count()
+        size = left * (size // messages)
+        old.loses(self, left, size)
+        new.takes(self, left, size)
+
+    def needs(self) -> Callable[[int], bool]:
+        """Whether it has not done with a record that is for it, by LSN; holds until something is done."""
+        hands, cursor, beyond = self.hands, self._cursor, self.beyond_messages
+        passed = [(first, last) for first, last in self._passed]
+
+        def needs(lsn: int) -> bool:
+            if lsn in hands:
+                return True
+            if lsn < cursor or not beyond:
+                return False
+            before = bisect_right(passed, (lsn, HIGHEST)) - 1
+            return before < 0 or lsn > passed[before][1]
+
+        return needs
+
+
+def _stretches(hand: Hand) -> Iterator[tuple[int, int]]:
+    """Consecutive places that are not freed, each with a note apart: the first of them and their count."""
+    if not hand.freed and not hand.notes:
+        yield 0, hand.messages
+        return
+    marked = hand.notes or {}
+    borders = {0, hand.messages}
+    for place in range(hand.messages):
+        if place in marked or hand.freed >> place & 1:
+            borders |= {place, place + 1}
+    for first, last in pairwise(sorted(borders)):
+        if not hand.freed >> first & 1:
+            yield first, last - first

@@ -1,0 +1,410 @@
+"""The bytes of a segment: its header, and one entry after the other. No disk, no clock.
+
+::
+
+    segment := header header entry* zeros         two equal headers, so that one may be damaged
+    header  := magic[8] key[8] first lsn u64  epoch u32  crc u32
+    entry   := length u32  crc u32  0xB5  kind u8  body          numbers are little-endian
+
+``length`` counts from 0xB5 on, and so does the CRC-32. It is seeded with the *salt* of the segment, made of
+the spool's secret key and the segment's number: so bytes of a client's payload are never taken for an entry,
+not even when what is around them is damaged, nor are those of another segment. README.md beside has every
+body.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from ildm.core.spool import Delivery
+
+MAGIC = b"ILDMSPL1"
+MARK = 0xB5
+_HEADER = struct.Struct("<8s8sQI")
+_HEADER_SIZE = _HEADER.size + 4
+HEADERS = 2 * _HEADER_SIZE
+"""Offset of the first entry."""
+PREFIX = struct.Struct("<II")
+SMALLEST = 2
+"""Length of an entry without a body."""
+HIGHEST = 1 << 62
+"""No LSN is above: what says so is damaged."""
+MOST = 1 << 20
+"""Messages in a record, at most."""
+
+
+class Kind(IntEnum):
+    NAME = 1
+    """What a number stands for: an outlet, or a node messages come from."""
+    RECORD = 2
+    FREE = 3
+    """What an outlet has done with."""
+    NOTE = 4
+    JOURNAL = 5
+    JOURNALED = 6
+    CHECKPOINT = 7
+    """Stands at the start of a segment: which segments there are, and which outlets have something."""
+    OUTLET = 8
+    """What an outlet has not done with, as of the checkpoint before."""
+    SNAPSHOT = 9
+    """What the owner remembers of the records up to an LSN."""
+    GONE = 10
+    """Segments that are removed."""
+
+
+KINDS = frozenset(int(kind) for kind in Kind)
+
+
+class DamageError(ValueError):
+    """Bytes that no entry has."""
+
+
+# segments -------------------------------------------------------------------------------------------
+
+
+class Header(NamedTuple):
+    key: bytes
+    first: int
+    """LSN of the first that was to be written to it."""
+    epoch: int
+
+
+def encode_header(header: Header) -> bytes:
+    once = _HEADER.pack(MAGIC, header.key, header.first, header.epoch)
+    return (once + crc32(once).to_bytes(4, "little")) * 2
+
+
+def decode_header(data: bytes) -> Header | None:
+    """The header, from whichever of its two copies is whole."""
+    for start in (0, _HEADER_SIZE):
+        once = data[start : start + _HEADER.size]
+        check = data[start + _HEADER.size : start + _HEADER_SIZE]
+        if once.startswith(MAGIC) and crc32(once).to_bytes(4, "little") == check:
+            _, key, first, epoch = _HEADER.unpack(once)
+            if 0 < first <= HIGHEST:
+                return Header(key, first, epoch)
+    return None
+
+
+def salt_of(key: bytes, number: int) -> int:
+    """The seed of the CRCs of a segment."""
+    return crc32(key + number.to_bytes(8, "little"))
+
+
+def encode(salt: int, body: bytes, frames: bytes = b"") -> bytes:
+    """What stands before an entry, given in one or two pieces from its mark on."""
+    return PREFIX.pack(len(body) + len(frames), crc32(frames, crc32(body, salt)))
+
+
+# records --------------------------------------------------------------------------------------------
+
+_RECORD = struct.Struct("<BBQddqQQIIIH")
+_TARGET = struct.Struct("<IBi")
+RECORD_SIZE = 8 + _RECORD.size + _TARGET.size
+"""Bytes an entry needs besides the frames, for one outlet."""
+
+
+class RecordHead(NamedTuple):
+    """A record but for its frames; origins and outlets by their numbers, 0 for none."""
+
+    lsn: int
+    written: float
+    """Unix time."""
+    expires: float
+    turn: int
+    number: int
+    again_number: int
+    origin: int
+    again: int
+    messages: int
+
+
+def encode_targets(deliveries: Iterable[tuple[int, Delivery]]) -> bytes:
+    return b"".join(_TARGET.pack(outlet, way.qos, way.priority) for outlet, way in deliveries)
+
+
+def encode_record(
+    lsn: int,
+    written: float,
+    expires: float,
+    turn: int,
+    number: int,
+    again_number: int,
+    origin: int,
+    again: int,
+    messages: int,
+    targets: bytes,
+) -> bytes:
+    """The body of a RECORD without the frames, which follow it."""
+    count = len(targets) // _TARGET.size
+    return (
+        _RECORD.pack(
+            MARK,
+            Kind.RECORD,
+            lsn,
+            written,
+            expires,
+            turn,
+            number,
+            again_number,
+            origin,
+            again,
+            messages,
+            count,
+        )
+        + targets
+    )
+
+
+def decode_record(entry: bytes) -> tuple[RecordHead, bytes, int]:
+    """The head, the targets still encoded, and where the frames begin in the entry."""
+    try:
+        _, _, *head, count = _RECORD.unpack_from(entry)
+    except struct.error as error:
+        raise DamageError(str(error)) from error
+    begin = _RECORD.size + count * _TARGET.size
+    read = RecordHead(*head)
+    size = len(entry) - begin
+    if size < 0 or not 0 < read.messages <= MOST or size % read.messages or read.lsn > HIGHEST:
+        raise DamageError("a record that contradicts itself")
+    return read, entry[_RECORD.size : begin], begin
+
+
+def decode_targets(targets: bytes) -> list[tuple[int, int, int]]:
+    """Number of the outlet, QoS, priority, of each."""
+    return list(_TARGET.iter_unpack(targets))
+
+
+# the rest: numbers and bytes in order ---------------------------------------------------------------
+
+_U64 = struct.Struct("<Q")
+_NAME = struct.Struct("<I")
+_FREE = struct.Struct("<IQI")
+_RANGE = struct.Struct("<QII")
+_NOTE = struct.Struct("<QIQIq")
+_CHECKPOINT = struct.Struct("<QIII")
+_SEGMENT = struct.Struct("<QQQ")
+_OUTLET = struct.Struct("<IQIII")
+_PAIR = struct.Struct("<QQ")
+_KEPT = struct.Struct("<QI")
+_MARKED = struct.Struct("<QIq")
+
+
+def _entry(kind: Kind, *parts: bytes) -> bytes:
+    return bytes((MARK, kind)) + b"".join(parts)
+
+
+def encode_name(number: int, name: str) -> bytes:
+    return _entry(Kind.NAME, _NAME.pack(number), name.encode())
+
+
+def decode_name(entry: bytes) -> tuple[int, str]:
+    body = Body(entry)
+    (number,) = body.take(_NAME)
+    try:
+        return number, body.rest().decode()
+    except UnicodeError as error:
+        raise DamageError(str(error)) from error
+
+
+class Range(NamedTuple):
+    """Consecutive messages of a record."""
+
+    lsn: int
+    first: int
+    size: int
+
+
+class Free(NamedTuple):
+    outlet: int
+    floor: int
+    """All records before this LSN are done with; 0 if that was not worth finding out."""
+    ranges: Sequence[Range]
+
+
+def encode_free(free: Free) -> bytes:
+    ranges = (_RANGE.pack(*each) for each in free.ranges)
+    return _entry(Kind.FREE, _FREE.pack(free.outlet, free.floor, len(free.ranges)), *ranges)
+
+
+def decode_free(entry: bytes) -> Free:
+    body = Body(entry)
+    outlet, floor, count = body.take(_FREE)
+    ranges = [Range(*each) for each in body.many(_RANGE, count)]
+    if floor > HIGHEST or any(each.first + each.size > MOST for each in ranges):
+        raise DamageError("places no record has")
+    return Free(outlet, floor, ranges)
+
+
+class Note(NamedTuple):
+    lsn: int
+    """Of the note itself."""
+    outlet: int
+    of: int
+    """LSN of the record."""
+    place: int
+    value: int
+
+
+def encode_note(note: Note) -> bytes:
+    return _entry(Kind.NOTE, _NOTE.pack(*note))
+
+
+def decode_note(entry: bytes) -> Note:
+    note = Note(*Body(entry).take(_NOTE))
+    if max(note.lsn, note.of) > HIGHEST:
+        raise DamageError("an LSN beyond all")
+    return note
+
+
+def encode_journal(lsn: int) -> bytes:
+    """Without the bytes, which follow it."""
+    return _entry(Kind.JOURNAL, _U64.pack(lsn))
+
+
+def encode_journaled(lsn: int) -> bytes:
+    return _entry(Kind.JOURNALED, _U64.pack(lsn))
+
+
+def encode_snapshot(lsn: int, covered: int) -> bytes:
+    """Its own LSN, and up to where it knows the records. Without the bytes, which follow it."""
+    return _entry(Kind.SNAPSHOT, _U64.pack(lsn), _U64.pack(covered))
+
+
+def decode_snapshot(entry: bytes) -> tuple[int, int, bytes]:
+    """Its LSN, up to where it knows the records, and the bytes."""
+    body = Body(entry)
+    (lsn,), (covered,) = body.take(_U64), body.take(_U64)
+    if not covered <= lsn <= HIGHEST:
+        raise DamageError("an LSN beyond all")
+    return lsn, covered, body.rest()
+
+
+def decode_lsn(entry: bytes) -> tuple[int, bytes]:
+    """Of a JOURNAL or JOURNALED: the LSN, and the bytes."""
+    body = Body(entry)
+    (lsn,) = body.take(_U64)
+    if lsn > HIGHEST:
+        raise DamageError("an LSN beyond all")
+    return lsn, body.rest()
+
+
+class Span(NamedTuple):
+    """A segment, by its number, and the LSNs in it."""
+
+    number: int
+    first: int
+    last: int
+
+
+class Checkpoint(NamedTuple):
+    lsn: int
+    """Of the newest before it."""
+    next_number: int
+    """No outlet and no origin has this number or a higher one yet."""
+    outlets: Sequence[int]
+    """Those that have something; an OUTLET follows for each."""
+    segments: Sequence[Span]
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    lsn, next_number, outlets, segments = checkpoint
+    return _entry(
+        Kind.CHECKPOINT,
+        _CHECKPOINT.pack(lsn, next_number, len(outlets), len(segments)),
+        *(_NAME.pack(each) for each in outlets),
+        *(_SEGMENT.pack(*span) for span in segments),
+    )
+
+
+def decode_checkpoint(entry: bytes) -> Checkpoint:
+    body = Body(entry)
+    lsn, next_number, outlets, segments = body.take(_CHECKPOINT)
+    if lsn > HIGHEST:
+        raise DamageError("an LSN beyond all")
+    return Checkpoint(
+        lsn,
+        next_number,
+        [number for (number,) in body.many(_NAME, outlets)],
+        [Span(*each) for each in body.many(_SEGMENT, segments)],
+    )
+
+
+class Kept(NamedTuple):
+    """An outlet at a checkpoint.
+
+    It has not done with the records from ``cursor`` on, but for those in ``passed`` (first and last LSN), and
+    with what of the records in ``kept`` is not among the places freed (one bit each, from the lowest).
+    """
+
+    outlet: int
+    cursor: int
+    passed: Sequence[tuple[int, int]]
+    kept: dict[int, int]
+    notes: dict[tuple[int, int], int]
+    """LSN of the record and place: value."""
+
+
+def encode_kept(kept: Kept) -> bytes:
+    parts = [_OUTLET.pack(kept.outlet, kept.cursor, len(kept.passed), len(kept.kept), len(kept.notes))]
+    parts += [_PAIR.pack(*pair) for pair in kept.passed]
+    for lsn, freed in kept.kept.items():
+        size = (freed.bit_length() + 7) // 8
+        parts += [_KEPT.pack(lsn, size), freed.to_bytes(size, "little")]
+    parts += [_MARKED.pack(lsn, place, value) for (lsn, place), value in kept.notes.items()]
+    return _entry(Kind.OUTLET, *parts)
+
+
+def decode_kept(entry: bytes) -> Kept:
+    body = Body(entry)
+    outlet, cursor, passed, kept, notes = body.take(_OUTLET)
+    if cursor > HIGHEST:
+        raise DamageError("an LSN beyond all")
+    read = Kept(outlet, cursor, [(first, last) for first, last in body.many(_PAIR, passed)], {}, {})
+    for _ in range(kept):
+        lsn, size = body.take(_KEPT)
+        read.kept[lsn] = int.from_bytes(body.raw(size), "little")
+    for lsn, place, value in body.many(_MARKED, notes):
+        read.notes[lsn, place] = value
+    return read
+
+
+def encode_gone(numbers: Sequence[int]) -> bytes:
+    return _entry(Kind.GONE, *(_U64.pack(number) for number in numbers))
+
+
+def decode_gone(entry: bytes) -> list[int]:
+    body = Body(entry)
+    return [number for (number,) in body.many(_U64, (len(entry) - SMALLEST) // _U64.size)]
+
+
+class Body:
+    """Takes an entry apart, after its mark and kind.
+
+    Raises:
+        DamageError: it is too short.
+    """
+
+    def __init__(self, entry: bytes) -> None:
+        self._entry = entry
+        self._at = SMALLEST
+
+    def raw(self, size: int) -> bytes:
+        begin = self._at
+        self._at += size
+        if self._at > len(self._entry):
+            raise DamageError("an entry that is too short")
+        return self._entry[begin : self._at]
+
+    def take(self, form: struct.Struct) -> tuple[Any, ...]:
+        return form.unpack(self.raw(form.size))
+
+    def many(self, form: struct.Struct, count: int) -> list[tuple[Any, ...]]:
+        return list(form.iter_unpack(self.raw(form.size * count)))
+
+    def rest(self) -> bytes:
+        return self._entry[self._at :]

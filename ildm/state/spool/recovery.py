@@ -1,0 +1,459 @@
+"""What earlier lives have left: found by one pass over the segments, from the newest to the oldest.
+
+In this order the frees of a record are known before it comes, so that nothing is remembered for each record:
+an outlet ends up with a cursor, the intervals it has passed from there on, and how much of each segment it
+waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ildm.core.counters import Counters
+from ildm.core.spool import Waiting
+from ildm.state.spool.disk import SCARCE, Disk, File
+from ildm.state.spool.fate import Fate
+from ildm.state.spool.log import LogLine
+from ildm.state.spool.outlets import FileOutlet
+from ildm.state.spool.readers import read_past
+from ildm.state.spool.records import (
+    HEADERS,
+    PREFIX,
+    Checkpoint,
+    DamageError,
+    Header,
+    Kind,
+    decode_checkpoint,
+    decode_free,
+    decode_gone,
+    decode_header,
+    decode_kept,
+    decode_lsn,
+    decode_name,
+    decode_note,
+    decode_record,
+    decode_snapshot,
+    decode_targets,
+)
+from ildm.state.spool.segments import NEW, Segment, name_of, number_of
+from ildm.state.spool.walk import DAMAGE, TAIL, Found, walk
+from ildm.text import reason
+
+if TYPE_CHECKING:
+    from ildm.state.spool.spool import FileSpool
+
+WINDOW = 1 << 20
+
+
+@dataclass
+class Recovered:
+    """What there is."""
+
+    key: bytes
+    epoch: int = 0
+    """Of the newest life."""
+    last: int = 0
+    number: int = 1
+    """Of the next segment."""
+    segments: list[Segment] = field(default_factory=list)
+    latest: list[Segment] = field(default_factory=list)
+    """Those of them that the newest life has begun."""
+    outlets: list[FileOutlet] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+    next_number: int = 1
+    journal_floor: int = 0
+    snapshot: bytes = b""
+    covered: int = 0
+    covered_in: int = 0
+
+
+MOST_NUMBERS = 1 << 31
+"""No spool gives so many to outlets and origins: what says so is damaged."""
+
+
+class Recovery:
+    """One pass."""
+
+    def __init__(self, disk: Disk, log: LogLine, counters: Counters) -> None:
+        self.disk = disk
+        self._log = log
+        self._counters = counters
+        self._fates: dict[int, Fate] = {}
+        self._head: Checkpoint | None = None
+        self._listed: frozenset[int] = frozenset()
+        self._gone: set[int] = set()
+        self._ceiling = 1 << 63
+        """LSNs from here on are in newer segments."""
+        self._cells: list[tuple[Segment, dict[int, list[int]]]] = []
+        self._targets: dict[bytes, list[int]] = {}
+        self.found = Recovered(b"")
+
+    def run(self, spool: FileSpool) -> Recovered:
+        """What there is, with outlets for a spool."""
+        self._pass(lambda: False)
+        self._missing()
+        self._make_outlets(spool)
+        return self.found
+
+    def look(self, names: Collection[str]) -> tuple[list[Segment], dict[int, Fate]]:
+        """The segments, and what is known of outlets; no further back than all is known of those named."""
+
+        def enough() -> bool:
+            return self._head is not None and all(
+                self.fate(number).known or self._name(number) not in names for number in self._listed
+            )
+
+        self._pass(enough)
+        return self.found.segments, self._fates
+
+    def totals(self) -> dict[str, Waiting]:
+        """What each outlet has not freed."""
+        self._pass(lambda: False)
+        totals: dict[str, Waiting] = {}
+        for _, cells in self._cells:
+            for number, (messages, size) in cells.items():
+                name = self._name(number)
+                before = totals.get(name, Waiting(0, 0, None))
+                oldest = self._fates[number].oldest
+                totals[name] = Waiting(before.messages + messages, before.bytes + size, oldest)
+        return totals
+
+    def _pass(self, enough: Callable[[], bool]) -> None:
+        """From the newest segment to the oldest, or until it is enough."""
+        found = self.found
+        headers = self._headers()
+        found.key = next((header.key for _, header in reversed(headers) if header), b"") or self.disk.token(8)
+        for segment, header in reversed(headers):
+            try:
+                self._segment(segment, header, newest=segment is headers[-1][0])
+            except FileNotFoundError:  # a node that runs on it has removed it: it was done with
+                segment.end = 0
+            if enough():
+                break
+        found.segments = [segment for segment, _ in headers if segment.end]
+
+    # files --------------------------------------------------------------------------------------
+
+    def _headers(self) -> list[tuple[Segment, Header | None]]:
+        """The segments there are, in order."""
+        answer: list[tuple[Segment, Header | None]] = []
+        numbers = sorted(number for name in self._tidied() if (number := number_of(name)) is not None)
+        self.found.number = max(numbers, default=0) + 1
+        found: list[tuple[int, int, Header | None]] = []
+        for number in numbers:
+            name = name_of(number)
+            try:
+                file = self.disk.open(name)
+                size = file.size()
+                header = decode_header(read_past(file, 0, HEADERS))
+                blank = header is None and _blank(file, size)
+                file.close()
+            except OSError as error:
+                if error.errno in SCARCE:
+                    raise
+                self._damage(name, 0, 0, reason=reason(error))
+                continue
+            if blank:
+                self._remove(name)  # made beforehand, and never used
+            else:
+                found.append((number, size, header))
+        key = next((header.key for _, _, header in reversed(found) if header is not None), bytes(8))
+        for number, size, header in found:
+            first = header.first if header is not None else answer[-1][0].first if answer else 0
+            segment = Segment(number, header.key if header is not None else key, first)
+            segment.end = segment.safe = size
+            answer.append((segment, header))
+        return answer
+
+    def _tidied(self) -> list[str]:
+        """Names of the files; a segment that was being written anew is its old file or its new one."""
+        names = self.disk.names()
+        for name in [name for name in names if name.endswith(NEW)]:
+            old = name.removesuffix(NEW)
+            with suppress(OSError):
+                if old in names:
+                    self.disk.remove(name)
+                else:
+                    self.disk.rename(name, old)
+                    names.append(old)
+        return names
+
+    def _remove(self, name: str) -> None:
+        with suppress(OSError):
+            self.disk.remove(name)
+
+    # entries ------------------------------------------------------------------------------------
+
+    def _segment(self, segment: Segment, header: Header | None, newest: bool) -> None:
+        found = self.found
+        if header is not None:
+            if header.epoch > found.epoch:
+                found.epoch = header.epoch
+                found.latest.clear()
+            if header.epoch == found.epoch:
+                found.latest.append(segment)
+            found.last = max(found.last, header.first - 1)
+        else:
+            self.damaged(segment, 0, HEADERS)
+        file = self.disk.open(segment.name)
+        scan = _Scan(self, segment, self._ceiling)
+        for entry in walk(partial(read_past, file), HEADERS, segment.end, segment.salt, WINDOW):
+            scan.take(entry)
+            if scan.superseded:
+                break
+        if header is None:
+            segment.first = scan.lowest or segment.first
+        if scan.torn is not None:
+            self._torn(scan, scan.torn, newest)
+        # what is only the end of it is cut off; what else is damaged is kept, to be looked at
+        if not segment.damaged:
+            with suppress(OSError):  # it is not written again, and found the same the next time
+                file.truncate(scan.end)
+        segment.end = segment.safe = scan.end
+        file.close()
+        self._settle(scan)
+        found.last = max(found.last, scan.highest)
+        self._ceiling = min(self._ceiling, segment.first)
+
+    def _torn(self, scan: _Scan, begin: int, newest: bool) -> None:
+        """Nothing can be read from an offset on to the end of a segment."""
+        segment = scan.segment
+        if newest or max(scan.highest, segment.first - 1) >= self._ceiling - 1:
+            self._counters["spool_torn"] += 1
+            self._log(
+                "info", "a torn end of the spool is cut off", file=segment.name, bytes=segment.end - begin
+            )
+            scan.end = begin
+        else:
+            self.damaged(segment, begin, segment.end)
+
+    def _settle(self, scan: _Scan) -> None:
+        """The records of a segment, after all that was done with them."""
+        segment = scan.segment
+        for number, notes in scan.notes.items():
+            fate = self.fate(number)
+            if not fate.known:
+                for (lsn, place), value in notes.items():
+                    fate.notes.setdefault(lsn, {}).setdefault(place, value)
+        cells: dict[int, list[int]] = {}
+        for lsn, messages, size, targets, written in reversed(scan.records):
+            segment.newest = max(segment.newest, written)
+            segment.taken += messages * size * len(self.targets(targets))
+            for number in self.targets(targets):
+                fate = self.fate(number)
+                if self.unlisted(number, lsn):
+                    continue
+                left = fate.meet(lsn, messages, written)
+                if left:
+                    cell = cells.setdefault(number, [0, 0])
+                    cell[0] += left
+                    cell[1] += left * size
+        if cells:
+            self._cells.append((segment, cells))
+        segment.last = scan.highest
+        segment.journal = scan.journal
+        segment.names = scan.names
+        for number in scan.known:
+            self.fate(number).known = True
+        if scan.head is not None and self._head is None:
+            self._head = scan.head
+            self._listed = frozenset(scan.head.outlets)
+            self.found.next_number = max(self.found.next_number, scan.head.next_number)
+
+    def unlisted(self, number: int, lsn: int) -> bool:
+        """Whether the newest checkpoint, by not naming an outlet, says that it has done with a record."""
+        head = self._head
+        return (
+            head is not None and number < head.next_number and lsn <= head.lsn and number not in self._listed
+        )
+
+    def fate(self, number: int) -> Fate:
+        fate = self._fates.get(number)
+        if fate is None:
+            fate = self._fates[number] = Fate()
+            self.found.next_number = max(self.found.next_number, number + 1)
+        return fate
+
+    def targets(self, encoded: bytes) -> list[int]:
+        found = self._targets.get(encoded)
+        if found is None:
+            if len(self._targets) > 4096:
+                self._targets.clear()
+            found = self._targets[encoded] = [number for number, _, _ in decode_targets(encoded)]
+        return found
+
+    def gone(self, numbers: list[int]) -> None:
+        self._gone.update(numbers)
+
+    def damaged(self, segment: Segment, begin: int, end: int) -> None:
+        segment.damaged = True
+        self._damage(segment.name, begin, end - begin)
+
+    def _damage(self, name: str, offset: int, size: int, **fields: object) -> None:
+        self._counters["spool_damaged"] += 1
+        self._log("error", "a part of the spool is damaged", file=name, offset=offset, bytes=size, **fields)
+
+    # the whole ----------------------------------------------------------------------------------
+
+    def _missing(self) -> None:
+        """Segments of which the newest checkpoint says that they are there."""
+        if self._head is None:
+            return
+        there = {segment.number for segment in self.found.segments}
+        for span in self._head.segments:
+            if span.number not in there and span.number not in self._gone:
+                self._counters["spool_damaged"] += 1
+                self._log(
+                    "error",
+                    "a segment of the spool is gone",
+                    file=name_of(span.number),
+                    first=span.first,
+                    last=span.last,
+                )
+
+    def _name(self, number: int) -> str:
+        return self.found.names.get(number, f"?{number}")
+
+    def _make_outlets(self, spool: FileSpool) -> None:
+        found = self.found
+        highest = max(found.next_number, max(found.names, default=0) + 1)
+        found.next_number = min(highest, MOST_NUMBERS)
+        by_number: dict[int, FileOutlet] = {}
+        taken: set[str] = set()
+        for number in {number: None for _, cells in self._cells for number in cells}:
+            fate = self._fates[number]
+            name = self._name(number)
+            if name in taken:
+                name = f"{name}~{number}"  # its retirement could not be read
+            taken.add(name)
+            outlet = by_number[number] = FileOutlet(spool, name, number)
+            outlet.restore(fate.first, fate.gaps, fate.partial, fate.marked, fate.newest)
+            found.outlets.append(outlet)
+        for segment, cells in self._cells:
+            for number, (messages, size) in cells.items():
+                outlet = by_number[number]
+                segment.live[outlet] = [messages, size]
+                outlet.beyond_messages += messages
+                outlet.beyond_bytes += size
+                outlet.messages += messages
+                outlet.bytes += size
+
+
+class _SupersededError(Exception):
+    """An LSN that is in a newer segment: this one could not be synced, or written further."""
+
+
+class _Scan:
+    """The entries of one segment, from its start to its end."""
+
+    def __init__(self, recovery: Recovery, segment: Segment, ceiling: int) -> None:
+        self.segment = segment
+        self.superseded = False
+        """From here on everything was written anew to a newer segment."""
+        self._ceiling = ceiling
+        self.records: list[tuple[int, int, int, bytes, float]] = []
+        self.notes: dict[int, dict[tuple[int, int], int]] = {}
+        self.known: list[int] = []
+        self.head: Checkpoint | None = None
+        self.journal = 0
+        self.lowest = self.highest = 0
+        self.end = HEADERS
+        self.torn: int | None = None
+        self.names: set[int] = set()
+        self._recovery = recovery
+
+    def take(self, found: Found) -> None:
+        at, end, kind, entry = found
+        self.end = end
+        if kind == TAIL:
+            self.torn = at
+            return
+        try:
+            if kind == DAMAGE:
+                raise DamageError
+            self._take(kind, entry)
+        except _SupersededError:
+            self.superseded = True
+            self.end = at
+        except DamageError:
+            self._recovery.damaged(self.segment, at, end)
+
+    def _take(self, kind: int, entry: bytes) -> None:
+        recovery, found = self._recovery, self._recovery.found
+        match kind:
+            case Kind.RECORD:
+                head, targets, begin = decode_record(entry)
+                self._saw(head.lsn)
+                size = (len(entry) - begin) // head.messages
+                self.segment.record_bytes += PREFIX.size + len(entry)
+                self.records.append((head.lsn, head.messages, size, targets, head.written))
+            case Kind.FREE:
+                free = decode_free(entry)
+                self._heard(free.floor - 1)
+                fate = recovery.fate(free.outlet)
+                if not fate.known:
+                    fate.free(free.floor, list(free.ranges))
+            case Kind.NOTE:
+                note = decode_note(entry)
+                self._saw(note.lsn)
+                self._heard(note.of)
+                self.notes.setdefault(note.outlet, {})[note.of, note.place] = note.value
+            case Kind.OUTLET:
+                kept = decode_kept(entry)
+                self._heard(kept.cursor - 1)
+                fate = recovery.fate(kept.outlet)
+                if not fate.known:
+                    fate.cursor, fate.passed, fate.kept = kept.cursor, list(kept.passed), kept.kept
+                    self.notes[kept.outlet] = kept.notes
+                    self.known.append(kept.outlet)
+            case Kind.NAME:
+                number, name = decode_name(entry)
+                self.names.add(number)
+                found.names.setdefault(number, name)
+            case Kind.JOURNAL:
+                lsn, _ = decode_lsn(entry)
+                self._saw(lsn)
+                self.journal = lsn
+            case Kind.JOURNALED:
+                lsn, _ = decode_lsn(entry)
+                found.journal_floor = max(found.journal_floor, lsn)
+                self._heard(lsn)
+            case Kind.CHECKPOINT:
+                self.head = decode_checkpoint(entry)
+                self._heard(self.head.lsn)
+            case Kind.SNAPSHOT:
+                lsn, covered, data = decode_snapshot(entry)
+                self._saw(lsn)
+                if covered >= found.covered:
+                    found.covered, found.covered_in, found.snapshot = covered, self.segment.number, data
+            case Kind.GONE:
+                recovery.gone(decode_gone(entry))
+
+    def _heard(self, lsn: int) -> None:
+        """It has been given, and is not to be given again: what was done with it would hold for another."""
+        self._recovery.found.last = max(self._recovery.found.last, lsn)
+
+    def _saw(self, lsn: int) -> None:
+        if lsn >= self._ceiling:
+            raise _SupersededError
+        self.highest = max(self.highest, lsn)
+        if not self.lowest:
+            self.lowest = lsn
+
+
+def recover(disk: Disk, spool: FileSpool, log: LogLine, counters: Counters) -> Recovered:
+    """Find what is there; what cannot be read is counted, and named in the log.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    return Recovery(disk, log, counters).run(spool)
+
+
+def _blank(file: File, size: int) -> bool:
+    pieces = (read_past(file, begin, min(WINDOW, size - begin)) for begin in range(0, size, WINDOW))
+    return all(piece.count(0) == len(piece) for piece in pieces)

@@ -1,0 +1,142 @@
+"""One segment of the log: what is in it, for whom, and how far it is safe."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ildm.state.spool.records import HEADERS, Header, encode, encode_header, salt_of
+
+if TYPE_CHECKING:
+    from ildm.state.spool.disk import File
+    from ildm.state.spool.outlets import FileOutlet
+
+SUFFIX = ".spool"
+DAMAGED = ".damaged"
+NEW = ".new"
+
+
+def name_of(number: int) -> str:
+    return f"{number:016d}{SUFFIX}"
+
+
+def number_of(name: str) -> int | None:
+    """The number of the segment in a file of this name; None: it is not the name of one."""
+    digits = name.removesuffix(SUFFIX)
+    # isdecimal alone takes the digits of every script
+    return (
+        int(digits)
+        if name != digits and len(digits) == 16 and digits.isascii() and digits.isdecimal()
+        else None
+    )
+
+
+class Segment:
+    """A file of entries. New ones wait in ``tail`` until they are safe there.
+
+    Attributes:
+        first: LSN of the first that was to be written to it.
+        last: highest LSN in it, 0 for none.
+        newest: Unix time at which its newest record was written.
+        live: what each outlet has not done with of it: messages and bytes. Without the outlet: nothing.
+        taken: of how many bytes of messages ``live`` is what is left, counted for each outlet.
+        record_bytes: how much of the file is records.
+        journal: highest LSN of an entry of the journal in it.
+        end: size in bytes, with what is not written yet.
+        safe: so many bytes survive what the mode promises.
+        tail: the bytes from ``safe`` on.
+        generation: changes when what is at an offset does.
+        names: outlets and origins whose names are in it.
+    """
+
+    __slots__ = (
+        "damaged",
+        "end",
+        "file",
+        "first",
+        "generation",
+        "gone",
+        "journal",
+        "last",
+        "live",
+        "name",
+        "names",
+        "newest",
+        "number",
+        "record_bytes",
+        "rewritten",
+        "safe",
+        "salt",
+        "tail",
+        "taken",
+    )
+
+    def __init__(self, number: int, key: bytes, first: int) -> None:
+        self.number = number
+        self.name = name_of(number)
+        self.salt = salt_of(key, number)
+        self.first = first
+        self.last = 0
+        self.newest = 0.0
+        self.live: dict[FileOutlet, list[int]] = {}
+        self.taken = 0
+        self.record_bytes = 0
+        self.journal = 0
+        self.file: File | None = None
+        self.end = self.safe = 0
+        self.tail: list[bytes] = []
+        self.generation = 0
+        self.names: set[int] = set()
+        self.damaged = False
+        """It has parts that cannot be read."""
+        self.gone = False
+        """It is to be removed."""
+        self.rewritten = False
+        """It is being written anew, without what is done with."""
+
+    def begin(self, header: Header) -> None:
+        self.tail.append(encode_header(header))
+        self.end = HEADERS
+
+    def put(self, body: bytes, frames: bytes = b"") -> None:
+        """An entry at the end: its body from the mark on, in one or two pieces."""
+        prefix = encode(self.salt, body, frames)
+        self.tail.append(prefix + body)
+        if frames:
+            self.tail.append(frames)
+        self.end += len(prefix) + len(body) + len(frames)
+
+    def settled(self, pieces: int, size: int) -> None:
+        """So much of the tail is safe."""
+        del self.tail[:pieces]
+        self.safe += size
+
+    def takes(self, outlet: FileOutlet, messages: int, size: int) -> None:
+        self.taken += size
+        cell = self.live.get(outlet)
+        if cell is None:
+            self.live[outlet] = [messages, size]
+        else:
+            cell[0] += messages
+            cell[1] += size
+
+    def loses(self, outlet: FileOutlet, messages: int, size: int) -> bool:
+        """An outlet has done with a part; whether that was the last for anybody."""
+        cell = self.live[outlet]
+        cell[0] -= messages
+        cell[1] -= size
+        if cell[0]:
+            return False
+        del self.live[outlet]
+        return not self.live
+
+    @property
+    def live_bytes(self) -> int:
+        """What several outlets wait for is counted for each."""
+        return sum(size for _, size in self.live.values())
+
+    @property
+    def needed(self) -> float:
+        """The share of the file that is records somebody waits for, about."""
+        if not self.taken:
+            return 0.0
+        return self.live_bytes / self.taken * self.record_bytes / max(1, self.end - HEADERS)

@@ -1,0 +1,622 @@
+"""The spool of a node: what the port says, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+from ildm.core.counters import Counters
+from ildm.core.spool import Delivery, Identity, Record, Waiting
+from ildm.state.spool.disk import Disk
+from ildm.state.spool.log import CallLater, Log, LogLine
+from ildm.state.spool.outlets import FileOutlet
+from ildm.state.spool.records import (
+    HEADERS,
+    MOST,
+    Checkpoint,
+    DamageError,
+    Kind,
+    Note,
+    RecordHead,
+    Span,
+    decode_lsn,
+    decode_record,
+    decode_snapshot,
+    decode_targets,
+    encode_checkpoint,
+    encode_free,
+    encode_gone,
+    encode_journal,
+    encode_journaled,
+    encode_kept,
+    encode_name,
+    encode_note,
+    encode_record,
+    encode_snapshot,
+    encode_targets,
+)
+from ildm.state.spool.recovery import recover
+from ildm.state.spool.rewriting import Rewriting
+from ildm.state.spool.segments import Segment
+from ildm.state.spool.walk import walk
+
+TICK = 5.0
+"""Seconds between looks at what has grown old, and at segments with little in them."""
+LITTLE = 0.25
+"""A segment with a smaller share that is waited for is written anew."""
+LITTLE_WHEN_FULL = 0.75
+AT_ONCE = 5000
+"""Old records that are dropped before others get a turn."""
+CACHED = 4096
+_EPOCHS = (1 << 32) - 1
+
+
+class Settings(Protocol):
+    """The part of :class:`ildm.config.SpoolConfig` which is meant here."""
+
+    @property
+    def mode(self) -> str: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def segment_bytes(self) -> int: ...
+    @property
+    def full(self) -> str: ...
+    @property
+    def age(self) -> float: ...
+    @property
+    def delay(self) -> float: ...
+
+
+def _nothing() -> None:
+    pass
+
+
+class FileSpool:
+    """Implements :class:`ildm.core.spool.Spool` on a :class:`Disk`, real or simulated.
+
+    A damaged disk does not keep it from being opened: what can be read is there, what cannot is counted and
+    named in the log. Nor does one that cannot be written: then :attr:`failure` says so.
+
+    Args:
+        disk: the spool's directory; the lock of the state directory keeps other processes out.
+        wall: Unix time in seconds.
+        call_later: runs a callback after a delay in seconds.
+        log: ``log(level, event, **fields)``.
+
+    Raises:
+        OSError: the directory cannot be read at all.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        settings: Settings,
+        *,
+        wall: Callable[[], float],
+        call_later: CallLater,
+        log: LogLine,
+        counters: Counters | None = None,
+    ) -> None:
+        self.log = log
+        self.counters = Counters() if counters is None else counters
+        self.on_durable: Callable[[], None] = _nothing
+        self.on_room: Callable[[], None] = _nothing
+        self._settings = settings
+        self._wall = wall
+        self._call_later = call_later
+        self.last = 0
+        found = recover(disk, self, log, self.counters)
+        self.last = found.last
+        self.epoch = min(max(found.epoch + 1, int(wall())), _EPOCHS)
+        """At least the time in seconds: also greater than that of a spool that somebody has removed."""
+        self.restored = found.snapshot
+        self.newest: tuple[int, int, int, Segment, float]
+        """The newest record: LSN, messages, bytes, segment, Unix time."""
+        self.emptied = True
+        """A segment may be done with."""
+        self._beginning = found.last
+        self.journal_floor = found.journal_floor
+        """Entries of the journal up to this LSN are kept elsewhere."""
+        self._snapshot: Callable[[], bytes] | None = None
+        self._snapshot_due = False
+        self._since_snapshot = self._snapshot_size = 0
+        self._snapshot_taken: tuple[int, bytes] | None = None
+        """Up to which LSN it knows the records, and its bytes: until these records are durable."""
+        self._snapshot_put: tuple[int, int, Segment] | None = None
+        """Its own LSN, what it covers, where it is: until it is durable."""
+        self._covered = found.covered
+        """What the newest durable snapshot knows of, and the number of the segment it is in."""
+        self._covered_in = found.covered_in
+        self._names = found.names
+        self._next_number = found.next_number
+        self._origins: dict[str, int] = {}
+        self._outlets: dict[str, FileOutlet] = {outlet.name: outlet for outlet in found.outlets}
+        self._by_number = {outlet.number: outlet for outlet in found.outlets}
+        self._targets: dict[tuple[Delivery, ...], tuple[bytes, list[FileOutlet]]] = {}
+        self._targets_in: Segment | None = None
+        """All names the cached targets need are in this segment."""
+        self._dirty: dict[FileOutlet, None] = {}
+        self._going: list[Segment] = []
+        """Segments to be removed, when it is written that they are."""
+        self._gone_at: tuple[Segment, int] | None = None
+        """Where that is: a segment, and the offset behind it."""
+        self._told_full = False
+        self._told_durable = found.last
+        self._ticking = False
+        self._rewriting: Rewriting | None = None
+        self._unreadable: set[tuple[str, int]] = set()
+        self.segments = Log(
+            disk,
+            self,
+            segments=found.segments,
+            number=found.number,
+            key=found.key,
+            epoch=self.epoch,
+            segment_bytes=settings.segment_bytes,
+            power=settings.mode == "power",
+            delay=settings.delay,
+            call_later=call_later,
+            log=log,
+            counters=self.counters,
+        )
+        if settings.mode == "power":
+            self.segments.doubt(found.latest[::-1])
+        self.segments.start()
+        self._tick_later()
+
+    # what it is like ----------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> str | None:
+        return self.segments.failure
+
+    @property
+    def durable(self) -> int:
+        return self.segments.durable
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes on the disk, and those that are to be written to it."""
+        return self.segments.used
+
+    @property
+    def full(self) -> bool:
+        segments = self.segments
+        full = (
+            segments.failure is not None
+            or segments.tight
+            or (self._exceeded and not (self._drops and self._largest().beyond_messages))
+        )
+        if full:
+            self._told_full = True
+        return full
+
+    @property
+    def _exceeded(self) -> bool:
+        return self.segments.used + self._settings.segment_bytes > self._settings.bytes
+
+    @property
+    def _drops(self) -> bool:
+        """Without room the oldest gives way."""
+        return self._settings.full == "drop_oldest" and bool(self._outlets) and self._snapshot is not None
+
+    def _largest(self) -> FileOutlet:
+        return max(self._outlets.values(), key=lambda outlet: outlet.beyond_bytes)
+
+    # records ------------------------------------------------------------------------------------
+
+    def outlet(self, name: str) -> FileOutlet:
+        outlet = self._outlets.get(name)
+        if outlet is None:
+            outlet = self._outlets[name] = FileOutlet(self, name, self._number(name))
+            self._by_number[outlet.number] = outlet
+        return outlet
+
+    def outlets(self) -> list[str]:
+        return list(self._outlets)
+
+    def append(self, record: Record, deliveries: Iterable[Delivery]) -> int:
+        frames, messages, identity, turn, expires, again = record
+        assert 0 < messages <= MOST
+        segment = self.segments.room()
+        targets, outlets = self._target(tuple(deliveries), segment)
+        origin = again_by = number = again_number = 0
+        if identity is not None:
+            origin, number = self._origin(identity.origin, segment), identity.number
+        if again is not None:
+            again_by, again_number = self._origin(again.origin, segment), again.number
+        lsn = self.last = self.last + 1
+        written = self._wall()
+        offset, size = segment.end, len(frames)
+        segment.put(
+            encode_record(
+                lsn, written, expires, turn, number, again_number, origin, again_by, messages, targets
+            ),
+            frames,
+        )
+        segment.last = lsn
+        segment.newest = written
+        segment.record_bytes += segment.end - offset
+        for outlet in outlets:
+            outlet.takes(lsn, messages, size, segment, offset)
+        self.newest = (lsn, messages, size, segment, written)
+        self.counters["spool_records"] += 1
+        if not self._ticking:
+            self._tick_later()
+        return lsn
+
+    def _target(self, deliveries: tuple[Delivery, ...], segment: Segment) -> tuple[bytes, list[FileOutlet]]:
+        if segment is not self._targets_in or len(self._targets) > CACHED:
+            self._targets.clear()
+            self._targets_in = segment
+        found = self._targets.get(deliveries)
+        if found is None:
+            ways = [(self.outlet(way.outlet), way) for way in deliveries]
+            assert ways
+            for outlet, _ in ways:
+                self._put_name(outlet.number, segment)
+            found = (
+                encode_targets((outlet.number, way) for outlet, way in ways),
+                [outlet for outlet, _ in ways],
+            )
+            self._targets[deliveries] = found
+        return found
+
+    def _origin(self, name: str, segment: Segment) -> int:
+        number = self._origins.get(name)
+        if number is None:
+            number = self._origins[name] = self._number(name)
+        if number not in segment.names:
+            self._put_name(number, segment)
+        return number
+
+    def _number(self, name: str) -> int:
+        number = self._next_number
+        self._next_number += 1
+        self._names[number] = name
+        return number
+
+    def _put_name(self, number: int, segment: Segment) -> None:
+        if number not in segment.names:
+            segment.names.add(number)
+            name = encode_name(number, self.name(number))  # both copies may have been damaged
+            segment.put(name)
+            segment.put(name)  # what it stands for is worth more than one flipped bit
+
+    def record(self, entry: bytes, head: RecordHead, begin: int) -> Record:
+        """A record as it was appended, from its entry."""
+        _, _, expires, turn, number, again_number, origin, again, messages = head
+        return Record(
+            entry[begin:],
+            messages,
+            Identity(self.name(origin), number) if origin else None,
+            turn,
+            expires,
+            Identity(self.name(again), again_number) if again else None,
+        )
+
+    def name(self, number: int) -> str:
+        """What a number stands for."""
+        return self._names.get(number, f"?{number}")
+
+    def commit(self) -> None:
+        self.segments.commit()
+
+    def drop_oldest(self) -> list[tuple[str, Waiting]]:
+        """Make room: free some of the oldest that the outlet with most of it has beyond.
+
+        What is in hand stays. Answers what was dropped; nothing when there is nothing to drop.
+        """
+        if not self._outlets or not (outlet := self._largest()).beyond_messages:
+            return []
+        dropped = outlet.discard(self._settings.segment_bytes // 4, 0.0, AT_ONCE)
+        self.counters["spool_dropped_full"] += dropped.messages
+        self.log(
+            "warning",
+            "there is no room in the spool: the oldest messages are dropped",
+            outlet=outlet.name,
+            messages=dropped.messages,
+            bytes=dropped.bytes,
+        )
+        return [(outlet.name, dropped)]
+
+    # what outlets tell --------------------------------------------------------------------------
+
+    def freed(self, outlet: FileOutlet, messages: int) -> None:
+        self.counters["spool_freed"] += messages
+        self._dirty[outlet] = None
+        self.segments.wake()
+
+    def put_note(self, note: Note) -> None:
+        segment = self.segments.room()
+        self.last += 1
+        segment.last = self.last
+        segment.put(encode_note(note._replace(lsn=self.last)))
+
+    def changed(self, outlet: FileOutlet) -> None:
+        """It has done with much at once."""
+        self._dirty.pop(outlet, None)
+        outlet.take_done()
+        self.segments.room().put(encode_kept(outlet.kept()))
+
+    def retired(self, outlet: FileOutlet) -> None:
+        for segment in self.segments.segments:
+            segment.live.pop(outlet, None)
+        self._outlets.pop(outlet.name, None)
+        self._by_number.pop(outlet.number, None)
+        self._dirty.pop(outlet, None)
+        self._targets.clear()
+        self.emptied = True
+        self.counters["spool_freed"] += outlet.messages
+        empty = FileOutlet(self, outlet.name, outlet.number)
+        self.segments.room().put(encode_kept(empty.kept()))
+
+    def unreadable(self, segment: Segment, begin: int, end: int) -> None:
+        """Bytes of a segment that have no entry; said once for each."""
+        if (segment.name, begin) not in self._unreadable and len(self._unreadable) < CACHED:
+            self._unreadable.add((segment.name, begin))
+            segment.damaged = True
+            self.counters["spool_damaged"] += 1
+            self.log(
+                "error",
+                "a part of the spool cannot be read",
+                file=segment.name,
+                offset=begin,
+                bytes=end - begin,
+            )
+
+    def lost(self, outlet: FileOutlet, segment: Segment, messages: int) -> None:
+        self.counters["spool_unreadable"] += messages
+        self.log(
+            "error",
+            "messages in the spool cannot be read",
+            outlet=outlet.name,
+            messages=messages,
+            file=segment.name,
+        )
+
+    # the journal and the snapshot ---------------------------------------------------------------
+
+    def journal(self, entry: bytes) -> int:
+        segment = self.segments.room()
+        self.last += 1
+        segment.last = segment.journal = self.last
+        segment.put(encode_journal(self.last), entry)
+        return self.last
+
+    def journaled(self, lsn: int) -> None:
+        if lsn > self.journal_floor:
+            self.journal_floor = lsn
+            self.segments.room().put(encode_journaled(lsn))
+            self.emptied = True
+
+    def replay(self) -> Iterator[tuple[int, bytes]]:
+        for segment in list(self.segments.segments):
+            if segment.journal > self.journal_floor:
+                for entry in self._entries(segment, Kind.JOURNAL):
+                    with suppress(DamageError):  # was counted when the spool was opened
+                        lsn, data = decode_lsn(entry)
+                        if self.journal_floor < lsn <= self._beginning:
+                            yield lsn, data
+
+    @property
+    def snapshot(self) -> Callable[[], bytes]:
+        return self._snapshot or bytes
+
+    @snapshot.setter
+    def snapshot(self, ask: Callable[[], bytes]) -> None:
+        self._snapshot = ask
+        self._snapshot_due = True
+        self.segments.wake()
+
+    def identities(self) -> Iterator[tuple[Identity, int]]:
+        after = self._covered
+        for segment in list(self.segments.segments):
+            if segment.last > after:
+                for entry in self._entries(segment, Kind.RECORD):
+                    with suppress(DamageError):
+                        head, _, _ = decode_record(entry)
+                        if after < head.lsn <= self._beginning:
+                            after = head.lsn
+                            if head.origin:
+                                yield Identity(self.name(head.origin), head.number), head.messages
+
+    def _entries(self, segment: Segment, wanted: Kind) -> Iterator[bytes]:
+        read = partial(self.segments.readers.read, segment)
+        for _, _, kind, entry in walk(read, HEADERS, segment.end, segment.salt):
+            if kind == wanted:
+                yield entry
+
+    # what the log asks --------------------------------------------------------------------------
+
+    def gather(self) -> None:
+        if self._dirty:
+            dirty, self._dirty = self._dirty, {}
+            for outlet in dirty:
+                free = outlet.take_done()
+                if free is not None:
+                    self.segments.room().put(encode_free(free))
+        self._gather_snapshot()
+        if self.emptied:
+            self.emptied = False
+            self._gather_gone()
+
+    def _gather_snapshot(self) -> None:
+        taken = self._snapshot_taken
+        if taken is not None:
+            if taken[0] <= self.durable:
+                self._snapshot_taken = None
+                segment = self.segments.room()
+                self.last += 1
+                segment.last = self.last
+                segment.put(encode_snapshot(self.last, taken[0]), taken[1])
+                self._snapshot_put = (self.last, taken[0], segment)
+        elif self._snapshot_due and self._snapshot is not None and self._snapshot_put is None:
+            self._snapshot_due = False
+            data = self._snapshot()
+            self._snapshot_size, self._since_snapshot = len(data), 0
+            self._snapshot_taken = (self.last, data)
+
+    def _gather_gone(self) -> None:
+        """Say of the segments nobody needs that they go."""
+        going = [segment for segment in self.segments.segments[:-1] if self._needless(segment)]
+        if going:
+            room = self.segments.room()
+            room.put(encode_gone([segment.number for segment in going]))
+            self._gone_at = (room, room.end)
+            for segment in going:
+                segment.gone = True
+            self._going += going
+
+    def _needless(self, segment: Segment) -> bool:
+        return not (
+            segment.live
+            or segment.tail
+            or segment.gone
+            or segment.rewritten
+            or segment.journal > self.journal_floor
+        ) and self._is_remembered(segment)
+
+    def _is_remembered(self, segment: Segment) -> bool:
+        """Whether a snapshot elsewhere knows who has come with the records of a segment."""
+        return segment.last <= self._covered and segment.number < self._covered_in
+
+    def settled(self) -> None:
+        put = self._snapshot_put
+        if put is not None and put[0] <= self.durable:
+            self._snapshot_put = None
+            self._covered, self._covered_in = put[1], put[2].number
+            self.emptied = True
+        taken = self._snapshot_taken
+        if self.emptied or (taken is not None and taken[0] <= self.durable):
+            self.segments.wake()
+        if self._gone_at is not None and self._gone_at[0].safe >= self._gone_at[1]:
+            going, self._going, self._gone_at = self._going, [], None
+            self.segments.remove(going)
+        if self._exceeded and self._drops:
+            self.drop_oldest()
+        if self._told_full and not self.full:
+            self._told_full = False
+            self.on_room()
+        if self.durable > self._told_durable:
+            self._told_durable = self.durable
+            self.on_durable()
+
+    def relieve(self) -> None:
+        for segment in self.segments.segments[:-1]:
+            if not segment.gone and self._needless(segment):
+                self.segments.empty(segment, HEADERS)
+
+    def checkpoint(self, segment: Segment, others: list[Segment]) -> None:
+        outlets = [outlet for outlet in self._outlets.values() if outlet.messages]
+        for outlet in outlets:
+            self._put_name(outlet.number, segment)
+        spans = [Span(other.number, other.first, other.last) for other in others if not other.gone]
+        numbers = [outlet.number for outlet in outlets]
+        segment.put(encode_checkpoint(Checkpoint(self.last, self._next_number, numbers, spans)))
+        for outlet in outlets:
+            segment.put(encode_kept(outlet.kept()))
+        segment.put(encode_journaled(self.journal_floor))
+        self._since_snapshot += others[-1].end if others else 0
+        if self._since_snapshot >= 4 * self._snapshot_size:  # a large one is not to be all that is written
+            self._snapshot_due = True
+
+    def move(self, kind: int, entry: bytes, old: Segment, new: Segment) -> None:
+        body, frames = entry, b""
+        match kind:
+            case Kind.RECORD:
+                head, targets, begin = decode_record(entry)
+                body, frames = entry[:begin], entry[begin:]
+                for number in {head.origin, head.again} - {0}:
+                    self._put_name(number, new)
+                for number, _, _ in decode_targets(targets):
+                    outlet = self._by_number.get(number)
+                    if outlet is not None:
+                        self._put_name(number, new)
+                        outlet.moved(head.lsn, head.messages, len(frames), old, new)
+                new.last = head.lsn
+                new.newest = max(new.newest, head.written)
+                if self.newest[0] == head.lsn:
+                    self.newest = (head.lsn, head.messages, len(frames), new, head.written)
+            case Kind.JOURNAL:
+                lsn, _ = decode_lsn(entry)
+                new.last = new.journal = lsn
+            case Kind.NOTE:
+                new.last = max(new.last, _note_lsn(entry))
+            case Kind.SNAPSHOT:
+                lsn, covered, _ = decode_snapshot(entry)
+                new.last = lsn
+                if self._snapshot_put is not None:
+                    self._snapshot_put = (lsn, covered, new)
+            case Kind.GONE:
+                pass
+            case _:
+                return  # the checkpoint of the new segment says it
+        begin = new.end
+        new.put(body, frames)
+        if kind == Kind.RECORD:
+            new.record_bytes += new.end - begin
+        if kind == Kind.GONE:
+            self._gone_at = (new, new.end)
+
+    # now and then -------------------------------------------------------------------------------
+
+    def _tick_later(self) -> None:
+        if not self._ticking and (
+            any(outlet.messages for outlet in self._outlets.values())
+            or any(segment.damaged for segment in self.segments.segments)
+        ):
+            self._ticking = True
+            self._call_later(TICK, self._tick)
+
+    def _tick(self) -> None:
+        self._ticking = False
+        if self.segments.closed:
+            return
+        before = self._wall() - self._settings.age
+        for outlet in self._outlets.values():
+            self._drop_old(outlet, before)
+        if self._rewriting is None and self.segments.failure is None:
+            self._rewrite_one()
+        self._tick_later()
+
+    def _rewrite_one(self) -> None:
+        """Write a segment anew of which little is left, or a part is damaged."""
+        share = LITTLE_WHEN_FULL if self._told_full else LITTLE
+        for segment in self.segments.segments:
+            wanted = segment.damaged or (segment.live and segment.needed < share)
+            free = segment not in self.segments.open and not segment.gone
+            if wanted and free and self._is_remembered(segment):
+                self._rewriting = Rewriting(self, segment, self._rewritten)
+                return
+
+    def _rewritten(self) -> None:
+        self._rewriting = None
+        self.emptied = True
+        self.settled()
+
+    def _drop_old(self, outlet: FileOutlet, before: float) -> None:
+        oldest = outlet.oldest_beyond()
+        if oldest is not None and oldest < before:
+            dropped = outlet.discard(0, before, AT_ONCE)
+            if dropped.messages:
+                self.counters["spool_dropped_age"] += dropped.messages
+                self.log(
+                    "warning",
+                    "messages in the spool have grown old and are dropped",
+                    outlet=outlet.name,
+                    messages=dropped.messages,
+                    bytes=dropped.bytes,
+                )
+
+    def close(self) -> None:
+        """Write what waits and let go of the disk. Nothing is told to anybody any more."""
+        self.on_durable = self.on_room = _nothing
+        self.segments.close()
+
+
+def _note_lsn(entry: bytes) -> int:
+    return int.from_bytes(entry[2:10], "little")

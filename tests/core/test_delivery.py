@@ -1,0 +1,267 @@
+"""When a broker delivers QoS 2: found out by a message of the node to itself, and what follows from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ildm.core.tables import BROKERS
+from ildm.core.transfer.delivery import ATTEMPTS, Delivers
+from ildm.mqtt import ConnAck, Connect, Property, PubAck, PubComp, Publish, PubRec, PubRel, Subscribe
+from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.store import MemoryStore
+from ildm.testing.virtual.world import World
+from tests.support.memory_spool import MemorySpool
+from tests.support.site import Site
+
+
+class AtPublish(MiniBroker):
+    """It delivers a message of QoS 2 when it comes."""
+
+    def connection(self) -> MiniConnection:
+        return AtPublishConnection(self)
+
+
+class AtPublishConnection(MiniConnection):
+    def _publish(self, packet: Publish) -> None:
+        new = packet.packet_id not in self.session.unreleased
+        super()._publish(packet)
+        if packet.qos == 2 and new:
+            self._take(packet)
+
+    def _packet(self, packet: Any) -> None:
+        if isinstance(packet, PubRel):
+            self.session.unreleased[packet.packet_id] = Publish(topic="none", payload=b"")
+        super()._packet(packet)
+
+
+class MakesItQos1(MiniBroker):
+    """It answers QoS 2 with PUBACK, as RabbitMQ does."""
+
+    def connection(self) -> MiniConnection:
+        return MakesItQos1Connection(self)
+
+
+class MakesItQos1Connection(MiniConnection):
+    def _publish(self, packet: Publish) -> None:
+        if packet.qos == 2 and packet.packet_id is not None:
+            self.send(PubAck(packet_id=packet.packet_id))
+            packet.qos = 0
+        super()._publish(packet)
+
+
+def site(world: World, mini: MiniBroker, store: MemoryStore | None = None, **settings: Any) -> Site:
+    made = Site(world, "a", "pf", store=store, spool=MemorySpool(), **settings)
+    made.broker = mini
+    world.listen(made.node.broker_address, mini.connection)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (MiniBroker, Delivers.AT_RELEASE),
+        (AtPublish, Delivers.AT_PUBLISH),
+        (MakesItQos1, Delivers.AT_PUBLISH),
+    ],
+)
+def test_it_is_found_out_and_saved(make: type[MiniBroker], found: Delivers) -> None:
+    world = World()
+    a = site(world, make())
+    world.run(5)
+    delivery = a.node.injector.delivery
+    assert delivery.known is found
+    assert a.store.rows(BROKERS) == {("a:3",): (found.value,)}
+    assert len(set(a.broker.tried)) == 1
+    assert a.broker.tried[0].startswith("$ildm/probe/a/")
+    assert [c.client_id for c in a.broker.connections].count("ildm-a-probe") == 0
+    # anew where nobody has had it; not where it has been delivered
+    assert delivery.sends_anew(released=True) is (found is Delivers.AT_RELEASE)
+    assert delivery.sends_anew(released=False)
+
+
+def test_it_is_tried_once_in_a_life_and_known_in_the_next() -> None:
+    world = World()
+    a = site(world, MiniBroker())
+    world.run(5)
+    asked = len(a.broker.tried)
+    a.broker.crash()
+    world.run(5)
+    assert len(a.broker.tried) == asked
+    a.kill()
+    a.start()
+    assert a.node.injector.delivery.known is Delivers.AT_RELEASE
+    a.broker.answers = lambda packet: not isinstance(packet, Subscribe)
+    world.run(60)
+    assert a.node.injector.delivery.known is Delivers.AT_RELEASE
+
+
+def test_what_was_found_out_about_another_broker_does_not_count() -> None:
+    world, store = World(), MemoryStore()
+    store.put(BROKERS, ("elsewhere:1",), ("release",))
+    store.put(BROKERS, ("a:3",), ("never",))
+    a = site(world, MiniBroker(), store)
+    a.broker.denies = lambda topic_filter: True
+    world.run(5)
+    assert a.node.injector.delivery.known is None
+    assert store.rows(BROKERS) == {}
+    assert [key for _, key, _ in store.damaged] == [("a:3",)]
+
+
+@pytest.mark.parametrize("how", ["denies", "is silent", "hangs up", "refuses", "grants QoS 1"])
+def test_a_broker_that_does_not_let_itself_be_tried_is_left_alone(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    broker = MiniBroker()
+    a = site(world, broker, broker={"address": "a:3", "protocol": "5"})
+
+    def is_probe(packet: Any) -> bool:
+        return isinstance(packet, Publish) and "ildm/probe" in packet.topic
+
+    if how == "denies":
+        broker.denies = lambda topic_filter: "ildm/probe" in topic_filter
+    elif how == "is silent":
+        broker.answers = lambda packet: not is_probe(packet)
+    elif how == "hangs up":
+        broker.hangs_up_on = is_probe
+    elif how == "refuses":
+        broker.hangs_up_on = lambda packet: isinstance(packet, Connect) and packet.client_id == "ildm-a-probe"
+    else:
+        really = ConnAck.encode
+
+        def encode(self: ConnAck, *args: Any) -> bytes:
+            self.properties[Property.MAXIMUM_QOS] = 1
+            return really(self, *args)
+
+        monkeypatch.setattr(ConnAck, "encode", encode)
+    for _ in range(2 * ATTEMPTS):
+        world.run(20)
+        broker.crash()
+    world.run(20)
+    assert a.node.injector.delivery.known is None
+    assert a.node.injector.delivery._attempts == ATTEMPTS
+    assert a.node.injector.connected
+
+
+@pytest.mark.parametrize(("uncertain", "counter"), [("resend", "resent"), ("drop", "dropped")])
+def test_what_may_or_may_not_have_been_delivered_is_as_the_configuration_says(
+    uncertain: str, counter: str
+) -> None:
+    world = World()
+    a = site(world, AtPublish(), spooling={"uncertain": uncertain})
+    world.run(5)
+    assert a.node.injector.delivery.sends_anew(released=False) is (uncertain == "resend")
+    assert a.node.counters[f"injection_uncertain_{counter}"] == 1
+
+
+@pytest.mark.parametrize("how", ["denies", "says nothing", "hangs up"])
+def test_where_topics_with_a_dollar_do_not_work_an_ordinary_one_is_tried_once(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = MiniConnection._take
+
+    def not_with_a_dollar(self: MiniConnection, packet: Publish) -> None:
+        if not packet.topic.startswith("$"):
+            take(self, packet)
+
+    world = World()
+    broker = AtPublish()
+    a = site(world, broker, broker={"address": "a:3", "protocol": "5"})
+    if how == "denies":
+        broker.denies = lambda topic_filter: topic_filter.startswith("$")
+    elif how == "says nothing":
+        monkeypatch.setattr(MiniConnection, "_take", not_with_a_dollar)
+    else:
+        broker.hangs_up_on = lambda packet: isinstance(packet, Publish) and packet.topic.startswith("$")
+    world.run(10)
+    broker.crash()
+    world.run(10)
+    assert a.node.injector.delivery.known is Delivers.AT_PUBLISH
+    plain = [topic for topic in broker.tried if topic.startswith("ildm/probe/a/")]
+    assert len(set(plain)) == 1
+    a.kill()
+    a.start()
+    world.run(20)
+    assert [topic for topic in broker.tried if topic.startswith("ildm/probe/a/")] == plain
+
+
+@pytest.mark.parametrize("uncertain", ["resend", "drop"])
+def test_of_a_broker_nobody_knows_nothing_is_certain(uncertain: str) -> None:
+    world = World()
+    a = site(world, MiniBroker(), spooling={"uncertain": uncertain})
+    a.broker.denies = lambda topic_filter: True
+    world.run(5)
+    for released in (True, False):
+        assert a.node.injector.delivery.sends_anew(released) is (uncertain == "resend")
+
+
+# a broker that lets handshakes hang -------------------------------------------------------------
+
+
+class Silent(MiniBroker):
+    """It says nothing to a PUBLISH that it knows, as Moquette, nor to a PUBREL once more, as amqtt."""
+
+    def connection(self) -> MiniConnection:
+        return SilentConnection(self)
+
+
+class SilentConnection(MiniConnection):
+    def _publish(self, packet: Publish) -> None:
+        if not packet.dup or packet.packet_id not in self.session.unreleased:
+            super()._publish(packet)
+
+    def _packet(self, packet: Any) -> None:
+        if not isinstance(packet, PubRel) or packet.packet_id in self.session.unreleased:
+            super()._packet(packet)
+
+
+@pytest.mark.parametrize("unheard", [PubRec, PubComp])
+def test_what_such_a_broker_does_not_answer_is_done_in_the_end(unheard: type, monkeypatch: Any) -> None:
+    world = World()
+    a = site(world, Silent())
+    b = Site(world, "b", "pf", spool=MemorySpool())
+    b.node.links.add(a.node.config.link.listen or a.node.config.listen._replace(port=2), False)
+    world.run(5)
+    client = b.client("p")
+    send = MiniConnection.send
+
+    def lose(self: MiniConnection, packet: Any) -> None:
+        if not (self.client_id == "ildm-a-0" and isinstance(packet, unheard)):
+            send(self, packet)
+
+    monkeypatch.setattr(MiniConnection, "send", lose)
+    for number in (1, 2, 3):
+        client.send(Publish(topic="t", payload=b"%d" % number, qos=2, packet_id=number))
+    world.run(1)
+    monkeypatch.undo()
+    assert a.node.injector.lanes[0].inflight == 3
+    a.broker.crash()
+    world.run(4)
+    assert a.node.injector.lanes[0].inflight == 3
+    world.run(10)
+    assert a.node.injector.lanes[0].inflight == 0
+    assert a.node.counters["injection_unanswered"] == 3
+    assert [p.payload for name, p in a.broker.published if name == "ildm-a-0"] == [b"1", b"2", b"3"]
+    connection = next(c for c in a.broker.connections if c.client_id == "ildm-a-0")
+    assert connection.session.unreleased == {}
+
+
+def test_without_qos_2_on_links_nothing_is_tried() -> None:
+    world = World()
+    a = site(world, MiniBroker(), link={"qos": 1})
+    world.run(5)
+    assert a.broker.tried == []
+
+
+def test_the_session_of_an_earlier_life_is_taken_up_whatever_was_tried_before() -> None:
+    """Finding out the version, too, is done under a name of its own."""
+    world = World()
+    a = site(world, MiniBroker())
+    world.run(5)
+    kept = a.broker.sessions["ildm-a-0"]
+    a.kill()
+    a.start()
+    world.run(5)
+    assert a.broker.sessions["ildm-a-0"] is kept

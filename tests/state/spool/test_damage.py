@@ -1,0 +1,140 @@
+"""Bytes that are flipped, ends that are torn, files that are gone: only what they hit is lost, and told."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+
+import pytest
+
+from ildm.state.spool.records import HEADERS
+from ildm.state.spool.segments import DAMAGED
+from ildm.testing.virtual.disk import SimDisk
+from tests.state.spool.lives import Lives, Settings, numbers, read_all, record, to
+
+SETTINGS = Settings(segment_bytes=700)
+ALL = [(number, 0) for number in range(12)]
+
+
+def filled(settings: Settings = SETTINGS) -> SimDisk:
+    """Twelve records for ``a``, some freed by ``b``, in several segments; killed."""
+    lives = Lives(settings)
+    spool = lives.spool
+    spool.snapshot = lambda: b"snapshot"
+    for number in range(12):
+        spool.append(record(number), to("a", "b"))
+        spool.journal(b"entry %d" % number)
+        spool.commit()
+        if number % 3 == 0:
+            for stored in spool.outlet("b").read(1):
+                spool.outlet("b").free(stored.lsn, 0, 1)
+    spool.commit()
+    lives.disk.kill()
+    return lives.disk
+
+
+IMAGE = filled()
+OFFSETS = [
+    (name, offset) for name, file in sorted(IMAGE.files.items()) for offset in range(len(file.content))
+]
+
+
+def reopened(disk: SimDisk) -> Lives:
+    return Lives(SETTINGS, disk)
+
+
+def admitted(lives: Lives) -> int:
+    counters = lives.counters
+    return counters["spool_damaged"] + counters["spool_torn"] + counters["spool_unreadable"]
+
+
+def test_nothing_is_wrong_with_the_image() -> None:
+    lives = reopened(deepcopy(IMAGE))
+    assert numbers(read_all(lives.spool, "a")) == ALL
+    assert numbers(read_all(lives.spool, "b")) == ALL[4:]
+    assert [entry for _, entry in lives.spool.replay()] == [b"entry %d" % number for number in range(12)]
+    assert admitted(lives) == 0
+    assert len(IMAGE.files) > 3
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_every_flipped_byte(part: int) -> None:
+    for name, offset in OFFSETS[part::8]:
+        disk = deepcopy(IMAGE)
+        disk.flip(name, offset, 1 << offset % 8)
+        lives = reopened(disk)
+        found = numbers(read_all(lives.spool, "a"))
+        assert found == [each for each in ALL if each in found], (name, offset)
+        entries = [entry for _, entry in lives.spool.replay()]
+        lost = len(ALL) - len(found) + 12 - len(entries)
+        assert lost <= 1, (name, offset)
+        assert not lost or admitted(lives), (name, offset)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_a_tail_torn_at_every_byte(part: int) -> None:
+    name = max(IMAGE.files)
+    for size in range(part, len(IMAGE.files[name].content) + 1, 8):
+        disk = deepcopy(IMAGE)
+        disk.cut(name, size)
+        lives = reopened(disk)
+        found = numbers(read_all(lives.spool, "a"))
+        assert found == ALL[: len(found)]
+        assert len(found) >= 9
+        lives.spool.append(record(50), to("a"))
+        lives.spool.commit()
+        again = Lives(SETTINGS, disk)
+        assert numbers(read_all(again.spool, "a")) == [*found, (50, 0)]
+        if size >= HEADERS:
+            assert admitted(again) == 0  # it was cut off
+
+
+def test_a_segment_that_is_gone_is_named() -> None:
+    for name in sorted(IMAGE.files)[1:-1]:
+        disk = deepcopy(IMAGE)
+        del disk.files[name]
+        lives = reopened(disk)
+        found = numbers(read_all(lives.spool, "a"))
+        assert found == [each for each in ALL if each in found]
+        assert 12 - 4 <= len(found) < 12
+        gone = [fields for _, event, fields in lives.logged if event == "a segment of the spool is gone"]
+        assert [fields["file"] for fields in gone] == [name]
+        assert lives.counters["spool_damaged"] == 1
+
+
+def test_a_damaged_segment_is_set_aside_and_written_anew() -> None:
+    disk = deepcopy(IMAGE)
+    name = sorted(disk.files)[1]
+    disk.flip(name, 500)
+    lives = reopened(disk)
+    lives.spool.snapshot = lambda: b"later"
+    for entry, _ in list(lives.spool.replay())[-1:]:
+        lives.spool.journaled(entry)
+    before = bytes(disk.files[name].content)
+    lives.run(20)
+    assert bytes(disk.files[name + DAMAGED].content) == before
+    again = lives.kill()
+    found = numbers(read_all(again, "a"))
+    assert 11 <= len(found) <= 12
+    assert numbers(read_all(again, "b"))
+    assert admitted(lives) == 0
+
+
+def test_garbage_where_the_disk_cannot_be_read() -> None:
+    disk = deepcopy(IMAGE)
+    name = sorted(disk.files)[1]
+    disk.files[name].failing = 5
+    lives = reopened(disk)
+    found = numbers(read_all(lives.spool, "a"))
+    assert found == [each for each in ALL if each in found]
+    assert admitted(lives)
+
+
+def test_what_becomes_unreadable_while_it_waits_is_counted() -> None:
+    lives = reopened(deepcopy(IMAGE))
+    name = sorted(lives.disk.files)[1]
+    lives.disk.files[name].content[HEADERS:] = bytes(len(lives.disk.files[name].content) - HEADERS)
+    before = lives.spool.outlet("a").waiting.messages
+    found = numbers(read_all(lives.spool, "a"))
+    assert lives.counters["spool_unreadable"] == before - len(found) > 0
+    assert lives.spool.outlet("a").beyond_messages == 0
+    assert lives.spool.outlet("a").waiting.messages == len(found)

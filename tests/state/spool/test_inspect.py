@@ -1,0 +1,68 @@
+"""A spool looked at from outside, while a node has it open and after it was killed."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from ildm.core.spool import Identity, Waiting
+from ildm.state.spool.inspect import read_waiting, waiting
+from tests.state.spool.lives import Settings, record, to
+from tests.state.spool.real import open_real
+
+
+@pytest.fixture
+def filled(tmp_path: Path) -> Path:
+    """Forty records for ``a``, every fourth for ``b`` as well; some are freed; not closed."""
+    directory = tmp_path / "spool"
+    spool = open_real(directory, Settings(segment_bytes=1500))
+    spool.snapshot = bytes
+    for number in range(40):
+        names = ("a", "b") if number % 4 == 0 else ("a",)
+        spool.append(record(number, messages=2), to(*names, qos=2 if number == 9 else 1))
+    a = spool.outlet("a")
+    for stored in a.read(900)[:7]:
+        a.free(stored.lsn, 0, 2 if stored.lsn != 7 else 1)
+    spool.commit()
+    assert len(list(directory.iterdir())) > 3
+    return directory
+
+
+def test_what_waits_is_listed_in_pages(filled: Path) -> None:
+    first = read_waiting(filled, ["a"], 0, 5)
+    assert [(found.lsn, found.place) for found in first] == [(7, 1), (8, 0), (8, 1), (9, 0), (9, 1)]
+    assert first[0].frame == record(6, 2).frames[50:]
+    assert first[0].identity == Identity("here", 6)
+    assert first[0].since > 1e9
+    rest = read_waiting(filled, ["a"], first[-1].lsn, 1000)
+    assert [found.lsn for found in rest] == [lsn for lsn in range(10, 41) for _ in range(2)]
+    assert [found.qos for found in rest[:2]] == [2, 2]
+
+
+def test_of_several_outlets_each_message_is_there_once(filled: Path) -> None:
+    both = read_waiting(filled, ["a", "b"], 0, 4)
+    assert [(found.lsn, found.place) for found in both[:4]] == [(1, 0), (1, 1), (5, 0), (5, 1)]
+    assert len(read_waiting(filled, ["b"], 0, 1000)) == 20
+    assert read_waiting(filled, ["nobody"], 0, 1000) == []
+
+
+def test_how_much_waits(filled: Path) -> None:
+    found = waiting(filled)
+    assert found == {
+        "a": Waiting(67, 67 * 50, found["a"].oldest),
+        "b": Waiting(20, 20 * 50, found["b"].oldest),
+    }
+
+
+def test_looking_changes_nothing(filled: Path) -> None:
+    before = {path.name: path.read_bytes() for path in filled.iterdir()}
+    read_waiting(filled, ["a"], 0, 1000)
+    waiting(filled)
+    assert {path.name: path.read_bytes() for path in filled.iterdir()} == before
+
+
+def test_only_its_owner_may_look(filled: Path) -> None:
+    assert stat.S_IMODE(filled.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in filled.iterdir()} == {0o600}
