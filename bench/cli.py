@@ -13,6 +13,8 @@ try:
     import typer
 
     from bench.analysis.cli import analyse
+    from bench.chaos.cli import app as chaos
+    from bench.chaos.soak.cli import soak
     from bench.load.scenario import Scenario, ScenarioError, load_scenario
     from bench.procedure import SearchConfig, SearchError
     from bench.report.cli import report
@@ -40,9 +42,11 @@ app = typer.Typer(
 )
 app.command()(analyse)
 app.command()(report)
+app.command()(soak)
 app.add_typer(testbed, name="testbed")
 app.add_typer(results, name="results")
 app.add_typer(sim, name="sim")
+app.add_typer(chaos, name="chaos")
 
 TargetOption = Annotated[
     list[str],

@@ -13,5 +13,6 @@
 ``python -m bench.micro.overlay_topics``    many topics of one site of an overlay: messages, CPU, memory
 ``python -m bench.micro.overlay_publish``   what a message costs at its publisher and at each node it reaches
 ``python -m bench.micro.overlay_retained``  retained messages by the thousand: the longest callback
+``python -m bench.micro.spool``             the spool: CPU and time of a message, opening, beside SQLite
 ==========================================  ================================================================
 """

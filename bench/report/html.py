@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Literal
 
 from bench.report.tables import Table
+
+Tone = Literal["good", "bad", "apart"]
+"""Of a cell: all is well, it is not, or it is not but is not to be counted."""
 
 _DENSE = 8
 """Tables with more columns are set smaller."""
@@ -100,17 +104,24 @@ def picture(svg: str, caption: str) -> str:
     return f"<figure>\n{svg}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
 
 
-def table(content: Table, mark: int | None = None) -> str:
-    """The table; `mark` is the index of a row that stands out."""
+def table(
+    content: Table, mark: int | None = None, tones: Mapping[tuple[int, int], Tone] | None = None
+) -> str:
+    """The table; `mark` is the index of a row that stands out, `tones` colour cells (row, column).
+
+    What a colour says the cell says, too.
+    """
+    coloured = tones or {}
     head = "".join(
-        f'<th scope="col"{_number(content, column)}>{escape(cell)}</th>'
+        f'<th scope="col"{_classes(content, column)}>{escape(cell)}</th>'
         for column, cell in enumerate(content.head)
     )
     rows = []
     for index, row in enumerate(content.rows):
         first, *rest = row
         cells = f'<th scope="row">{escape(first)}</th>' + "".join(
-            f"<td{_number(content, column)}>{escape(cell)}</td>" for column, cell in enumerate(rest, 1)
+            f"<td{_classes(content, column, coloured.get((index, column)))}>{escape(cell)}</td>"
+            for column, cell in enumerate(rest, 1)
         )
         marked = ' class="mark"' if index == mark else ""
         rows.append(f"<tr{marked}>{cells}</tr>\n")
@@ -121,5 +132,6 @@ def table(content: Table, mark: int | None = None) -> str:
     )
 
 
-def _number(content: Table, column: int) -> str:
-    return ' class="number"' if content.is_number(column) else ""
+def _classes(content: Table, column: int, tone: Tone | None = None) -> str:
+    names = " ".join(filter(None, ["number" if content.is_number(column) else "", tone or ""]))
+    return f' class="{names}"' if names else ""

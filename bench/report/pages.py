@@ -36,11 +36,11 @@ DEFINITION = (
 def run_page(figures: RunFigures, directory: Path, limit: Limit | None) -> Path:
     """See `bench.report.write_run`."""
     with drawing():
-        pictures = _save(
+        pictures = save(
             directory,
             [plots_run.throughput(figures), plots_run.latency(figures), plots_run.resources(figures)],
         )
-        searched = _save(directory, [plots_run.search(limit)] if limit else [])
+        searched = save(directory, [plots_run.search(limit)] if limit else [])
     title = figures.label or figures.run
     shown = [
         tables.run_table(figures),
@@ -59,7 +59,7 @@ def run_page(figures: RunFigures, directory: Path, limit: Limit | None) -> Path:
         *_notes(figures.notes),
         *(_search(limit, searched) if limit else []),
     ]
-    return _write(directory, title, body)
+    return write(directory, title, body)
 
 
 def run_tiles(figures: RunFigures) -> list[Tile]:
@@ -149,8 +149,8 @@ def comparison_page(comparison: Comparison, directory: Path) -> Path:
             ]
         drawn += [plots_compare.course(each, place) for place, each in enumerate(comparison.courses)]
         drawn += [plots_compare.cdf(both), plots_compare.cpu(both)]
-        pictures = _save(directory, drawn)
-        searched = _save(directory, [plots_compare.searches(limits)])
+        pictures = save(directory, drawn)
+        searched = save(directory, [plots_compare.searches(limits)])
     own = tables.custom_table(comparison)
     shown = [*([own] if own else []), *tables.comparison_tables(comparison)]
     body = [
@@ -166,7 +166,7 @@ def comparison_page(comparison: Comparison, directory: Path) -> Path:
     if limits:
         body += [html.heading("How the limits were found"), html.paragraph(DEFINITION), *searched]
         body += [html.notes([_outcome(entry.name, entry.limit) for entry in limits if entry.limit])]
-    return _write(directory, comparison.title, body)
+    return write(directory, comparison.title, body)
 
 
 def _outcome(name: str, limit: Limit) -> str:
@@ -254,7 +254,8 @@ def _notes(lines: Sequence[str]) -> list[str]:
     return [html.heading("Notes"), html.notes(lines)] if lines else []
 
 
-def _save(directory: Path, drawn: Iterable[Picture | None]) -> list[str]:
+def save(directory: Path, drawn: Iterable[Picture | None]) -> list[str]:
+    """Write the pictures as PNG into a directory, which is made, and give them as elements of a page."""
     directory.mkdir(parents=True, exist_ok=True)
     elements = []
     for picture in drawn:
@@ -265,7 +266,8 @@ def _save(directory: Path, drawn: Iterable[Picture | None]) -> list[str]:
     return elements
 
 
-def _write(directory: Path, title: str, body: Iterable[str]) -> Path:
+def write(directory: Path, title: str, body: Iterable[str]) -> Path:
+    """Write the page into a directory."""
     path = directory / PAGE
     path.write_text(html.page(title, body), encoding="utf-8")
     return path

@@ -105,6 +105,19 @@ def latency(figures: RunFigures) -> Picture | None:
     return distributions("latency", "Latency", "", curves, "; ".join(described))
 
 
+def share_axes(left: Axes, right: Axes, title: str, smallest: float) -> None:
+    """Name and scale the shares of a distribution and of its tail, in which ``smallest`` % is one message."""
+    left.set_title(f"{title}: cumulative distribution")
+    left.set_ylabel("Messages that arrived by then (%)")
+    left.set_ylim(0, 101)
+    right.set_title("Tail")
+    right.set_ylabel("Messages that took longer (%)")
+    right.set_yscale("log")
+    right.set_ylim(max(smallest / 2, 1e-7), 110)
+    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.12g}"))
+    right.yaxis.set_minor_locator(NullLocator())
+
+
 def distributions(name: str, title: str, about: str, curves: Sequence[Curve], description: str) -> Picture:
     """Curves over each other: share that arrived in time at the left, the tail at the right.
 
@@ -124,15 +137,7 @@ def distributions(name: str, title: str, about: str, curves: Sequence[Curve], de
         right.plot(values[seen], rest[seen], drawstyle="steps-post", **kind)
         lowest = min(lowest, values[int((share > 0.001).argmax())])
         smallest = min(smallest, 100 / sum(histogram.counts))
-    left.set_title(f"{title}: cumulative distribution")
-    left.set_ylabel("Messages that arrived by then (%)")
-    left.set_ylim(0, 101)
-    right.set_title("Tail")
-    right.set_ylabel("Messages that took longer (%)")
-    right.set_yscale("log")
-    right.set_ylim(max(smallest / 2, 1e-7), 110)
-    right.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.12g}"))
-    right.yaxis.set_minor_locator(NullLocator())
+    share_axes(left, right, title, smallest)
     for axes in (left, right):
         time_scale(axes, lowest)
         axes.set_xlabel(f"Latency, {about}" if about else "Latency")

@@ -107,6 +107,14 @@ def latency(full: FullOption = False, out: OutOption = OUT, again: AgainOption =
 
 
 @results.command()
+def durability(full: FullOption = False, out: OutOption = OUT, again: AgainOption = False) -> None:
+    """What it costs to keep on disk what was acknowledged, beside a bridge."""
+    from bench.results.durability import run  # noqa: PLC0415
+
+    _produce("durability", full, out, again, run)
+
+
+@results.command()
 def mixed(full: FullOption = False, out: OutOption = OUT, again: AgainOption = False) -> None:
     """Mosquitto, ActiveMQ, RabbitMQ and Moquette joined by SF: nothing may be lost."""
     from bench.results.mixed import run  # noqa: PLC0415

@@ -10,6 +10,7 @@ from bench.analysis.pipeline import analyse
 from bench.analysis.session import spark_session
 from bench.figures import Comparison, Histogram, Latency, RunFigures
 from bench.limits import measure, settle
+from bench.load.scenario import Scenario
 from bench.micro.measure import machine
 from bench.results.common import SHARED_CORES, Bench, testbed
 from bench.testbed.spec import TestbedSpec
@@ -29,11 +30,11 @@ LINKS = {
 
 
 def run(bench: Bench, command: str) -> Comparison:
-    """The ways are measured in turn, round by round, as machines drift; their histograms are merged."""
+    """Two scenarios, each with ways of its own."""
     runs: list[RunFigures] = []
     rows: list[list[str]] = []
     for scenario_name, ways in (("latency", RELAYS), ("two-sites-latency", LINKS)):
-        found = _measure(bench, scenario_name, ways)
+        found = measure_in_turn(bench, bench.scenario(scenario_name), ways)
         runs += found
         base = found[0].latency[KEY]
         for each in found:
@@ -81,9 +82,9 @@ def run(bench: Bench, command: str) -> Comparison:
     )
 
 
-def _measure(bench: Bench, scenario_name: str, ways: dict[str, TestbedSpec]) -> list[RunFigures]:
-    scenario = bench.scenario(scenario_name)
-    results = bench.out / scenario_name
+def measure_in_turn(bench: Bench, scenario: Scenario, ways: dict[str, TestbedSpec]) -> list[RunFigures]:
+    """Each way carries the same load, round by round, as machines drift; the rounds of each as one run."""
+    results = bench.out / scenario.name
     names: dict[str, list[str]] = {way: [] for way in ways}
     with ExitStack() as stack:
         targets = {
@@ -92,7 +93,7 @@ def _measure(bench: Bench, scenario_name: str, ways: dict[str, TestbedSpec]) -> 
         }
         for round_ in range(bench.profile.rounds):
             for way, target in targets.items():
-                bench.console.print(f"{scenario_name}, round {round_ + 1}: {way}")
+                bench.console.print(f"{scenario.name}, round {round_ + 1}: {way}")
                 settle(target.processes)
                 names[way].append(measure(scenario, target, results).run)
     spark = spark_session(quick=True)

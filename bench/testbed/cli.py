@@ -21,7 +21,7 @@ from bench.testbed.testbed import Testbed
 from ildm.api import PluginError
 from ildm.config import ConfigError
 from ildm.mqtt import IldmError
-from ildm.render import make_console, table
+from ildm.terminal import make_console, table
 
 CHECK_INTERVAL = 0.5
 """Seconds between two looks at the processes."""

@@ -190,6 +190,11 @@ class End(asyncio.Protocol):
         if due is not None and self._timer is None:
             self._timer = self._loop.call_at(due - GRAIN, self._timed)
 
+    def abort(self) -> None:
+        """End the connection at once, with a reset."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def _window(self) -> float:
         rate = self._rates.get(self.way)
         return WINDOW if rate is None else max(SMALLEST_QUEUE, rate * (QUEUE + self.line.delay))
@@ -261,8 +266,7 @@ class Dialer(End):
 
     def _give_up(self, why: str) -> None:
         print(f"{self.way[0] or 'somebody'} to {self.gate.name}: {why}", file=sys.stderr, flush=True)
-        if self._transport is not None:
-            self._transport.abort()
+        self.abort()
 
 
 def source_of(data: bytes) -> str | None:

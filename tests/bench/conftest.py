@@ -1,8 +1,9 @@
-"""Spark for the tests of the pipeline: one session for all of them, on two cores of this machine."""
+"""Spark for the tests of the pipeline, one session for all of them, on two cores; a browser for the pages."""
 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,9 @@ import pytest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +44,15 @@ def java() -> None:
         ):
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """A browser; without one the tests are skipped, but fail where all parts must be there."""
+    found = next(filter(None, map(shutil.which, _BROWSERS)), None)
+    if found is not None:
+        return found
+    reason = "chromium is not installed"
+    if any(os.environ.get(name, "").lower() not in {"", "0", "false"} for name in ("CI", "ILDM_REQUIRE_ALL")):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)

@@ -21,7 +21,7 @@ from bench.load.scenario import Scenario
 from bench.manifest import Manifest
 from bench.schema import RECEIVE, SEND, run_directory
 from ildm.mqtt import Packet, Version, decode
-from tests.support.mini_broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 
 LOOPBACK = "127.0.0.1"
 

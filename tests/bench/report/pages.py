@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -62,3 +63,26 @@ class Page(HTMLParser):
 
 def read_page(path: Path) -> Page:
     return Page(path.read_text(encoding="utf-8"))
+
+
+def browse(chromium: str, page: Path, profile: Path, *options: str) -> tuple[str, list[str]]:
+    """What the browser prints, and the lines that the page left on its console."""
+    done = subprocess.run(
+        [
+            chromium,
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            "--window-size=1100,1400",
+            "--enable-logging=stderr",
+            f"--user-data-dir={profile}",
+            *options,
+            page.as_uri(),
+        ],
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=60,
+    )
+    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -2,53 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-_NAMES = ("chromium", "chromium-browser", "google-chrome")
+from tests.bench.report.pages import browse
+
 _SCRIPT = """<script>
 addEventListener("load", () => { document.title = "width " + document.scrollingElement.scrollWidth; });
 </script>"""
-
-
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    """A browser; without one the tests are skipped, but fail where all parts must be there."""
-    found = next(filter(None, map(shutil.which, _NAMES)), None)
-    if found is not None:
-        return found
-    reason = "chromium is not installed"
-    if any(os.environ.get(name, "").lower() not in {"", "0", "false"} for name in ("CI", "ILDM_REQUIRE_ALL")):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
-
-
-def browse(chromium: str, page: Path, profile: Path, *options: str) -> tuple[str, list[str]]:
-    """What the browser prints, and the lines that the page left on its console."""
-    done = subprocess.run(
-        [
-            chromium,
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            "--window-size=1100,1400",
-            "--enable-logging=stderr",
-            f"--user-data-dir={profile}",
-            *options,
-            page.as_uri(),
-        ],
-        capture_output=True,
-        check=True,
-        text=True,
-        timeout=60,
-    )
-    return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
 def test_console_stays_empty(chromium: str, patterns_report: Path, tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Schedules carried out in virtual time: real nodes, with disks and brokers that do as told."""

@@ -1,0 +1,65 @@
+"""Schedules that have failed once, and some drawn anew; bugs planted, which must be found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.chaos.schedule import Schedule
+from bench.chaos.virtual.hunt import batches, carry_out, carry_out_all, hunt
+from bench.chaos.virtual.planted import PLANTS
+
+FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
+OPEN = sorted((Path(__file__).parent / "found/open").glob("*.json"))
+"""Those that still fail, as their notes say: all in rings, while the tree of links changes."""
+
+
+@pytest.mark.parametrize("path", FOUND, ids=lambda path: path.stem)
+def test_what_has_failed_holds(path: Path) -> None:
+    schedule = Schedule.load(path)
+    assert schedule.note
+    result, _ = carry_out(schedule)
+    assert not result.trouble
+    assert [str(finding) for finding in result.failures] == []
+    assert result.verdict.owed
+
+
+@pytest.mark.parametrize("path", OPEN, ids=lambda path: path.stem)
+@pytest.mark.xfail(strict=True, reason="rings: not mended yet; one that holds moves to the others")
+def test_what_fails_still(path: Path) -> None:
+    result, _ = carry_out(Schedule.load(path))
+    assert [str(finding) for finding in result.failures] == []
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "fault", "mode", "runs"),
+    [
+        ("sf", "none", "process", 32),
+        ("sf", "kill", "power", 32),
+        ("pf", "none", "process", 32),
+        ("sg_tbps", "none", "process", 8),
+        ("atm_tbps", "none", "process", 4),
+        ("stla", "none", "process", 4),
+        ("octopia", "none", "process", 8),
+    ],
+)
+def test_schedules_hold(algorithm: str, fault: str, mode: str, runs: int) -> None:
+    work = list(batches(runs, 1_000_000, algorithm=algorithm, fault=fault, mode=mode))
+    tally = hunt(work)
+    assert [(failure.schedule.seed, str(failure)) for failure in tally.failures] == []
+    assert tally.schedules == runs
+    assert tally.owed > runs
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_bug_is_found(name: str) -> None:
+    plant = PLANTS[name]
+    work = batches(
+        128, 0, algorithm="sf", fault=plant.fault, scale=plant.scale, setting=plant.setting, plant=name
+    )
+    for batch in work:
+        for failure in carry_out_all(batch).failures:
+            if failure.kinds & plant.breaks:
+                return
+    pytest.fail("it was not found")

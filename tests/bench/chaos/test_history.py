@@ -1,0 +1,142 @@
+"""Histories: what is written is what is read, and what is of no use is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.analysis.errors import CorruptLog, MissingLog, WrongSchema
+from bench.chaos import history as h
+from bench.chaos.files import parquet_files, read, read_file, to_parquet
+
+ROWS = [
+    h.Event(0.0, "p", "connect", "ok", "a", session="p/0", detail='{"clean":true}'),
+    h.Event(0.5, "p", "publish", "invoke", "a", topic="t/ü", qos=2, retain=True, publisher="p", seq=0),
+    h.Event(0.5, "node/a", "counters", "ok", topic="rss_bytes", seq=1 << 40, incarnation=3),
+]
+
+
+def written(directory: Path, run: str = "1", name: str = "", times: int = 1) -> h.Run:
+    with h.History(run, directory, name) as history:
+        for _ in range(times):
+            for event in ROWS:
+                history.add(event)
+        about = h.Run(run, algorithm="pf", sites=3, seconds=2.5)
+        history.finish(about)
+    return about
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    first, second = written(tmp_path, "1"), written(tmp_path, "2", "other")
+    events, runs = read([tmp_path])
+    assert events.schema == h.EVENTS
+    assert runs.schema == h.RUNS
+    rows = events.to_pylist()
+    assert [(row["run"], row["n"]) for row in rows] == [(run, n) for run in "12" for n in range(3)]
+    assert [h.Event(**{key: row[key] for key in h.Event._fields}) for row in rows] == ROWS * 2
+    assert runs.to_pylist() == [first._asdict(), second._asdict()]
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".parquet"] * 4
+
+
+def test_a_history_in_memory_gives_the_same_tables(tmp_path: Path) -> None:
+    memory = h.History("1")
+    for event in ROWS:
+        memory.add(event)
+    memory.finish(written(tmp_path))
+    assert h.tables([memory]) == read([tmp_path])
+
+
+def test_what_waits_to_be_written_is_bounded(tmp_path: Path) -> None:
+    with h.History("1", tmp_path) as history:
+        for _ in range(3 * h.BUFFERED):
+            history.add(ROWS[0])
+            assert len(history.events) < h.BUFFERED
+    history.close()
+    assert [row["n"] for row in read_jsonl(tmp_path)] == list(range(3 * h.BUFFERED))
+
+
+def read_jsonl(directory: Path) -> list[dict[str, int]]:
+    (path,) = [path for path in to_parquet(directory) if path.stem == "history-0"]
+    rows: list[dict[str, int]] = read_file(path, h.EVENTS).to_pylist()
+    return rows
+
+
+def test_a_writer_goes_on_after_a_conversion(tmp_path: Path) -> None:
+    written(tmp_path, "1")
+    to_parquet(tmp_path)
+    written(tmp_path, "2")
+    events, runs = read([tmp_path])
+    assert events["run"].to_pylist() == ["1"] * 3 + ["2"] * 3
+    assert runs["run"].to_pylist() == ["1", "2"]
+
+
+def test_the_torn_last_line_of_a_killed_writer_is_passed_over(tmp_path: Path) -> None:
+    written(tmp_path)
+    path = tmp_path / "history-0.jsonl"
+    path.write_bytes(path.read_bytes()[:-7])
+    events, _ = read([tmp_path])
+    assert len(events) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "text"),
+    [
+        ("nonsense", CorruptLog, "JSON"),
+        ('{"run":"1","n":0,"t":0.0,"process":"p","op":"dance","phase":"ok"}', CorruptLog, "'dance'"),
+        ('{"run":"1","n":0,"t":0.0,"process":"p","op":"fault","phase":"often"}', CorruptLog, "'often'"),
+        ('{"run":"1","n":0,"t":0.0,"process":"p","op":"fault"}', WrongSchema, "'phase'"),
+        ('{"run":"1","n":"x","t":0.0,"process":"p","op":"fault","phase":"ok"}', CorruptLog, "/n"),
+        ('{"run":"1","n":0,"t":0.0,"process":"p","op":"fault","phase":"ok","x":1}', CorruptLog, "x"),
+    ],
+)
+def test_lines_of_no_use_are_refused(tmp_path: Path, line: str, error: type[Exception], text: str) -> None:
+    written(tmp_path)
+    with (tmp_path / "history-0.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(error, match=text):
+        read([tmp_path])
+
+
+def test_a_directory_without_a_history_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MissingLog):
+        read([tmp_path])
+
+
+def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:
+    written(tmp_path / "x")
+    written(tmp_path / "y")
+    with pytest.raises(CorruptLog, match="a run of this name"):
+        read([tmp_path / "x", tmp_path / "y"])
+
+
+def test_parquet_of_other_columns_is_refused(tmp_path: Path) -> None:
+    written(tmp_path)
+    path = parquet_files(tmp_path)["history"][0]
+    with pytest.raises(WrongSchema, match="'engine'"):
+        read_file(path, h.RUNS)
+    path.write_bytes(path.read_bytes()[:-9])
+    with pytest.raises(CorruptLog):
+        read([tmp_path])
+
+
+def test_what_a_run_was_is_said_by_itself(tmp_path: Path) -> None:
+    with h.History("1", tmp_path) as history, pytest.raises(ValueError, match="'2'"):
+        history.finish(h.Run("2"))
+
+
+@pytest.mark.parametrize("size", [0, 64])
+def test_a_payload_says_where_it_is_from(size: int) -> None:
+    data = h.payload("7", "p.1", 42, size)
+    assert h.origin(data) == ("7", "p.1", 42)
+    assert len(data) >= size
+
+
+@pytest.mark.parametrize("data", [b"", b"7/p/4", b"7/p/x/", b"7/p/-1/", b"\xff/p/1/"])
+def test_other_payloads_have_no_origin(data: bytes) -> None:
+    assert h.origin(data) is None
+
+
+def test_digests_tell_payloads_apart() -> None:
+    assert h.digest(b"") == ""
+    assert len({h.digest(b"a"), h.digest(b"b"), h.digest(b"")}) == 3

@@ -1,0 +1,451 @@
+"""Each invariant: what is to be found is found, and nothing else."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from bench.chaos import verdict
+from bench.chaos.check import check_histories
+from bench.chaos.engines import DuckDb
+from bench.chaos.history import Event, History
+from bench.chaos.outcome import Finding, Outcome
+from tests.bench.chaos import making as m
+from tests.bench.chaos.making import BASE, connected, ended, fault, got, history, published, read, subscribed
+
+Rows = list[Event | list[Event]]
+
+
+def outcome(rows: Rows, **about: object) -> Outcome:
+    return check_histories([history(rows, **about)], DuckDb(threads=1))
+
+
+def found(rows: Rows, **about: object) -> Counter[tuple[str, str]]:
+    """(invariant, cause) -> how often; what judges one history at once says the same."""
+    made = history(rows, **about)
+    result = check_histories([made], DuckDb(threads=1))
+    assert judged(made) == {told(one) for one in result.findings if one.invariant not in BY_COUNTERS}
+    counts = Counter({(one.invariant, one.cause): one.found for one in result.found})
+    assert counts == Counter((one.invariant, one.cause) for one in result.findings)
+    return counts
+
+
+BY_COUNTERS = {"unbounded", "unadmitted"}
+
+
+def told(one: Finding | verdict.Finding) -> tuple[object, ...]:
+    """What it says, but for when."""
+    return one.invariant, one.cause, one.site, one.session, one.publisher, one.seq, one.topic
+
+
+def judged(made: History) -> set[tuple[object, ...]]:
+    assert made.about is not None
+    return set(map(told, verdict.judge(made.events, made.about).findings))
+
+
+LOST = {("lost", "ours"): 1, ("unadmitted", "ours"): 1}
+OTHER = [connected(0.0, "o/0"), subscribed(0.1, session="o/0")]
+"""A second subscriber at site b."""
+WITNESS = [connected(0.0, "witness.b/0"), subscribed(0.1, "#", session="witness.b/0")]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_all_is_well(qos: int) -> None:
+    result = outcome([*BASE, published(2.0, qos=qos), got(2.1, qos=qos)])
+    assert result.holds()
+    assert result.found == []
+    (counted,) = result.counted
+    assert (counted.runs, counted.published, counted.acknowledged, counted.owed, counted.received) == (1,) * 5
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("at all", [*BASE, published(2.0)]),
+        ("at one of two subscribers", [*BASE, *OTHER, published(2.0), got(2.1)]),
+        ("while another comes", [*BASE, published(2.0), published(3.0, 1), got(3.1, 1)]),
+        ("by a wildcard", [connected(0.0), subscribed(0.1, "t/#"), published(2.0, topic="t/x/y")]),
+        ("to a session that was away meanwhile", [*BASE, ended(1.5), published(2.0), connected(5.0)]),
+        ("to a clean session that lives", [connected(0.0, kind="clean"), subscribed(0.1), published(2.0)]),
+        ("the node was killed", [*BASE, published(2.0), fault(2.5, 3.0)]),
+        (
+            "the broker of another site was killed",
+            [*BASE, published(2.0), fault(2.5, 3.0, target="broker/a")],
+        ),
+        ("the broker was only paused", [*BASE, published(2.0), fault(2.5, 3.0, "pause", "broker/b")]),
+        ("the broker was killed, and keeps all", [*BASE, published(2.0), fault(2.5, 3.0, target="broker/b")]),
+        ("the broker was killed before", [*BASE, fault(1.5, 1.7, target="broker/b"), published(2.0)]),
+        ("during a fault", [*BASE, fault(1.5, 9.0), published(2.0)]),
+        ("subscribed twice", [*BASE, subscribed(1.9), published(2.0)]),
+        (
+            "unsubscribed before, subscribed again",
+            [*BASE, m.unsubscribed(1.0), subscribed(1.5), published(3.0)],
+        ),
+    ],
+)
+def test_lost(name: str, rows: Rows) -> None:
+    assert found(rows) == LOST
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("not acknowledged", [*BASE, published(2.0, ok=False)]),
+        ("QoS 0", [*BASE, published(2.0, qos=0)]),
+        ("subscribed at QoS 0", [connected(0.0), subscribed(0.1, qos=0), published(2.0)]),
+        ("another topic", [*BASE, published(2.0, topic="u")]),
+        ("published before SUBACK and T", [*BASE, published(1.05)]),
+        ("T was disturbed", [*BASE, fault(0.9, 3.0), published(3.9)]),
+        ("T was disturbed twice", [*BASE, fault(0.9, 3.0), fault(3.5, 4.0, name="1"), published(4.9)]),
+        ("never healed before T", [*BASE, fault(0.5, None), published(9.0)]),
+        ("unsubscribed", [*BASE, published(2.0), m.unsubscribed(3.0)]),
+        (
+            "a clean session that ended",
+            [connected(0.0, kind="clean"), subscribed(0.1), published(2.0), ended(3.0)],
+        ),
+        ("away when the history ends", [*BASE, published(2.0), ended(3.0)]),
+        ("ended by a clean start", [*BASE, published(2.0), ended(3.0), connected(4.0, "s/1", "new")]),
+        ("came as retained only", [*BASE, published(2.0), got(2.1, retain=True)]),
+        (
+            "refused",
+            [*BASE, published(2.0, ok=False), Event(2.1, "p", "publish", "fail", publisher="p", seq=0)],
+        ),
+        ("by the witness, whose filter the node does not know", [*WITNESS, published(2.0)]),
+    ],
+)
+def test_not_lost(name: str, rows: Rows) -> None:
+    assert found(rows) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        (
+            "the broker says so",
+            [*BASE, published(2.0), Event(3, "broker/b", "receive", "fail", "b", publisher="p", seq=0)],
+        ),
+        ("the session is gone", [*BASE, published(2.0), ended(3.0), connected(4.0, "s/1")]),
+        (
+            "another there got it before the broker was killed",
+            [*BASE, *OTHER, published(2.0), got(2.1, session="o/0"), fault(2.5, 3.0, target="broker/b")],
+        ),
+        (
+            "the witness got it before",
+            [
+                *BASE,
+                *WITNESS,
+                published(2.0),
+                got(2.1, session="witness.b/0"),
+                fault(2.5, 3.0, target="broker/b"),
+            ],
+        ),
+    ],
+)
+@pytest.mark.parametrize("store", ["kept", "lossy"])
+def test_lost_by_the_broker(name: str, store: str, rows: Rows) -> None:
+    assert found(rows, store=store) == {("lost", "store"): 1}
+    assert outcome(rows, store=store).holds()
+
+
+def test_what_another_got_after_the_broker_was_killed_excuses_nothing() -> None:
+    rows: Rows = [*BASE, *OTHER, published(2.0), fault(2.5, 3.0, target="broker/b"), got(4.0, session="o/0")]
+    assert found(rows) == LOST
+
+
+def test_a_lossy_broker_that_was_killed_leaves_it_unclear() -> None:
+    rows: Rows = [*BASE, published(2.0), fault(2.5, 3.0, target="broker/b")]
+    assert found(rows, store="lossy") == {("lost", "unclear"): 1}
+    assert found([*BASE, published(2.0), fault(2.5, 3.0)], store="lossy") == LOST
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "cause"),
+    [
+        ("flip", "power", "disk"),
+        ("tear", "process", "disk"),
+        ("power", "process", "disk"),
+        ("power", "power", "ours"),
+    ],
+)
+def test_what_the_disk_has_lost_is_said_apart(kind: str, mode: str, cause: str) -> None:
+    rows: Rows = [*BASE, published(2.0), fault(2.5, 3.0, kind)]
+    assert found(rows, mode=mode)["lost", cause] == 1
+    assert found([*BASE, fault(1.2, 1.3, kind), published(2.0)], mode=mode) == LOST
+
+
+def test_losses_that_a_counter_admits() -> None:
+    admitted = Event(5.0, "node/b", "counters", "ok", topic="link_dropped_full_qos1", seq=1)
+    rows: Rows = [*BASE, published(2.0), published(3.0, 1), admitted]
+    result = outcome(rows)
+    assert {(one.invariant, one.found) for one in result.found} == {("lost", 2), ("unadmitted", 1)}
+    (finding,) = [one for one in result.findings if one.invariant == "unadmitted"]
+    assert finding.seq == 1
+    assert result.counters == {"link_dropped_full_qos1": 1}
+
+
+def test_counters_of_all_lives_of_a_node_count() -> None:
+    lives = [
+        Event(t, "node/b", "counters", "ok", topic="link_dropped_full_qos1", seq=seq, incarnation=life)
+        for t, seq, life in ((3.0, 1, 0), (4.0, 1, 0), (6.0, 1, 1))
+    ]
+    assert found([*BASE, published(2.0), published(2.1, 1), *lives]) == {("lost", "ours"): 2}
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "expected"),
+    [
+        ("from one life of the broker", [got(2.1, qos=2), got(2.2, qos=2)], 1),
+        ("three times", [got(2.1, qos=2), got(2.2, qos=2), got(2.3, qos=2)], 1),
+        ("from two lives", [got(2.1, qos=2), got(2.2, qos=2, incarnation=1)], 0),
+        ("at QoS 1", [got(2.1, qos=1), got(2.2, qos=1)], 0),
+        ("once as retained", [got(2.1, qos=2), got(2.2, qos=2, retain=True)], 0),
+    ],
+)
+def test_twice(name: str, rows: Rows, expected: int) -> None:
+    assert found([*BASE, published(2.0, qos=2), *rows])["twice", "ours"] == expected
+
+
+def test_a_message_twice_at_two_subscribers_is_once_each() -> None:
+    rows: Rows = [*BASE, *OTHER, published(2.0, qos=2), got(2.1, qos=2), got(2.1, qos=2, session="o/0")]
+    assert found(rows) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "receipt"),
+    [
+        ("nobody has sent it", got(2.1, seq=7)),
+        ("of another run", got(2.1, publisher="2/p")),
+        ("another topic", got(2.1, topic="u")),
+        ("another content", got(2.1, content="00")),
+        ("no payload of ours", got(2.1, publisher="", seq=-1, content="00")),
+        ("not subscribed", got(2.1, session="x/0")),
+    ],
+)
+def test_unexpected(name: str, receipt: Event) -> None:
+    rows: Rows = [*BASE, published(2.0), got(2.05), receipt]
+    assert found(rows)["unexpected", "ours"] == 1
+
+
+def test_what_was_refused_or_never_acknowledged_may_come_and_an_empty_payload_has_no_sender() -> None:
+    refused = Event(2.1, "p", "publish", "fail", publisher="p", seq=0)
+    rows: Rows = [
+        *BASE,
+        published(2.0, ok=False),
+        refused,
+        got(2.2),
+        got(2.3, publisher="", seq=-1, content=""),
+    ]
+    assert found(rows) == {}
+
+
+def will(t: float, phase: str) -> Event:
+    return Event(
+        t, "c", "will", phase, "a", topic="t", qos=1, publisher="c.will", seq=0, value=m.value("c.will", 0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("due", "came", "expected"),
+    [
+        (True, True, {}),
+        (True, False, LOST),
+        (False, False, {}),
+        (False, True, {("unexpected", "ours"): 1}),
+    ],
+)
+def test_wills(due: bool, came: bool, expected: dict[tuple[str, str], int]) -> None:
+    rows: Rows = [*BASE, will(0.5, "invoke"), will(5.0, "ok" if due else "fail")]
+    assert found([*rows, *([got(5.1, publisher="c.will")] if came else [])]) == expected
+
+
+OVERTAKEN: Rows = [published(2.0), published(2.1, 1), got(3.0, 1), got(3.1, 0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "expected"),
+    [
+        ("overtaken", OVERTAKEN, 1),
+        (
+            "three late",
+            [*(published(2.0, seq) for seq in range(4)), got(3.0, 3), *(got(3.1, seq) for seq in range(3))],
+            3,
+        ),
+        ("a repetition is late", [published(2.0), published(2.1, 1), got(3.0), got(3.1, 1), got(3.2)], 0),
+        (
+            "two publishers",
+            [published(2.0), published(2.1, 1, publisher="q"), got(3.0, 1, publisher="q"), got(3.1)],
+            0,
+        ),
+        ("two QoS", [published(2.0, qos=2), published(2.1, 1), got(3.0, 1), got(3.1, 0, qos=2)], 0),
+        (
+            "what is retained comes first, and then once more",
+            [published(2.0), published(2.1, 1), got(3.0, 1, retain=True), got(3.1, 0), got(3.2, 1)],
+            0,
+        ),
+        ("as retained", [published(2.0), published(2.1, 1), got(3.0, 1), got(3.1, 0, retain=True)], 0),
+    ],
+)
+def test_order(name: str, rows: Rows, expected: int) -> None:
+    assert found([*BASE, *rows]) == ({("order", "ours"): expected} if expected else {})
+
+
+OVERTAKEN_ACROSS: Rows = [
+    connected(0.0),
+    subscribed(0.1, "#"),
+    published(2.0, topic="t/0"),
+    published(2.1, 1, topic="t/1"),
+    got(3.0, 1, topic="t/1"),
+    got(3.1, 0, topic="t/0"),
+]
+
+
+@pytest.mark.parametrize(("algorithm", "expected"), [("sf", 1), ("stla", 0)])
+def test_order_across_topics_is_promised_by_trees(algorithm: str, expected: int) -> None:
+    assert found(OVERTAKEN_ACROSS, algorithm=algorithm)["order", "ours"] == expected
+
+
+def test_order_across_topics_is_promised_where_all_is_wanted_with_one_qos() -> None:
+    rows: Rows = [
+        *OVERTAKEN_ACROSS,
+        connected(0.0, "o/0"),
+        subscribed(0.1, "t/1", qos=1, session="o/0"),
+        got(3.0, 1, topic="t/1", session="o/0"),
+    ]
+    assert found(OVERTAKEN_ACROSS) == {("order", "ours"): 1}
+    assert found(rows) == {}
+    witness = [connected(0.0, "witness.b/0"), subscribed(0.1, "t/#", qos=1, session="witness.b/0")]
+    assert found([*OVERTAKEN_ACROSS, *witness]) == {("order", "ours"): 1}
+
+
+@pytest.mark.parametrize(("t", "cause"), [(1.5, "tree"), (2.5, "tree"), (0.9, "ours"), (3.2, "ours")])
+def test_order_while_the_tree_changes_is_the_stated_exception(t: float, cause: str) -> None:
+    changed = Event(t, "node/c", "tree", "info", "c")
+    assert found([*BASE, *OVERTAKEN, changed]) == {("order", cause): 1}
+
+
+def kept(
+    seq: int, qos: int = 1, ok: bool = True, publisher: str = "p", content: str | None = None
+) -> list[Event]:
+    rows = published(2.0 + seq, seq, qos, publisher=publisher, topic="r", ok=ok)
+    first = rows[0]._replace(retain=True)
+    return [first if content is None else first._replace(value=content), *rows[1:]]
+
+
+V0, V1 = m.value("p", 0), m.value("p", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "expected"),
+    [
+        ("equal", [kept(0), read("a", {"r": V0}), read("b", {"r": V0})], {}),
+        (
+            "other",
+            [kept(0, ok=False), kept(1, ok=False), read("a", {"r": V0}), read("b", {"r": V1})],
+            {("retained", "ours"): 1},
+        ),
+        ("none at one", [kept(0, ok=False), read("a", {"r": V0}), read("b", {})], {("retained", "ours"): 1}),
+        (
+            "older at all",
+            [kept(0), kept(1), read("a", {"r": V0}), read("b", {"r": V0})],
+            {("stale", "ours"): 2},
+        ),
+        ("gone at all", [kept(0), read("a", {}), read("b", {})], {("stale", "ours"): 2}),
+        (
+            "the later was not acknowledged",
+            [kept(0), kept(1, ok=False), read("a", {"r": V0}), read("b", {"r": V0})],
+            {},
+        ),
+        (
+            "the later came all the same",
+            [kept(0), kept(1, ok=False), read("a", {"r": V1}), read("b", {"r": V1})],
+            {},
+        ),
+        ("deleted", [kept(0), kept(1, content=""), read("a", {}), read("b", {})], {}),
+        (
+            "back",
+            [kept(0), kept(1, content=""), read("a", {"r": V0}), read("b", {"r": V0})],
+            {("stale", "ours"): 2},
+        ),
+        ("two publishers", [kept(0), kept(1, publisher="q"), read("a", {"r": V0}), read("b", {"r": V0})], {}),
+        ("QoS 0", [kept(0, qos=0), kept(1, qos=0), read("a", {"r": V0}), read("b", {"r": V0})], {}),
+    ],
+)
+def test_retained(name: str, rows: Rows, expected: dict[tuple[str, str], int]) -> None:
+    assert found(rows) == expected
+
+
+def late(seq: int, publisher: str = "p", site: str = "a", content: str | None = None) -> list[Event]:
+    """Retained, on the topic that site b has subscribed to."""
+    rows = published(2.0 + seq, seq, publisher=publisher, site=site)
+    first = rows[0]._replace(retain=True)
+    return [first if content is None else first._replace(value=content), *rows[1:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "cause"),
+    [
+        ("a newer one was received there", [late(0), late(1), got(3.1, 1)], "replaced"),
+        ("a newer one is from there", [late(0), late(1, "q", "b"), got(3.1, 1, publisher="q")], "replaced"),
+        ("a newer one was a deletion", [late(0), late(1, content="")], "replaced"),
+        ("there was none", [late(0)], "ours"),
+        ("the other is older", [late(1), late(0, "q"), got(2.1, 0, publisher="q")], "ours"),
+        ("the other is not retained", [late(0), published(3.0, 1), got(3.1, 1)], "ours"),
+        ("it is not retained itself", [published(2.0), late(1), got(3.1, 1)], "ours"),
+    ],
+)
+def test_retained_messages_that_come_late_over_an_overlay(name: str, rows: Rows, cause: str) -> None:
+    assert found([*BASE, *rows], algorithm="stla")["lost", cause] == 1
+    assert found([*BASE, *rows], algorithm="sf")["lost", "ours"] == 1
+
+
+def test_retained_of_a_run_that_was_cut_short_is_not_judged() -> None:
+    rows: Rows = [kept(0, ok=False), read("a", {"r": V0}), read("b", {})]
+    assert found(rows, complete=False) == {}
+
+
+@pytest.mark.parametrize(("readings", "expected"), [([7, 10], 0), ([7, 11, 8], 1)])
+def test_bounds(readings: list[int], expected: int) -> None:
+    bound = Event(0.0, "node/b", "counters", "info", topic="spool_bytes", seq=10)
+    rows: Rows = [
+        Event(t, "node/b", "counters", "ok", topic="spool_bytes", seq=each) for t, each in enumerate(readings)
+    ]
+    other = Event(0.0, "node/a", "counters", "ok", topic="spool_bytes", seq=99)
+    assert found([bound, *rows, other])["unbounded", "ours"] == expected
+
+
+def test_qos_0_is_counted_as_a_share() -> None:
+    (counted,) = outcome([*BASE, published(2.0, qos=0), published(3.0, 1, qos=0), got(3.1, 1, qos=0)]).counted
+    assert (counted.owed, counted.owed_qos0, counted.missing_qos0) == (0, 2, 1)
+
+
+def test_runs_do_not_mix() -> None:
+    rows: Rows = [*BASE, published(2.0)]
+    whole, broken = history([*rows, got(2.1)], "1"), history(rows, "2")
+    result = check_histories([whole, broken], DuckDb(threads=1))
+    assert {(one.invariant, one.run) for one in result.findings} == {("lost", "2"), ("unadmitted", "2")}
+    (counted,) = result.counted
+    assert (counted.runs, counted.owed, counted.received) == (2, 2, 1)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.integers(0, 1 << 32))
+def test_random_histories_hold_and_every_mutation_is_found(seed: int) -> None:
+    rows = m.random_history(seed)
+    made = [history(rows, "whole")]
+    for name, mutate in m.MUTATIONS.items():
+        altered = mutate(rows, random.Random(seed))
+        if altered is not None:
+            made.append(history(altered, name))
+    result = check_histories(made, DuckDb(threads=1))
+    assert {one.run for one in result.findings} == {each.run for each in made} - {"whole"}
+    for each in made:
+        found_here = [one for one in result.findings if one.run == each.run]
+        assert judged(each) == {told(one) for one in found_here if one.invariant not in BY_COUNTERS}
+    for each in made[1:]:
+        assert (each.run, each.run, "ours") in {
+            (one.run, one.invariant, one.cause) for one in result.findings
+        }

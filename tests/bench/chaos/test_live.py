@@ -1,0 +1,45 @@
+"""Short runs of real processes under faults, checked as all histories are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.chaos.drawing import Scale, draw, draw_setting
+from bench.chaos.live_runs import Finished, LiveRuns, Planned
+from tests.support.brokers import require_broker
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+SHORT = Scale(seconds=4, publications=80, faults=2, pause=2)
+
+
+def ran(directory: Path, fault: str, target: str = "ildm") -> Finished:
+    require_broker("mosquitto")
+    setting = draw_setting(3, "sf", sites=3, rings=False)
+    planned = Planned(fault, draw(3, "sf", fault=fault, scale=SHORT, setting=setting), target)
+    (finished,) = LiveRuns(directory, 1).run([planned])
+    assert not finished.wrong
+    assert finished.complete
+    return finished
+
+
+@pytest.mark.parametrize("fault", ["none", "cut", "kill-all"])
+def test_nothing_is_lost(tmp_path: Path, fault: str) -> None:
+    finished = ran(tmp_path, fault)
+    outcome = finished.outcome
+    assert outcome is not None
+    assert outcome.findings == []
+    (counted,) = outcome.counted
+    assert counted.owed > 100
+    assert counted.faults == 0 if fault == "none" else counted.faults > 0
+    assert finished.kept is None
+    assert (tmp_path / f"history-{fault}.parquet").exists()
+    assert not (tmp_path / "work" / fault).exists()
+
+
+def test_bridges_run_and_are_checked_by_the_same_rules(tmp_path: Path) -> None:
+    outcome = ran(tmp_path, "none", "bridge").outcome
+    assert outcome is not None
+    assert outcome.total("lost", target="bridge") == 0
+    assert outcome.counted[0].setting.name == "bridge"

@@ -1,0 +1,129 @@
+"""Schedules in virtual time: what is right passes, what is lost is found, and made small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+
+from bench.chaos.check import check_histories
+from bench.chaos.drawing import SHARED
+from bench.chaos.invariants import INVARIANTS, OURS
+from bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
+from bench.chaos.shrink import shrink
+from bench.chaos.virtual.hunt import Batch, batches, carry_out, carry_out_all, hunt
+
+ROW = Setting("sf", ("a", "b", "c"), (("b", "a"), ("c", "b")), ("mosquitto",) * 3, mode="off")
+
+
+def published(count: int, *faults: Fault, setting: Setting = ROW, qos: int = 2) -> Schedule:
+    """From c to a, ``count`` messages one after the other."""
+    operations = [
+        Operation(0.1, "s", "connect"),
+        Operation(0.2, "s", "subscribe", topic="t/#", qos=2),
+        Operation(0.3, "p", "connect"),
+    ]
+    operations += [Operation(5.0 + n / 10, "p", "publish", topic="t/1", qos=qos) for n in range(count)]
+    clients = Client("s", "a", clean=False), Client("p", "c", clean=False)
+    return Schedule(setting, clients, tuple(operations), faults)
+
+
+def test_without_faults_everything_arrives_once_and_in_order() -> None:
+    result, history = carry_out(published(20))
+    assert not result.failed
+    assert result.verdict.owed == 20
+    received = [event.seq for event in history.events if event.op == "receive"]
+    assert received == list(range(20))
+
+
+def test_a_node_without_a_spool_loses_what_waits_at_it_and_that_is_found() -> None:
+    cut = Fault(4.9, "cut", ("link/a/b",), 8.0)
+    kill = Fault(8.0, "kill", ("node/b",), 1.0)
+    result, _ = carry_out(published(5, cut, kill))
+    assert [(finding.invariant, finding.seq) for finding in result.failures] == [
+        ("lost", seq) for seq in range(5)
+    ]
+
+
+@pytest.mark.parametrize("mode", ["process", "power"])
+def test_a_node_with_a_spool_does_not(mode: Literal["process", "power"]) -> None:
+    cut = Fault(4.9, "cut", ("link/a/b",), 8.0)
+    kill = Fault(8.0, "kill" if mode == "process" else "power", ("node/b",), 1.0)
+    result, _ = carry_out(published(5, cut, kill, setting=replace(ROW, mode=mode)))
+    assert not result.failed
+    assert result.verdict.owed == 5
+
+
+def test_a_schedule_is_made_as_small_as_it_can_be() -> None:
+    cut = Fault(4.9, "cut", ("link/a/b",), 8.0)
+    kill = Fault(8.0, "kill", ("node/b", "broker/a"), 1.0)
+    pause = Fault(6.0, "pause", ("broker/c",), 1.0)
+    schedule = published(12, cut, pause, kill)
+    small = shrink(schedule, lambda each: any(f.invariant == "lost" for f in carry_out(each)[0].failures))
+    assert [fault.kind for fault in small.faults] == ["cut", "kill"]
+    assert small.faults[1].targets == ("node/b",)
+    assert [operation.do for operation in small.operations].count("publish") == 1
+    with pytest.raises(ValueError, match="does not fail"):
+        shrink(published(1), lambda each: carry_out(each)[0].failed)
+
+
+@pytest.mark.parametrize("kind", ["kill", "pause", "hold", "hold-one-way", "slow", "descriptors", "clock"])
+def test_a_fault_is_seen_and_survived(kind: str) -> None:
+    target = "link/b/a" if kind in {"hold", "hold-one-way", "slow"} else "node/b"
+    fault = Fault(5.05, kind, (target,), 1.5, 0.3)  # type: ignore[arg-type]
+    result, history = carry_out(published(10, fault, qos=1))
+    assert [event.op for event in history.events if event.process == "nemesis"] == ["fault", "heal"]
+    lost = [finding for finding in result.failures if finding.invariant != "lost"]
+    assert not lost
+
+
+def test_a_run_is_the_same_each_time() -> None:
+    batch = Batch("sf", range(3, 4))
+    histories = [carry_out(batch.schedule(3))[1].events for _ in range(2)]
+    assert histories[0] == histories[1]
+
+
+def test_the_queries_find_what_the_verdict_finds() -> None:
+    """Both on the same histories, among them such as lose, of nodes without a spool."""
+    batch = Batch("sf", range(64, 128), fault="kill-all", mode="off")
+    histories, found = [], dict.fromkeys(INVARIANTS, 0)
+    for seed in batch.seeds:
+        result, history = carry_out(batch.schedule(seed), str(seed))
+        histories.append(history)
+        for finding in result.failures:
+            found[finding.invariant] += 1
+    outcome = check_histories(histories)
+    queried = {name: outcome.total(name) for name in INVARIANTS}
+    del queried["unadmitted"], found["unadmitted"]  # the verdict leaves counters to the queries
+    assert queried == found
+    assert found["lost"]
+
+
+def test_batches_share_what_is_warm() -> None:
+    work = list(batches(2 * SHARED, SHARED - 2, algorithm="sf"))
+    first = range(SHARED - 2, SHARED)
+    assert [batch.seeds for batch in work] == [
+        first,
+        range(SHARED, 2 * SHARED),
+        range(2 * SHARED, 3 * SHARED - 2),
+    ]
+    tally = carry_out_all(Batch("sf", range(4), fault="none"))
+    assert tally.schedules == 4
+    assert not tally.failures
+    assert tally.owed > 0
+
+
+def test_processes_share_the_work() -> None:
+    tally = hunt(list(batches(4, SHARED - 2, algorithm="sf", fault="none")), jobs=2)
+    assert tally.schedules == 4
+    assert not tally.failures
+
+
+def test_what_is_found_says_what_it_is() -> None:
+    cut = Fault(4.9, "cut", ("link/a/b",), 8.0)
+    kill = Fault(8.0, "kill", ("node/b",), 1.0)
+    result, _ = carry_out(published(1, cut, kill))
+    (finding,) = result.failures
+    assert finding.cause == OURS
+    assert str(finding) == "lost p/0 on t/1 at s/1 site a"
