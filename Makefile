@@ -5,6 +5,8 @@
 PYTHON ?= python3
 UV ?= uv
 ARGS ?=
+TIME ?= 60
+TARGET ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
@@ -12,12 +14,13 @@ STAMP_ALL := $(VENV)/.set-up-all
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help setup setup-all test unit-tests spark-tests site-tests other-tests lint format demo bench lock clean
+.PHONY: help setup setup-all test unit-tests spark-tests site-tests other-tests lint format demo bench fuzz lock clean
 
 help:
 	@echo 'make demo          three brokers that behave as one, on this machine (ARGS=--once: a short run, no screen)'
 	@echo 'make test          lint, types and tests (ARGS: for pytest)'
 	@echo 'make bench         ildm-bench with all it needs, Spark among it (ARGS: what it is to do; none: its help)'
+	@echo 'make fuzz          arbitrary bytes for TIME seconds into each part that reads any (TARGET: one of them)'
 	@echo 'make setup-all     what make test and make bench need'
 	@echo 'make lint          ruff and mypy alone'
 	@echo 'make format        let ruff rewrite what it can'
@@ -45,7 +48,7 @@ $(STAMP_ALL): $(STAMP) requirements-all.lock
 
 # Without ARGS: what keeps the processors busy, then what mostly waits. JUNIT_DIR: for reports.
 UNIT_TESTS := tests/admin tests/algorithms tests/core tests/fuzz tests/hostile tests/mqtt tests/state
-SPARK_TESTS := tests/bench/analysis tests/bench/report tests/bench/sim
+SPARK_TESTS := tests/bench/analysis tests/bench/chaos/test_spark.py tests/bench/report tests/bench/sim
 SITE_TESTS := tests/sites
 PYTEST = $(BIN)/python -m pytest $(if $(JUNIT_DIR),--junitxml=$(JUNIT_DIR)/$@.xml)
 
@@ -86,6 +89,9 @@ demo: $(STAMP)
 
 bench: $(STAMP_ALL)
 	$(BIN)/ildm-bench $(or $(ARGS),--help)
+
+fuzz: $(STAMP_ALL)
+	$(BIN)/python -m tests.fuzz --time $(TIME) $(TARGET)
 
 lock:
 	$(UV) $(COMPILE) --extra demo --extra build pyproject.toml -o requirements.lock

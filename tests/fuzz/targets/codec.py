@@ -1,16 +1,13 @@
-"""Fuzzing of the codec, coverage-guided by atheris where that is installed.
-
-``python -m tests.fuzz.fuzz_codec CORPUS_DIRECTORY`` runs until it finds something. ``one_input`` is also
-what the property tests call, so a finding becomes a test by pasting its bytes.
-"""
+"""The codec: every version reads any bytes, and what it accepts it writes again as it was."""
 
 from __future__ import annotations
 
-import importlib
-import sys
-from typing import Any
+from collections.abc import Hashable, Iterable
 
 from ildm.mqtt import Framer, MqttError, Packet, PublishView, Version, decode
+from tests.fuzz.engine import Target
+from tests.fuzz.mutator import mutate_stream
+from tests.fuzz.streams import Case
 
 LIMIT = 1 << 16
 
@@ -69,13 +66,44 @@ def check_view(view: PublishView, packet: Packet) -> None:
         assert getattr(view, name) == getattr(packet, name), name
 
 
-def main(arguments: list[str]) -> None:
-    """Hand over to atheris. Raises: ModuleNotFoundError where it is not installed."""
-    atheris: Any = importlib.import_module("atheris")
-    atheris.instrument_all()
-    atheris.Setup(arguments, one_input)
-    atheris.Fuzz()
+class Codec(Target):
+    """A stream, read whole, and packet by packet in every version."""
+
+    name = "codec"
+    mutate = staticmethod(mutate_stream)
+
+    def take(self, data: bytes) -> Iterable[Hashable]:
+        case = Case.parse(data)
+        one_input(case.stream)
+        check_cuts(case)
+        return features(case.stream)
 
 
-if __name__ == "__main__":
-    main(sys.argv)
+def check_cuts(case: Case) -> None:
+    """However a stream is cut, the same frames come out of it, and the same error."""
+    assert frames_of([case.stream]) == frames_of(case.pieces())
+
+
+def frames_of(pieces: list[bytes]) -> tuple[list[bytes], str]:
+    """The frames of a stream that comes in pieces, and why there are no more of them."""
+    framer = Framer(LIMIT)
+    frames: list[bytes] = []
+    for piece in pieces:
+        try:
+            frames += framer.feed(piece)
+        except MqttError as error:
+            return frames + list(error.frames), str(error)
+    return frames, ""
+
+
+def features(stream: bytes) -> list[Hashable]:
+    """What becomes of the first packets: their types, and the clauses by which they are refused."""
+    found: list[Hashable] = []
+    for frame in frames_of([stream])[0][:8]:
+        for version in Version:
+            try:
+                decode(frame, version)
+                found.append((version, frame[0]))
+            except MqttError as refused:
+                found.append((version, frame[0] >> 4, refused.clause))
+    return found

@@ -1,0 +1,158 @@
+"""``python -m tests.fuzz [--time 60] [TARGET...]``: arbitrary bytes into targets, without a name into all.
+
+``python -m tests.fuzz TARGET --replay FILE...`` runs inputs again, in that order; ``--shrink`` makes the one
+that fails smaller. What fails is written to .cache/fuzz/TARGET; then the status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what atheris instruments must not be imported before
+    from tests.fuzz.engine import FindError, Target
+
+CACHE = Path(".cache/fuzz")
+EVERY = 5.0
+"""Seconds between two lines of progress."""
+MOST_FINDS = 10
+"""Different ones of a target, after which it is enough."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
+    parser.add_argument("targets", nargs="*", metavar="TARGET")
+    parser.add_argument("--time", type=float, default=60.0, help="seconds for each target")
+    parser.add_argument("--seed", type=int, default=time.time_ns() & 0xFFFFFFFF)
+    parser.add_argument("--own", action="store_true", help="the own mutator, even if atheris is there")
+    parser.add_argument("--replay", nargs="+", type=Path, metavar="FILE")
+    parser.add_argument("--shrink", action="store_true")
+    asked = parser.parse_args()
+    with_atheris = not (asked.own or asked.replay) and importlib.util.find_spec("atheris") is not None
+    if len(asked.targets) != 1:
+        return each_alone(asked.targets, sys.argv[1:])
+    (name,) = asked.targets
+    target = load(name, with_atheris)
+    if asked.replay:
+        return replay(target, asked.replay, asked.shrink)
+    return fuzz(target, asked.time, asked.seed, with_atheris)
+
+
+def each_alone(names: list[str], arguments: list[str]) -> int:
+    """Every target in a process of its own: atheris ends the one it runs in."""
+    from tests.fuzz.targets import TARGETS
+
+    options = [one for one in arguments if one not in names]
+    command = [sys.executable, "-m", "tests.fuzz"]
+    runs = [subprocess.run([*command, name, *options], check=False) for name in names or TARGETS]
+    return max(run.returncode for run in runs)
+
+
+def load(name: str, instrumented: bool) -> Target:
+    """Import and make a target."""
+    atheris: Any = importlib.import_module("atheris") if instrumented else None
+    with atheris.instrument_imports(include=["ildm", "algorithms"]) if atheris else nullcontext():
+        targets = importlib.import_module("tests.fuzz.targets")
+        if name not in targets.TARGETS:
+            raise SystemExit(f"{name}: no target; there are {', '.join(targets.TARGETS)}")
+        target: Target = targets.make(name)
+    return target
+
+
+def fuzz(target: Target, seconds: float, seed: int, with_atheris: bool) -> int:
+    """Run a target for a while; the status of the process."""
+    from tests.fuzz import engine
+
+    directory = CACHE / target.name
+    progress = Progress(target.name, "atheris" if with_atheris else "own mutator")
+    grown = directory / "corpus"
+    grown.mkdir(parents=True, exist_ok=True)
+
+    def found(find: FindError) -> None:
+        if progress.found(find.place):
+            print(f"{find}\n  saved in {engine.save(find, directory)}", flush=True)
+            if len(progress.finds) >= MOST_FINDS:
+                progress.finish()
+                os._exit(1)
+
+    end = time.monotonic() + seconds
+
+    def more(runner: engine.Runner) -> bool:
+        progress.show(runner.runs)
+        return time.monotonic() < end
+
+    if with_atheris:
+        engine.fuzz_with_atheris(target, grown, seed, more, found, progress.finish)
+    inputs = [file.read_bytes() for file in sorted(grown.iterdir())]
+    engine.fuzz(target, seed, more, found, inputs)
+    return progress.finish()
+
+
+class Progress:
+    """Says now and then how far a target is, and at the end what came of it."""
+
+    def __init__(self, name: str, how: str) -> None:
+        self.name, self.how = name, how
+        self.finds: dict[str, int] = {}
+        """Where a target has failed, and how often."""
+        self.runs = 0
+        self._start = self._last = time.monotonic()
+        self._cpu = time.process_time()
+
+    def show(self, runs: int) -> None:
+        self.runs = runs
+        now = time.monotonic()
+        if now - self._last >= EVERY:
+            self._last = now
+            print(f"{self.name}: {self._so_far()}", flush=True)
+
+    def _so_far(self) -> str:
+        seconds = max(time.monotonic() - self._start, 1e-9)
+        return f"{self.runs:,} inputs, {self.runs / seconds:,.0f}/s, {len(self.finds)} finds ({self.how})"
+
+    def found(self, place: str) -> bool:
+        """Whether it has not failed there before."""
+        self.finds[place] = self.finds.get(place, 0) + 1
+        return self.finds[place] == 1
+
+    def finish(self) -> int:
+        """The status of the process."""
+        cpu = time.process_time() - self._cpu
+        hours = cpu / max(self.runs, 1) * 1e8 / 3600
+        print(
+            f"{self.name}: {self._so_far()}, {cpu:.0f} s of a core; 10^8 take {hours:.1f} h of one",
+            flush=True,
+        )
+        return 1 if self.finds else 0
+
+
+def replay(target: Target, files: list[Path], shrink: bool) -> int:
+    """Run inputs again; with ``shrink`` the last is replaced by a smaller one that fails as well."""
+    from tests.fuzz import engine
+
+    target.fresh()
+    for file in files:
+        data = file.read_bytes()
+        try:
+            target.take(data)
+        except Exception as error:
+            if not shrink:
+                raise
+            less = engine.shrunk(target, data, engine.place_of(error))
+            file.write_bytes(less)
+            print(f"{file}: {len(data)} bytes, now {len(less)}: {less[:200]!r}")
+            return 1
+    print(f"{len(files)} inputs taken")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,207 @@
+"""Runs of frames against the frames one by one, and the scanners of headers however a stream is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+
+from ildm.core.frames import (
+    PUBLISH,
+    PUBLISH_QOS_1,
+    HeaderScanner,
+    frames_to_qos_0,
+    frames_to_v311,
+    id_offset,
+    publish_run,
+    run_to_v5,
+    with_ids,
+)
+from ildm.core.local.gate import PASSED, GateScanner
+from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids, acknowledgements
+from ildm.mqtt import Framer, MqttError, PacketType, PubAck, Publish, Version, decode, decode_varint
+from tests.fuzz.engine import Target
+from tests.fuzz.mutator import mutate_stream
+from tests.fuzz.streams import Case
+
+LIMIT = 1 << 16
+WANTED = tuple(
+    bytes(first >> 4 in types for first in range(256))
+    for types in (
+        set(),
+        {PacketType.SUBACK},
+        {PacketType.PUBACK, PacketType.PUBREC, PacketType.SUBACK},
+        set(PacketType),
+    )
+)
+"""What a scanner is to hand back, by the first byte of a packet."""
+
+
+class Frames(Target):
+    """A stream of what publishers and brokers send."""
+
+    name = "frames"
+    mutate = staticmethod(mutate_stream)
+
+    def take(self, data: bytes) -> Iterable[Hashable]:
+        case = Case.parse(data)
+        found: set[Hashable] = set()
+        for version in (Version.V311, Version.V5):
+            check_runs(case.stream, version, found)
+            for number, wanted in enumerate(WANTED):
+                check_scanners(case, wanted, version, case.setup >> number & 1)
+        return found
+
+
+def check_runs(stream: bytes, version: Version, found: set[Hashable]) -> None:
+    """Take every run there is in a stream apart in both ways."""
+    v5 = version is Version.V5
+    pos = 0
+    while pos + 2 <= len(stream):
+        try:
+            length = decode_varint(stream, pos + 1)
+        except MqttError:
+            return
+        if length is None or length[1] + length[0] > len(stream):
+            return
+        end = length[1] + length[0]
+        if stream[pos] | 2 == PUBLISH_QOS_1:
+            end = max(end, check_run(stream, pos, length[1], end, v5, found))
+        elif stream[pos] == PUBACK:
+            end = max(end, check_acknowledgements(stream, pos, version, found))
+        pos = end
+
+
+def check_run(stream: bytes, pos: int, header_end: int, end: int, v5: bool, found: set[Hashable]) -> int:
+    """A run says of its frames what decoding each says; answers where it ends."""
+    version = Version.V5 if v5 else Version.V311
+    try:
+        run = publish_run(stream, pos, header_end, end, v5)
+    except MqttError as error:
+        found.add(error.clause)
+        assert not isinstance(decoded(stream[pos:end], version), Publish), "a run is refused that is none"
+        return end
+    first = decoded(stream[pos:end], version)
+    if run is None:
+        found.add("no run")
+        identified = isinstance(first, Publish) and not first.properties
+        assert not identified, "a plain message is no run"
+        return end
+    run_end, size, topic, offset = run
+    assert (run_end - pos) % size == 0
+    frames = [stream[at : at + size] for at in range(pos, run_end, size)]
+    found.add(("run", v5, stream[pos], len(frames).bit_length(), isinstance(first, Publish)))
+    if not isinstance(first, Publish):  # a topic that is none, for which there is no route
+        assert all(not isinstance(decoded(frame, version), Publish) for frame in frames)
+        return run_end
+    packets = [decode(frame, version) for frame in frames]
+    for packet in packets:
+        assert isinstance(packet, Publish)
+        assert (packet.topic.encode(), packet.properties) == (topic, {})
+        assert (packet.qos, packet.dup, packet.retain) == (stream[pos] >> 1 & 1, False, False)
+        if packet.packet_id is not None:
+            assert packet.packet_id
+    assert frames[0][offset - len(topic) : offset] == topic
+    check_conversions(stream, pos, header_end, run, packets, v5)
+    return run_end
+
+
+def check_conversions(
+    stream: bytes, pos: int, header_end: int, run: tuple[int, int, bytes, int], packets: list, v5: bool
+) -> None:
+    """Every conversion of a run makes of each message what encoding it alone makes."""
+    if v5:
+        joined, size = stream[pos : run[0]], run[1]
+    else:
+        joined, size = run_to_v5(stream, pos, header_end, run)
+    count = len(packets)
+    assert len(joined) == size * count
+    if stream[pos] == PUBLISH:
+        assert joined == b"".join(packet.encode(Version.V5) for packet in packets)
+    else:
+        offset = id_offset(joined)
+        numbered = with_ids(joined, size, offset, 1)
+        again = with_ids(joined, size, offset, 65_536 - count, dup=True)
+        for at, packet in enumerate(packets):
+            packet.packet_id = at + 1
+            assert numbered[at * size : (at + 1) * size] == packet.encode(Version.V5)
+            packet.packet_id, packet.dup = 65_536 - count + at, True
+            assert again[at * size : (at + 1) * size] == packet.encode(Version.V5)
+            packet.packet_id, packet.dup = at + 1, False
+        ids, answer = acknowledgements(numbered, size)
+        assert list(ids) == list(range(1, count + 1))
+        assert answer == b"".join(PubAck(packet_id=n).encode(Version.V5) for n in ids)
+        plain, plain_size = frames_to_qos_0(numbered, size)
+        assert len(plain) == plain_size * count
+        joined = numbered
+        for at, packet in enumerate(packets):
+            alone = Publish(topic=packet.topic, payload=packet.payload).encode(Version.V5)
+            assert plain[at * plain_size : (at + 1) * plain_size] == alone
+    back = frames_to_v311(joined, size)
+    old = len(back) // count
+    for at, packet in enumerate(packets):
+        one = back[at * old : (at + 1) * old]
+        if packet.qos:  # its packet identifier is to be set
+            assert one[id_offset(one) : id_offset(one) + 2] == b"\0\0"
+            one = with_ids(one, old, id_offset(one), at + 1)
+        assert one == packet.encode(Version.V311)
+
+
+def check_acknowledgements(stream: bytes, pos: int, version: Version, found: set[Hashable]) -> int:
+    """PUBACKs that are taken together are those that decoding finds, and mean success."""
+    ids, end = acknowledged_ids(stream, pos, version)
+    found.add(("acknowledged", len(ids).bit_length(), end > pos))
+    packets = [decode(frame, version) for frame in Framer(LIMIT).feed(stream[pos:end])]
+    assert [packet.packet_id for packet in packets if isinstance(packet, PubAck)] == list(ids)
+    assert all(isinstance(packet, PubAck) and packet.reason_code in (0, 0x10) for packet in packets)
+    return end
+
+
+def check_scanners(case: Case, wanted: bytes, version: Version, cutting: int) -> None:
+    """Both scanners find the same packets however a stream is cut, and the gate's loses no byte."""
+    whole, error = fed(HeaderScanner(wanted, LIMIT).feed, [case.stream])
+    frames, other = fed(HeaderScanner(wanted, LIMIT).feed, case.pieces())
+    assert error == other
+    assert error or whole == frames, "the scanner depends on the cuts"
+    scanner = GateScanner(wanted, LIMIT, version)
+    passed: list[bytes] = []
+    found: list[bytes] = []
+    reason = ""
+    for number, piece in enumerate(case.pieces()):
+        try:
+            if cutting or scanner.withheld or number % 3:
+                for first, part, ids in scanner.split(piece):
+                    if first < PASSED:
+                        passed.append(part)
+                    if first and not ids and wanted[first & 0xFF]:
+                        found.append(part)
+            else:
+                passed.append(piece)
+                found += [frame for frame in scanner.feed(piece) if wanted[frame[0]]]
+        except MqttError as refused:
+            reason = str(refused)
+            break
+    assert error == reason
+    if error:
+        return
+    sent = b"".join(passed)
+    assert case.stream.startswith(sent), "the gate changes what it lets pass"
+    assert scanner.withheld or sent == case.stream, "the gate has lost something"
+    assert found == whole, "the gate has missed a packet"
+
+
+def fed(feed: Callable[[bytes], list[bytes]], pieces: list[bytes]) -> tuple[list[bytes], str]:
+    """What comes out of pieces, and why there is no more of it."""
+    found: list[bytes] = []
+    for piece in pieces:
+        try:
+            found += feed(piece)
+        except MqttError as error:
+            return found, str(error)
+    return found, ""
+
+
+def decoded(frame: bytes, version: Version) -> object:
+    """A packet, or why it is none."""
+    try:
+        return decode(frame, version)
+    except MqttError as error:
+        return error

@@ -1,0 +1,307 @@
+"""The spool's directory: whatever is in it, a spool opens, gives back what it was given, and works on.
+
+Setup, the first byte: what the rest is.
+
+0, 1  entries of segments, each with its length in two bytes before it; they get the right CRC, and a kind of
+      255 begins the next segment
+2     the bytes of a segment
+else  a spool that was used, and changes of its files: each of six bytes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from random import Random
+from typing import Any, NamedTuple
+
+from ildm.core.spool import Delivery, Identity, Record, Stored
+from ildm.mqtt import Publish, Version
+from ildm.state.spool import FileSpool
+from ildm.state.spool.records import MARK, Header, encode, encode_header, salt_of
+from ildm.state.spool.segments import name_of
+from ildm.testing.virtual.disk import SimDisk, SimFile
+from tests.fuzz.engine import Target
+from tests.fuzz.mutator import mutate_bytes
+
+KEY = b"fuzz-key"
+WALL = 1_700_000_000.0
+OUTLETS = ("link/b/0", "injection/0", "plugin/x")
+MOST_LSN = 1 << 61
+"""A spool that has got so far will not be there when it has no numbers left."""
+MOST_READ = 5000
+"""Readings until an outlet has to have nothing more."""
+
+
+class Settings(NamedTuple):
+    """Segments so small that there are several."""
+
+    mode: str = "process"
+    bytes: int = 1 << 20
+    segment_bytes: int = 2048
+    age: float = 1e9
+    delay: float = 0.0
+
+
+class Spool(Target):
+    """See the module."""
+
+    name = "spool"
+
+    def __init__(self) -> None:
+        self._image, self._given, self._left = used()
+
+    @staticmethod
+    def mutate(data: bytes, random: Random, others: Any) -> bytes:
+        return (
+            mutate_entries(data, random, others) if data[:1] < b"\2" else mutate_bytes(data, random, others)
+        )
+
+    def take(self, data: bytes) -> Iterable[Hashable]:
+        what, rest = data[:1] or b"\0", data[1:]
+        if what < b"\2":
+            disk = written(rest)
+        elif what == b"\2":
+            disk = SimDisk()
+            put(disk, name_of(1), rest)
+        else:
+            disk = copied(self._image)
+            only_flips = changed(disk, rest)
+        spool, events = opened(disk)
+        found = {name: everything(spool, name) for name in {*spool.outlets(), *OUTLETS}}
+        if what > b"\2":
+            for name in OUTLETS:
+                self._check(name, found[name], only_flips and not spool.counters.total())
+        list(spool.replay())
+        list(spool.identities())
+        if spool.last < MOST_LSN:
+            works_on(spool, disk)
+        return {(name, count.bit_length()) for name, count in spool.counters.items()} | {
+            (event, what) for event in events
+        }
+
+    def _check(self, name: str, found: list[Stored], unharmed: bool) -> None:
+        """Nothing is made up, and nothing is missing of which no word is said."""
+        messages: set[tuple[int, int]] = set()
+        for stored in found:
+            given = self._given[stored.lsn]
+            size = len(given.frames) // given.messages
+            begin, end = stored.first * size, (stored.first + stored.record.messages) * size
+            assert stored.record.frames == given.frames[begin:end], "other bytes than it was given"
+            assert stored.record.turn == given.turn
+            assert stored.record.identity == given.identity
+            for place in range(stored.first, stored.first + stored.record.messages):
+                assert (stored.lsn, place) not in messages, "a message comes twice"
+                messages.add((stored.lsn, place))
+        if unharmed:
+            assert messages == self._left[name], "messages are missing, and nothing says so"
+
+
+class Counted(dict[str, int]):
+    """Counters."""
+
+    def __missing__(self, name: str) -> int:
+        return 0
+
+    def total(self) -> int:
+        """Of what is said of damage."""
+        return sum(count for name, count in self.items() if name in DAMAGES)
+
+
+DAMAGES = ("spool_damaged", "spool_torn", "spool_unreadable", "spool_resumed")
+
+
+def opened(disk: SimDisk) -> tuple[FileSpool, list[str]]:
+    """A spool on a disk, and the log of it."""
+    events: list[str] = []
+
+    def log(level: str, event: str, **fields: object) -> None:
+        events.append(event)
+
+    def never(delay: float, callback: Callable[[], None]) -> None:
+        pass
+
+    counters: Any = Counted()
+    spool = FileSpool(disk, Settings(), wall=lambda: WALL, call_later=never, log=log, counters=counters)
+    return spool, events
+
+
+def record(number: int, messages: int = 1) -> Record:
+    """A record of its own."""
+    packets = (
+        Publish(topic=f"t/{number % 5}", payload=b"%04d" % number * 5, qos=1, packet_id=place)
+        for place in range(1, messages + 1)
+    )
+    frames = b"".join(packet.encode(Version.V5) for packet in packets)
+    return Record(frames, messages, Identity("a", (7 << 32) + 10 * number), number % 3)
+
+
+def used() -> tuple[SimDisk, dict[int, Record], dict[str, set[tuple[int, int]]]]:
+    """A disk with a spool, what it was given by LSN, and what it has left for each outlet."""
+    disk = SimDisk()
+    spool, _ = opened(disk)
+    spool.snapshot = lambda: b"a snapshot"
+    given: dict[int, Record] = {}
+    left: dict[str, set[tuple[int, int]]] = {name: set() for name in OUTLETS}
+    for number in range(60):
+        one = record(number, 1 + number % 4)
+        targets = OUTLETS[: 1 + number % 3]
+        lsn = spool.append(one, [Delivery(name, 1) for name in targets])
+        given[lsn] = one
+        for name in targets:
+            spool.outlet(name).hold(lsn, one.messages)
+            left[name] |= {(lsn, place) for place in range(one.messages)}
+        if number % 2:
+            spool.outlet("link/b/0").free(lsn, 0, 1)
+            left["link/b/0"].discard((lsn, 0))
+        if number % 5 == 1:
+            spool.outlet("injection/0").note(lsn, 0, 500 + number)
+        if number % 7 == 0:
+            spool.journal(b"row %d" % number)
+        if number % 4 == 0:
+            spool.commit()
+    spool.journaled(20)
+    spool.commit()
+    return disk, given, left
+
+
+def everything(spool: FileSpool, name: str) -> list[Stored]:
+    """What an outlet has beyond what is in hand, to its end."""
+    outlet = spool.outlet(name)
+    found: list[Stored] = []
+    for _ in range(MOST_READ):
+        some = outlet.read(4096)
+        if not some:
+            assert outlet.beyond_messages == 0, "there is something that is never read"
+            return found
+        found += some
+    raise AssertionError("an outlet that has no end")
+
+
+def works_on(spool: FileSpool, disk: SimDisk) -> None:
+    """What is given to it now is there in its next life, all else is done with."""
+    assert not spool.failure, spool.failure
+    for name in spool.outlets():
+        spool.outlet(name).retire()
+    new = record(999, 3)
+    lsn = spool.append(new, [Delivery("link/b/0", 1)])
+    spool.outlet("link/b/0").hold(lsn, 3)
+    entry = spool.journal(b"newest")
+    spool.commit()
+    assert spool.durable >= entry
+    epoch = spool.epoch
+    spool.close()
+    again, _ = opened(disk)
+    assert again.epoch > epoch
+    assert again.last >= entry
+    (stored,) = [one for one in everything(again, "link/b/0") if one.lsn == lsn]
+    assert (stored.record.frames, stored.record.identity) == (new.frames, new.identity)
+    assert (entry, b"newest") in list(again.replay())
+
+
+# files ----------------------------------------------------------------------------------------------
+
+
+def put(disk: SimDisk, name: str, content: bytes) -> None:
+    file = disk.files[name] = SimFile(disk, 0)
+    file.content = bytearray(content)
+    file.synced = content
+
+
+def copied(disk: SimDisk) -> SimDisk:
+    other = SimDisk()
+    for name, file in disk.files.items():
+        put(other, name, bytes(file.content))
+    return other
+
+
+def written(entries: bytes) -> SimDisk:
+    """Segments of these entries, each with its CRC."""
+    disk = SimDisk()
+    number = 1
+    content = bytearray(encode_header(Header(KEY, 1, 1)))
+    for entry in split(entries):
+        if entry[:1] == b"\xff":
+            put(disk, name_of(number), bytes(content))
+            number += 1
+            first = int.from_bytes(entry[1:9], "little")
+            content = bytearray(encode_header(Header(KEY, min(first, 1 << 62), number)))
+            continue
+        body = bytes((MARK,)) + entry
+        content += encode(salt_of(KEY, number), body) + body
+    put(disk, name_of(number), bytes(content))
+    return disk
+
+
+def changed(disk: SimDisk, changes: bytes) -> bool:
+    """Change files as damage may; whether nothing but single bytes was."""
+    only_flips = True
+    for at in range(0, len(changes) - 5, 6):
+        how, which = changes[at], changes[at + 1]
+        place, value = int.from_bytes(changes[at + 2 : at + 4]), int.from_bytes(changes[at + 4 : at + 6])
+        names = sorted(disk.files)
+        if not names:
+            return False
+        name = names[which % len(names)]
+        content = bytearray(disk.files[name].content)
+        place %= len(content) + 1
+        match how % 8:
+            case 0 | 1 | 2 | 3 if place < len(content):
+                content[place] ^= value & 0xFF or 1
+                put(disk, name, bytes(content))
+                continue
+            case 4:
+                del content[place:]
+            case 5:
+                content[place : place + value % 600] = bytes(value % 600)
+            case 6:
+                other = disk.files[names[value % len(names)]].content
+                content[place : place + 64] = other[place : place + 64]
+            case _:
+                if value % 3:
+                    put(disk, name_of(value % 40), bytes(content))
+                del disk.files[name]
+                only_flips = False
+                continue
+        put(disk, name, bytes(content))
+        only_flips = False
+    return only_flips
+
+
+def split(entries: bytes) -> list[bytes]:
+    """Entries, of which each has its length before it."""
+    found: list[bytes] = []
+    at = 0
+    while at + 2 <= len(entries):
+        size = int.from_bytes(entries[at : at + 2])
+        found.append(entries[at + 2 : at + 2 + size])
+        at += 2 + size
+    return found
+
+
+def join(entries: Iterable[bytes]) -> bytes:
+    """The inverse of :func:`split`."""
+    return b"".join(len(entry).to_bytes(2) + entry for entry in entries)
+
+
+def mutate_entries(data: bytes, random: Random, others: Any) -> bytes:
+    """Entries changed, moved, repeated, or taken from elsewhere."""
+    entries = split(data[1:])
+    for _ in range(1 << random.randrange(3)):
+        at = random.randrange(len(entries)) if entries else 0
+        match random.randrange(6):
+            case 0 | 1 if entries:
+                entries[at] = mutate_bytes(entries[at], random)
+            case 2 if entries:
+                entries[at:at] = entries[at : at + random.randrange(1, 4)]
+            case 3 if entries:
+                del entries[at]
+            case 4 if entries:
+                other = random.randrange(len(entries))
+                entries[at], entries[other] = entries[other], entries[at]
+            case _:
+                theirs = random.choice(others) if others else b""
+                if theirs[:1] < b"\2":
+                    chosen = split(theirs[1:])
+                    start = random.randrange(len(chosen) + 1)
+                    entries[at:at] = chosen[start : start + random.randrange(1, 4)]
+    return data[:1] + join(entries)
