@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ildm.admin.view import AdminError, UnknownError
 from ildm.api import MessageTrace, OverlayAlgorithm, OverlayView, PluginError, TracedTree
 from ildm.config import ConfigError, load_config
-from ildm.core.counters import Counters
+from ildm.core.counters import Tally
 from ildm.core.plugin.reloading import differing_keys, reload_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
@@ -102,7 +102,7 @@ class LiveView:
 
     def _counters(self) -> dict[str, int]:
         """The node's, and those of its plugins as ``PLUGIN.NAME``."""
-        counters = Counters(self.node.counters | self.store.counters)
+        counters = Tally(self.node.counters | self.store.counters)
         for session in self.node.sessions:  # these are added when a session ends
             if session.messages_in:
                 counters["messages_in"] += session.messages_in

@@ -24,6 +24,7 @@ from ildm.api import (
     Unreachable,
 )
 from ildm.config import LimitsConfig
+from ildm.core.counters import Counters
 from ildm.core.link.pauses import Pauses
 from ildm.core.plugin.account import FAILURES, Account
 from ildm.core.plugin.arguments import (
@@ -386,7 +387,7 @@ class SimNode:
         """The retained messages this node remembers; made when first needed."""
         if self._retained is None:
             clock: Any = _Clock(self.kernel)
-            self._retained = Retained(clock, self.node_id, LIMITS, self.counters, clock)
+            self._retained = Retained(clock, self.node_id, LIMITS, Counters(), clock)
         return self._retained
 
     # NodeApi ----------------------------------------------------------------------------------

@@ -378,3 +378,19 @@ def test_plugins_hear_only_of_the_end_of_link_sessions_whose_beginning_they_hear
     assert stranger.closed
     assert [event for event, _ in heard] == ["established", "closed"]
     assert heard[0][1] is heard[1][1]
+
+
+def test_what_a_neighbour_says_when_it_leaves_is_not_counted_by_its_words(world: World) -> None:
+    """Counters are named by this node alone, or a neighbour could make any number of them."""
+    a, _ = row(world, "ab", "pf")
+    session = session_of(a, "b")
+    session.transport.cut = True  # type: ignore[union-attr]
+    a.node.links.links["b"].lanes[0].send(Publish(topic="t", payload=b"x", qos=1), 1, None)
+    world.run(0.2)
+    said = Disconnect(
+        reason_code=ReasonCode.ADMINISTRATIVE_ACTION, properties={Property.REASON_STRING: "any text"}
+    )
+    session.data_received(said.encode(Version.V5))
+    world.run(1)
+    dropped = {name: n for name, n in a.node.counters.items() if name.startswith("link_dropped_")}
+    assert dropped == {"link_dropped_removed_qos1": 1}

@@ -56,7 +56,7 @@ class TreeMembership(Membership):
         self.driver.log("warning", "link down", neighbor=link.node_id, reason=reason)
         self._cancel_settling(link)
         if kind == "removed" or not link.in_cooperation:
-            self.discard(link, reason)
+            self.discard(link, "removed" if kind == "removed" else "lost")
         else:
             self.absent(link)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ildm.api import PluginError
-from ildm.core.counters import Counters
+from ildm.core.counters import Tally
 from ildm.core.plugin.arguments import check_name, checked_gauge
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ class Account:
 
     __slots__ = ("_allowance", "counters", "gauges", "left_out", "limits", "logged_at", "refused")
 
-    def __init__(self, limits: LimitsConfig, counters: Counters | None = None) -> None:
+    def __init__(self, limits: LimitsConfig, counters: Tally | None = None) -> None:
         self.limits = limits
-        self.counters = Counters() if counters is None else counters
+        self.counters = Tally() if counters is None else counters
         self.gauges: dict[str, float] = {}
-        self.refused = Counters()
+        self.refused = Tally()
         self._allowance = float(limits.plugin_log_rate)
         self.logged_at = 0.0
         self.left_out = 0

@@ -1,0 +1,226 @@
+"""All counters of a node: name, unit, labels, help text. Any other name is an error (``counters.py``)."""
+
+from __future__ import annotations
+
+from ildm.core.metrics import by_reason, counter, counters, united
+
+QOS = ("0", "1", "2")
+LEFT = (
+    "lost",
+    "neighbor_expired",
+    "no_path",
+    "other_path",
+    "overflow",
+    "removed",
+    "replaced",
+    "shutdown",
+)
+"""Why messages that wait for a link or the broker are dropped together; counted by QoS. What was on disk
+alone, of QoS 1 and 2, is counted as ``spooled``."""
+SINGLE = ("expired", "not_encodable", "outdated", "poison", "too_large")
+"""Why one message is dropped that could have been sent otherwise."""
+REFUSALS = (
+    "algorithm",
+    "copied-id",
+    "duplicate",
+    "limit",
+    "own-id",
+    "secret",
+    "stale",
+    "version",
+    "wrong-node",
+)
+"""Kinds of :class:`ildm.core.link.hello.Refusal` that a node says to a neighbour which introduces itself."""
+
+
+def _dropped(lane: str) -> dict[str, tuple[str, str]]:
+    """Names of the counters of a kind of lane -> reason and QoS."""
+    found = {f"{lane}_dropped_{reason}_qos{qos}": (reason, qos) for reason in LEFT for qos in QOS}
+    found |= {f"{lane}_dropped_{reason}_spooled": (reason, "spooled") for reason in LEFT}
+    return found | {f"{lane}_dropped_{reason}": (reason, "") for reason in SINGLE}
+
+
+CLIENTS = united(
+    counters(
+        "client_messages",
+        "messages",
+        "Messages (PUBLISH) of clients, in: to the broker, out: from the broker",
+        ("direction",),
+        {"messages_in": "in", "messages_out": "out"},
+    ),
+    counter("clients_connected", "connections", "Clients that the broker has accepted"),
+    counter("clients_rejected", "connections", "Clients rejected by a filter"),
+    counter("clients_over_inflight", "connections", "Clients ended, as they sent on although a link is full"),
+    counter(
+        "connections_refused", "connections", "Connections of clients refused: a limit, or the node stops"
+    ),
+    counter(
+        "connections_refused_descriptors",
+        "connections",
+        "Those of them that were refused for want of file descriptors",
+    ),
+    counter(
+        "out_of_descriptors", "events", "A connection to the broker could not be made: no file descriptor"
+    ),
+    counter("connect_timeouts", "connections", "Clients without a CONNECT in time"),
+    counter("connack_timeouts", "connections", "Clients whose broker has sent no CONNACK in time"),
+    counter("broker_unavailable", "connections", "Clients told that the broker is not there"),
+    counter("broker_loops", "events", "The broker's address was found to lead back to this node"),
+    counter("malformed", "packets", "Packets of clients that the standard forbids"),
+    counter("malformed_from_broker", "packets", "Packets of the broker that the standard forbids"),
+    counter("packets_over_limit", "packets", "Packets of clients beyond a limit of the configuration"),
+    counter("publish_denied", "messages", "Messages and wills that the rules of publish keep at this site"),
+    counter("refused_by_broker", "messages", "Messages that the broker has refused, so they do not cross"),
+    counter("unanswered_by_broker", "messages", "Messages of clients that left before the broker answered"),
+    counter("answers_out_of_order", "events", "Answers of the broker that have overtaken earlier ones"),
+    counter("wills", "messages", "Wills sent to other sites"),
+    counter("wills_not_saved", "messages", "Wills for which limits.will_bytes has no room"),
+    counter("sessions_expired", "sessions", "Persistent sessions that have expired"),
+    counter("persistent_sessions_over_limit", "sessions", "Sessions ended beyond limits.persistent_sessions"),
+    counter("subscriptions_over_limit", "filters", "Filters of clients that other sites are not told of"),
+    counter("subscribe_waits_expired", "events", "SUBACKs given before all sites knew (link.subscribe_wait)"),
+    counter("save_waits_expired", "events", "Answers given before what they stand for was durable"),
+)
+
+PLUGINS = united(
+    counter("filtered", "messages", "Messages that a filter has rejected"),
+    counter("subscriptions_rejected", "filters", "Subscriptions that a filter has rejected"),
+    counter("undecided", "packets", "Packets dropped with their connection, before a filter had decided"),
+    counter("plugin_errors", "events", "Calls of plugins that failed"),
+    counter("plugin_slow_hooks", "events", "Calls of plugins that took longer than limits.hook_warn"),
+    counter("plugin_refused", "events", "Calls by plugins beyond one of their bounds"),
+    by_reason(
+        "transfer_refused",
+        "messages",
+        "Messages that the algorithm handed to a link which did not take them",
+        ("full", "no_link"),
+    ),
+    counters(
+        "algorithm_data",
+        "messages",
+        "Data of the algorithm itself, from and to other nodes",
+        ("direction",),
+        {"algorithm_in": "in", "algorithm_out": "out"},
+    ),
+    by_reason(
+        "algorithm_dropped",
+        "messages",
+        "Data of the algorithm that was not sent",
+        ("full", "not_sendable", "unreachable"),
+    ),
+)
+
+TRANSFER = united(
+    counters(
+        "transferred",
+        "messages",
+        "Messages from and to neighbours, one for each link",
+        ("direction",),
+        {"transferred_in": "in", "transferred_out": "out"},
+    ),
+    counter("published", "messages", "Messages of clients handed to an overlay"),
+    counter("injected", "messages", "Messages of other sites sent to the broker"),
+    by_reason(
+        "transfer_dropped",
+        "messages",
+        "Messages of clients that were relayed to the broker and cannot cross",
+        ("partial", "unusable"),
+    ),
+    counters(
+        "link_dropped", "messages", "Messages to neighbours dropped", ("reason", "qos"), _dropped("link")
+    ),
+    counters(
+        "injection_dropped",
+        "messages",
+        "Messages to the broker dropped",
+        ("reason", "qos"),
+        _dropped("injection"),
+    ),
+    *(
+        united(
+            counter(f"{lane}_properties_dropped", "messages", f"{text} without their properties of MQTT 5"),
+            counter(f"{lane}_retain_dropped", "messages", f"{text} without their retain flag"),
+            counter(f"{lane}_refused", "messages", f"{text} and refused there"),
+            counter(f"{lane}_unanswered", "messages", f"{text}, never answered, and taken for answered"),
+        )
+        for lane, text in (
+            ("link", "Messages sent to a neighbour"),
+            ("injection", "Messages sent to the broker"),
+        )
+    ),
+    counters(
+        "injection_uncertain",
+        "messages",
+        "QoS 2 messages whose session the broker has forgotten, so whether it had them is unknown",
+        ("outcome",),
+        {"injection_uncertain_resent": "resent", "injection_uncertain_dropped": "dropped"},
+    ),
+    counter("acknowledged_early", "messages", "Acknowledged to a neighbour before the broker had them"),
+    counter("link_rerouted", "messages", "Messages that waited for a broken link and went over another"),
+    counter("link_repeated", "messages", "Messages that had come before, and were taken for that"),
+    counter("link_again", "messages", "Messages sent anew on another way, which were new here"),
+    counter("link_identities_forgotten", "messages", "Identities of messages forgotten for want of room"),
+    counter("route_cache_flushes", "events", "The cache of routes was full and emptied"),
+    counter("retained_forgotten", "messages", "Retained messages forgotten, beyond limits.retained_messages"),
+    counter("retained_deletions_forgotten", "messages", "Deletions of retained messages forgotten likewise"),
+    counter("retained_checks_forgotten", "messages", "Topics not looked at again, for want of room"),
+    counter("retained_old_news", "messages", "Retained messages dropped, as newer ones had come before"),
+    counter("retained_refused_future", "messages", "Retained messages stamped beyond limits.clock_skew"),
+    counter("retained_repeated", "messages", "Retained messages repeated to a neighbour that lacked them"),
+    counter("retained_repaired", "messages", "Retained messages set again at the broker, which lacked them"),
+    counter("retained_too_large", "messages", "Retained messages too large to be remembered"),
+    counter("retained_audit_denied", "messages", "Retained topics that the broker does not let the node see"),
+    counter("retained_audit_failed", "messages", "Retained topics given up, as the broker did not answer"),
+)
+
+LINKS = united(
+    by_reason("links_refused", "connections", "Neighbours that this node has refused", REFUSALS),
+    counter("link_connections_refused", "connections", "Connections to link.listen beyond the bound"),
+    counter("link_sessions_lost", "connections", "Connections of links that broke"),
+    counter("link_sessions_unread", "connections", "Connections ended, as the neighbour read nothing"),
+    counter("links_lost", "links", "Links of an overlay that broke"),
+    counter("links_expired", "links", "Links of a tree that were given up after link.expiry"),
+    counter("link_malformed", "packets", "Packets of neighbours that cannot be"),
+    counter("link_internal_errors", "events", "Links broken by an error of this node"),
+    counter("link_unknown_control", "packets", "Control messages of neighbours that are not understood"),
+    counter("link_blocked_messages", "messages", "Messages that came over a blocked link, and were dropped"),
+    counter("inter_subscribes", "filters", "Filters subscribed to at neighbours"),
+    counter("inter_unsubscribes", "filters", "Filters unsubscribed from at neighbours"),
+    counter("inter_subscribes_refused", "filters", "Filters that neighbours have refused"),
+    counter("inter_subscribes_dropped_too_large", "filters", "Filters too large for a neighbour's packets"),
+    counter("interest_over_limit", "filters", "Filters of neighbours refused, beyond a limit"),
+    counter("interest_told_late", "events", "Waits for a neighbour to know of interest that took too long"),
+    counter("interest_widened", "events", "A neighbour was full, and is asked for everything instead"),
+    counter("advertisements_disputed", "events", "News of the tree that a node itself has contradicted"),
+    counter("advertisements_second_hand", "events", "News of a neighbour that came from somebody else"),
+    counter("own_id_advertised", "events", "News in the name of this node, which it had not sent"),
+    counter("node_ids_copied", "events", "Two nodes were found to have one node_id"),
+    counter("on_demand_dials", "connections", "Links dialed on demand"),
+    counter("on_demand_closed", "links", "Links on demand closed, as they were not used"),
+    counter("on_demand_unreachable", "links", "Nodes that could not be reached on demand"),
+)
+
+STATE = united(
+    counter("spool_records", "records", "Records written to the spool"),
+    counter("spool_freed", "messages", "Messages of the spool that are done"),
+    counter("spool_sync", "events", "Syncs of the spool to the disk"),
+    by_reason(
+        "spool_dropped", "messages", "Messages of the spool dropped: too old, or no room", ("age", "full")
+    ),
+    counter("spool_held", "events", "Publishers and neighbours that had to wait for room in the spool"),
+    counter("spool_refused", "messages", "Messages of clients refused, as the spool was full"),
+    counter("spool_resumed", "messages", "Messages sent again that were under way in an earlier life"),
+    counter("spool_rewritten", "files", "Files of the spool written anew to free room"),
+    counter("spool_writes_failed", "events", "Writes of the spool that failed"),
+    counter("spool_syncs_failed", "events", "Syncs of the spool that failed"),
+    counter("spool_torn", "files", "Files of the spool that end amid a record"),
+    counter("spool_damaged", "events", "Damaged places of the spool"),
+    counter("spool_unreadable", "messages", "Messages of the spool that could not be read"),
+    counter("state_write_failures", "events", "Writes of the state file that failed"),
+    counter("state_rows_dropped", "rows", "Changes of the state that were not saved"),
+    counter("state_rows_refused", "rows", "Changes of the state that the file did not take"),
+    counter("state_rows_damaged", "rows", "Damaged rows of the state, set aside"),
+)
+
+COUNTED = united(CLIENTS, PLUGINS, TRANSFER, LINKS, STATE)
+"""Name in the node -> where it is shown."""
