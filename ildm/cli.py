@@ -130,7 +130,7 @@ def check(
         _complain(f"warning: {config}: {found.key}: {found.text}")
     neighbors = ", ".join(map(str, loaded.link.neighbors)) or "none"
     print(f"{config}: ok")
-    print(f"  clients at     {loaded.listen}")
+    print(f"  clients at     {loaded.clients_text}")
     print(f"  local broker   {loaded.broker.address}")
     print(f"  algorithm      {loaded.algorithm.name if loaded.algorithm else 'none: relays only'}")
     if loaded.filters:

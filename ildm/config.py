@@ -2,27 +2,53 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
-    PlainSerializer,
     SecretStr,
     ValidationError,
     field_validator,
     model_validator,
 )
 
+from ildm.address import Address, parse_address
 from ildm.mqtt import IldmError, MqttError, PacketLimits, split_shared, validate_topic_filter
 from ildm.text import reason
+from ildm.transport_config import (
+    BrokerAddress,
+    LinkAddress,
+    ListenerConfig,
+    PlainAddress,
+    Seconds,
+    Section,
+    anchored_address,
+)
+
+__all__ = [
+    "Address",
+    "BrokerConfig",
+    "Config",
+    "ConfigError",
+    "LimitsConfig",
+    "LinkAddress",
+    "LinkConfig",
+    "ListenerConfig",
+    "LogConfig",
+    "SpoolConfig",
+    "advertised_address",
+    "load_config",
+    "parse_address",
+    "parse_config",
+    "read_secret",
+    "required_address",
+]
 
 MAX_FILE = 4 << 20
 """Bytes of a configuration file: more would take YAML a long time."""
@@ -32,62 +58,14 @@ class ConfigError(IldmError):
     """A configuration that cannot be used; the text names the file, the key and what is allowed."""
 
 
-class Address(NamedTuple):
-    """Host and TCP port."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def is_loopback(self) -> bool:
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-    @property
-    def is_wildcard(self) -> bool:
-        """Every address of the machine, as in 0.0.0.0: one to listen on, not one to dial."""
-        try:
-            return ipaddress.ip_address(self.host).is_unspecified
-        except ValueError:
-            return False
-
-
-def parse_address(text: object) -> Address:
-    """``host:port`` or ``[ipv6]:port`` -> :class:`Address`; ValueError says what is wrong."""
-    if isinstance(text, Address):
-        return text
-    if not isinstance(text, str):
-        raise ValueError("expected an address as text, HOST:PORT")
-    host, colon, port = text.rpartition(":")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError(f"{text!r}: an IPv6 address is written [ADDRESS]:PORT")
-    if not colon or not host or not port.isdecimal() or not port.isascii() or not 0 <= int(port) <= 65535:
-        raise ValueError(f"{text!r}: expected HOST:PORT with a port from 0 to 65535")
-    return Address(host, int(port))
-
-
-AddressField = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str)]
-Seconds = Annotated[float, Field(gt=0, le=86400 * 365)]
 Bytes = Annotated[int, Field(ge=1024, le=1 << 30)]
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class BrokerConfig(Section):
     """The local broker."""
 
-    address: AddressField = Address("127.0.0.1", 1884)
+    address: BrokerAddress = Address("127.0.0.1", 1884)
+    """``HOST:PORT``, or ``unix:/PATH``."""
     protocol: Literal["auto", "3.1.1", "5"] = "auto"
     """MQTT version of the node's own sessions; ``auto`` tries 5 and falls back."""
     username: str | None = None
@@ -116,11 +94,11 @@ class BrokerConfig(Section):
 class LinkConfig(Section):
     """Links with neighbour nodes."""
 
-    listen: AddressField | None = Address("127.0.0.1", 1885)
+    listen: LinkAddress | None = Address("127.0.0.1", 1885)
     """Where neighbours connect to; null for none."""
-    advertise: AddressField | None = None
+    advertise: LinkAddress | None = None
     """Where other nodes reach this one, told to them; default: ``listen``."""
-    neighbors: list[AddressField] = []
+    neighbors: list[LinkAddress] = []
     secret: SecretStr | None = None
     secret_file: Path | None = None
     allow_without_secret: bool = False
@@ -397,8 +375,10 @@ class Config(Section):
     node_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = None
     """Identifier among all nodes; by default one is made and kept in the state directory."""
     state_dir: Path = Path("ildm-state")
-    listen: AddressField = Address("127.0.0.1", 1883)
-    """Where local clients connect to."""
+    listen: PlainAddress = Address("127.0.0.1", 1883)
+    """Where local clients connect to; with ``listeners`` only if it is given, too."""
+    listeners: list[ListenerConfig] = []
+    """More such places, each with its transport."""
     broker: BrokerConfig = BrokerConfig()
     algorithm: Choice | None = None
     """Cooperation algorithm; null relays only."""
@@ -416,6 +396,28 @@ class Config(Section):
         if self.algorithm is None and self.link.neighbors:
             raise ValueError("link.neighbors is without effect unless algorithm names one, such as sf")
         return self
+
+    @model_validator(mode="after")
+    def _listeners_differ(self) -> Config:
+        seen: set[str] = set()
+        for _, each in self.clients_at:
+            if each.label in seen:
+                raise ValueError(f"listeners: there are two with the name {each.label}")
+            seen.add(each.label)
+        return self
+
+    @property
+    def clients_at(self) -> list[tuple[str, ListenerConfig]]:
+        """All that clients connect to, each with its key in the file."""
+        found = [(f"listeners.{index}", each) for index, each in enumerate(self.listeners)]
+        if "listen" in self.model_fields_set or not found:
+            found.insert(0, ("listen", ListenerConfig(url=self.listen, name="listen")))
+        return found
+
+    @property
+    def clients_text(self) -> str:
+        """The same for people."""
+        return ", ".join(str(each.url) for _, each in self.clients_at)
 
     @property
     def admin_socket(self) -> Path:
@@ -537,7 +539,15 @@ def _anchored(config: Config, base: Path) -> Config:
     return config.model_copy(
         update={
             "state_dir": anchor(config.state_dir),
-            "broker": config.broker.model_copy(update={"password_file": anchor(config.broker.password_file)}),
+            "listeners": [
+                each.model_copy(update={"url": anchored_address(each.url, base)}) for each in config.listeners
+            ],
+            "broker": config.broker.model_copy(
+                update={
+                    "address": anchored_address(config.broker.address, base),
+                    "password_file": anchor(config.broker.password_file),
+                }
+            ),
             "link": config.link.model_copy(update={"secret_file": anchor(config.link.secret_file)}),
             "spool": config.spool.model_copy(update={"directory": anchor(config.spool.directory)}),
             "admin": config.admin.model_copy(update={"socket": anchor(config.admin.socket)}),

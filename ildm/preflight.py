@@ -19,9 +19,9 @@ from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import NamedTuple
 
-from ildm.admin.unix_socket import PATH_LIMIT
 from ildm.config import SHORT_SECRET, Address, Config, ConfigError, read_secret
 from ildm.text import reason
+from ildm.unix_socket import PATH_LIMIT
 
 RESOLVE_TIMEOUT = 3.0
 """Seconds that all host names together may take."""
@@ -65,8 +65,9 @@ def examine(config: Config, *, thorough: bool) -> list[Finding]:
 
 
 def _addresses(config: Config) -> Iterator[tuple[str, Address]]:
-    yield "listen", config.listen
-    yield "broker.address", config.broker.address
+    yield from _for_clients(config)
+    if config.broker.address.scheme != "unix":
+        yield "broker.address", config.broker.address
     if config.algorithm is not None:
         if config.link.listen is not None:
             yield "link.listen", config.link.listen
@@ -74,6 +75,20 @@ def _addresses(config: Config) -> Iterator[tuple[str, Address]]:
             yield "link.advertise", config.link.advertise
         for index, address in enumerate(config.link.neighbors):
             yield f"link.neighbors.{index}", address
+
+
+def _for_clients(config: Config) -> Iterator[tuple[str, Address]]:
+    """Where clients connect by TCP."""
+    for key, each in config.clients_at:
+        if each.url.scheme != "unix":
+            yield key, each.url
+
+
+def _listening(config: Config) -> Iterator[tuple[str, Address]]:
+    """Where anybody connects by TCP."""
+    yield from _for_clients(config)
+    if config.algorithm is not None and config.link.listen is not None:
+        yield "link.listen", config.link.listen
 
 
 # where addresses lead to -------------------------------------------------------------------------
@@ -176,26 +191,53 @@ def _is_own(family: int, host: str) -> bool:
 
 
 def _listeners(config: Config, hosts: _Hosts) -> Iterator[Finding]:
-    link = config.link.listen
-    if config.algorithm is not None and link is not None and hosts.overlap(config.listen, link):
-        yield Finding("link.listen", f"{link} is where clients connect (listen: {config.listen})", True)
-    if config.broker.address.is_loopback and not config.listen.is_loopback:
-        yield Finding(
-            "listen",
-            f"{config.listen} is open to other machines, but to the broker all clients come from this one: "
-            "what it allows by address, such as RabbitMQ's user guest, is open to them, too",
-            False,
-        )
+    seen: list[tuple[str, Address]] = []
+    for key, address in _listening(config):
+        for other_key, other in seen:
+            if hosts.overlap(other, address):
+                for_links = key == "link.listen"
+                taken = "where clients connect" if for_links else "listened on already"
+                yield Finding(key, f"{address} is {taken} ({other_key}: {other})", True)
+                break
+        seen.append((key, address))
+    for key, address in _for_clients(config):
+        if config.broker.address.is_local and not address.is_loopback:
+            yield Finding(
+                key,
+                f"{address} is open to other machines, but to the broker all clients come from this one: "
+                "what it allows by address, such as RabbitMQ's user guest, is open to them, too",
+                False,
+            )
+    yield from _unix_paths(config)
+
+
+def _unix_paths(config: Config) -> Iterator[Finding]:
+    """What is wrong with the paths of unix sockets for clients."""
+    for key, each in config.clients_at:
+        path = Path(each.url.host)
+        if each.url.scheme != "unix":
+            continue
+        if len(os.fsencode(path)) > PATH_LIMIT:
+            text = f"{path} is longer than the {PATH_LIMIT} bytes of the path of a unix socket"
+            yield Finding(key, text, True)
+        elif not path.parent.is_dir():
+            yield Finding(key, f"{path}: there is no directory {path.parent}", True)
+        elif not os.access(path.parent, os.W_OK | os.X_OK):
+            yield Finding(key, f"{path}: {path.parent} cannot be written", True)
+        elif os.path.lexists(path) and not path.is_socket():
+            yield Finding(key, f"{path} is no socket", True)
 
 
 def _broker(config: Config, hosts: _Hosts) -> Iterator[Finding]:
     broker = config.broker.address
+    if broker.scheme == "unix":
+        for key, each in config.clients_at:
+            if each.url == broker:
+                yield Finding("broker.address", f"{broker} leads back to this node ({key})", True)
+        return
     if broker.port == 0:
         yield Finding("broker.address", f"{broker}: nobody listens at port 0", True)
-    listening = [("listen", config.listen)]
-    if config.algorithm is not None and config.link.listen is not None:
-        listening.append(("link.listen", config.link.listen))
-    for key, address in listening:
+    for key, address in _listening(config):
         if hosts.leads_to(broker, address):
             yield Finding(
                 "broker.address",
@@ -207,7 +249,7 @@ def _broker(config: Config, hosts: _Hosts) -> Iterator[Finding]:
 def _neighbors(config: Config, hosts: _Hosts) -> Iterator[Finding]:
     if config.algorithm is None:
         return
-    own = [("listen", config.listen)]
+    own = list(_for_clients(config))
     own += [("link.listen", config.link.listen)] if config.link.listen is not None else []
     own += [("link.advertise", config.link.advertise)] if config.link.advertise is not None else []
     seen: list[tuple[str, Address]] = []
@@ -298,9 +340,7 @@ _TRIED: dict[int, Callable[[Address], str]] = {
 
 
 def _ports(config: Config, hosts: _Hosts) -> Iterator[Finding]:
-    for key, address in _addresses(config):
-        if key not in ("listen", "link.listen"):
-            continue
+    for key, address in _listening(config):
         for ip in hosts.of(address):
             try:
                 with socket.socket(ip.family, socket.SOCK_STREAM) as probe:

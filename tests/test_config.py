@@ -36,6 +36,19 @@ def test_everything_listens_on_loopback_until_told_otherwise(tmp_path: Path) -> 
     assert config.link.listen.is_loopback
 
 
+def test_listeners_stand_in_for_the_default_one_and_beside_one_that_is_given(tmp_path: Path) -> None:
+    more = "listeners: [{url: 'unix:mqtt.sock'}, {url: '127.0.0.1:1999', name: lab}]\n"
+    own = [("listeners.0", f"unix:{tmp_path}/mqtt.sock"), ("listeners.1", "127.0.0.1:1999")]
+
+    def places(text: str) -> list[tuple[str, str]]:
+        return [(key, str(each.url)) for key, each in load(tmp_path, text).clients_at]
+
+    assert places("") == [("listen", "127.0.0.1:1883")]
+    assert places(more) == own
+    assert places(more + "listen: 127.0.0.1:7") == [("listen", "127.0.0.1:7"), *own]
+    assert [each.label for _, each in load(tmp_path, more).clients_at] == [own[0][1], "lab"]
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -54,6 +67,14 @@ def test_everything_listens_on_loopback_until_told_otherwise(tmp_path: Path) -> 
         ("link: {neighbors: ['a:1']}", "link.neighbors is without effect unless algorithm names one"),
         ("[]", "expected a mapping of keys, found list"),
         ("listen: [", "not YAML"),
+        ("listen: 'unix:/x'", "listen: 'unix:/x': expected one of mqtt"),
+        ("listeners: [{url: 'http://a:1'}]", "listeners.0.url: 'http://a:1': expected one of mqtt"),
+        ("listeners: [{url: 'a:1', mode: '0660'}]", "listeners.0: mode is for unix sockets"),
+        ("listeners: [{url: 'unix:/x', mode: 0660}]", "listeners.0.mode: Input should be a valid string"),
+        ("listeners: [{url: 'a:1'}, {url: 'a:1'}]", "listeners: there are two with the name a:1"),
+        ("listeners: [{url: 'a:1', name: listen}]\nlisten: b:1", "there are two with the name listen"),
+        ("algorithm: sf\nlink: {listen: 'unix:/x'}", "link.listen: 'unix:/x': expected one of mqtt"),
+        ("broker: {address: 'ws://a:1'}", "broker.address: 'ws://a:1': expected one of mqtt, unix"),
         ("limits: {clients: many}", "limits.clients: Input should be a valid integer"),
     ],
 )

@@ -33,10 +33,11 @@ from typing import Any, Literal, TypeVar
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
-from ildm.admin.unix_socket import close_socket, open_socket, socket_inode
+from ildm.admin.unix_socket import open_socket
 from ildm.admin.view import AdminError, NodeView, Row, UnknownError
-from ildm.config import AddressField
+from ildm.config import LinkAddress
 from ildm.log import get_logger
+from ildm.unix_socket import close_socket, socket_inode
 
 BODY_LIMIT = 16 << 10
 DEFAULT_LIMIT = 1000
@@ -54,7 +55,7 @@ class _Body(BaseModel):
 class AddNeighbor(_Body):
     """Body of ``POST /v1/neighbors``."""
 
-    address: AddressField
+    address: LinkAddress
     save: StrictBool = True
 
 

@@ -1,16 +1,13 @@
-"""A unix socket that only its owner can use, and that takes the place of a dead process's one."""
+"""The unix socket of the admin API, which only its owner can use."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 from pathlib import Path
 
 from ildm.admin.view import AdminError
-
-PATH_LIMIT = 107
-"""Bytes in the address of a unix socket (sockaddr_un on Linux, less the final zero)."""
+from ildm.unix_socket import PATH_LIMIT, listen_at
 
 
 def open_socket(path: Path, backlog: int = 16) -> socket.socket:
@@ -27,72 +24,6 @@ def open_socket(path: Path, backlog: int = 16) -> socket.socket:
         )
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return _open(path, backlog)
+        return listen_at(path, 0o600, backlog)
     except OSError as error:
         raise AdminError(f"admin socket {path}: {error.strerror or error}") from error
-
-
-def close_socket(path: Path, inode: tuple[int, int]) -> None:
-    """Remove the socket file if it is still the one with this device and inode number."""
-    try:
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    except FileNotFoundError:
-        return  # the whole directory was removed meanwhile
-    try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
-        if _inode(path) == inode:
-            path.unlink()
-    finally:
-        os.close(directory)
-
-
-def socket_inode(path: Path) -> tuple[int, int] | None:
-    """Device and inode number of the socket file, or None."""
-    return _inode(path)
-
-
-def _open(path: Path, backlog: int) -> socket.socket:
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        # Two nodes that start at once would otherwise both find a stale file, and the second one
-        # remove the socket of the first.
-        fcntl.flock(directory, fcntl.LOCK_EX)
-        if path.is_symlink() or path.exists():
-            _remove_stale(path)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            # Nobody can connect between bind and listen, so the mode is right before it matters,
-            # and the umask, which belongs to the whole process, stays alone.
-            listener.bind(str(path))
-            path.chmod(0o600)
-            listener.listen(backlog)
-            listener.setblocking(False)
-        except BaseException:
-            listener.close()
-            raise
-        return listener
-    finally:
-        os.close(directory)
-
-
-def _remove_stale(path: Path) -> None:
-    if path.is_symlink() or not path.is_socket():
-        raise AdminError(f"admin socket {path}: there is a file which is no socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(2)
-        try:
-            probe.connect(str(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            path.unlink(missing_ok=True)
-            return
-        except TimeoutError:
-            pass  # somebody listens, but is busy
-    raise AdminError(f"admin socket {path}: a running process listens there; is this node started twice?")
-
-
-def _inode(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return None
-    return found.st_dev, found.st_ino

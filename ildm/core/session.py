@@ -15,6 +15,15 @@ CLOSE_TIMEOUT = 10.0
 """Seconds until a peer that does not take its last bytes is cut off."""
 
 
+def peer_of(transport: Transport) -> str:
+    """Where a connection comes from or leads to, for people; who comes by a unix socket has no address."""
+    name = transport.get_extra_info("peername")
+    if isinstance(name, tuple):
+        return f"{name[0]}:{name[1]}"
+    path = name or transport.get_extra_info("sockname")
+    return f"unix:{path}" if isinstance(path, str) and path else ""
+
+
 class BaseSession:
     """One TCP connection (thesis 5.2.1, Fig. 5.3); subclasses say what is done with its bytes."""
 
@@ -55,8 +64,7 @@ class BaseSession:
         self.status = SessionStatus.ESTABLISHED
         self.writable = True  # whatever an earlier connection of the session was
         self.opened_at = self.driver.wall()
-        name = transport.get_extra_info("peername")
-        self.peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else str(name or "")
+        self.peer = peer_of(transport)
         if self._pauses:
             transport.pause_reading()
 

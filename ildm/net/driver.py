@@ -16,6 +16,7 @@ from ildm.api import Unreachable
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.link.session import LinkSession
 from ildm.log import get_logger, is_logged
+from ildm.net.transport import TRANSPORTS
 from ildm.net.workers import Workers
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class AsyncioDriver:
         # the core's sessions have the methods of asyncio.Protocol without being its subclass
         factory = cast("Callable[[], asyncio.Protocol]", lambda: endpoint)
         try:
-            transport, _ = await self._loop.create_connection(factory, address.host, address.port)
+            sockets = TRANSPORTS[address.scheme].sockets
+            transport, _ = await sockets.dial(self._loop, factory, address)
             if isinstance(endpoint, LinkSession):
                 self.bound_unsent(transport.get_extra_info("socket"))
         except asyncio.CancelledError:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from ildm.admin.server import AdminServer
-from ildm.config import Address, Config, ConfigError, parse_address, read_secret
+from ildm.config import Config, ConfigError, parse_address, read_secret
 from ildm.core.counters import Counters
 from ildm.core.link.session import LinkSession
 from ildm.core.local.admission import TOLD_AT_ONCE
@@ -20,8 +20,8 @@ from ildm.core.node import Node
 from ildm.core.plugin.loading import load_plugins
 from ildm.core.tables import NEIGHBORS
 from ildm.log import configure_logging, get_logger
-from ildm.mqtt import IldmError
 from ildm.net.driver import AsyncioDriver
+from ildm.net.transport import Listener, ListenError
 from ildm.net.view import LiveView
 from ildm.preflight import examine
 from ildm.state.spool import FileSpool, OsDisk
@@ -30,6 +30,7 @@ from ildm.state.store import StateStore
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ildm.config import Address
     from ildm.core.plugin.loading import PluginSpecs
 
 BACKLOG = 1024
@@ -39,10 +40,6 @@ made and not freed, then after so many runs of the kind before. It takes up to a
 and nobody is served meanwhile."""
 OWN_DESCRIPTORS = 64
 """What the process needs besides connections: sockets to listen on, the state, the log, the administrator."""
-
-
-class RunError(IldmError):
-    """The node cannot start or go on for a reason outside its configuration file."""
 
 
 class NodeServer:
@@ -57,7 +54,8 @@ class NodeServer:
         self.plugins = load_plugins(config) if plugins is None else plugins
         self.stop_requested = asyncio.Event()
         self.draining = False
-        self._servers: list[asyncio.Server] = []
+        self._for_clients: list[Listener] = []
+        self._for_neighbors: list[Listener] = []
         self.driver: AsyncioDriver
         self.store: StateStore
         self.spool: FileSpool | None = None
@@ -69,7 +67,7 @@ class NodeServer:
 
         Raises:
             ConfigError: the state directory or a secret file cannot be used.
-            RunError: an address cannot be listened on.
+            ListenError: an address cannot be listened on.
         """
         config = self.config
         broker_password = read_secret(
@@ -108,23 +106,29 @@ class NodeServer:
             view = LiveView(self.node, self.store, self.request_stop, self.source)
             self.admin = AdminServer(view, config.admin_socket)
             await self.admin.start()
-            await self._listen(config.listen, "listen", lambda: ClientSession(self.node))
+            for key, each in config.clients_at:
+                self._for_clients.append(
+                    Listener(each.url, key, lambda: ClientSession(self.node), each.permissions)
+                )
+                await self._for_clients[-1].open()
             if config.link.listen is not None and self.node.router.active:
                 manager = self.node.links
-                await self._listen(config.link.listen, "link.listen", lambda: LinkSession(manager, None, 0))
-                manager.listening_at(self.ports[-1])
-                for each in self._servers[-1].sockets:
-                    self.driver.bound_unsent(each)
+                listener = Listener(config.link.listen, "link.listen", lambda: LinkSession(manager, None, 0))
+                self._for_neighbors.append(listener)
+                await listener.open()
+                manager.listening_at(listener.port)
+                for sock in listener.sockets:
+                    self.driver.bound_unsent(sock)
         except BaseException:
             await self._close()
             raise
         self.node.start(self._neighbors())
-        for server in self._servers:  # plugins have heard of the start before anyone connects
-            await server.start_serving()
+        for listener in self._listeners:  # plugins have heard of the start before anyone connects
+            await listener.serve()
         get_logger("ildm").info(
             "node started",
             node_id=node_id,
-            listen=str(config.listen),
+            listen=config.clients_text,
             broker=str(config.broker.address),
             algorithm=self.node.algorithm_name,
             link_listen=None if config.link.listen is None else str(config.link.listen),
@@ -142,7 +146,8 @@ class NodeServer:
     async def stop(self) -> None:
         """Drain, stop and give everything back."""
         get_logger("ildm").info("node stopping", clients=len(self.node.sessions))
-        self._servers[0].close()  # that of clients: neighbours may come for what waits for them
+        for listener in self._for_clients:  # only those: neighbours may come for what waits for them
+            listener.close()
         drained = asyncio.Event()
         self.draining = True
         self.node.drain(drained.set)
@@ -153,16 +158,16 @@ class NodeServer:
 
     def kill(self) -> None:
         """End without any good-bye, as a crash would; for tests."""
-        for server in self._servers:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
         self.node.dispatch.stop()
         for client in list(self.node.sessions):
             client.abort()
         self.node.links.stop(farewell=False)
 
     async def _close(self) -> None:
-        for server in self._servers:
-            server.close()
+        for listener in self._listeners:
+            listener.close()
         await self.driver.close()
         await asyncio.to_thread(self.store.end())  # it waits for the disk
         if hasattr(self, "admin"):
@@ -183,23 +188,14 @@ class NodeServer:
             key = "state_dir" if self.config.spool.directory is None else "spool.directory"
             raise ConfigError(f"{key}: cannot use {directory}: {error.strerror or error}") from error
 
-    async def _listen(self, address: Address, key: str, factory: Callable[[], object]) -> None:
-        try:
-            server = await asyncio.get_running_loop().create_server(
-                cast("Callable[[], asyncio.Protocol]", factory),
-                address.host,
-                address.port,
-                backlog=BACKLOG,
-                start_serving=False,
-            )
-        except OSError as error:
-            raise RunError(f"{key}: cannot listen on {address}: {error.strerror or error}") from error
-        self._servers.append(server)
-
     @property
     def ports(self) -> list[int]:
-        """Ports listened on: clients first, then links."""
-        return [server.sockets[0].getsockname()[1] for server in self._servers]
+        """Ports listened on: clients first, then links; 0 for a unix socket."""
+        return [listener.port for listener in self._listeners]
+
+    @property
+    def _listeners(self) -> list[Listener]:
+        return self._for_clients + self._for_neighbors
 
     def _identity(self) -> str:
         found = self.store.meta("node_id")
@@ -233,7 +229,7 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
 
     Raises:
         ConfigError: something named in the configuration cannot be used.
-        RunError: an address cannot be listened on.
+        ListenError: an address cannot be listened on.
     """
     configure_logging(config.log.level, config.log.format)
     _raise_file_limit()
@@ -323,4 +319,4 @@ def descriptors_for_clients(config: Config, files: int) -> int | None:
     return (files - min(own, files // 2)) // 2
 
 
-__all__ = ["ConfigError", "NodeServer", "RunError", "run_node"]
+__all__ = ["ConfigError", "ListenError", "NodeServer", "run_node"]

@@ -57,7 +57,7 @@ class LiveView:
             "filters": [choice.name for choice in config.filters],
             "status": node.state.status.value,
             "uptime": node.driver.wall() - node.started_at,
-            "listen": str(config.listen),
+            "listen": config.clients_text,
             "link_listen": str(config.link.listen) if config.link.listen and node.router.active else None,
             "broker": {
                 "address": str(node.broker_address),

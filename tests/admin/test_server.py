@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 
 from ildm.admin.server import BODY_LIMIT, AdminServer
-from ildm.admin.unix_socket import socket_inode
 from ildm.admin.view import AdminError
 from ildm.config import Address
+from ildm.unix_socket import socket_inode
 from tests.admin.fake_node import FakeView
 
 

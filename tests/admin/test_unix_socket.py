@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ildm.admin.unix_socket import close_socket, open_socket, socket_inode
+from ildm.admin.unix_socket import open_socket
 from ildm.admin.view import AdminError
+from ildm.unix_socket import close_socket, socket_inode
 
 
 def mode(path: Path) -> int:

@@ -1,0 +1,22 @@
+"""The transports, by scheme. One is put together of sockets and of what lies on them; see the README."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ildm.net.transport.sockets import TCP, UNIX, Sockets
+
+
+class Transport(NamedTuple):
+    """What a scheme stands for."""
+
+    sockets: Sockets
+    tls: bool = False
+    websocket: bool = False
+
+
+TRANSPORTS = {
+    "mqtt": Transport(TCP),
+    "unix": Transport(UNIX),
+}
+"""Every scheme of :data:`ildm.address.SCHEMES` that this version can talk."""

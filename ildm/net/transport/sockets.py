@@ -1,0 +1,118 @@
+"""Sockets of TCP and of the unix domain: bound to listen on, connected to dial."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ildm.unix_socket import close_socket, listen_at, socket_inode
+
+if TYPE_CHECKING:
+    from ildm.address import Address
+
+Factory = Callable[[], asyncio.Protocol]
+Loop = asyncio.AbstractEventLoop
+Connected = tuple[asyncio.Transport, asyncio.BaseProtocol]
+BACKLOG = 1024
+
+
+class Bound:
+    """A socket to listen on."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+
+    def release(self) -> None:
+        """Remove what would stay in the file system."""
+
+
+class _BoundFile(Bound):
+    def __init__(self, sock: socket.socket, path: Path) -> None:
+        super().__init__(sock)
+        self._path = path
+        self._inode = socket_inode(path)
+
+    def release(self) -> None:
+        if self._inode is not None:
+            close_socket(self._path, self._inode)
+
+
+class Sockets(ABC):
+    """One family of sockets."""
+
+    @abstractmethod
+    async def bind(self, loop: Loop, address: Address, mode: int) -> list[Bound]:
+        """Take an address, without accepting anybody yet; of a host name each of its addresses.
+
+        Args:
+            mode: permissions of a unix socket.
+
+        Raises:
+            OSError: the address cannot be listened on.
+        """
+
+    @abstractmethod
+    async def serve(self, loop: Loop, bound: Bound, factory: Factory) -> asyncio.Server:
+        """Accept, with a protocol of ``factory`` for each connection."""
+
+    @abstractmethod
+    async def dial(self, loop: Loop, factory: Factory, address: Address, **options: Any) -> Connected:
+        """Connect; ``options`` are those of ``loop.create_connection``. Raises: OSError, ValueError."""
+
+
+class TcpSockets(Sockets):
+    """IPv4 and IPv6."""
+
+    async def bind(self, loop: Loop, address: Address, mode: int) -> list[Bound]:
+        found = await loop.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        bound: list[Bound] = []
+        try:
+            for family, kind, proto, _, place in dict.fromkeys(found):
+                try:
+                    made = socket.socket(family, kind, proto)
+                except OSError:
+                    continue  # this machine does not have the family; asyncio passes over it, too
+                bound.append(Bound(made))
+                made.setblocking(False)
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                made.bind(place)
+        except BaseException:
+            for each in bound:
+                each.socket.close()
+            raise
+        if not bound:
+            raise OSError(f"{address.host} has no address of a kind that this machine can use")
+        return bound
+
+    async def serve(self, loop: Loop, bound: Bound, factory: Factory) -> asyncio.Server:
+        return await loop.create_server(factory, sock=bound.socket, backlog=BACKLOG)
+
+    async def dial(self, loop: Loop, factory: Factory, address: Address, **options: Any) -> Connected:
+        return await loop.create_connection(factory, address.host, address.port, **options)
+
+
+class UnixSockets(Sockets):
+    """Sockets in this machine's file system."""
+
+    async def bind(self, loop: Loop, address: Address, mode: int) -> list[Bound]:
+        # it listens at once, or the next process would take it for a dead one's; who connects waits
+        path = Path(address.host)
+        return [_BoundFile(listen_at(path, mode, BACKLOG), path)]
+
+    async def serve(self, loop: Loop, bound: Bound, factory: Factory) -> asyncio.Server:
+        return await loop.create_unix_server(factory, sock=bound.socket, backlog=BACKLOG)
+
+    async def dial(self, loop: Loop, factory: Factory, address: Address, **options: Any) -> Connected:
+        return await loop.create_unix_connection(factory, address.host, **options)
+
+
+TCP = TcpSockets()
+UNIX = UnixSockets()

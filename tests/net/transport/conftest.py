@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from ildm.testing.live.brokers import Mosquitto
+from ildm.testing.live.node import NodeProcess
+from ildm.testing.live.process import ManagedProcess
+
+StartNode = Callable[..., NodeProcess]
+Process = TypeVar("Process", bound=ManagedProcess)
+
+
+@contextmanager
+def running(process: Process) -> Iterator[Process]:
+    process.start()
+    try:
+        yield process
+    finally:
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
+    """One for all tests of a module; it serves by TCP."""
+    if reason := Mosquitto.available():
+        pytest.skip(reason)
+    with running(Mosquitto(tmp_path_factory.mktemp("mosquitto"))) as broker:
+        yield broker
+
+
+@pytest.fixture
+def start_node(tmp_path: Path, mosquitto: Mosquitto) -> Iterator[StartNode]:
+    """Starts nodes before the broker; all end with the test."""
+    with ExitStack() as stack:
+
+        def start(name: str = "node", algorithm: Any = None, **extra: Any) -> NodeProcess:
+            link = extra.pop("link", None)
+            node = NodeProcess(
+                tmp_path / name, mosquitto.address, algorithm, node_id=name, link=link, extra=extra
+            )
+            stack.callback(node.kill)
+            node.start()
+            return node
+
+        yield start
