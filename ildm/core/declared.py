@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
 from ildm.core.metrics import by_reason, counter, counters, united
 
 QOS = ("0", "1", "2")
-LEFT = (
+Left = Literal[
+    "blocked",
     "lost",
     "neighbor_expired",
     "no_path",
@@ -14,9 +17,10 @@ LEFT = (
     "removed",
     "replaced",
     "shutdown",
-)
+]
 """Why messages that wait for a link or the broker are dropped together; counted by QoS. What was on disk
 alone, of QoS 1 and 2, is counted as ``spooled``."""
+LEFT: tuple[Left, ...] = get_args(Left)
 SINGLE = ("expired", "not_encodable", "outdated", "poison", "too_large")
 """Why one message is dropped that could have been sent otherwise."""
 REFUSALS = (

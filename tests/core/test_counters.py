@@ -11,7 +11,7 @@ import pytest
 
 import ildm
 from ildm.core.counters import Counters, Tally, UndeclaredError
-from ildm.core.declared import COUNTED
+from ildm.core.declared import COUNTED, REFUSALS
 from ildm.core.metrics import counter, counters, united
 
 SOURCE = Path(ildm.__file__).parent
@@ -59,6 +59,21 @@ def test_whatever_is_counted_is_declared_and_the_other_way_round() -> None:
     assert undeclared == set()
     whole = re.compile("|".join(pattern for _, pattern in found))
     assert [name for name in COUNTED if not whole.fullmatch(name)] == []
+
+
+def test_every_refusal_of_a_neighbour_is_declared() -> None:
+    """Those that a session says of itself (``session.py``) are of connections that were accepted."""
+    found = set()
+    for path in (SOURCE / "core" / "link").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if (
+                path.name != "session.py"
+                and isinstance(node, ast.Call)
+                and ast.unparse(node.func) == "Refusal"
+            ):
+                assert isinstance(node.args[0], ast.Constant)
+                found.add(node.args[0].value)
+    assert found == set(REFUSALS)
 
 
 def test_an_undeclared_name_is_an_error_where_it_is_first_used() -> None:

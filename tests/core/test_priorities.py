@@ -311,7 +311,7 @@ def test_room_of_a_link_that_has_left_is_not_told(world: World, leaves: bool) ->
     assert next(n for n in range(99) if not plugin(a).api.transfer(link, Publish(topic="t"))) == 10
     assert (link.queued, plugin(a).writable) == (10, [])
     if leaves:
-        a.node.links.cooperation.happened(link, LinkEvent.FORGOTTEN, "gone")
+        a.node.links.cooperation.happened(link, LinkEvent.FORGOTTEN, "lost")
         assert not plugin(a).api.transfer(link, Publish(topic="t"))
         assert a.node.counters["transfer_refused_no_link"] == 1
     else:

@@ -16,6 +16,7 @@ from ildm.core.transfer.rerouting import REST, Rerouting
 from ildm.mqtt import MalformedPacket, PacketType, Publish, Subscribe, Unsubscribe, Version, decode
 
 if TYPE_CHECKING:
+    from ildm.core.declared import Left
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.membership import Membership
     from ildm.core.link.parts import Parts
@@ -55,7 +56,7 @@ class Cooperation:
 
     # states -----------------------------------------------------------------------------------
 
-    def happened(self, link: NeighborLink, event: LinkEvent, reason: str = "") -> None:
+    def happened(self, link: NeighborLink, event: LinkEvent, reason: Left = "lost") -> None:
         """Move a link to its next state, and do what that demands.
 
         Args:
@@ -134,7 +135,7 @@ class Cooperation:
         """All interest has been repeated to a neighbour."""
         send_control(link, SYNCED, self.parts.retained.digest)
 
-    def _leave(self, link: NeighborLink, reason: str) -> None:
+    def _leave(self, link: NeighborLink, reason: Left) -> None:
         self.active.remove(link)
         if self.parts.memory is not None:
             self.parts.memory.left(link)

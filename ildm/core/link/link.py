@@ -20,6 +20,7 @@ from ildm.mqtt import (
 if TYPE_CHECKING:
     from ildm.config import LinkConfig
     from ildm.core.counters import Counters
+    from ildm.core.declared import Left
     from ildm.core.driver import Driver
     from ildm.core.link.hello import Hello
     from ildm.core.link.session import LinkSession
@@ -261,7 +262,7 @@ class NeighborLink(Stateful):
         for lane in self.lanes:
             lane.suspend()
 
-    def forget(self, reason: str, stranded: bool = False) -> None:
+    def forget(self, reason: Left, stranded: bool = False) -> None:
         """Leave the cooperation: neither side's interest nor anything queued holds any longer. What is
         ``stranded`` stays in the spool."""
         for lane in self.lanes:
@@ -273,7 +274,7 @@ class NeighborLink(Stateful):
         self.announcer.clear()
         self.heard.clear()
 
-    def _clear(self, lane: Lane, reason: str) -> None:
+    def _clear(self, lane: Lane, reason: Left) -> None:
         waiting = lane.clear(reason)
         if waiting.messages:
             self.driver.log(

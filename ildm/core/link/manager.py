@@ -26,6 +26,7 @@ from ildm.core.link.tree import TreeMembership
 from ildm.mqtt import IldmError, LocalError, ReasonCode
 
 if TYPE_CHECKING:
+    from ildm.core.declared import Left
     from ildm.core.driver import Store
     from ildm.core.node import Node
 
@@ -415,7 +416,7 @@ class LinkManager:
             self.membership.changed()
             self.dialer.link_lost(link.node_id, kind, reason)
 
-    def _discard(self, link: NeighborLink, reason: str) -> None:
+    def _discard(self, link: NeighborLink, reason: Left) -> None:
         self.membership.forgotten(link)
         if self.links.get(link.node_id) is link:
             del self.links[link.node_id]

@@ -11,6 +11,7 @@ from ildm.core.link.hello import Hello, Refusal
 from ildm.mqtt import ReasonCode
 
 if TYPE_CHECKING:
+    from ildm.core.declared import Left
     from ildm.core.link.cooperation import Cooperation
     from ildm.core.link.dialer import Neighbor
     from ildm.core.link.link import NeighborLink
@@ -35,7 +36,7 @@ class Membership:
         parts: Parts,
         links: Mapping[str, NeighborLink],
         cooperation: Cooperation,
-        discard: Callable[[NeighborLink, str], None],
+        discard: Callable[[NeighborLink, Left], None],
     ) -> None:
         self.parts = parts
         self.driver = parts.driver
@@ -130,7 +131,7 @@ class OpenMembership(Membership):
         parts: Parts,
         links: Mapping[str, NeighborLink],
         cooperation: Cooperation,
-        discard: Callable[[NeighborLink, str], None],
+        discard: Callable[[NeighborLink, Left], None],
         on_demand: OnDemand,
         address: Address,
     ) -> None:

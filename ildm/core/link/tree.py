@@ -10,6 +10,7 @@ from ildm.core.link.membership import Membership
 from ildm.core.link.topology import Advertisement, Topology
 
 if TYPE_CHECKING:
+    from ildm.core.declared import Left
     from ildm.core.link.cooperation import Cooperation
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.parts import Parts
@@ -31,7 +32,7 @@ class TreeMembership(Membership):
         parts: Parts,
         links: Mapping[str, NeighborLink],
         cooperation: Cooperation,
-        discard: Callable[[NeighborLink, str], None],
+        discard: Callable[[NeighborLink, Left], None],
     ) -> None:
         super().__init__(parts, links, cooperation, discard)
         self.topology = Topology(parts.node_id, parts.boot, self.config.max_nodes)

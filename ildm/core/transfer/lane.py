@@ -25,6 +25,7 @@ from ildm.mqtt import Publish, PubRel, Version, decode
 
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
+    from ildm.core.declared import Left
     from ildm.core.driver import Driver, Transport
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.spooled_queue import SpooledQueue
@@ -472,7 +473,7 @@ class Lane(Outgoing):
         """There is more than this part of the bounds, apart from what is owed."""
         return self.queue.over(self.limits.messages * factor, self.limits.bytes * factor)
 
-    def clear(self, reason: str) -> Waiting:
+    def clear(self, reason: Left) -> Waiting:
         """Forget what waits and what is unacknowledged; counted as dropped, by QoS. What was on disk alone is
         counted apart, and answered."""
         for entry in self.take_all():

@@ -31,6 +31,7 @@ from ildm.mqtt import PublishView, Version
 
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
+    from ildm.core.declared import Left
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
     from ildm.core.transfer.custody import Custody
@@ -215,7 +216,7 @@ class Rerouting:
             route = self.router.route(PublishView(entry.frames, Version.V5).topic_bytes, False)
         return next((qos for target, qos, _ in route if target is link), None)
 
-    def _end(self, node: str, reason: str) -> None:
+    def _end(self, node: str, reason: Left) -> None:
         stranded = self._stranded.pop(node)
         if reason != "shutdown":
             for name in stranded.kept:
@@ -224,7 +225,7 @@ class Rerouting:
             for entry in waiting.take_all():
                 self._drop(entry, entry.count, reason)
 
-    def _drop_kept(self, node: str, name: str, reason: str) -> None:
+    def _drop_kept(self, node: str, name: str, reason: Left) -> None:
         assert self.custody is not None
         dropped = self.custody.drop([name])
         if dropped.messages:
@@ -239,5 +240,5 @@ class Rerouting:
                 since=dropped.oldest,
             )
 
-    def _drop(self, entry: Entry, count: int, reason: str) -> None:
+    def _drop(self, entry: Entry, count: int, reason: Left) -> None:
         self.counters[f"link_dropped_{reason}_qos{entry.qos}"] += count
