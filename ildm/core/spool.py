@@ -113,7 +113,7 @@ class Outlet(Protocol):
         """All numbers beside what earlier lives have left; to be asked at the start."""
 
     def retire(self) -> Waiting:
-        """Free all it has and forget it; answers what that was."""
+        """Free all it has; answers what that was. It may get records again."""
 
 
 class Spool(Protocol):

@@ -97,7 +97,16 @@ def drop_spooled(node: Node, receiver: str) -> dict[str, Any]:
         raise UnknownError(f"the spool has nothing for {receiver}")
     if receiver.startswith("plugin/"):
         raise AdminError(f"{receiver}: what an algorithm keeps is the algorithm's own")
-    return {"receiver": receiver, **custody.drop(names)._asdict()}
+    dropped = custody.drop(names)
+    node.counters["spool_dropped_told"] += dropped.messages
+    node.driver.log(
+        "warning",
+        "what was kept is dropped, as an administrator wants it",
+        receiver=receiver,
+        messages=dropped.messages,
+        bytes=dropped.bytes,
+    )
+    return {"receiver": receiver, **dropped._asdict()}
 
 
 def spooled_rows(node: Node, receiver: str, after: int, limit: int) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ildm.core.node import Node
     from ildm.state.store import StateStore
 
-DROPPED = ("injection_dropped_", "link_dropped_", "transfer_dropped_")
+DROPPED = ("injection_dropped_", "link_dropped_", "spool_dropped_", "transfer_dropped_")
 """How counters of messages begin that were to cross and did not."""
 DEEPEST = 200
 """Nodes in a row of a traced tree that are shown."""

@@ -83,6 +83,8 @@ class MemoryOutlet:
             del self.shares[lsn], self.in_hand[lsn]
 
     def note(self, lsn: int, place: int, value: int) -> None:
+        if lsn not in self.shares:
+            return  # retired meanwhile
         assert place in self.in_hand[lsn]
         self.notes[lsn, place] = value
         self.spool.last += 1

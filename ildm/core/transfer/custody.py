@@ -253,21 +253,28 @@ class Custody:
 
     # having freed -------------------------------------------------------------------------------
 
-    def freed(self, lsn: int, count: int) -> None:
+    def freed(self, outlet: Outlet, lsn: int, count: int) -> None:
         """An outlet no longer has so many messages of a record."""
         if not self._to_be_written:
             self._to_be_written = True
             self.driver.call_later(self._freed_soon, self._write)
         if lsn in self._withheld:
-            left = []
-            for withheld in self._withheld.pop(lsn):
-                withheld.left -= count
-                if withheld.left > 0:
-                    left.append(withheld)
-                else:
-                    withheld.settle()
-            if left:
-                self._withheld[lsn] = left
+            self._answer(outlet, lsn, count)
+
+    def retired(self, outlet: Outlet) -> None:
+        """All that was for an outlet was thrown away."""
+        for lsn in list(self._withheld):
+            self._answer(outlet, lsn, None)
+
+    def _answer(self, outlet: Outlet, lsn: int, count: int | None) -> None:
+        """Give the answers that have waited for an outlet alone to have done with a record."""
+        waiting = self._withheld.pop(lsn)
+        left = [withheld for withheld in waiting if not withheld.freed(outlet, count)]
+        if left:
+            self._withheld[lsn] = left
+        for withheld in waiting:
+            if withheld not in left:
+                withheld.settle()
 
     def _write(self) -> None:
         self._to_be_written = False

@@ -8,6 +8,8 @@ from ildm.core.frames import id_offset
 from ildm.core.transfer.receipt import Receipt
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ildm.core.spool import Identity, Outlet
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.inbound import NeighborReceipt
@@ -45,13 +47,13 @@ class Deposit(Receipt):
 
     def settle(self, packet_id: int) -> None:
         self.outlet.free(self.lsn, packet_id - 1, 1)
-        self.custody.freed(self.lsn, 1)
+        self.custody.freed(self.outlet, self.lsn, 1)
 
     def settle_run(self, frames: bytes, size: int) -> None:
         first = first_place(frames)
         count = len(frames) // size
         self.outlet.free(self.lsn, first, count)
-        self.custody.freed(self.lsn, count)
+        self.custody.freed(self.outlet, self.lsn, count)
 
     def noted(self, packet_id: int, value: int) -> None:
         """Keep a number beside a message."""
@@ -73,23 +75,38 @@ def first_place(frames: bytes) -> int:
 class Withheld:
     """The answer to messages of a neighbour that were taken although the spool is full.
 
-    It goes out when there is room, or when all who were to get the messages have them: so two nodes that
-    are full of messages for each other come free again.
+    It goes out when there is room, or when all who were to get the messages have them or never will: so two
+    nodes that are full of messages for each other come free again.
     """
 
     __slots__ = ("frames", "left", "packet_id", "receipt", "size")
 
     def __init__(
-        self, receipt: NeighborReceipt, left: int, packet_id: int, frames: bytes = b"", size: int = 0
+        self,
+        receipt: NeighborReceipt,
+        outlets: Iterable[Outlet],
+        messages: int,
+        packet_id: int,
+        frames: bytes = b"",
+        size: int = 0,
     ) -> None:
         self.receipt = receipt
-        self.left = left
-        """Messages that were not freed, counted for each outlet."""
+        self.left = dict.fromkeys(outlets, messages)
+        """How many messages each outlet has not freed."""
         self.packet_id = packet_id
         """Of a single message."""
         self.frames = frames
         """Of a run, with the neighbour's packet identifiers; ``size`` bytes each."""
         self.size = size
+
+    def freed(self, outlet: Outlet, count: int | None) -> bool:
+        """An outlet has done with so many messages, or all (None); whether every one has done with all."""
+        left = self.left
+        if outlet in left:
+            left[outlet] -= left[outlet] if count is None else count
+            if left[outlet] <= 0:
+                del left[outlet]
+        return not left
 
     def passed(self) -> None:
         """There is room: custody passes."""
@@ -99,7 +116,7 @@ class Withheld:
             self.receipt.passed(self.packet_id)
 
     def settle(self) -> None:
-        """All have them."""
+        """All have them, or never will."""
         if self.frames:
             self.receipt.settle_run(self.frames, self.size)
         else:

@@ -16,14 +16,14 @@ from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import EncodeError, MalformedPacket, Property, Publish, ReasonCode, validate_topic_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ildm.api import Stamp
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
     from ildm.core.plugin.dispatch import Dispatch
-    from ildm.core.spool import Identity
+    from ildm.core.spool import Identity, Outlet
     from ildm.core.transfer.custody import Custody, Way
     from ildm.core.transfer.inbound import Inbound, NeighborReceipt
     from ildm.core.transfer.injection import Injector
@@ -185,7 +185,7 @@ class Router:
             if ways:
                 lsn = custody.take_run(part, size, ways, turn, *origin.at(first))
                 if receipt is not None:
-                    custody.withhold(lsn, Withheld(receipt, messages * len(ways), 0, part, size))
+                    custody.withhold(lsn, Withheld(receipt, _outlets(ways), messages, 0, part, size))
             elif receipt is not None:
                 receipt.settle_run(part, size)
         if source is not None and custody.full:
@@ -313,12 +313,13 @@ class Router:
             else:
                 message = judged
         withheld = custody.full
-        lsn, ways = 0, 0
+        ways: Sequence[Way] = ()
+        lsn = 0
         if found:
             injected = [self.injector.way(index, message.qos, 1)] if here else []
             lsn, ways = self._deposit(custody, message, source, index, None, origin, injected)
         if withheld and ways:
-            custody.withhold(lsn, Withheld(receipt, ways, packet_id))
+            custody.withhold(lsn, Withheld(receipt, _outlets(ways), 1, packet_id))
         else:
             receipt.passed(packet_id)
 
@@ -331,11 +332,11 @@ class Router:
         holder: Holdable | None,
         origin: Origin = UNKNOWN,
         ways: Sequence[Way] = (),
-    ) -> tuple[int, int]:
+    ) -> tuple[int, Sequence[Way]]:
         """Take a message of QoS 1 or 2 upon this node: for links and for other ``ways``.
 
-        ``holder`` is made to wait when there is no room. Answers the LSN of the record, and how many are to
-        have it.
+        ``holder`` is made to wait when there is no room. Answers the LSN of the record, and who is to have
+        it.
         """
         route, turn = self._ask_each(message, source, index)
         expires_at = self.expiry(message)
@@ -349,15 +350,15 @@ class Router:
                 link.send(message, wanted, turn, expires_at, holder, priority)
         self.counters["transferred_out"] += len(route)
         if not ways:
-            return 0, 0
+            return 0, ()
         try:
             lsn = custody.take(message, ways, turn, expires_at, *origin)
         except EncodeError:
             self.counters["link_dropped_not_encodable"] += 1
-            return 0, 0
+            return 0, ()
         if holder is not None and custody.full:
             custody.hold(holder)
-        return lsn, len(ways)
+        return lsn, ways
 
     def publish(
         self, message: Publish, index: int, holder: Holdable | None, stamp: Stamp | None = None
@@ -442,6 +443,10 @@ class Router:
         else:
             self.injector.send_frames(frame, len(frame), 0, None)
         return True
+
+
+def _outlets(ways: Iterable[Way]) -> list[Outlet]:
+    return [lane.outlet for lane, _, _ in ways]
 
 
 def decode_topic(topic: bytes) -> str:

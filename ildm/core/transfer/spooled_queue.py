@@ -202,6 +202,8 @@ class SpooledQueue:
         self._near.take_all()
         self._near.put_back(loose)
         waiting = summed(outlet.retire() for outlet in self._outlets())
+        for outlet in self._outlets():
+            self.custody.retired(outlet)
         self._adopted = []
         self._look_beyond()
         return waiting

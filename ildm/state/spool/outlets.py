@@ -254,13 +254,14 @@ class FileOutlet:
 
     def retire(self) -> Waiting:
         waiting = self.waiting
-        self._spool.retired(self)
         self.hands.clear()
         self._passed.clear()
         self._partial.clear()
         self._notes.clear()
         self._done.clear()
+        self._ordered = True
         self.beyond_messages = self.beyond_bytes = self.messages = self.bytes = 0
+        self._spool.retired(self, waiting.messages)
         return waiting
 
     def discard(self, size: int, before: float, most: int) -> Waiting:

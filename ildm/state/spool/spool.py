@@ -342,17 +342,14 @@ class FileSpool:
         outlet.take_done()
         self.segments.room().put(encode_kept(outlet.kept()))
 
-    def retired(self, outlet: FileOutlet) -> None:
+    def retired(self, outlet: FileOutlet, messages: int) -> None:
+        """It has done with all it had; its owner may go on to use it."""
         for segment in self.segments.segments:
             segment.live.pop(outlet, None)
-        self._outlets.pop(outlet.name, None)
-        self._by_number.pop(outlet.number, None)
         self._dirty.pop(outlet, None)
-        self._targets.clear()
         self.emptied = True
-        self.counters["spool_freed"] += outlet.messages
-        empty = FileOutlet(self, outlet.name, outlet.number)
-        self.segments.room().put(encode_kept(empty.kept()))
+        self.counters["spool_freed"] += messages
+        self.segments.room().put(encode_kept(outlet.kept()))
 
     def unreadable(self, segment: Segment, begin: int, end: int) -> None:
         """Bytes of a segment that have no entry; said once for each."""
