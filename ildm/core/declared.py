@@ -209,7 +209,10 @@ STATE = united(
     counter("spool_freed", "messages", "Messages of the spool that are done"),
     counter("spool_sync", "events", "Syncs of the spool to the disk"),
     by_reason(
-        "spool_dropped", "messages", "Messages of the spool dropped: too old, or no room", ("age", "full")
+        "spool_dropped",
+        "messages",
+        "Messages of the spool dropped: too old, no room, or told to",
+        ("age", "full", "told"),
     ),
     counter("spool_held", "events", "Publishers and neighbours that had to wait for room in the spool"),
     counter("spool_refused", "messages", "Messages of clients refused, as the spool was full"),
