@@ -116,6 +116,7 @@ def check(
         check_reachable(loaded, plugins)
     read_secret(loaded.broker.password, loaded.broker.password_file, "broker.password_file")
     read_secret(loaded.link.secret, loaded.link.secret_file, "link.secret_file")
+    read_secret(None, loaded.metrics.token_file, "metrics.token_file")
     from ildm.core.plugin.trial import try_plugins  # noqa: PLC0415
 
     with _naming(config):

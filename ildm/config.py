@@ -307,6 +307,26 @@ class AdminConfig(Section):
     """Unix socket of the admin API; default ``STATE_DIR/admin.sock``."""
 
 
+def _metrics_address(value: object) -> object:
+    """A port alone is one of this machine."""
+    return Address("127.0.0.1", value) if type(value) is int and 0 <= value <= 65535 else value
+
+
+class MetricsConfig(Section):
+    """Metrics and health for programs that watch; see :mod:`ildm.admin.metrics`."""
+
+    listen: Annotated[PlainAddress, BeforeValidator(_metrics_address)] | None = None
+    """``HOST:PORT``, or a port of 127.0.0.1; null: on the admin socket only."""
+    token_file: Path | None = None
+    """Its first line is demanded as a bearer token."""
+
+    @model_validator(mode="after")
+    def _guarded(self) -> MetricsConfig:
+        if self.listen is not None and not self.listen.is_loopback and self.token_file is None:
+            raise ValueError(f"listen {self.listen} is reached from elsewhere: that needs token_file")
+        return self
+
+
 class LogConfig(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "console", "json"] = "auto"
@@ -389,6 +409,7 @@ class Config(Section):
     spool: SpoolConfig = SpoolConfig()
     limits: LimitsConfig = LimitsConfig()
     admin: AdminConfig = AdminConfig()
+    metrics: MetricsConfig = MetricsConfig()
     log: LogConfig = LogConfig()
 
     @model_validator(mode="after")
@@ -551,6 +572,7 @@ def _anchored(config: Config, base: Path) -> Config:
             "link": config.link.model_copy(update={"secret_file": anchor(config.link.secret_file)}),
             "spool": config.spool.model_copy(update={"directory": anchor(config.spool.directory)}),
             "admin": config.admin.model_copy(update={"socket": anchor(config.admin.socket)}),
+            "metrics": config.metrics.model_copy(update={"token_file": anchor(config.metrics.token_file)}),
         }
     )
 

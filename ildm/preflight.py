@@ -75,6 +75,8 @@ def _addresses(config: Config) -> Iterator[tuple[str, Address]]:
             yield "link.advertise", config.link.advertise
         for index, address in enumerate(config.link.neighbors):
             yield f"link.neighbors.{index}", address
+    if config.metrics.listen is not None:
+        yield "metrics.listen", config.metrics.listen
 
 
 def _for_clients(config: Config) -> Iterator[tuple[str, Address]]:
@@ -89,6 +91,8 @@ def _listening(config: Config) -> Iterator[tuple[str, Address]]:
     yield from _for_clients(config)
     if config.algorithm is not None and config.link.listen is not None:
         yield "link.listen", config.link.listen
+    if config.metrics.listen is not None:
+        yield "metrics.listen", config.metrics.listen
 
 
 # where addresses lead to -------------------------------------------------------------------------

@@ -19,6 +19,8 @@ PUT     /v1/log-level             ``{"level": "debug"}``                      ``
 POST    /v1/stop                                                              202, ``{"stopping": true}``
 ======= ========================= =========================================== ======================
 
+``/metrics``, ``/livez`` and ``/readyz`` are here, too (``metrics.py``), as text.
+
 An error is ``{"error": text}``: 400 not understood, 404 unknown, 409 not possible now, 500 our fault,
 504 no answer from the overlay in time.
 """
@@ -33,6 +35,7 @@ from typing import Any, Literal, TypeVar
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
 
+from ildm.admin.metrics import watch_routes
 from ildm.admin.unix_socket import open_socket
 from ildm.admin.view import AdminError, NodeView, Row, UnknownError
 from ildm.config import LinkAddress
@@ -135,6 +138,7 @@ class AdminServer:
                 web.post("/v1/plugins/reload", self._reload_plugins),
                 web.put("/v1/log-level", self._set_log_level),
                 web.post("/v1/stop", self._stop),
+                *watch_routes(view),
             ]
         )
         return app

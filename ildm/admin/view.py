@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ildm.mqtt import IldmError
 
 if TYPE_CHECKING:
+    from ildm.admin.exposition import Family
     from ildm.config import Address, Config
 
 Row = dict[str, Any]
@@ -40,6 +41,15 @@ class NodeView(Protocol):
         waiting_bytes, failure}`` (what waits to be saved, and why it cannot be), ``spool: {mode, messages,
         bytes, disk_bytes, oldest, failure, full}`` and ``counters`` (name -> number).
         """
+
+    def problems(self, done: Callable[[list[str]], None]) -> None:
+        """``done`` gets what keeps the node from serving, a line each; nothing when it is ready.
+
+        It is when it does not stop and its broker is there. Links do not count: a site cut off still serves.
+        """
+
+    def metrics(self, done: Callable[[list[Family]], None]) -> None:
+        """``done`` gets all families of :mod:`ildm.admin.families` that there is something to say of."""
 
     def internals(self) -> Row:
         """``tasks`` and ``timers`` (callback -> number) of the event loop, ``objects`` that hold others,

@@ -21,6 +21,8 @@ from ildm.core.plugin.loading import load_plugins
 from ildm.core.tables import NEIGHBORS
 from ildm.log import configure_logging, get_logger
 from ildm.net.driver import AsyncioDriver
+from ildm.net.lag import LagWatch
+from ildm.net.metrics import MetricsServer
 from ildm.net.transport import Listener, ListenError
 from ildm.net.view import LiveView
 from ildm.preflight import examine
@@ -61,6 +63,8 @@ class NodeServer:
         self.spool: FileSpool | None = None
         self.node: Node
         self.admin: AdminServer
+        self.metrics: MetricsServer | None = None
+        self._lag: LagWatch | None = None
 
     async def start(self) -> None:
         """Listen and begin to work.
@@ -74,6 +78,7 @@ class NodeServer:
             config.broker.password, config.broker.password_file, "broker.password_file"
         )
         link_secret = read_secret(config.link.secret, config.link.secret_file, "link.secret_file")
+        metrics_token = read_secret(None, config.metrics.token_file, "metrics.token_file")
         loop = asyncio.get_running_loop()
         self.driver = AsyncioDriver(loop, config.link.unsent_bytes)
         self.store = StateStore(
@@ -103,7 +108,9 @@ class NodeServer:
             )
             files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             self.node.admission.descriptors_for = descriptors_for_clients(config, files)
-            view = LiveView(self.node, self.store, self.request_stop, self.source)
+            self._lag = LagWatch(loop)
+            self._lag.start()
+            view = LiveView(self.node, self.store, self.request_stop, self.source, self._lag)
             self.admin = AdminServer(view, config.admin_socket)
             await self.admin.start()
             for key, each in config.clients_at:
@@ -111,6 +118,9 @@ class NodeServer:
                     Listener(each.url, key, lambda: ClientSession(self.node), each.permissions)
                 )
                 await self._for_clients[-1].open()
+            if config.metrics.listen is not None:
+                self.metrics = MetricsServer(view, config.metrics.listen, metrics_token)
+                await self.metrics.start()
             if config.link.listen is not None and self.node.router.active:
                 manager = self.node.links
                 listener = Listener(config.link.listen, "link.listen", lambda: LinkSession(manager, None, 0))
@@ -168,6 +178,10 @@ class NodeServer:
     async def _close(self) -> None:
         for listener in self._listeners:
             listener.close()
+        if self._lag is not None:
+            self._lag.stop()
+        if self.metrics is not None:
+            await self.metrics.stop()
         await self.driver.close()
         await asyncio.to_thread(self.store.end())  # it waits for the disk
         if hasattr(self, "admin"):

@@ -13,6 +13,8 @@ from ildm.core.plugin.reloading import differing_keys, reload_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
 from ildm.mqtt import IldmError, Version
+from ildm.net.figures import scrape
+from ildm.net.health import Health
 from ildm.net.internals import internals
 from ildm.net.plugin_view import plugin_rows
 from ildm.net.spool_view import drop_spooled, only_here, spool_row, spooled_rows, state_row
@@ -20,10 +22,12 @@ from ildm.net.spool_view import drop_spooled, only_here, spool_row, spooled_rows
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ildm.admin.exposition import Family
     from ildm.config import Address, Config
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.manager import Neighbor
     from ildm.core.node import Node
+    from ildm.net.lag import LagWatch
     from ildm.state.store import StateStore
 
 DROPPED = ("injection_dropped_", "link_dropped_", "spool_dropped_", "transfer_dropped_")
@@ -38,12 +42,19 @@ class LiveView:
     """Implements :class:`ildm.admin.view.NodeView`."""
 
     def __init__(
-        self, node: Node, store: StateStore, stop: Callable[[], None], source: Path | None = None
+        self,
+        node: Node,
+        store: StateStore,
+        stop: Callable[[], None],
+        source: Path | None = None,
+        lag: LagWatch | None = None,
     ) -> None:
         self.node = node
         self.store = store
         self._stop = stop
         self._source = source
+        self._lag = lag
+        self.health = Health(node)
 
     def status(self) -> dict[str, Any]:
         node = self.node
@@ -84,6 +95,18 @@ class LiveView:
     def internals(self) -> dict[str, Any]:
         return internals(self.node, self.store)
 
+    def problems(self, done: Callable[[list[str]], None]) -> None:
+        self.health.problems(done)
+
+    def metrics(self, done: Callable[[list[Family]], None]) -> None:
+        def broker_known(reason: str | None) -> None:
+            up = reason is None
+            self.health.problems(
+                lambda problems: done(list(scrape(self, self._lag, _package_version(), not problems, up)))
+            )
+
+        self.health.broker(broker_known)
+
     def _queues(self) -> dict[str, Any]:
         node = self.node
         links = node.links.links.values()
@@ -100,8 +123,8 @@ class LiveView:
             "dropped": sum(number for name, number in counters.items() if name.startswith(DROPPED)),
         }
 
-    def _counters(self) -> dict[str, int]:
-        """The node's, and those of its plugins as ``PLUGIN.NAME``."""
+    def node_counters(self) -> Tally:
+        """The node's own, which are declared."""
         counters = Tally(self.node.counters | self.store.counters)
         for session in self.node.sessions:  # these are added when a session ends
             if session.messages_in:
@@ -109,11 +132,17 @@ class LiveView:
             if session.paired is not None and session.paired.messages_out:
                 counters["messages_out"] += session.paired.messages_out
         for loaded in self.node.dispatch.loaded:
-            for name, value in loaded.counters.items():
-                key = f"{loaded.name}.{name}"
-                counters[key] = counters.get(key, 0) + value  # one filter may stand in the chain twice
             if loaded.refused:
                 counters["plugin_refused"] += sum(loaded.refused.values())
+        return counters
+
+    def _counters(self) -> dict[str, int]:
+        """The node's, and those of its plugins as ``PLUGIN.NAME``."""
+        counters = self.node_counters()
+        for loaded in self.node.dispatch.loaded:
+            for name, value in loaded.counters.items():
+                key = f"{loaded.name}.{name}"
+                counters[key] += value  # one filter may stand in the chain twice
         return counters
 
     def neighbors(self) -> list[dict[str, Any]]:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ildm.admin.exposition import Family, Sample
+from ildm.admin.families import READY
 from ildm.admin.server import AdminServer
 from ildm.admin.view import AdminError, UnknownError
 from ildm.config import Address, Config
@@ -93,6 +95,8 @@ class FakeView:
         self.reloaded: list[dict[str, Any]] = []
         self.silent = False
         self.stopped = threading.Event()
+        self.wrong: list[str] = []
+        """Why it is not ready."""
         self.waiting: list[dict[str, Any]] = []
         """What the spool has for the neighbour."""
 
@@ -134,6 +138,12 @@ class FakeView:
             },
             "counters": {"messages_in": 1234567, "messages_out": 4},
         }
+
+    def problems(self, done: Callable[[list[str]], None]) -> None:
+        done(self.wrong)
+
+    def metrics(self, done: Callable[[list[Family]], None]) -> None:
+        done([(READY, [Sample((), int(not self.wrong))])])
 
     def internals(self) -> dict[str, Any]:
         classes = {"ildm.core.node.Node": 1}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support.programs import missing, need
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,21 +38,10 @@ def java() -> None:
 
         if not isinstance(error, ImportError | IldmError):
             raise
-        reason = f"Spark cannot run: {error}"
-        if any(
-            os.environ.get(name, "").lower() not in {"", "0", "false"} for name in ("CI", "ILDM_REQUIRE_ALL")
-        ):
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
+        missing(f"Spark cannot run: {error}")
 
 
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """A browser; without one the tests are skipped, but fail where all parts must be there."""
-    found = next(filter(None, map(shutil.which, _BROWSERS)), None)
-    if found is not None:
-        return found
-    reason = "chromium is not installed"
-    if any(os.environ.get(name, "").lower() not in {"", "0", "false"} for name in ("CI", "ILDM_REQUIRE_ALL")):
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
+    return need(*_BROWSERS)

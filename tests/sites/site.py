@@ -72,7 +72,7 @@ class Site:
         self.name = name
         document = settings(broker_address or broker.address, directory, algorithm, name, **changes)
         self.config = Config.model_validate(document)
-        self.address: tuple[str, int] = self.config.listen
+        self.address: tuple[str, int] = self.config.listen[:2]
         assert self.config.link.listen is not None
         self.link_address: Address = self.config.link.listen
         self.server: NodeServer

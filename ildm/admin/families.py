@@ -1,0 +1,96 @@
+"""All metrics a node shows: its counters (``core/declared.py``), and what is measured when it is asked for.
+
+``scrape`` gives samples of these families and of no others; rules and boards name only these.
+"""
+
+from __future__ import annotations
+
+from ildm.core.declared import COUNTED
+from ildm.core.metrics import Kind, Metric
+
+LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds in seconds."""
+
+
+def _gauge(name: str, unit: str, help: str, *labels: str, kind: Kind = "gauge") -> Metric:
+    return Metric(name, kind, unit, help, labels)
+
+
+BUILD = _gauge("build_info", "nodes", "1, with the version and the algorithm", "version", "algorithm")
+START = _gauge("start_time_seconds", "seconds", "When the node was started, Unix time")
+READY = _gauge("ready", "nodes", "1: it listens, does not stop, and its broker is there")
+LAG = _gauge("event_loop_lag_seconds", "seconds", "How late timers of the event loop were", kind="histogram")
+CLIENTS = _gauge("client_connections", "connections", "Clients connected now")
+SESSIONS = _gauge("sessions_persistent", "sessions", "Persistent sessions, of clients that are away, too")
+FILTERS = _gauge("subscriptions", "filters", "Topic filters of clients and of neighbours", "of")
+BROKER_UP = _gauge("broker_up", "brokers", "1: the broker is there")
+BROKER_QUEUE = _gauge("broker_queue_messages", "messages", "Messages of other sites that wait for the broker")
+BROKER_QUEUE_BYTES = _gauge("broker_queue_bytes", "bytes", "The same in bytes")
+BROKER_QUEUE_LIMIT = _gauge("broker_queue_limit_bytes", "bytes", "Bound of that")
+LINK_STATE = _gauge(
+    "link_state", "links", "1 for the state that the link with a neighbour has", "neighbor", "state"
+)
+LINKS_ON_DEMAND = _gauge("links_on_demand", "links", "Links on demand that are open")
+LINK_MESSAGES = _gauge(
+    "link_messages_total",
+    "messages",
+    "Messages from and to a neighbour, since its link was added",
+    "neighbor",
+    "direction",
+    kind="counter",
+)
+LINK_QUEUE = _gauge("link_queue_messages", "messages", "Messages that wait for a neighbour", "neighbor")
+LINK_QUEUE_BYTES = _gauge("link_queue_bytes", "bytes", "The same in bytes", "neighbor")
+LINK_QUEUE_LIMIT = _gauge("link_queue_limit_bytes", "bytes", "Bound of the bytes that wait for one neighbour")
+SPOOL_MESSAGES = _gauge("spool_messages", "messages", "Messages in the spool, one for each receiver")
+SPOOL_BYTES = _gauge("spool_disk_bytes", "bytes", "What the spool takes on the disk")
+SPOOL_LIMIT = _gauge("spool_limit_bytes", "bytes", "Bound of that")
+SPOOL_OLDEST = _gauge("spool_oldest_seconds", "seconds", "Age of the oldest message in the spool")
+SPOOL_FAILED = _gauge("spool_failed", "spools", "1: the spool cannot be written")
+STATE_WAITING = _gauge("state_waiting_rows", "rows", "Changes of the state that are not saved yet")
+STATE_FAILED = _gauge("state_failed", "files", "1: the state file cannot be written")
+RETAINED = _gauge("retained_messages", "messages", "Retained messages remembered")
+PLUGIN_CALLS = _gauge("plugin_calls_total", "events", "Calls of a plugin", "plugin", kind="counter")
+PLUGIN_SECONDS = _gauge(
+    "plugin_call_seconds_total", "seconds", "Time spent in calls of a plugin", "plugin", kind="counter"
+)
+PLUGIN_COUNTED = _gauge(
+    "plugin_counted_total", "events", "What a plugin counts", "plugin", "name", kind="counter"
+)
+PLUGIN_GAUGE = _gauge("plugin_gauge", "values", "What a plugin measures", "plugin", "name")
+LEFT_OUT = _gauge("series_left_out", "series", "Series not shown here, beyond a bound of their number", "of")
+
+MEASURED = (
+    BUILD,
+    START,
+    READY,
+    LAG,
+    CLIENTS,
+    SESSIONS,
+    FILTERS,
+    BROKER_UP,
+    BROKER_QUEUE,
+    BROKER_QUEUE_BYTES,
+    BROKER_QUEUE_LIMIT,
+    LINK_STATE,
+    LINKS_ON_DEMAND,
+    LINK_MESSAGES,
+    LINK_QUEUE,
+    LINK_QUEUE_BYTES,
+    LINK_QUEUE_LIMIT,
+    SPOOL_MESSAGES,
+    SPOOL_BYTES,
+    SPOOL_LIMIT,
+    SPOOL_OLDEST,
+    SPOOL_FAILED,
+    STATE_WAITING,
+    STATE_FAILED,
+    RETAINED,
+    PLUGIN_CALLS,
+    PLUGIN_SECONDS,
+    PLUGIN_COUNTED,
+    PLUGIN_GAUGE,
+    LEFT_OUT,
+)
+METRICS = {metric.name: metric for metric in (*(counted.metric for counted in COUNTED.values()), *MEASURED)}
+"""Name without prefix -> family, of all there are."""

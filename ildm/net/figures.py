@@ -1,0 +1,126 @@
+"""The samples of all metrics of a live node, taken when somebody asks for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from ildm.admin import families as metrics
+from ildm.admin.exposition import Family, Sample
+from ildm.core.declared import COUNTED
+from ildm.net.spool_view import state_row
+
+if TYPE_CHECKING:
+    from ildm.core.metrics import Metric
+    from ildm.core.node import Node
+    from ildm.net.lag import LagWatch
+    from ildm.net.view import LiveView
+
+NEIGHBORS = 200
+"""Neighbours that have series of their own, the rest is counted; links on demand have none."""
+PLUGIN_NAMES = 250
+"""Counters, and gauges, of each plugin that are shown; the rest is counted."""
+LONGEST = 80
+"""Characters of a label that others have chosen."""
+
+
+def scrape(
+    view: LiveView, lag: LagWatch | None, version: str, ready: bool, broker_up: bool
+) -> Iterator[Family]:
+    """All families, each with its samples. Everything is taken in one turn of the event loop."""
+    node = view.node
+    yield metrics.BUILD, [Sample((version, node.algorithm_name or "none"), 1)]
+    yield from _plain(node, view, ready, broker_up)
+    if lag is not None:
+        yield metrics.LAG, [Sample((), lag.observed)]
+    yield from counted(view.node_counters())
+    left_out: dict[str, int] = {}
+    yield from _links(view, left_out)
+    yield from _plugins(node, left_out)
+    yield metrics.LEFT_OUT, [Sample((of,), number) for of, number in left_out.items()]
+
+
+def counted(counters: Mapping[str, int]) -> Iterator[Family]:
+    """The declared counters; those that never were counted are 0, so that a rate is known from the first."""
+    found: dict[Metric, list[Sample]] = {}
+    for key, (metric, values) in COUNTED.items():
+        found.setdefault(metric, []).append(Sample(values, counters.get(key, 0)))
+    yield from found.items()
+
+
+def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator[Family]:
+    injector, links, store = node.injector, node.links.links.values(), view.store
+    records = node.clients.records.values()
+    limit = node.config.link.queue_bytes
+    spool = state_row(node)
+    oldest = spool["oldest"]
+    values: dict[Metric, float] = {
+        metrics.START: node.started_at,
+        metrics.READY: int(ready),
+        metrics.CLIENTS: len(node.sessions),
+        metrics.SESSIONS: sum(record.expiry > 0 for record in records),
+        metrics.BROKER_UP: int(broker_up),
+        metrics.BROKER_QUEUE: injector.queued_messages,
+        metrics.BROKER_QUEUE_BYTES: sum(lane.queued_bytes for lane in injector.lanes),
+        metrics.BROKER_QUEUE_LIMIT: limit,
+        metrics.LINKS_ON_DEMAND: sum(link.on_demand for link in node.links.cooperating),
+        metrics.LINK_QUEUE_LIMIT: limit,
+        metrics.SPOOL_MESSAGES: spool["messages"],
+        metrics.SPOOL_BYTES: spool["disk_bytes"],
+        metrics.SPOOL_LIMIT: node.config.spool.bytes if node.custody is not None else 0,
+        metrics.SPOOL_OLDEST: max(0.0, node.driver.wall() - oldest) if oldest is not None else 0,
+        metrics.SPOOL_FAILED: int(spool["failure"] is not None),
+        metrics.STATE_WAITING: store.waiting_rows,
+        metrics.STATE_FAILED: int(store.failure is not None),
+        metrics.RETAINED: len(node.retained.values),
+    }
+    for metric, value in values.items():
+        yield metric, [Sample((), value)]
+    yield (
+        metrics.FILTERS,
+        [
+            Sample(("clients",), sum(len(record.filters) for record in records)),
+            Sample(("neighbors",), sum(len(link.interest) for link in links)),
+        ],
+    )
+
+
+def _links(view: LiveView, left_out: dict[str, int]) -> Iterator[Family]:
+    rows: dict[str, dict[str, Any]] = {}
+    for row in view.neighbors():
+        if not row["on_demand"]:
+            rows.setdefault(_label(row["node_id"] or row["address"]), row)
+    left_out["neighbors"] = max(0, len(rows) - NEIGHBORS)
+    shown = list(islice(rows.items(), NEIGHBORS))
+    yield metrics.LINK_STATE, [Sample((name, row["state"]), 1) for name, row in shown]
+    yield (
+        metrics.LINK_MESSAGES,
+        [Sample((name, way), row[f"transferred_{way}"]) for name, row in shown for way in ("in", "out")],
+    )
+    yield metrics.LINK_QUEUE, [Sample((name,), row["queued_messages"]) for name, row in shown]
+    yield metrics.LINK_QUEUE_BYTES, [Sample((name,), row["queued_bytes"]) for name, row in shown]
+
+
+def _plugins(node: Node, left_out: dict[str, int]) -> Iterator[Family]:
+    """One filter may stand in the chain more than once: each has a series of its own."""
+    loaded = {_label(each.key): each for each in node.dispatch.loaded}
+    yield metrics.PLUGIN_CALLS, [Sample((name,), each.calls) for name, each in loaded.items()]
+    yield metrics.PLUGIN_SECONDS, [Sample((name,), each.seconds) for name, each in loaded.items()]
+    left_out["plugins"] = 0
+    for metric, held in (
+        (metrics.PLUGIN_COUNTED, [(name, each.counters) for name, each in loaded.items()]),
+        (metrics.PLUGIN_GAUGE, [(name, each.gauges) for name, each in loaded.items()]),
+    ):
+        samples: dict[tuple[str, ...], Sample] = {}
+        for name, values in held:
+            chosen: Sequence[tuple[str, float]] = list(islice(values.items(), PLUGIN_NAMES))
+            left_out["plugins"] += len(values) - len(chosen)
+            for key, value in chosen:
+                labels = (name, _label(key))
+                samples.setdefault(labels, Sample(labels, value))
+        yield metric, list(samples.values())
+
+
+def _label(text: str) -> str:
+    return text[:LONGEST]

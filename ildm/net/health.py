@@ -1,0 +1,91 @@
+"""Whether the node can serve: it listens, does not stop, and its broker is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ildm.api import Role, Unreachable
+from ildm.core.session import BaseSession
+
+if TYPE_CHECKING:
+    from ildm.core.driver import Driver
+    from ildm.core.node import Node
+
+REMEMBERED = 5.0
+"""Seconds that the answer of a broker is good for."""
+PATIENCE = 2.0
+"""Seconds that a broker has to take a connection."""
+
+
+class Health:
+    """Says what keeps a node from serving.
+
+    A node with an algorithm has sessions of its own with the broker. One that only relays has none: it is
+    tried whether the broker takes a connection, when somebody asks, every :data:`REMEMBERED` seconds at most.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._known: str | None = None
+        self._known_until = 0.0
+        self._asking: list[Callable[[str | None], None]] = []
+
+    def problems(self, done: Callable[[list[str]], None]) -> None:
+        """``done`` gets what is wrong, a line each for people; nothing when the node is ready."""
+        node = self.node
+
+        def told(broker: str | None) -> None:
+            found = []
+            if not node.accepting or node.state.status.value == "stopped":
+                found.append("the node is not running" if node.accepting else "the node is stopping")
+            if broker is not None:
+                found.append(f"broker {node.broker_address}: {broker}")
+            done(found)
+
+        self.broker(told)
+
+    def broker(self, done: Callable[[str | None], None]) -> None:
+        """``done`` gets why the broker is not there; None: it is."""
+        node = self.node
+        if node.router.active:
+            connected = any(lane.open for lane in node.injector.lanes)
+            reason = node.broker_down_reason or node.injector.last_refusal or "not connected yet"
+            done(None if connected else reason)
+            return
+        if node.driver.now() < self._known_until:
+            done(self._known)
+            return
+        self._asking.append(done)
+        if len(self._asking) == 1:
+            node.driver.dial(node.broker_address, _Knock(node.driver, self._answered), PATIENCE)
+
+    def _answered(self, reason: str | None) -> None:
+        self._known = reason or self.node.loop_guard.reason
+        self._known_until = self.node.driver.now() + REMEMBERED
+        asking, self._asking = self._asking, []
+        for done in asking:
+            done(self._known)
+
+
+class _Knock(BaseSession):
+    """A connection that ends as soon as there is one."""
+
+    __slots__ = ("_told",)
+    role = Role.INJECTION
+
+    def __init__(self, driver: Driver, told: Callable[[str | None], None]) -> None:
+        super().__init__(driver)
+        self._told = told
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._told(None)
+        self.close()
+
+    def data_received(self, data: bytes) -> None:
+        """A broker says nothing before a CONNECT."""
+
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
+        super().dial_failed(reason, why)
+        self._told(reason)
