@@ -20,6 +20,7 @@ from pydantic import (
 
 from ildm.address import Address, parse_address
 from ildm.mqtt import IldmError, MqttError, PacketLimits, split_shared, validate_topic_filter
+from ildm.rules_config import NodeId, TopicRules
 from ildm.text import reason
 from ildm.transport_config import (
     BrokerAddress,
@@ -140,6 +141,10 @@ class LinkConfig(Section):
     """What may wait for links made on demand that are not there yet, for all nodes together."""
     idle: Seconds = 60.0
     """A link made on demand is closed when it has carried nothing for so long."""
+    rules: TopicRules = []
+    """What may cross: the first rule that matches decides, the rest is denied; empty: everything may."""
+    neighbor_rules: dict[NodeId, TopicRules] = {}
+    """The same for the neighbour of a node id, in place of ``rules``."""
     max_neighbors: Annotated[int, Field(ge=1, le=10_000)] = 64
     max_links: Annotated[int, Field(ge=1, le=100_000)] = 1024
     """Links made on demand; at the bound the one longest unused is closed."""

@@ -144,6 +144,24 @@ def frames_to_qos_0(data: bytes, size: int) -> tuple[bytes, int]:
     return _with_head(_without_ids(data, size, body), size, old, head), size - len(old) + len(head)
 
 
+def frames_topic(frame: bytes) -> bytes:
+    """The topic of a PUBLISH."""
+    length = decode_varint(frame, 1)
+    assert length is not None
+    return frame[length[1] + 2 : id_offset(frame)]
+
+
+def renamed(data: bytes, size: int, topic: bytes) -> tuple[bytes, int]:
+    """A run of MQTT 5 frames of QoS 0 or 1 without properties under another topic; also the size of one.
+
+    Packet identifiers stay as they are.
+    """
+    body = id_offset(data)
+    rest = size - body
+    head = data[:1] + encode_varint(2 + len(topic) + rest) + len(topic).to_bytes(2) + topic
+    return head + head.join(data[p + body : p + size] for p in range(0, len(data), size)), len(head) + rest
+
+
 def id_offset(frame: bytes) -> int:
     """Where in a PUBLISH of QoS 1 the packet identifier is."""
     length = decode_varint(frame, 1)

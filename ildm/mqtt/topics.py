@@ -74,6 +74,34 @@ def intersects(a: str, b: str) -> bool:
     return len(longer) == depth or (len(longer) == depth + 1 and longer[depth] == "#")
 
 
+def intersection(a: str, b: str) -> str | None:
+    """The filter that matches the topics which both match, None if there are none; it is always one filter.
+
+    Symmetric but for ``LONGER_TWINS``, of which either may be the answer. Cost: O(length).
+    """
+    if a.startswith("$") is not b.startswith("$"):
+        return None  # a leading wildcard matches no topic with "$" (MQTT-4.7.2-1)
+    first, second = a.split("/"), b.split("/")
+    common: list[str] = []
+    for depth in range(max(len(first), len(second)) + 1):
+        # "#" stands for the parent level, too, so one that ends here may still meet it
+        if first[depth : depth + 1] == ["#"]:
+            common += second[depth:]
+            break
+        if second[depth : depth + 1] == ["#"]:
+            common += first[depth:]
+            break
+        if depth >= len(first) or depth >= len(second):
+            if len(first) != len(second):
+                return None
+            break
+        one, other = first[depth], second[depth]
+        if one != other and "+" not in (one, other):
+            return None
+        common.append(other if one == "+" else one)
+    return "/".join(common) or None  # a topic name has at least one character (MQTT-4.7.3-1)
+
+
 def split_shared(topic_filter: str) -> tuple[str | None, str]:
     """Split ``$share/group/filter`` into (group, filter) (MQTT 5, 4.8.2).
 

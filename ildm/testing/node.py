@@ -648,7 +648,8 @@ class SimNode:
         self.algorithm.on_link_up(link)
         if self.network.any_topology or self._retained is None or link.back is None:
             return
-        for topic in self._retained.topics_that_differ(link.back.here.memory.buckets()):
+        buckets = link.back.here.memory.view().buckets()
+        for topic in self._retained.view().topics_that_differ(buckets):
             found = self._retained.repetition(topic)
             if found is not None:
                 self._transfer(link, found[0], found[0].qos, 0)

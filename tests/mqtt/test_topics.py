@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ildm.mqtt.filter_table import FilterTable
-from ildm.mqtt.topics import LONGER_TWINS, covers, intersects, split_shared, topic_matches
+from ildm.mqtt.topics import LONGER_TWINS, covers, intersection, intersects, split_shared, topic_matches
 from tests.mqtt.topic_model import FILTERS, TOPICS, matched, naive_covers, naive_matches
 
 DEEP_TOPIC = "/" * 65_534
@@ -239,6 +239,20 @@ def test_intersecting_agrees_with_enumeration_everywhere() -> None:
     for a in FILTERS:
         for b in FILTERS:
             assert intersects(a, b) is bool(matched(a) & matched(b)), (a, b)
+
+
+def test_the_intersection_of_two_filters_is_one_filter_or_none() -> None:
+    for a in FILTERS:
+        for b in FILTERS:
+            common = intersection(a, b)
+            assert (0 if common is None else matched(common)) == matched(a) & matched(b), (a, b)
+            assert (common is not None) is intersects(a, b), (a, b)
+
+
+@pytest.mark.parametrize("topic_filter", DEEP_FILTERS)
+def test_the_intersection_of_filters_of_maximum_depth(topic_filter: str) -> None:
+    assert intersection(topic_filter, "#") == topic_filter
+    assert intersection(topic_filter, topic_filter) == topic_filter
 
 
 def test_the_table_finds_the_filters_that_intersect() -> None:

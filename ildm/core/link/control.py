@@ -26,7 +26,8 @@ DIGEST = CONTROL + "digest"
 """The same digest, now and then."""
 BUCKETS = CONTROL + "buckets"
 """The answer to another digest than one's own: digests of parts."""
-
+SCOPE = CONTROL + "scope"
+"""Which names cross by the sender's rules; see :mod:`ildm.core.link.scope`. Without rules it is not said."""
 TOLD = CONTROL + "told"
 """So many packets of interest, in digits, are known to all behind the sender, too."""
 

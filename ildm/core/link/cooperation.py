@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ildm.api import Source
-from ildm.core.link.control import ALGORITHM, BUCKETS, DIGEST, READY, SYNCED, TOLD, send_control
+from ildm.core.link import scope
+from ildm.core.link.control import ALGORITHM, BUCKETS, DIGEST, READY, SCOPE, SYNCED, TOLD, send_control
 from ildm.core.link.retained_sync import RetainedSync
 from ildm.core.link.state import LinkEvent, LinkState
 from ildm.core.link.telling import Telling
@@ -113,6 +113,7 @@ class Cooperation:
         self.parts.router.invalidate()
         self.parts.dispatch.call("on_link_up", link)
         if link.interest:
+            link.heard.local_changes({})  # this is all of them
             self.parts.dispatch.interest_changed(link, link.interest)
         if not restored:
             level = "debug" if link.on_demand else "info"
@@ -123,6 +124,8 @@ class Cooperation:
         if self.parts.memory is not None:
             self.parts.memory.joined(link)
         link.heard.begin_synchronization()
+        if link.rules is not None:
+            send_control(link, SCOPE, scope.told(link.rules))
         link.announcer.start()
         for lane in link.lanes:
             lane.resume()
@@ -133,7 +136,7 @@ class Cooperation:
 
     def synchronized(self, link: NeighborLink) -> None:
         """All interest has been repeated to a neighbour."""
-        send_control(link, SYNCED, self.parts.retained.digest)
+        send_control(link, SYNCED, self.retained_sync.view(link).digest)
 
     def _leave(self, link: NeighborLink, reason: Left) -> None:
         self.active.remove(link)
@@ -168,6 +171,10 @@ class Cooperation:
             link.announcer.told_on(int(payload))
         elif topic == FROM:
             link.inbounds[session].introduced.told(payload)
+        elif topic == SCOPE:
+            link.scope = scope.heard(payload)
+            self.parts.router.invalidate()
+            self.retained_sync.scope_changed(link)
         elif topic == DIGEST:
             self.retained_sync.digest_came(link, payload)
         elif topic == BUCKETS:
@@ -185,13 +192,13 @@ class Cooperation:
         self.parts.counters["algorithm_in"] += 1
         self.parts.dispatch.call("on_message", link.peer, data, turn)
 
-    def interest_changed(self, link: NeighborLink, changes: Mapping[str, int | None]) -> None:
+    def interest_changed(self, link: NeighborLink, changes: dict[str, int | None]) -> None:
         """A neighbour has inter-subscribed or withdrawn."""
         if link.in_cooperation and changes:
             if self.parts.memory is not None:
                 self.parts.memory.interest_changed(link, changes)
             self.parts.router.invalidate()
-            self.parts.dispatch.interest_changed(link, changes)
+            self.parts.dispatch.interest_changed(link, link.heard.local_changes(changes))
 
     def inter_subscribed(self, link: NeighborLink, packet: Subscribe | Unsubscribe) -> bytes:
         """A neighbour announces what it wants, or withdraws it; answers the acknowledgement."""

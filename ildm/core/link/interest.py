@@ -36,6 +36,7 @@ from ildm.mqtt import (
 if TYPE_CHECKING:
     from ildm.config import LinkConfig
     from ildm.core.counters import Counters
+    from ildm.core.link.translation import Translation
     from ildm.core.transfer.lane import Lane
 
 FILTERS_PER_PACKET = 500
@@ -338,15 +339,19 @@ class Heard:
         counters: Counters,
         levels: int,
         refused: Callable[[str], None] = lambda topic_filter: None,
+        translation: Translation | None = None,
     ) -> None:
-        """``refused`` is told of each filter that is not taken."""
+        """``refused`` is told of each filter that is not taken; ``translation`` makes local ones of them."""
         self._refused = refused
+        self._translation = translation
         self.config = config
         self.counters = counters
         self.levels = levels
         """Levels of the longest filter that is taken."""
         self.filters: dict[str, int] = {}
-        """Filter -> maximum QoS."""
+        """Filter -> maximum QoS, by wire names."""
+        self.local = self.filters if translation is None else translation.made
+        """The same by local names."""
         self.bytes = 0
         """About what the filters take in memory."""
         self.packets = 0
@@ -363,6 +368,10 @@ class Heard:
         for topic_filter in stale:
             self._remove(topic_filter)
         return dict.fromkeys(stale)
+
+    def local_changes(self, changes: dict[str, int | None]) -> dict[str, int | None]:
+        """What changes of the neighbour's interest mean for local names; all since the last call."""
+        return changes if self._translation is None else self._translation.take_changes()
 
     def restore(self, filters: Mapping[str, int]) -> None:
         """What an earlier life of this node has heard."""
@@ -413,6 +422,8 @@ class Heard:
 
     def clear(self) -> None:
         self.filters.clear()
+        if self._translation is not None:
+            self._translation.clear()
         self.bytes = 0
         self._stale = None
 
@@ -423,23 +434,35 @@ class Heard:
 
     def _refusal(self, topic_filter: str) -> ReasonCode | None:
         """Why a new filter is not taken; ``#`` always is, and takes no room."""
-        if topic_filter.count("/") >= self.levels:
+        kept = [topic_filter]
+        if self._translation is not None:
+            kept += self._translation.becomes(topic_filter)
+        if any(each.count("/") >= self.levels for each in kept):
             return ReasonCode.TOPIC_FILTER_INVALID
         if topic_filter == EVERYTHING:
             return None
-        number, size = len(self.filters), self.bytes + kept_bytes(topic_filter)
+        number, size = max(len(self.filters), len(self.local)), self.bytes + self._kept(topic_filter)
         if EVERYTHING in self.filters:
-            number, size = number - 1, size - kept_bytes(EVERYTHING)
+            number, size = number - 1, size - self._kept(EVERYTHING)
         full = number >= self.config.max_filters or size > self.config.max_filter_bytes
         return ReasonCode.QUOTA_EXCEEDED if full else None
 
     def _set(self, topic_filter: str, qos: int) -> None:
         if topic_filter not in self.filters:
-            self.bytes += kept_bytes(topic_filter)
+            self.bytes += self._kept(topic_filter)
         self.filters[topic_filter] = qos
+        if self._translation is not None:
+            self._translation.put(topic_filter, qos)
 
     def _remove(self, topic_filter: str) -> bool:
         if self.filters.pop(topic_filter, None) is None:
             return False
-        self.bytes -= kept_bytes(topic_filter)
+        self.bytes -= self._kept(topic_filter)
+        if self._translation is not None:
+            self._translation.remove(topic_filter)
         return True
+
+    def _kept(self, topic_filter: str) -> int:
+        """What a filter, with what is made of it, takes in memory, about."""
+        made = () if self._translation is None else self._translation.becomes(topic_filter)
+        return kept_bytes(topic_filter) + sum(map(kept_bytes, made))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from ildm.api import Peer
 from ildm.core.link.interest import Announcer, Heard
 from ildm.core.link.state import Stateful
+from ildm.core.link.translation import Translation
+from ildm.core.plugin.arguments import new_filters, old_filters
 from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.lane import Lane, QueueLimits, total
 from ildm.core.transfer.queue import Entry
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from ildm.core.declared import Left
     from ildm.core.driver import Driver
     from ildm.core.link.hello import Hello
+    from ildm.core.link.rules import LinkRules
+    from ildm.core.link.scope import Scope
     from ildm.core.link.session import LinkSession
     from ildm.core.transfer.custody import Custody
 
@@ -44,12 +48,17 @@ class NeighborLink(Stateful):
         writable: Callable[[NeighborLink], None] = lambda link: None,
         custody: Custody | None = None,
         kept: bool = False,
+        rules: LinkRules | None = None,
     ) -> None:
         super().__init__()
         self.driver = driver
         self.custody = custody
         self.kept = kept
         """What is to be transferred outlives this node; else only what has come does."""
+        self.rules = rules
+        """What may cross; None: everything."""
+        self.scope: Scope | None = None
+        """What the neighbour has said that may cross; None: everything."""
         self.config = config
         self.counters = counters
         self.node_id = node_id
@@ -87,8 +96,15 @@ class NeighborLink(Stateful):
             counters, lambda: self.lanes[0], lambda: synchronized(self), lambda: progressed(self), self._full
         )
         """What this node wants from the neighbour."""
-        self.heard = Heard(config, counters, levels, self._filter_refused)
+        self.heard = Heard(
+            config,
+            counters,
+            levels,
+            self._filter_refused,
+            None if rules is None else Translation(rules.heard),
+        )
         """What the neighbour wants."""
+        self._wanted = None if rules is None else Translation(rules.wanted)
         self._said: set[str] = set()
         self.answering = False
         """It is to be said that what was heard is known behind this node, too."""
@@ -114,10 +130,14 @@ class NeighborLink(Stateful):
             queue = self.custody.queue(self.outlet(index)) if self.custody is not None and self.kept else None
             lane = Lane(self.driver, self.limits, self.counters, "link", index, queue, self.custody)
             lane.lost = self._lost
+            lane.rules = self.rules
             lane.writable_again = self._writable_again
             self.lanes.append(lane)
             config = self.config
-            inbound = Inbound(config.inflight, config.inflight_bytes, lane.write, lane.write_durable)
+            window = config.inflight_bytes
+            if self.rules is not None:  # the neighbour counts wire names
+                window += config.inflight * self.rules.incoming.growth
+            inbound = Inbound(config.inflight, window, lane.write, lane.write_durable)
             self.inbounds.append(inbound)
         if len(self.lanes) > count:
             for lane in self.lanes[count:]:
@@ -154,6 +174,7 @@ class NeighborLink(Stateful):
         self.rival = None
         self.announcer.connected()
         self.heard.packets = 0
+        self.scope = None
         self.answering = False
         self.control = session
         self.open_sessions = [session]
@@ -175,17 +196,48 @@ class NeighborLink(Stateful):
 
     @property
     def interest(self) -> Mapping[str, int]:
-        return MappingProxyType(self.heard.filters)
+        return MappingProxyType(self.heard.local)
 
     @property
     def announced(self) -> Mapping[str, int]:
-        return MappingProxyType(self.announcer.wanted)
+        return MappingProxyType(self.announcer.wanted if self._wanted is None else self._wanted.given)
 
     def inter_subscribe(self, filters: Mapping[str, int]) -> None:
-        self.announcer.subscribe(filters)
+        if self._wanted is None:
+            self.announcer.subscribe(filters)
+            return
+        for topic_filter, qos in new_filters(filters, self._wanted.given).items():
+            self._wanted.put(topic_filter, qos)
+        self._announce(self._wanted.take_changes())
 
     def inter_unsubscribe(self, filters: Iterable[str]) -> None:
-        self.announcer.unsubscribe(filters)
+        if self._wanted is None:
+            self.announcer.unsubscribe(filters)
+            return
+        for topic_filter in old_filters(filters, self._wanted.given):
+            self._wanted.remove(topic_filter)
+        self._announce(self._wanted.take_changes())
+
+    def _announce(self, changes: Mapping[str, int | None]) -> None:
+        """Inter-subscribe to what was made of the filters wanted, by their wire names."""
+        self.announcer.subscribe({f: qos for f, qos in changes.items() if qos is not None})
+        self.announcer.unsubscribe([f for f, qos in changes.items() if qos is None])
+
+    def wire(self, topic: str) -> str | None:
+        """What a topic is called on the link if messages on it cross in one direction at least."""
+        wire = topic if self.rules is None else self.rules.wire(topic)
+        return None if wire is None or (self.scope is not None and not self.scope.crosses(wire)) else wire
+
+    def most_qos(self, topic: str) -> int | None:
+        """With which QoS at most messages on a topic may cross to the neighbour; None: not at all."""
+        qos: int = self.config.qos
+        wire = topic
+        if self.rules is not None:
+            way = self.rules.outgoing.find(topic.encode())
+            if way is None:
+                return None
+            qos, wire = min(qos, way.qos), way.name
+        return None if self.scope is not None and not self.scope.takes(wire) else qos
 
     def _full(self) -> None:
         self.counters["interest_widened"] += 1
@@ -213,12 +265,14 @@ class NeighborLink(Stateful):
     ) -> None:
         """Transfer one message on the session whose turn ``index`` is."""
         lane = self.lanes[index % len(self.lanes)]
-        lane.send(message, min(message.qos, qos, self.config.qos), expires_at, source, None, priority)
+        most = self.config.qos if self.rules is None else self.most_qos(message.topic) or 0
+        lane.send(message, min(message.qos, qos, most), expires_at, source, None, priority)
 
     def offer(self, message: Publish, turn: int, expires_at: float | None, priority: int) -> bool:
         """Transfer one message of the algorithm's, unless there is no room: it hears of that later."""
         lane = self.lanes[turn % len(self.lanes)]
-        qos = min(message.qos, self.config.qos)
+        most = self.config.qos if self.rules is None else self.most_qos(message.topic) or 0
+        qos = min(message.qos, most)
         entry = Entry(b"", 1, message, qos, expires_at, None, priority)
         if not lane.admit(entry.size):
             return False
@@ -272,6 +326,8 @@ class NeighborLink(Stateful):
         for inbound in self.inbounds:  # the neighbour takes back what it has no answer to
             inbound.reset()
         self.announcer.clear()
+        if self._wanted is not None:
+            self._wanted.clear()
         self.heard.clear()
 
     def _clear(self, lane: Lane, reason: Left) -> None:

@@ -20,6 +20,7 @@ from ildm.core.link.membership import Membership, OpenMembership
 from ildm.core.link.memory import Memory
 from ildm.core.link.on_demand import OnDemand
 from ildm.core.link.parts import Parts
+from ildm.core.link.rules import LinkRules
 from ildm.core.link.session import LinkSession
 from ildm.core.link.state import LinkEvent
 from ildm.core.link.tree import TreeMembership
@@ -335,7 +336,15 @@ class LinkManager:
             writable=partial(self.parts.dispatch.call, "on_writable"),
             custody=self.parts.custody,
             kept=self.parts.custody is not None and self.membership.keeps_absent,
+            rules=self._rules(node_id),
         )
+
+    def _rules(self, node_id: str) -> LinkRules | None:
+        rules = self.config.neighbor_rules.get(node_id, self.config.rules)
+        return LinkRules(rules, self._verdicts_flushed) if rules else None
+
+    def _verdicts_flushed(self) -> None:
+        self.parts.counters["link_rules_flushes"] += 1
 
     def _further_session(self, session: LinkSession, link: NeighborLink | None) -> None:
         """One with an index above 0: it belongs to a link that is there, or to none."""

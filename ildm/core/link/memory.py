@@ -50,7 +50,7 @@ class Memory:
     def left(self, link: NeighborLink) -> None:
         """To be told while the link still knows the neighbour's interest."""
         self.store.put(COOPERATION, (link.node_id,), None)
-        self.interest_changed(link, dict.fromkeys(link.interest))
+        self.interest_changed(link, dict.fromkeys(link.heard.filters))
 
     def load(self) -> list[Remembered]:
         """What an earlier life has saved; what makes no sense, or is another algorithm's, is forgotten."""

@@ -21,13 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.core.link.control import BUCKETS, DIGEST, send_control
 from ildm.core.link.state import LinkState
-from ildm.core.transfer import retained as memory
+from ildm.core.transfer.retained_view import BUCKETS as NUMBER
 
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
     from ildm.core.transfer.retained import Retained
+    from ildm.core.transfer.retained_view import RetainedView
     from ildm.mqtt import Publish
 
 BATCH = 100
@@ -52,6 +53,7 @@ class Exchange:
         "timer",
         "topics",
         "vain",
+        "view",
     )
 
     def __init__(self) -> None:
@@ -66,6 +68,8 @@ class Exchange:
         self.vain = 0
         """How often they were the same again."""
         self.answered_at = self.ended_at = -PAUSE
+        self.view: RetainedView | None = None
+        """What may cross the link; None: everything."""
         self.timer: Any = None
 
 
@@ -84,12 +88,30 @@ class RetainedSync:
         if link not in self._exchanges:
             self._exchanges[link] = Exchange()
             self._tell_later(link)
+            self.scope_changed(link)
         self._go_on(link)
 
     def left(self, link: NeighborLink) -> None:
         exchange = self._exchanges.pop(link, None)
         if exchange is not None and exchange.timer is not None:
             exchange.timer.cancel()
+        if exchange is not None and exchange.view is not None:
+            self.retained.unwatch(exchange.view)
+
+    def scope_changed(self, link: NeighborLink) -> None:
+        """What may cross a link is not what it was."""
+        exchange = self._exchanges.get(link)
+        if exchange is None:
+            return
+        if exchange.view is not None:
+            self.retained.unwatch(exchange.view)
+        restricted = link.rules is not None or link.scope is not None
+        exchange.view = self.retained.watch(link.wire) if restricted else None
+
+    def view(self, link: NeighborLink) -> RetainedView:
+        """What is remembered that may cross a link, as it is now."""
+        exchange = self._exchanges.get(link)
+        return self.retained.view(None if exchange is None else exchange.view)
 
     def _tell_later(self, link: NeighborLink) -> None:
         pause = self.interval * (0.5 + self.driver.random.random())
@@ -98,7 +120,7 @@ class RetainedSync:
     def _tell(self, link: NeighborLink, exchange: Exchange) -> None:
         if self._exchanges.get(link) is exchange:
             if link.state is LinkState.ACTIVE:
-                send_control(link, DIGEST, self.retained.digest)
+                send_control(link, DIGEST, self.view(link).digest)
             self._tell_later(link)
 
     # from the neighbour -----------------------------------------------------------------------
@@ -106,17 +128,17 @@ class RetainedSync:
     def digest_came(self, link: NeighborLink, digest: bytes) -> None:
         """The neighbour tells what it remembers."""
         exchange = self._exchanges.get(link)
-        if exchange is None or digest == self.retained.digest:
+        if exchange is None or digest == self.view(link).digest:
             return
         now = self.driver.now()
         if now - exchange.answered_at >= PAUSE:
             exchange.answered_at = now
-            send_control(link, BUCKETS, self.retained.buckets())
+            send_control(link, BUCKETS, self.view(link).buckets())
 
     def buckets_came(self, link: NeighborLink, buckets: bytes) -> None:
         """The neighbour remembers something else than was told it; repeat where that may be."""
         exchange = self._exchanges.get(link)
-        if exchange is None or len(buckets) != 8 * memory.BUCKETS:
+        if exchange is None or len(buckets) != 8 * NUMBER:
             self.counters["link_unknown_control"] += 1
             return
         exchange.asked = buckets
@@ -154,8 +176,9 @@ class RetainedSync:
             if not exchange.topics:
                 pause = self._begin(link, exchange)
             for _ in range(min(BATCH, len(exchange.topics))):
-                found = self.retained.repetition(exchange.topics.popleft())
-                if found is not None:
+                topic = exchange.topics.popleft()
+                found = self.retained.repetition(topic)
+                if found is not None and (exchange.view is None or link.most_qos(topic) is not None):
                     message, expires_at = found
                     link.send(message, message.qos, 0, expires_at, None)
                     self.counters["retained_repeated"] += 1
@@ -166,19 +189,20 @@ class RetainedSync:
         """Nothing is being repeated: look for what should be. Answers how long to wait with it."""
         if exchange.overflown:
             exchange.overflown = False
-            send_control(link, DIGEST, self.retained.digest)  # the answer says where to look
+            send_control(link, DIGEST, self.view(link).digest)  # the answer says where to look
         if exchange.asked is None:
             return PACE
         wait = exchange.ended_at + PAUSE - self.driver.now()
         if wait > 0:
             return wait
         buckets, exchange.asked = exchange.asked, None
-        difference = self.retained.buckets(), buckets
+        view = self.view(link)
+        difference = view.buckets(), buckets
         if difference == exchange.difference:
             exchange.vain += 1
             if exchange.vain & (exchange.vain - 1):  # the first, second, fourth, eighth, ... time
                 return PACE
         else:
             exchange.difference, exchange.vain = difference, 0
-        exchange.topics.extend(self.retained.topics_that_differ(buckets))
+        exchange.topics.extend(view.topics_that_differ(buckets))
         return PACE

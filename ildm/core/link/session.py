@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus, Source, Unreachable
 from ildm.core.frames import PUBLISH, PUBLISH_QOS_1, Tail, publish_run
+from ildm.core.link.admitting import Admitting
 from ildm.core.link.control import CONTROL, DATA
 from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshake, Handshake, Phase
 from ildm.core.link.hello import NONCE, Hello, Refusal
@@ -300,7 +301,11 @@ class LinkSession(BaseSession):
         if not link.state.takes:  # neither taken nor acknowledged
             parts.counters["link_blocked_messages"] += (run_end - pos) // size
             return run_end
-        parts.router.run_arrived(link, topic, data[pos:run_end], size, self.index, inbound, origin)
+        if link.rules is None:
+            parts.router.run_arrived(link, topic, data[pos:run_end], size, self.index, inbound, origin)
+        else:
+            edge = Admitting(self.parts, link, self.index, link.rules)
+            edge.run(topic, data[pos:run_end], size, inbound, origin)
         return run_end
 
     def _acknowledged(self, data: bytes, pos: int, end: int) -> int:
@@ -344,10 +349,15 @@ class LinkSession(BaseSession):
         self.inbound.connected()
         assert self.transport is not None
         assert self._agreed is not None
+        window, window_bytes = self._agreed.window, self._agreed.hello.inflight_bytes
+        window_bytes = window_bytes or link.config.inflight_bytes
+        if link.rules is not None:  # the neighbour counts wire names
+            grown = min(window, link.config.inflight) * link.rules.outgoing.growth
+            window_bytes = max(1, window_bytes - grown)
         self.lane.attach(
             self.transport,
-            window=self._agreed.window,
-            window_bytes=self._agreed.hello.inflight_bytes or link.config.inflight_bytes,
+            window=window,
+            window_bytes=window_bytes,
             max_packet_size=self._agreed.packet_size,
         )
         self.lane.writable = self.writable
@@ -378,6 +388,12 @@ class LinkSession(BaseSession):
                         return
                     receipt = inbound.receipt
                 try:
+                    if link.rules is not None and not packet.topic.startswith("$"):
+                        edge = Admitting(self.parts, link, self.index, link.rules)
+                        found = edge.message(packet, frame, receipt, origin)
+                        if found is None:
+                            return
+                        packet, frame, receipt, origin = found
                     self.cooperation.message_arrived(self, link, packet, frame, receipt, origin)
                 except MqttError:
                     if receipt is not None and packet.packet_id is not None:

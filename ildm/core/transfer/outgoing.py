@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from ildm.core.frames import frames_to_v311, id_offset, with_ids
+from ildm.core.frames import frames_to_v311, frames_topic, id_offset, with_ids
 from ildm.core.transfer.deposit import Deposit, first_place
 from ildm.core.transfer.introduction import Introducer
 from ildm.mqtt import EncodeError, Property, Publish, Version
@@ -13,6 +13,7 @@ from ildm.mqtt import EncodeError, Property, Publish, Version
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Transport
+    from ildm.core.link.rules import LinkRules
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.queue import Entry
     from ildm.core.transfer.receipt import Receipt
@@ -36,6 +37,7 @@ class Outgoing:
         "max_qos",
         "name",
         "retain_available",
+        "rules",
         "sent",
         "sent_counter",
         "transport",
@@ -57,6 +59,8 @@ class Outgoing:
         self.max_packet_size = 1 << 28
         self.max_qos = 2
         self.retain_available = True
+        self.rules: LinkRules | None = None
+        """What may cross to the neighbour, and under which name; None: all, as it is."""
         self.sent = 0
         self.sent_counter: str | None = None
         """Name of a counter of what is sent for the first time."""
@@ -109,6 +113,12 @@ class Outgoing:
 
     def transmit_frames(self, frames: bytes, size: int, count: int) -> None:
         """Write a run of QoS 0, or drop it when it is too large."""
+        if self.rules is not None:
+            ruled = self.rules.outgoing.run(frames_topic(frames), frames, size)
+            if ruled is None:
+                self.drop(count, "rules")
+                return
+            _, frames, size = ruled
         if size > self.max_packet_size:  # asked here, as what waited may be older than the connection
             self.drop(count, "too_large")
             return
@@ -126,6 +136,14 @@ class Outgoing:
         """Write a run of QoS 1 with consecutive identifiers; False when it was too large, and dropped."""
         count = len(frames) // size
         data = frames if self.version is Version.V5 else frames_to_v311(frames, size)
+        if self.rules is not None:
+            ruled = self.rules.outgoing.run(frames_topic(frames), frames, size)
+            if ruled is None:
+                self.drop(count, "rules")
+                if receipt is not None:
+                    receipt.settle_run(frames, size)
+                return False
+            data = ruled[1]
         if len(data) // count > self.max_packet_size:
             self.drop(count, "too_large")
             if receipt is not None:
@@ -141,7 +159,15 @@ class Outgoing:
         message = entry.outgoing()
         if message is None:
             return self.dispose(entry, "outdated")
-        properties = message.properties
+        properties, topic = message.properties, message.topic
+        if self.rules is not None:
+            way = self.rules.outgoing.find(topic.encode())
+            if way is None:
+                return self.dispose(entry, "rules")
+            topic = way.name
+            answer = properties.get(Property.RESPONSE_TOPIC)
+            if isinstance(answer, str):
+                properties = {**properties, Property.RESPONSE_TOPIC: self.rules.answer_wire(answer)}
         if self.version is not Version.V5:
             if properties:
                 self.counters[f"{self.name}_properties_dropped"] += 1
@@ -154,7 +180,7 @@ class Outgoing:
             self.counters[f"{self.name}_retain_dropped"] += 1
             retain = False
         packet = Publish(
-            topic=message.topic,
+            topic=topic,
             payload=message.payload,
             qos=min(entry.qos, self.max_qos),
             retain=retain,

@@ -16,10 +16,8 @@ A retained message which a broker had before a node stood before it is not known
 
 from __future__ import annotations
 
-import hashlib
 import heapq
 import math
-import zlib
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ildm.api import Stamp
 from ildm.core.tables import CLOCK, RETAINED
 from ildm.core.transfer.contention import Contention, Releases
+from ildm.core.transfer.retained_view import RetainedView
 from ildm.core.transfer.stamps import LEEWAY, HybridClock, stamped, take_stamp
 from ildm.mqtt import EncodeError, MqttError, Property, Publish, Version, decode, topic_matches
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 OVERHEAD = 500
 """Bytes a topic is taken to need besides its name and the frame kept."""
-BUCKETS = 256
 CONTESTED = 100_000
 DELETION_QOS = 1
 """With it a deletion is repeated to those who have missed it."""
@@ -105,8 +103,8 @@ class Retained:
         """Told of each value whose message expiry is over."""
         self.scheduled: Callable[[float], None] = lambda at: None
         """Told the monotonic time when :meth:`look_for_expired` has something to do next."""
-        self._digests = [0] * BUCKETS
-        self._topics: list[dict[str, None]] = [{} for _ in range(BUCKETS)]
+        self._all = RetainedView()
+        self._views = [self._all]
         self._oldest: list[tuple[Stamp, str]] = []  # heaps; entries that have been replaced are among them
         self._expiring: list[tuple[float, str]] = []
         self._floor = Stamp(0, "")
@@ -154,27 +152,26 @@ class Retained:
     @property
     def digest(self) -> bytes:
         """Equal for two nodes exactly when they remember the same values (but for a chance of 2^-64)."""
-        self.look_for_expired()
-        digest = 0
-        for one in self._digests:
-            digest ^= one
-        return digest.to_bytes(8, "big")
+        return self.view().digest
 
-    def buckets(self) -> bytes:
-        """Digests of the values by hash of the topic: :data:`BUCKETS` times 8 bytes."""
+    def view(self, of: RetainedView | None = None) -> RetainedView:
+        """The digests of all values, or those of :meth:`watch`, as they are now."""
         self.look_for_expired()
-        return b"".join(one.to_bytes(8, "big") for one in self._digests)
+        return of or self._all
 
-    def topics_that_differ(self, buckets: bytes) -> list[str]:
-        """Topics, deleted ones too, among which those are that another node, with these digests, has not
-        got as this one has."""
-        own = self.buckets()
-        return [
-            topic
-            for number, topics in enumerate(self._topics)
-            if own[8 * number : 8 * number + 8] != buckets[8 * number : 8 * number + 8]
-            for topic in topics
-        ]
+    def watch(self, wire: Callable[[str], str | None]) -> RetainedView:
+        """Keep digests of the values that cross a link, by the names they have there, until
+        :meth:`unwatch`. Cost: some microseconds for each topic remembered."""
+        view = RetainedView(wire)
+        for topic, entry in self.values.items():
+            view.put(topic, entry.stamp)
+        for topic in self.deletions:
+            view.put(topic, None)
+        self._views.append(view)
+        return view
+
+    def unwatch(self, view: RetainedView) -> None:
+        self._views.remove(view)
 
     # news -------------------------------------------------------------------------------------
 
@@ -317,11 +314,10 @@ class Retained:
         """Topics of what :meth:`matching` finds, with their stamps, in no order. Changes in between are no
         harm."""
         self.look_for_expired()
-        for bucket in self._topics:
-            for topic in list(bucket):
-                entry = self.values.get(topic) or self.deletions.get(topic)
-                if entry is not None and not entry.over:
-                    yield topic, entry.stamp
+        for topic in self._all.topics():
+            entry = self.values.get(topic) or self.deletions.get(topic)
+            if entry is not None and not entry.over:
+                yield topic, entry.stamp
 
     def forget(self, topic: str) -> None:
         """No longer remember what was retained on a topic."""
@@ -352,9 +348,8 @@ class Retained:
         self._remove(topic)
         self.values[topic] = entry = Entry(stamp, frame, expires_at)
         self.bytes += _size(topic, entry)
-        number = zlib.crc32(topic.encode()) % BUCKETS
-        self._digests[number] ^= _hash(topic, stamp)
-        self._topics[number][topic] = None
+        for view in self._views:
+            view.put(topic, stamp)
         heapq.heappush(self._oldest, (stamp, topic))
         if len(self._oldest) > 2 * len(self.values) + 100:
             self._oldest = [(entry.stamp, topic) for topic, entry in self.values.items()]
@@ -379,7 +374,8 @@ class Retained:
             expires_at = self.driver.now() + self.limits.retained_deletion_expiry
         self.deletions[topic] = entry = Entry(stamp, b"", expires_at, over)
         self.deletion_bytes += _size(topic, entry)
-        self._topics[zlib.crc32(topic.encode()) % BUCKETS][topic] = None
+        for view in self._views:
+            view.put(topic, None)
         self._expires(topic, expires_at)
         frame = stamped(Publish(topic=topic, retain=True), stamp).encode(Version.V5)
         self._save(topic, frame, expires_at)
@@ -392,17 +388,18 @@ class Retained:
             self.counters["retained_deletions_forgotten"] += 1
 
     def _remove(self, topic: str) -> bool:
-        number = zlib.crc32(topic.encode()) % BUCKETS
         entry = self.values.pop(topic, None)
+        stamp = None
         if entry is not None:
             self.bytes -= _size(topic, entry)
-            self._digests[number] ^= _hash(topic, entry.stamp)
+            stamp = entry.stamp
         else:
             entry = self.deletions.pop(topic, None)
             if entry is None:
                 return False
             self.deletion_bytes -= _size(topic, entry)
-        del self._topics[number][topic]
+        for view in self._views:
+            view.remove(topic, stamp)
         return True
 
     def _expires(self, topic: str, expires_at: float | None) -> None:
@@ -476,8 +473,3 @@ class Retained:
 
 def _size(topic: str, entry: Entry) -> int:
     return len(entry.frame) + 4 * len(topic) + OVERHEAD
-
-
-def _hash(topic: str, stamp: Stamp) -> int:
-    text = f"{stamp.text()}\0{topic}".encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")

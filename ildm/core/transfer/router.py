@@ -111,7 +111,7 @@ class Router:
     def _ask(self, topic: str, retain: bool, source: NeighborLink | None) -> Targets:
         if topic.startswith("$"):
             return ()  # what the standard reserves for the broker stays with it (4.7.2)
-        return self.dispatch.route(topic, retain, source)
+        return _ruled(self.dispatch.route(topic, retain, source), topic)
 
     def next_publisher(self) -> int:
         """The turn of a publisher, or of a message, in the round-robin."""
@@ -343,7 +343,8 @@ class Router:
         ways = list(ways)
         for link, qos, priority in route:
             # a retained message keeps its QoS: the far broker serves it to later subscribers with it
-            wanted = min(message.qos if message.retain else min(message.qos, qos), link.config.qos)
+            wanted = message.qos if message.retain else min(message.qos, qos)
+            wanted = min(wanted, link.config.qos if link.rules is None else link.most_qos(message.topic) or 0)
             if wanted and link.kept:
                 ways.append((link.lanes[turn % len(link.lanes)], wanted, priority))
             else:
@@ -400,7 +401,8 @@ class Router:
             return (), index
         if self.dispatch.asks_each:
             turn = self.next_publisher() if self.by_message else index
-            return self.dispatch.route_message(message.copy(), source, turn), turn
+            route = self.dispatch.route_message(message.copy(), source, turn)
+            return _ruled(route, message.topic), turn
         route = self.route(message.topic.encode(), message.retain, source)
         return route, self.next_publisher() if self.by_message and route else index
 
@@ -447,6 +449,16 @@ class Router:
 
 def _outlets(ways: Iterable[Way]) -> list[Outlet]:
     return [lane.outlet for lane, _, _ in ways]
+
+
+def _ruled(route: Targets, topic: str) -> Targets:
+    """What rules of the links, and what their neighbours have said of theirs, leave of a route."""
+    if all(link.rules is None and link.scope is None for link, _, _ in route):
+        return route
+    most = [(link, link.most_qos(topic), qos, priority) for link, qos, priority in route]
+    return tuple(
+        (link, min(qos, at_most), priority) for link, at_most, qos, priority in most if at_most is not None
+    )
 
 
 def decode_topic(topic: bytes) -> str:

@@ -1,0 +1,99 @@
+"""What a neighbour sends, by the rules of its link: with local names, or answered and not taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ildm.core.frames import frames_to_qos_0
+from ildm.core.transfer.identity import UNKNOWN, Origin
+from ildm.mqtt import Property, Publish, Version
+
+if TYPE_CHECKING:
+    from ildm.core.link.link import NeighborLink
+    from ildm.core.link.parts import Parts
+    from ildm.core.link.rules import LinkRules
+    from ildm.core.transfer.inbound import Inbound, NeighborReceipt
+
+    Found = tuple[Publish, bytes, NeighborReceipt | None, Origin]
+
+
+class Admitting:
+    """The edge of one session; ``index`` is the session's."""
+
+    __slots__ = ("index", "link", "parts", "rules")
+
+    def __init__(self, parts: Parts, link: NeighborLink, index: int, rules: LinkRules) -> None:
+        self.parts = parts
+        self.link = link
+        self.index = index
+        self.rules = rules
+
+    def run(self, topic: bytes, frames: bytes, size: int, inbound: Inbound | None, origin: Origin) -> None:
+        """Take a run of frames, or answer that it need not be sent again. Raises: MqttError, as the
+        router."""
+        count = len(frames) // size
+        found = self.rules.incoming.run(topic, frames, size)
+        if inbound is not None and (found is None or not found[0].qos):
+            inbound.take_run(frames, size)
+            inbound.receipt.settle_run(frames, size)
+        if found is None:
+            self._denied(count)
+            return
+        way, frames, size = found
+        if inbound is None or way.qos:
+            self._arrived(way.topic, frames, size, inbound, origin)
+            return
+        frames, size = frames_to_qos_0(frames, size)
+        for first, number in self._new(origin, count):
+            self._arrived(way.topic, frames[first * size : (first + number) * size], size, None, UNKNOWN)
+
+    def _arrived(
+        self, topic: bytes, frames: bytes, size: int, inbound: Inbound | None, origin: Origin
+    ) -> None:
+        self.parts.router.run_arrived(self.link, topic, frames, size, self.index, inbound, origin)
+
+    def message(
+        self, packet: Publish, frame: bytes, receipt: NeighborReceipt | None, origin: Origin
+    ) -> Found | None:
+        """A message that is new and was taken, as it is here; None: it was answered, and goes no further."""
+        way = self.rules.incoming.find(packet.topic.encode())
+        packet_id = packet.packet_id
+        answered = receipt is not None and packet_id is not None and (way is None or not way.qos)
+        if answered:
+            assert receipt is not None
+            assert packet_id is not None
+            receipt.settle(packet_id)
+        if way is None:
+            self._denied(1)
+            return None
+        properties = packet.properties
+        answer = properties.get(Property.RESPONSE_TOPIC)
+        if isinstance(answer, str):
+            properties = {**properties, Property.RESPONSE_TOPIC: self.rules.answer_local(answer)}
+        qos = min(packet.qos, way.qos)
+        if not way.changed and qos == packet.qos and properties is packet.properties:
+            return packet, frame, receipt, origin
+        changed = replace(
+            packet,
+            topic=way.name,
+            qos=qos,
+            dup=packet.dup and qos > 0,
+            packet_id=packet_id if qos else None,
+            properties=properties,
+        )
+        if not answered:
+            return changed, changed.encode(Version.V5), receipt, origin
+        if not self._new(origin, 1):
+            return None
+        return changed, changed.encode(Version.V5), None, UNKNOWN
+
+    def _new(self, origin: Origin, count: int) -> list[tuple[int, int]]:
+        """Those of messages whose handshake is over that have not come before: place and number."""
+        custody = self.parts.custody
+        if custody is None:
+            return [(0, count)]
+        return [(first, number) for first, number, _ in custody.judge(origin, count)]
+
+    def _denied(self, count: int) -> None:
+        self.parts.counters["link_denied"] += count

@@ -1,0 +1,272 @@
+"""Rules for what crosses a link: allow, deny, the most QoS, and other names by prefix.
+
+They act at the edge of the link. All within the node has *local* names: clients, the algorithm, queues,
+the spool, what is remembered of retained messages. On the link stand *wire* names, those of the neighbour.
+What is written gets its wire name as it is written, what is read its local one as it is read.
+
+A rule is for the names that its prefix and one of its filters, put together, match, but for the prefix
+without anything after it. Of each direction the first rule that matches decides: by the local name of what
+goes out, by the wire name of what comes in. What no rule matches is denied. Names that begin with ``$`` are
+never made.
+
+Interest goes the other way than the messages and is translated likewise: of a filter that is wanted goes to
+the neighbour what it has in common with each rule for what comes in. Two filters have one filter in common or
+nothing, so that is one filter for each filter of a rule at most. What is denied within an allowed filter
+cannot be cut out of it, as MQTT has no filter for that; the edge denies it message by message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from ildm.core.frames import renamed
+from ildm.mqtt import MalformedPacket, covers, intersection, topic_matches
+
+MAX_FILTERS = 256
+"""Filters of all rules of a link."""
+MAX_PREFIX = 1024
+"""Bytes of a prefix."""
+MAX_TOPIC = 65_535
+"""Bytes of a topic name (MQTT-1.5.4)."""
+REMEMBERED = 4096
+"""Topics of a direction whose verdict is remembered."""
+REMEMBERED_TOPIC = 512
+"""Bytes of such a topic."""
+
+
+class Rule(Protocol):
+    """As configured; see :class:`ildm.rules_config.TopicRule`."""
+
+    @property
+    def allows(self) -> bool: ...
+    @property
+    def filters(self) -> Sequence[str]: ...
+    @property
+    def direction(self) -> Literal["in", "out", "both"]: ...
+    @property
+    def qos(self) -> int: ...
+    @property
+    def local(self) -> str: ...
+    @property
+    def remote(self) -> str: ...
+
+
+class Term(NamedTuple):
+    """One filter of a rule, for one direction: names go from the *source* to the *image*."""
+
+    allows: bool
+    qos: int
+    source: str
+    """Filter of names as they come."""
+    source_prefix: str
+    image: str
+    """Filter of names as they go on."""
+    image_prefix: str
+
+    def matches(self, name: str) -> bool:
+        return _below(name, self.source_prefix) and topic_matches(self.source, name)
+
+    def decides(self, topic_filter: str) -> bool:
+        """It matches all names of a filter."""
+        prefix = self.source_prefix
+        # PREFIX/# has the name PREFIX, too, which is not below it
+        return (
+            _below(topic_filter, prefix)
+            and not (prefix and topic_filter == prefix + "#")
+            and covers(self.source, topic_filter)
+        )
+
+    def source_of(self, common: str) -> str:
+        """The source of a filter that is part of the image."""
+        return self.source_prefix + common[len(self.image_prefix) :]
+
+    @property
+    def shift(self) -> tuple[str, str]:
+        """What becomes of the beginning of a name, without levels that stay as they are."""
+        source, image = self.source_prefix.split("/"), self.image_prefix.split("/")
+        while len(source) > 1 and len(image) > 1 and source[-2] == image[-2]:
+            del source[-2], image[-2]
+        return "/".join(source), "/".join(image)
+
+
+class Way(NamedTuple):
+    """Under which name messages on a topic go on, and with which QoS at most."""
+
+    name: str
+    qos: int
+    topic: bytes
+    changed: bool
+
+
+class Side:
+    """The rules for one direction.
+
+    Args:
+        flushed: called when the memory of verdicts was full.
+    """
+
+    __slots__ = ("_flushed", "_verdicts", "growth", "terms")
+
+    def __init__(self, terms: Sequence[Term], flushed: Callable[[], None] = lambda: None) -> None:
+        self.terms = tuple(terms)
+        self.growth = max((_growth(term) for term in terms if term.allows), default=0)
+        """Bytes by which a frame may grow."""
+        self._verdicts: dict[bytes, Way | None] = {}
+        self._flushed = flushed
+
+    def find(self, topic: bytes) -> Way | None:
+        """What is to become of messages on a topic; None: they are denied.
+
+        Raises:
+            MalformedPacket: the bytes are not UTF-8.
+        """
+        try:
+            return self._verdicts[topic]
+        except KeyError:
+            way = self._find(topic)
+            if len(topic) <= REMEMBERED_TOPIC:
+                if len(self._verdicts) >= REMEMBERED:
+                    self._verdicts.clear()
+                    self._flushed()
+                self._verdicts[topic] = way
+            return way
+
+    def _find(self, topic: bytes) -> Way | None:
+        try:
+            name = topic.decode()
+        except UnicodeDecodeError:
+            raise MalformedPacket("topic name is not UTF-8", clause="MQTT-1.5.4-1") from None
+        term = next((term for term in self.terms if term.matches(name)), None)
+        if term is None or not term.allows or name.startswith("$"):
+            return None
+        image = term.image_prefix + name[len(term.source_prefix) :]
+        encoded = image.encode()
+        if image.startswith("$") or len(encoded) > MAX_TOPIC:
+            return None
+        return Way(image, term.qos, encoded, image != name)
+
+    def sources(self, topic_filter: str) -> dict[str, int]:
+        """Filters, with their QoS at most, of all names whose images a filter matches; of some more, where
+        what is denied cannot be cut out."""
+        found: dict[str, int] = {}
+        for place, term in enumerate(self.terms):
+            common = intersection(topic_filter, term.image) if term.allows else None
+            if common is None or not _below(common, term.image_prefix):
+                continue
+            source = term.source_of(common)
+            if source.startswith("$") or len(source.encode()) > MAX_TOPIC:
+                continue
+            if _decided(self.terms[:place], source):
+                continue
+            found[source] = max(term.qos, found.get(source, 0))
+        return found
+
+    def source(self, name: str) -> str | None:
+        """The name that becomes this one, None if there is none, or more than one."""
+        found = [source for source in self.sources(name) if self.find(source.encode()) is not None]
+        return found[0] if len(found) == 1 else None
+
+    def run(self, topic: bytes, frames: bytes, size: int) -> tuple[Way, bytes, int] | None:
+        """A run of MQTT 5 frames without properties as it goes on, with the size of one; None: denied."""
+        way = self.find(topic)
+        if way is None:
+            return None
+        if not way.changed:
+            return way, frames, size
+        return (way, *renamed(frames, size, way.topic))
+
+
+class LinkRules:
+    """The rules of one link.
+
+    Args:
+        flushed: called when the memory of verdicts was full.
+    """
+
+    __slots__ = ("incoming", "outgoing")
+
+    def __init__(self, rules: Sequence[Rule], flushed: Callable[[], None] = lambda: None) -> None:
+        self.outgoing = Side(_terms(rules, "out"), flushed)
+        """Local names to wire names."""
+        self.incoming = Side(_terms(rules, "in"), flushed)
+        """Wire names to local names."""
+
+    def wanted(self, topic_filter: str) -> Mapping[str, int]:
+        """What the neighbour is asked for where local names are wanted: wire filters, each with the most
+        QoS."""
+        return self.incoming.sources(topic_filter)
+
+    def heard(self, topic_filter: str) -> Mapping[str, int]:
+        """What local names the neighbour wants that asks for a wire filter."""
+        return self.outgoing.sources(topic_filter)
+
+    def wire(self, topic: str) -> str | None:
+        """How a local topic is called on the link, in whatever direction; None: it does not cross."""
+        way = self.outgoing.find(topic.encode())
+        return way.name if way is not None else self.incoming.source(topic)
+
+    def answer_wire(self, topic: str) -> str:
+        """The wire name of a response topic: what is published to it there is to come back as ``topic``."""
+        return self.incoming.source(topic) or topic
+
+    def answer_local(self, topic: str) -> str:
+        """The local name of a response topic: what is published to it here is to go back as ``topic``."""
+        return self.outgoing.source(topic) or topic
+
+
+def flaw(rules: Sequence[Rule]) -> str | None:
+    """Why rules cannot be used, None if they can: two topics would get the same name."""
+    if rules and not any(rule.allows for rule in rules):
+        return "no rule allows anything, so nothing crosses: end with {allow: ['#']} to let the rest cross"
+    for direction in ("out", "in"):
+        terms = _terms(rules, direction)
+        for place, one in enumerate(terms):
+            for before, other in enumerate(terms[:place]):
+                common = _collision(one, other)
+                if common is None or _decided(terms[:place], one.source_of(common)):
+                    continue
+                if not _decided(terms[:before], other.source_of(common)):
+                    return (
+                        f"{other.source!r} and {one.source!r} both become {common!r} ({direction}): "
+                        "different topics would have one name"
+                    )
+    return None
+
+
+def _collision(one: Term, other: Term) -> str | None:
+    """What different names become under both."""
+    if not (one.allows and other.allows) or one.shift == other.shift:
+        return None
+    common = intersection(one.image, other.image)
+    below = common is not None and _below(common, one.image_prefix) and _below(common, other.image_prefix)
+    return common if below else None
+
+
+def _decided(terms: Sequence[Term], topic_filter: str) -> bool:
+    return any(term.decides(topic_filter) for term in terms)
+
+
+def remaps(rules: Sequence[Rule]) -> bool:
+    """Whether some topics cross under another name."""
+    return any(rule.allows and rule.local != rule.remote for rule in rules)
+
+
+def _terms(rules: Sequence[Rule], direction: str) -> list[Term]:
+    found = []
+    for rule in rules:
+        if rule.direction not in (direction, "both"):
+            continue
+        prefixes = rule.local, rule.remote
+        source, image = prefixes if direction == "out" else prefixes[::-1]
+        found += [Term(rule.allows, rule.qos, source + f, source, image + f, image) for f in rule.filters]
+    return found
+
+
+def _below(name: str, prefix: str) -> bool:
+    return len(name) > len(prefix) and name.startswith(prefix)
+
+
+def _growth(term: Term) -> int:
+    more = len(term.image_prefix.encode()) - len(term.source_prefix.encode())
+    return more + 3 if more > 0 else 0  # the remaining length may take up to three bytes more

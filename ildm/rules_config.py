@@ -1,0 +1,90 @@
+"""Rules for what crosses links, as they stand in the configuration file; see :mod:`ildm.core.link.rules`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from ildm.core.link.rules import MAX_FILTERS, MAX_PREFIX, flaw
+from ildm.mqtt import MqttError, split_shared, validate_topic_filter, validate_topic_name
+
+
+class TopicRule(BaseModel):
+    """Whether messages on some topics may cross a link, in which direction, and under which name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    allow: list[str] | None = None
+    """Topic filters: what follows ``local`` here, and ``remote`` at the neighbour."""
+    deny: list[str] | None = None
+    direction: Literal["in", "out", "both"] = "both"
+    """``out``: from this node to the neighbour."""
+    qos: Literal[0, 1, 2] = 2
+    """The most with which they cross, retained ones, too."""
+    local: str = ""
+    """How the topics begin at this site: whole levels, with the ``/`` at the end."""
+    remote: str = ""
+    """How they begin at the neighbour."""
+
+    @field_validator("local", "remote")
+    @classmethod
+    def _prefix(cls, prefix: str) -> str:
+        if not prefix:
+            return prefix
+        if not prefix.endswith("/"):
+            raise ValueError(f"{prefix!r}: a prefix is whole levels, with a / at the end")
+        if prefix.startswith("$"):
+            raise ValueError(f"{prefix!r}: topics that begin with $ do not cross")
+        if len(prefix.encode()) > MAX_PREFIX:
+            raise ValueError(f"{prefix[:40]!r}...: longer than {MAX_PREFIX} bytes")
+        try:
+            validate_topic_name(prefix)
+        except MqttError as error:
+            raise ValueError(f"{prefix!r} cannot begin a topic: {error}") from None
+        return prefix
+
+    @field_validator("allow", "deny")
+    @classmethod
+    def _filters(cls, filters: list[str] | None) -> list[str] | None:
+        for topic_filter in filters or ():
+            try:
+                validate_topic_filter(topic_filter)
+            except MqttError as error:
+                raise ValueError(f"{topic_filter!r} is no topic filter: {error}") from None
+            if split_shared(topic_filter)[0] is not None:
+                raise ValueError(f"{topic_filter!r}: a shared subscription matches no topic")
+            if topic_filter.startswith("$"):
+                raise ValueError(f"{topic_filter!r}: topics that begin with $ do not cross")
+        if filters is not None and not filters:
+            raise ValueError("expected at least one topic filter")
+        return filters
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> TopicRule:
+        if (self.allow is None) is (self.deny is None):
+            raise ValueError("give either allow or deny")
+        if self.deny is not None and "qos" in self.model_fields_set:
+            raise ValueError("what is denied has no qos")
+        return self
+
+    @property
+    def allows(self) -> bool:
+        return self.allow is not None
+
+    @property
+    def filters(self) -> list[str]:
+        return self.allow or self.deny or []
+
+
+def _sound(rules: list[TopicRule]) -> list[TopicRule]:
+    if sum(len(rule.filters) for rule in rules) > MAX_FILTERS:
+        raise ValueError(f"more than {MAX_FILTERS} filters for one link")
+    found = flaw(rules)
+    if found is not None:
+        raise ValueError(found)
+    return rules
+
+
+TopicRules = Annotated[list[TopicRule], AfterValidator(_sound)]
+NodeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
