@@ -199,6 +199,21 @@ def required_address(link: LinkConfig, algorithm: str) -> Address:
     )
 
 
+def refuse_rules(link: LinkConfig, algorithm: str) -> None:
+    """For an algorithm whose nodes send to each other over links made on demand.
+
+    Raises:
+        ConfigError: there are rules for links.
+    """
+    for key, given in (("link.rules", link.rules), ("link.neighbor_rules", link.neighbor_rules)):
+        if given:
+            raise ConfigError(
+                f"{key}: rules are for trees of links (pf, sf). In the overlay of algorithm {algorithm} topics "
+                "have one name at all sites, and what crosses goes over links of the moment; publish says what "
+                "clients may send to other sites"
+            )
+
+
 def _off(value: object) -> object:
     """YAML takes ``off`` for a truth value."""
     return "off" if value is False else value

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Peer, Unreachable
-from ildm.config import Address, LinkConfig, required_address
+from ildm.config import Address, LinkConfig, refuse_rules, required_address
 from ildm.core.link import judging
 from ildm.core.link.cooperation import Cooperation
 from ildm.core.link.dialer import Dialer, Neighbor, address_of
@@ -69,6 +69,7 @@ class LinkManager:
         if node.has_overlay:
             on_demand = OnDemand(parts, self.links, self.dialer)
             address = required_address(config, parts.algorithm)
+            refuse_rules(config, parts.algorithm)
             self.membership = OpenMembership(
                 parts, self.links, self.cooperation, self._discard, on_demand, address
             )
