@@ -20,7 +20,7 @@ from pydantic import (
 
 from ildm.address import Address, parse_address
 from ildm.mqtt import IldmError, MqttError, PacketLimits, split_shared, validate_topic_filter
-from ildm.rules_config import NodeId, TopicRules
+from ildm.rules_config import RulesOfNeighbors, TopicRule, TopicRules
 from ildm.text import reason
 from ildm.transport_config import (
     BrokerAddress,
@@ -100,6 +100,10 @@ class LinkConfig(Section):
     advertise: LinkAddress | None = None
     """Where other nodes reach this one, told to them; default: ``listen``."""
     neighbors: list[LinkAddress] = []
+    rules: TopicRules = []
+    """What may cross: the first rule that matches decides, the rest is denied; empty: everything may."""
+    neighbor_rules: RulesOfNeighbors = []
+    """The same for the neighbour of a node id, in place of ``rules``."""
     secret: SecretStr | None = None
     secret_file: Path | None = None
     allow_without_secret: bool = False
@@ -141,10 +145,6 @@ class LinkConfig(Section):
     """What may wait for links made on demand that are not there yet, for all nodes together."""
     idle: Seconds = 60.0
     """A link made on demand is closed when it has carried nothing for so long."""
-    rules: TopicRules = []
-    """What may cross: the first rule that matches decides, the rest is denied; empty: everything may."""
-    neighbor_rules: dict[NodeId, TopicRules] = {}
-    """The same for the neighbour of a node id, in place of ``rules``."""
     max_neighbors: Annotated[int, Field(ge=1, le=10_000)] = 64
     max_links: Annotated[int, Field(ge=1, le=100_000)] = 1024
     """Links made on demand; at the bound the one longest unused is closed."""
@@ -153,6 +153,10 @@ class LinkConfig(Section):
     """Filters one neighbour may inter-subscribe to."""
     max_filter_bytes: Bytes = 512 << 20
     """What they may take in memory, about 650 bytes for each level."""
+
+    def rules_for(self, node_id: str) -> list[TopicRule]:
+        """The rules for the link with a neighbour."""
+        return next((each.rules for each in self.neighbor_rules if each.id == node_id), self.rules)
 
     @model_validator(mode="after")
     def _secure(self) -> LinkConfig:
@@ -208,9 +212,9 @@ def refuse_rules(link: LinkConfig, algorithm: str) -> None:
     for key, given in (("link.rules", link.rules), ("link.neighbor_rules", link.neighbor_rules)):
         if given:
             raise ConfigError(
-                f"{key}: rules are for trees of links (pf, sf). In the overlay of algorithm {algorithm} topics "
-                "have one name at all sites, and what crosses goes over links of the moment; publish says what "
-                "clients may send to other sites"
+                f"{key}: rules are for trees of links (pf, sf). In the overlay of algorithm {algorithm} a "
+                "topic has one name at all sites, and what crosses takes links of the moment; publish says "
+                "what clients may send to other sites"
             )
 
 

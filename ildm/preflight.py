@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ildm.config import SHORT_SECRET, Address, Config, ConfigError, read_secret
+from ildm.core.link.rules import remaps
 from ildm.text import reason
 from ildm.unix_socket import PATH_LIMIT
 
@@ -55,6 +56,7 @@ def examine(config: Config, *, thorough: bool) -> list[Finding]:
         *_broker(config, hosts),
         *_secret(config),
         *_neighbors(config, hosts),
+        *_rules(config),
         *_admin_socket(config),
     ]
     if thorough:
@@ -273,6 +275,22 @@ def _neighbors(config: Config, hosts: _Hosts) -> Iterator[Finding]:
                 yield Finding(key, f"{neighbor} is the same as {other_key}: {other}", False)
                 break
         seen.append((key, neighbor))
+
+
+def _rules(config: Config) -> Iterator[Finding]:
+    link = config.link
+    sets = [("link.rules", link.rules)]
+    sets += [(f"link.neighbor_rules.{n}", each.rules) for n, each in enumerate(link.neighbor_rules)]
+    for key, rules in sets:
+        if remaps(rules) and len(link.neighbors) > 1:
+            yield Finding(
+                key,
+                "topics change their names: where links close a ring, the name with which a message arrives "
+                "depends on which of them is blocked",
+                False,
+            )
+        if rules and config.algorithm is None:
+            yield Finding(key, "without effect, as algorithm names none", False)
 
 
 def _secret(config: Config) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from ildm.core.link.rules import MAX_FILTERS, MAX_PREFIX, flaw
+from ildm.core.link.rules import MAX_FILTERS, MAX_PREFIX, MAX_RULES, flaw
 from ildm.mqtt import MqttError, split_shared, validate_topic_filter, validate_topic_name
 
 
@@ -80,6 +80,9 @@ class TopicRule(BaseModel):
 def _sound(rules: list[TopicRule]) -> list[TopicRule]:
     if sum(len(rule.filters) for rule in rules) > MAX_FILTERS:
         raise ValueError(f"more than {MAX_FILTERS} filters for one link")
+    size = sum(len((rule.local + rule.remote + f).encode()) for rule in rules for f in rule.filters)
+    if size > MAX_RULES:
+        raise ValueError(f"more than {MAX_RULES} bytes of filters and prefixes for one link")
     found = flaw(rules)
     if found is not None:
         raise ValueError(found)
@@ -87,4 +90,24 @@ def _sound(rules: list[TopicRule]) -> list[TopicRule]:
 
 
 TopicRules = Annotated[list[TopicRule], AfterValidator(_sound)]
-NodeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+
+class NeighborRules(BaseModel):
+    """The rules for one neighbour."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+    """Its ``node_id``; whichever side has dialed."""
+    rules: TopicRules
+
+
+def _once(each: list[NeighborRules]) -> list[NeighborRules]:
+    ids = [one.id for one in each]
+    twice = next((node for node in ids if ids.count(node) > 1), None)
+    if twice is not None:
+        raise ValueError(f"there are two with the id {twice}")
+    return each
+
+
+RulesOfNeighbors = Annotated[list[NeighborRules], AfterValidator(_once)]

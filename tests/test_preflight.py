@@ -246,3 +246,19 @@ def no_threads_left() -> Iterator[None]:
     yield
     for thread in set(threading.enumerate()) - before:
         thread.join(30)
+
+
+def test_names_that_depend_on_the_way_are_warned_of(tmp_path: Path) -> None:
+    remap = [{"allow": ["#"], "local": "a/", "remote": "b/"}]
+    for neighbors, expected in ((["127.0.0.1:2"], 0), (["127.0.0.1:2", "127.0.0.1:3"], 1)):
+        for keys in ({"rules": remap}, {"neighbor_rules": [{"id": "b", "rules": remap}]}):
+            link = {"listen": None, "neighbors": neighbors, **keys}
+            said = [
+                each for each in found({"algorithm": "sf", "link": link}, tmp_path) if "names" in each.text
+            ]
+            assert [each.fatal for each in said] == [False] * expected
+
+
+def test_rules_without_an_algorithm_are_warned_of(tmp_path: Path) -> None:
+    link = {"listen": None, "rules": [{"allow": ["#"]}]}
+    assert [(each.key, each.fatal) for each in found({"link": link}, tmp_path)] == [("link.rules", False)]

@@ -21,7 +21,7 @@ Left = Literal[
 """Why messages that wait for a link or the broker are dropped together; counted by QoS. What was on disk
 alone, of QoS 1 and 2, is counted as ``spooled``."""
 LEFT: tuple[Left, ...] = get_args(Left)
-SINGLE = ("expired", "not_encodable", "outdated", "poison", "too_large")
+SINGLE = ("expired", "not_encodable", "outdated", "poison", "rules", "too_large")
 """Why one message is dropped that could have been sent otherwise."""
 REFUSALS = (
     "algorithm",
@@ -188,6 +188,8 @@ LINKS = united(
     counter("link_internal_errors", "events", "Links broken by an error of this node"),
     counter("link_unknown_control", "packets", "Control messages of neighbours that are not understood"),
     counter("link_blocked_messages", "messages", "Messages that came over a blocked link, and were dropped"),
+    counter("link_denied", "messages", "Messages of neighbours that link.rules keep out"),
+    counter("link_rules_flushes", "events", "The memory of what link.rules say was full and emptied"),
     counter("inter_subscribes", "filters", "Filters subscribed to at neighbours"),
     counter("inter_unsubscribes", "filters", "Filters unsubscribed from at neighbours"),
     counter("inter_subscribes_refused", "filters", "Filters that neighbours have refused"),

@@ -13,6 +13,7 @@ from ildm.core.link.rules import LinkRules, flaw
 from ildm.core.link.translation import Translation
 from ildm.mqtt import Publish, Version, decode, encode_varint, topic_matches
 from ildm.rules_config import TopicRule
+from tests.support.examples import examples
 
 LEVELS = st.sampled_from(["a", "b", "x", ""])
 NAMES = st.lists(LEVELS, min_size=1, max_size=4).map("/".join).filter(bool)
@@ -129,6 +130,7 @@ def test_rules_that_would_merge_topics_are_refused(documents: list[dict[str, Any
     assert (found is None) if said is None else (found is not None and said in found)
 
 
+@examples(100)
 @given(st.lists(documents(), min_size=1, max_size=4), filters(), NAMES)
 def test_all_that_is_wanted_is_asked_for(given_rules: list[dict[str, Any]], wanted: str, name: str) -> None:
     found = compiled(*given_rules)
@@ -141,6 +143,7 @@ def test_all_that_is_wanted_is_asked_for(given_rules: list[dict[str, Any]], want
             assert max(matching) >= way.qos
 
 
+@examples(100)
 @given(documents(), filters(), NAMES)
 def test_of_one_rule_nothing_else_is_asked_for(document: dict[str, Any], wanted: str, name: str) -> None:
     found = compiled(document)
@@ -150,6 +153,7 @@ def test_of_one_rule_nothing_else_is_asked_for(document: dict[str, Any], wanted:
             assert topic_matches(wanted, way.name)
 
 
+@examples(100)
 @given(st.lists(documents(), min_size=1, max_size=4), NAMES, NAMES)
 def test_accepted_rules_give_no_two_topics_one_name(
     given_rules: list[dict[str, Any]], one: str, other: str
@@ -161,6 +165,7 @@ def test_accepted_rules_give_no_two_topics_one_name(
         assert None in ways or len({way.name for way in ways if way is not None}) == 2
 
 
+@examples(100)
 @given(documents(("both",)), NAMES)
 def test_one_rule_for_both_directions_is_its_own_inverse(document: dict[str, Any], name: str) -> None:
     found = compiled(document)
@@ -171,6 +176,7 @@ def test_one_rule_for_both_directions_is_its_own_inverse(document: dict[str, Any
         assert found.answer_local(wire) == name
 
 
+@examples(100)
 @given(st.lists(documents(), min_size=1, max_size=4), NAMES)
 def test_the_first_match_by_definition(given_rules: list[dict[str, Any]], name: str) -> None:
     expected = None
@@ -186,6 +192,7 @@ def test_the_first_match_by_definition(given_rules: list[dict[str, Any]], name: 
     assert out(compiled(*given_rules), name) == [expected]
 
 
+@examples(100)
 @given(
     st.lists(
         st.tuples(st.sampled_from(["#", "a/#", "a/b", "+/b", "x/#", "y"]), st.sampled_from([None, 0, 1, 2]))
@@ -220,6 +227,7 @@ def test_a_translation_is_what_its_filters_become(
         assert translation.given == wanted
 
 
+@examples(100)
 @given(st.integers(1, 6), st.integers(0, 200), st.sampled_from([1, 60, 120, 20000]), st.sampled_from([0, 1]))
 def test_runs_are_renamed(count: int, payload: int, length: int, qos: int) -> None:
     packets = [

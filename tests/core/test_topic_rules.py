@@ -211,7 +211,7 @@ def test_a_response_topic_leads_back(world: World) -> None:
 def test_rules_of_the_site_between_hold_for_what_crosses_it(world: World, algorithm: str) -> None:
     of_c = [{"deny": ["secret/#"]}, {"allow": ["#"], "remote": "from-b/", "direction": "out"}]
     a = Site(world, "a", algorithm)
-    b = Site(world, "b", algorithm, link={"neighbor_rules": {"c": of_c}})
+    b = Site(world, "b", algorithm, link={"neighbor_rules": [{"id": "c", "rules": of_c}]})
     c = Site(world, "c", algorithm)
     for site in (a, c):
         site.node.links.add(Address("b", 2), False)

@@ -341,7 +341,7 @@ class LinkManager:
         )
 
     def _rules(self, node_id: str) -> LinkRules | None:
-        rules = self.config.neighbor_rules.get(node_id, self.config.rules)
+        rules = self.config.rules_for(node_id)
         return LinkRules(rules, self._verdicts_flushed) if rules else None
 
     def _verdicts_flushed(self) -> None:

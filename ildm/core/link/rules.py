@@ -25,6 +25,8 @@ from ildm.mqtt import MalformedPacket, covers, intersection, topic_matches
 
 MAX_FILTERS = 256
 """Filters of all rules of a link."""
+MAX_RULES = 64 << 10
+"""Bytes of them, each with its prefixes: neighbours tell each other."""
 MAX_PREFIX = 1024
 """Bytes of a prefix."""
 MAX_TOPIC = 65_535

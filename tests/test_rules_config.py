@@ -1,0 +1,71 @@
+"""Rules on links as they stand in the configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ildm.config import ConfigError, parse_config
+from ildm.core.plugin.loading import check_reachable, load_plugins
+
+
+def said(link: dict[str, Any], algorithm: str = "sf") -> str:
+    """What is wrong with the section; empty: nothing."""
+    try:
+        config = parse_config({"algorithm": algorithm, "link": link}, "c.yaml", Path())
+        check_reachable(config, load_plugins(config))
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ({}, "give either allow or deny"),
+        ({"allow": ["a"], "deny": ["b"]}, "give either allow or deny"),
+        ({"allow": []}, "at least one topic filter"),
+        ({"allow": ["a/#/b"]}, "'a/#/b' is no topic filter"),
+        ({"allow": ["$share/g/a"]}, "a shared subscription"),
+        ({"allow": ["$SYS/#"]}, "topics that begin with $ do not cross"),
+        ({"allow": ["a"], "local": "p"}, "with a / at the end"),
+        ({"allow": ["a"], "remote": "$p/"}, "topics that begin with $"),
+        ({"allow": ["a"], "remote": "p/+/"}, "'p/+/' cannot begin a topic"),
+        ({"allow": ["a"], "remote": "p" * 1024 + "/"}, "longer than 1024 bytes"),
+        ({"deny": ["a"], "qos": 1}, "what is denied has no qos"),
+        ({"allow": ["a"], "qos": 3}, "link.rules.0.qos"),
+        ({"allow": ["a"], "direction": "up"}, "link.rules.0.direction"),
+        ({"allow": ["a"], "prefix": "x/"}, "link.rules.0.prefix: unknown key"),
+        ({"allow": [f"{n}" for n in range(257)]}, "more than 256 filters"),
+        ({"allow": [f"{n}/" + "x" * 1000 for n in range(70)]}, "more than 65536 bytes"),
+        ({"deny": ["a"]}, "no rule allows anything"),
+    ],
+)
+def test_a_rule_that_cannot_be_used_is_named(rule: dict[str, Any], expected: str) -> None:
+    assert expected in said({"rules": [rule]})
+
+
+def test_rules_that_give_two_topics_one_name_are_refused() -> None:
+    text = said({"rules": [{"allow": ["#"], "local": "a/"}, {"allow": ["#"], "local": "b/"}]})
+    assert "c.yaml: link.rules: 'a/#' and 'b/#' both become '#' (out)" in text
+
+
+def test_rules_of_single_neighbours() -> None:
+    rules = [{"allow": ["a"]}]
+    assert said({"neighbor_rules": [{"id": "b", "rules": rules}]}) == ""
+    twice = {"neighbor_rules": [{"id": "b", "rules": rules}] * 2}
+    assert "there are two with the id b" in said(twice)
+    assert "link.neighbor_rules.0.id" in said({"neighbor_rules": [{"id": "a b", "rules": rules}]})
+
+
+@pytest.mark.parametrize("algorithm", ["sg_tbps", "atm_tbps"])
+@pytest.mark.parametrize("key", ["rules", "neighbor_rules"])
+def test_an_overlay_says_why_it_takes_none(algorithm: str, key: str) -> None:
+    rules: list[dict[str, Any]] = [{"allow": ["a"]}]
+    given = rules if key == "rules" else [{"id": "b", "rules": rules}]
+    text = said({key: given}, algorithm)
+    assert f"link.{key}: rules are for trees of links (pf, sf)" in text
+    assert algorithm in text
+    assert "publish says what clients may send" in text
