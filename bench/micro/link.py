@@ -5,6 +5,9 @@ as fast as the far sink receives, so that nothing is dropped: at QoS 0 they are 
 ahead of it, at QoS 1 each writes a window of messages and waits for their acknowledgements, which both
 brokers give. So the figure is messages per second from clients to the far broker, and CPU of the nodes for
 each of them: relaying it into the own broker, transferring it, and injecting it at the other side.
+
+``--spool off process power`` shows beside each other what it costs to keep the messages on disk, in rounds
+that alternate; ``--window 1 50`` the same for messages that come alone and in runs.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import os
 import tempfile
 import time
 from contextlib import ExitStack
+from itertools import product
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
 from typing import Any
@@ -146,7 +150,9 @@ def publishers(
     uvloop.run(all_of_them())
 
 
-def measure(sessions: int, count: int, payload: int, window: int, seconds: float) -> dict[str, float]:
+def measure(
+    sessions: int, count: int, payload: int, window: int, seconds: float, spool: str
+) -> dict[str, float]:
     """Messages per second, and CPU microseconds of each node per message."""
     context = multiprocessing.get_context("fork")
     stop = context.Event()
@@ -168,7 +174,12 @@ def measure(sessions: int, count: int, payload: int, window: int, seconds: float
         }
         for index, port in enumerate(ports):
             node = NodeProcess(
-                Path(name) / f"node-{index}", (LOOPBACK, port), "pf", node_id=f"node-{index}", link=link
+                Path(name) / f"node-{index}",
+                (LOOPBACK, port),
+                "pf",
+                node_id=f"node-{index}",
+                link=link,
+                extra={"spool": {"mode": spool}},
             )
             if nodes:
                 node.document["link"]["neighbors"] = [nodes[0].link_address]
@@ -202,22 +213,47 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--publishers", type=int, default=4)
     parser.add_argument("--qos", type=int, default=0, choices=(0, 1))
-    parser.add_argument("--window", type=int, default=50, help="messages a publisher writes at once, QoS 1")
+    parser.add_argument(
+        "--window", type=int, nargs="+", default=[50], help="messages a publisher writes at once, QoS 1"
+    )
+    parser.add_argument("--spool", nargs="+", default=["process"], choices=("off", "process", "power"))
     parser.add_argument("--payload", type=int, default=32, help="bytes")
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    results: dict[int, list[dict[str, float]]] = {each: [] for each in options.sessions}
+    windows = options.window if options.qos else [0]
+    results: dict[Way, list[dict[str, float]]] = {
+        way: [] for way in product(options.sessions, windows, options.spool)
+    }
     for _ in range(options.rounds):
-        for sessions, found in results.items():
-            window = options.window if options.qos else 0
-            found.append(measure(sessions, options.publishers, options.payload, window, options.seconds))
+        for (sessions, window, spool), found in results.items():
+            found.append(
+                measure(sessions, options.publishers, options.payload, window, options.seconds, spool)
+            )
     print(machine())
-    print(f"{'sessions':>8} {'messages/s':>11} {'first node us':>14} {'second node us':>15}")
-    for sessions, found in results.items():
+    print(
+        f"{'sessions':>8} {'at once':>8} {'spool':>8} {'messages/s':>11} {'first node us':>14}"
+        f" {'second node us':>15} {'ratio':>6} {'ratio':>6}"
+    )
+    for way, found in results.items():
+        sessions, window, spool = way
         rate, first, second = (median([f[key] for f in found]) for key in ("rate", "node_0", "node_1"))
-        print(f"{sessions:8} {rate:11,.0f} {first:14.2f} {second:15.2f}")
-    print(json.dumps(results))
+        print(
+            f"{sessions:8} {window or 'QoS 0':>8} {spool:>8} {rate:11,.0f} {first:14.2f} {second:15.2f}"
+            f" {_ratio(results, way, 'node_0')} {_ratio(results, way, 'node_1')}"
+        )
+    print(json.dumps([[*way, found] for way, found in results.items()]))
+
+
+Way = tuple[int, int, str]
+"""Sessions, messages at once (0: QoS 0), mode of the spool."""
+
+
+def _ratio(results: dict[Way, list[dict[str, float]]], way: Way, key: str) -> str:
+    """CPU of a node beside that of the first mode, round by round: the median."""
+    sessions, window, _ = way
+    first = next(found for other, found in results.items() if other[:2] == (sessions, window))
+    return f"{median([f[key] / g[key] for f, g in zip(results[way], first, strict=True)]):6.2f}"
 
 
 if __name__ == "__main__":
