@@ -25,6 +25,7 @@ from ildm.state.spool import FileSpool, OsDisk
 SIZE = 100
 RUNS = (1, 10, 100)
 TO = (Delivery("link/far/0", 1),)
+HELD = (Delivery("link/far/0", 1, held=True),)
 
 
 def opened(directory: Path, mode: str, loop: asyncio.AbstractEventLoop) -> FileSpool:
@@ -58,8 +59,7 @@ async def spooled(directory: Path, mode: str, messages: int, together: int, coun
     for _ in range(count):
         held = []
         for _ in range(together):
-            lsn = spool.append(Record(frames, messages, Identity("here", number)), TO)
-            outlet.hold(lsn, messages)
+            lsn = spool.append(Record(frames, messages, Identity("here", number)), HELD)
             held.append(lsn)
             number += messages
         before = time.perf_counter()

@@ -164,6 +164,8 @@ def renamed(data: bytes, size: int, topic: bytes) -> tuple[bytes, int]:
 
 def id_offset(frame: bytes) -> int:
     """Where in a PUBLISH of QoS 1 the packet identifier is."""
+    if frame[1] < 128:
+        return 4 + ((frame[2] << 8) | frame[3])
     length = decode_varint(frame, 1)
     assert length is not None
     header_end = length[1]
@@ -175,6 +177,8 @@ def with_ids(frames: bytes, size: int, offset: int, first_id: int, dup: bool = F
 
     With ``dup`` all are marked as sent before (MQTT-3.3.1-1). The last identifier is 65535 at most.
     """
+    if len(frames) == size and not dup:
+        return frames[:offset] + first_id.to_bytes(2) + frames[offset + 2 :]
     changed = bytearray(frames)
     end = first_id + len(frames) // size
     changed[offset::size] = _HIGH[first_id:end]

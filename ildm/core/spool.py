@@ -34,6 +34,8 @@ class Delivery(NamedTuple):
     outlet: str
     qos: int
     priority: int = 0
+    held: bool = False
+    """It is in hand as soon as it is appended: what sends it has it in memory."""
 
 
 class Record(NamedTuple):
@@ -81,7 +83,7 @@ class Outlet(Protocol):
     """One receiver of records. What it has not freed is either *in hand*, that is in memory with whoever
     sends it, or *beyond*: on the disk alone, to be read when there is room. Both in the order of LSN: the
     records beyond are newer than those in hand, but for what :meth:`Spool.append` has given in hand out of
-    turn (``hold`` True although there is something beyond)."""
+    turn (:attr:`Delivery.held` although there is something beyond)."""
 
     name: str
 
@@ -93,9 +95,6 @@ class Outlet(Protocol):
 
     @property
     def beyond_bytes(self) -> int: ...
-
-    def hold(self, lsn: int, count: int) -> None:
-        """The record just appended is in hand; to be said before the next one is appended."""
 
     def read(self, size: int) -> list[Stored]:
         """The next of what is beyond, ``size`` bytes or a little more; it is in hand from here on.

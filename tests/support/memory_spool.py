@@ -47,9 +47,6 @@ class MemoryOutlet:
     def beyond_bytes(self) -> int:
         return sum(len(self.shares[lsn].record.frames) for lsn in self._beyond())
 
-    def hold(self, lsn: int, count: int) -> None:
-        self.in_hand[lsn] = set(range(count))
-
     def noted(self) -> list[int]:
         return list(self.notes.values())
 
@@ -148,9 +145,11 @@ class MemorySpool:
         given = list(deliveries)
         assert given
         assert len({delivery.outlet for delivery in given}) == len(given)
-        for name, qos, priority in given:
+        for name, qos, priority, held in given:
             share = Share(record, qos, priority, set(range(record.messages)))
             self.outlet(name).shares[self.last] = share
+            if held:
+                self.outlet(name).in_hand[self.last] = set(share.open)
         if record.identity is not None:
             self._identities.append((self.last, record.identity, record.messages))
         return self.last

@@ -36,8 +36,7 @@ class Keeping:
         custody, outlet = self._custody, self._outlet
         if custody is None or outlet is None:
             return None
-        number = custody.spool.append(Record(data, 1, None), (Delivery(outlet.name, 1),))
-        outlet.hold(number, 1)
+        number = custody.spool.append(Record(data, 1, None), (Delivery(outlet.name, 1, held=True),))
         self._held.add(number)
         self._write_soon(custody)
         return number

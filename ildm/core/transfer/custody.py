@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.core.frames import id_offset, with_ids
-from ildm.core.spool import NEVER, Delivery, Identity, Record, Waiting
+from ildm.core.spool import NEVER, Identity, Record, Waiting
 from ildm.core.transfer.deposit import Deposit, Withheld
 from ildm.core.transfer.identity import Identities, Origin, Stretches
 from ildm.core.transfer.spooled_queue import SpooledQueue, summed
@@ -155,6 +155,8 @@ class Custody:
             fresh = self._come.come(identity.origin, identity.number, count)
             self.counters["link_identities_forgotten"] = self._come.forgotten
         if again is None:
+            if len(fresh) == 1 and fresh[0][1] == count:
+                return [(0, count, True)]
             taken = [(first, number, True) for first, number in fresh]
         else:
             anew: Stretches = []
@@ -194,8 +196,7 @@ class Custody:
         if identity is None:
             identity = self.number(count)
         frames = with_ids(frames, size, id_offset(frames), 1)
-        record = Record(frames, count, identity, turn, NEVER, again)
-        lsn, held = self._append(record, ways)
+        lsn, held = self._append(Record(frames, count, identity, turn, NEVER, again), ways)
         for lane, _, priority in held:
             deposit = Deposit(self, lane.outlet, lsn, identity, again)
             lane.send_frames(frames, size, None, deposit, priority)
@@ -241,15 +242,13 @@ class Custody:
         for way in ways:
             lane, qos, priority = way
             queue = lane.spooled
-            if queue.takes(size, priority):
+            takes = queue.takes(size, priority)
+            if takes:
                 held.append(way)
             else:
                 queue.passed_over(priority)
-            deliveries.append(Delivery(queue.outlet.name, qos, priority))
-        lsn = self.spool.append(record, deliveries)
-        for lane, _, _ in held:
-            lane.outlet.hold(lsn, record.messages)
-        return lsn, held
+            deliveries.append(queue.delivery(qos, priority, takes))
+        return self.spool.append(record, deliveries), held
 
     # having freed -------------------------------------------------------------------------------
 
@@ -258,7 +257,7 @@ class Custody:
         if not self._to_be_written:
             self._to_be_written = True
             self.driver.call_later(self._freed_soon, self._write)
-        if lsn in self._withheld:
+        if self._withheld and lsn in self._withheld:
             self._answer(outlet, lsn, count)
 
     def retired(self, outlet: Outlet) -> None:

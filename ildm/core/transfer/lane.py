@@ -68,6 +68,7 @@ class Lane(Outgoing):
         "limits",
         "lost",
         "open",
+        "outlet",
         "queue",
         "silence",
         "writable_again",
@@ -90,6 +91,10 @@ class Lane(Outgoing):
         if queue is not None:
             self.queue = queue
         self._spooled = queue
+        self.outlet: Outlet
+        """Of the spool; only with a queue that has one."""
+        if queue is not None:
+            self.outlet = queue.outlet
         self.open = False
         """Messages may be sent: the session is established and, on a link, part of the cooperation."""
         self.last_refusal: str | None = None
@@ -120,10 +125,6 @@ class Lane(Outgoing):
         """The queue of a lane with an outlet of the spool."""
         assert self._spooled is not None
         return self._spooled
-
-    @property
-    def outlet(self) -> Outlet:
-        return self.spooled.outlet
 
     def make_entry(
         self, message: Publish, qos: int, expires_at: float | None, receipt: Receipt, priority: int

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import frames_to_v311, frames_topic, id_offset, with_ids
-from ildm.core.transfer.deposit import Deposit, first_place
+from ildm.core.transfer.deposit import Deposit
 from ildm.core.transfer.introduction import Introducer
 from ildm.mqtt import EncodeError, Property, Publish, Version
 
@@ -149,9 +149,11 @@ class Outgoing:
             if receipt is not None:
                 receipt.settle_run(frames, size)
             return False
-        if self._introducer is not None:
-            self._introduce(receipt, first_place(frames), count)
-        self.write(with_ids(data, len(data) // count, id_offset(data), first_id, dup))
+        offset = id_offset(data)
+        if self._introducer is not None:  # to a neighbour, whose version is 5
+            place = (data[offset] << 8 | data[offset + 1]) - 1
+            self._introduce(receipt, place, count)
+        self.write(with_ids(data, len(data) // count, offset, first_id, dup))
         return True
 
     def send_with_id(self, entry: Entry, packet_id: int | None, dup: bool = False) -> int:

@@ -48,6 +48,10 @@ def acknowledged_ids(data: bytes, pos: int, version: Version) -> tuple[Sequence[
 def acknowledgements(frames: bytes, size: int) -> tuple[Sequence[int], bytes]:
     """The packet identifiers of a run of QoS 1, and the PUBACK of each, joined."""
     offset = id_offset(frames)
+    if len(frames) == size:
+        packet_id = frames[offset : offset + 2]
+        first = packet_id[0] << 8 | packet_id[1]
+        return range(first, first + 1), b"\x40\x02" + packet_id
     high, low = frames[offset::size], frames[offset + 1 :: size]
     answer = bytearray(b"\x40\x02\0\0" * len(high))
     answer[2::4] = high

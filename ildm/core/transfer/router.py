@@ -164,14 +164,15 @@ class Router:
         ``source`` is made to wait when there is no room; a neighbour, whose ``receipt`` it is, gets no
         answer.
         """
-        count = len(frames) // size
+        step = count = len(frames) // size
         self.counters["transferred_out"] += count * len(route)
-        lanes = max((len(link.lanes) for link, _, _ in route), default=1)
-        parts = min(lanes, count) if self.by_message else 1
-        step = -(-count // parts)
+        parts = 1
+        if self.by_message:
+            parts = min(max((len(link.lanes) for link, _, _ in route), default=1), count)
+            step = -(-count // parts)
         for first in range(0, count, step):
             part = frames if parts == 1 else frames[first * size : (first + step) * size]
-            messages = len(part) // size
+            messages = count if parts == 1 else len(part) // size
             turn = self.next_publisher() if self.by_message else index
             ways = [self.injector.way(index, 1, messages)] if here else []
             for link, qos, priority in route:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import PUBLISH_QOS_1, id_offset
-from ildm.core.spool import NEVER, Outlet, Stored, Waiting
+from ildm.core.spool import NEVER, Delivery, Outlet, Stored, Waiting
 from ildm.core.transfer.deposit import Deposit
 from ildm.core.transfer.queue import Backlog, Entry, RunEntry
 from ildm.mqtt import MqttError, Publish, Version, decode
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 URGENT = 2
 """Of messages that overtake, so many pages may be in memory."""
+DELIVERIES = 64
+"""Kept ready, at most; more priorities are rare."""
 LOWEST = -1
 """Lower than every priority."""
 
@@ -36,7 +38,17 @@ class SpooledQueue:
         page: bytes of what has a deposit and waits in memory.
     """
 
-    __slots__ = ("_adopted", "_beyond", "_highest", "_near", "custody", "make", "outlet", "page")
+    __slots__ = (
+        "_adopted",
+        "_beyond",
+        "_deliveries",
+        "_highest",
+        "_near",
+        "custody",
+        "make",
+        "outlet",
+        "page",
+    )
 
     def __init__(self, custody: Custody, outlet: Outlet, page: int) -> None:
         self.custody = custody
@@ -45,6 +57,8 @@ class SpooledQueue:
         self.make: MakeEntry = _plain
         """Makes the entry of a single message read back."""
         self._near = Backlog()
+        self._deliveries: dict[tuple[int, int, bool], Delivery] = {}
+        """By QoS, priority, and whether it is in hand: made once."""
         self._adopted: list[Outlet] = []
         """Outlets of lanes that are no more; what they have left goes first."""
         self._beyond = outlet.beyond_messages > 0
@@ -61,9 +75,19 @@ class SpooledQueue:
         return priority > self._highest and owed + size <= URGENT * self.page
 
     def passed_over(self, priority: int) -> None:
-        """A record was appended, and not taken to memory."""
+        """A record is appended, and not taken to memory."""
         self._beyond = True
         self._highest = max(self._highest, priority)
+
+    def delivery(self, qos: int, priority: int, held: bool) -> Delivery:
+        """How the outlet is to get a record."""
+        found = self._deliveries.get((qos, priority, held))
+        if found is None:
+            if len(self._deliveries) >= DELIVERIES:
+                self._deliveries.clear()
+            found = Delivery(self.outlet.name, qos, priority, held)
+            self._deliveries[qos, priority, held] = found
+        return found
 
     def adopt(self, other: SpooledQueue) -> None:
         """Take over what another lane has left; it goes before what comes from now on."""
@@ -146,9 +170,11 @@ class SpooledQueue:
         return not self._beyond
 
     def __bool__(self) -> bool:
-        if not self._near and self._beyond:
+        if self._near.messages:
+            return True
+        if self._beyond:
             self._read()
-        return bool(self._near)
+        return self._near.messages > 0
 
     @property
     def first(self) -> Entry:

@@ -33,6 +33,13 @@ class Batch:
     spare_file: File | None = None
     spare_error: OSError | None = None
 
+    def fail(self, disk: Disk, stage: str, error: OSError) -> None:
+        """It has failed at the first write; leave nothing of it."""
+        self.stage = stage
+        self.error = error
+        _undo(disk, self, made=False)
+        self.finished = True
+
 
 def carry_out(disk: Disk, batch: Batch) -> None:
     """Do what the batch says; what fails is noted in it."""

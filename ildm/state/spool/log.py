@@ -107,7 +107,7 @@ class Log:
         self.power = power
         self._delay = delay
         self.call_later = call_later
-        self._capacity = 0
+        self._capacity = self._spare_at = 0
         self._spare: File | None = None
         self._flight: Batch | None = None
         self._resting = False
@@ -177,6 +177,7 @@ class Log:
         self.open.append(segment)
         # a checkpoint as large as the segment would be followed by another at once
         self._capacity = max(self._segment_bytes, 2 * segment.end)
+        self._spare_at = self._capacity * 7 // 8
         self.wake()
 
     # writing ------------------------------------------------------------------------------------
@@ -249,13 +250,42 @@ class Log:
                 self.disk.later(partial(carry_out, self.disk, batch), partial(self._landed, batch))
             return
         durable = self.durable
-        while (batch := self._next_batch()) is not None:
-            carry_out(self.disk, batch)
-            self._ended(batch)
-            if self.failure is not None:
-                break
+        if at_once or not self._write_plainly():
+            while (batch := self._next_batch()) is not None:
+                carry_out(self.disk, batch)
+                self._ended(batch)
+                if self.failure is not None:
+                    break
         if self.durable > durable or self.failure is None:
             self._contents.settled()
+
+    def _write_plainly(self) -> bool:
+        """Write the way it nearly always goes: one segment, which is in its file already and has room.
+
+        False: the long way is to be gone, or to be gone on after what has failed.
+        """
+        segment = self.segments[-1]
+        file, tail = segment.file, segment.tail
+        if len(self.open) > 1 or file is None or not segment.safe or not tail or self.failure is not None:
+            return False
+        if segment.end >= self._spare_at and self._spare is None:
+            return False
+        data = b"".join(tail)
+        try:
+            written = file.write(segment.safe, data)
+        except OSError as error:
+            batch = self._next_batch()
+            assert batch is not None
+            batch.fail(self.disk, "write", error)
+            self._ended(batch)
+            return self.failure is not None
+        if written < len(data):
+            return False  # what is there is written again
+        segment.safe += written
+        tail.clear()
+        self.durable = max(self.durable, segment.last)
+        self._rescued = False
+        return True
 
     def _landed(self, batch: Batch) -> None:
         self._flight = None
@@ -287,7 +317,7 @@ class Log:
             self.failure = None
             return None
         active = segment is self.segments[-1]
-        nearly = active and self._spare is None and not self.tight and segment.end >= self._capacity * 7 // 8
+        nearly = active and self._spare is None and not self.tight and segment.end >= self._spare_at
         return Batch(
             segment,
             segment.file,

@@ -38,24 +38,15 @@ class Hand:
 
     __slots__ = ("freed", "left", "messages", "notes", "segment", "size", "written")
 
-    def __init__(
-        self,
-        segment: Segment,
-        messages: int,
-        size: int,
-        written: float,
-        freed: int = 0,
-        notes: dict[int, int] | None = None,
-    ) -> None:
+    def __init__(self, segment: Segment, messages: int, size: int, written: float) -> None:
         self.segment = segment
-        self.messages = messages
-        self.left = messages - freed.bit_count()
+        self.messages = self.left = messages
         self.size = size
         """Of one message."""
         self.written = written
-        self.freed = freed
+        self.freed = 0
         """One bit for each message, from the lowest."""
-        self.notes = notes
+        self.notes: dict[int, int] | None = None
 
 
 class _Found(NamedTuple):
@@ -91,8 +82,8 @@ class FileOutlet:
         """Where the cursor is: segment, its generation, offset."""
         self._passed: deque[list[int]] = deque()
         """First and last LSN of records from the cursor on that are done with, or in hand out of turn."""
-        self._own = (0, 0)
-        """LSNs of the two newest records for it."""
+        self._newest = 0
+        """LSN of the newest record for it."""
         self._ordered = True
         self._partial: dict[int, int] = {}
         """LSN of a record beyond of which an earlier life has freed some messages: which."""
@@ -135,25 +126,23 @@ class FileOutlet:
         self.beyond_bytes += size
         self.messages += messages
         self.bytes += size
-        self._own = (self._own[1], lsn)
+        self._newest = lsn
         segment.takes(self, messages, size)
 
-    def hold(self, lsn: int, count: int) -> None:
-        newest, messages, size, segment, written = self._spool.newest
-        assert lsn == newest
-        assert count == messages
-        self.beyond_messages -= messages
-        self.beyond_bytes -= size
+    def holds(self, lsn: int, messages: int, size: int, segment: Segment, written: float) -> None:
+        """A record for it was appended, and is in hand."""
+        self.messages += messages
+        self.bytes += size
+        segment.takes(self, messages, size)
         self.hands[lsn] = Hand(segment, messages, size // messages, written)
-        if not self.beyond_messages:
-            self._cursor = lsn + 1
-            return
-        self._ordered = False
-        passed = self._passed
-        if passed and passed[-1][1] == self._own[0]:
-            passed[-1][1] = lsn
-        else:
-            passed.append([lsn, lsn])
+        if self.beyond_messages:
+            self._ordered = False
+            passed = self._passed
+            if passed and passed[-1][1] == self._newest:
+                passed[-1][1] = lsn
+            else:
+                passed.append([lsn, lsn])
+        self._newest = lsn
 
     def read(self, size: int) -> list[Stored]:
         if not self.beyond_messages:
@@ -173,14 +162,10 @@ class FileOutlet:
         head = found.head
         lsn, messages = head.lsn, head.messages
         each = (len(found.entry) - found.begin) // messages
-        hand = Hand(
-            found.segment,
-            messages,
-            each,
-            head.written,
-            self._partial.pop(lsn, 0),
-            self._notes.pop(lsn, None),
-        )
+        hand = Hand(found.segment, messages, each, head.written)
+        hand.freed = self._partial.pop(lsn, 0)
+        hand.left -= hand.freed.bit_count()
+        hand.notes = self._notes.pop(lsn, None)
         if self.hands and lsn < next(reversed(self.hands)):
             self._ordered = False
         self.hands[lsn] = hand
@@ -218,15 +203,14 @@ class FileOutlet:
         hand = self.hands.get(lsn)
         if hand is None:
             return  # the outlet was retired
+        if not self._done:
+            self._spool.freed(self)
+        self._done.append((lsn, first, count))
         if count != hand.left or count != hand.messages:
             places = ((1 << count) - 1) << first
             count = (places & ~hand.freed).bit_count()
-            if not count:
-                return
             hand.freed |= places
-            self._done.append((lsn, first, places.bit_length() - first))
-        else:
-            self._done.append((lsn, 0, count))
+        self._spool.counters["spool_freed"] += count
         hand.left -= count
         if not hand.left:
             del self.hands[lsn]
@@ -235,7 +219,6 @@ class FileOutlet:
         elif hand.notes:
             hand.notes = {place: value for place, value in hand.notes.items() if not hand.freed >> place & 1}
         self._loses(hand.segment, count, count * hand.size)
-        self._spool.freed(self, count)
 
     def _loses(self, segment: Segment, messages: int, size: int) -> None:
         self.messages -= messages
@@ -269,6 +252,8 @@ class FileOutlet:
         than ``most`` records; answers what that was."""
         messages = done = records = 0
         oldest = None
+        if not self.beyond_messages:
+            return Waiting(0, 0, None)  # the cursor says nothing
         try:
             for found in self._scan():
                 if (done >= size and found.head.written >= before) or records >= most:
@@ -424,7 +409,7 @@ class FileOutlet:
         self._passed = passed
         self._partial = partial
         self._notes = notes
-        self._own = (0, newest)
+        self._newest = newest
 
     def moved(self, lsn: int, messages: int, size: int, old: Segment, new: Segment) -> None:
         """A record of so many messages and bytes is in another segment now."""

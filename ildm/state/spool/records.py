@@ -29,6 +29,7 @@ _HEADER_SIZE = _HEADER.size + 4
 HEADERS = 2 * _HEADER_SIZE
 """Offset of the first entry."""
 PREFIX = struct.Struct("<II")
+_pack_prefix = PREFIX.pack
 SMALLEST = 2
 """Length of an entry without a body."""
 HIGHEST = 1 << 62
@@ -97,13 +98,17 @@ def salt_of(key: bytes, number: int) -> int:
 
 def encode(salt: int, body: bytes, frames: bytes = b"") -> bytes:
     """What stands before an entry, given in one or two pieces from its mark on."""
-    return PREFIX.pack(len(body) + len(frames), crc32(frames, crc32(body, salt)))
+    check = crc32(body, salt)
+    return _pack_prefix(len(body) + len(frames), crc32(frames, check) if frames else check)
 
 
 # records --------------------------------------------------------------------------------------------
 
 _RECORD = struct.Struct("<BBQddqQQIIIH")
 _TARGET = struct.Struct("<IBi")
+_pack_record = _RECORD.pack
+_TARGET_SIZE = _TARGET.size
+_KIND_RECORD = int(Kind.RECORD)
 RECORD_SIZE = 8 + _RECORD.size + _TARGET.size
 """Bytes an entry needs besides the frames, for one outlet."""
 
@@ -140,11 +145,10 @@ def encode_record(
     targets: bytes,
 ) -> bytes:
     """The body of a RECORD without the frames, which follow it."""
-    count = len(targets) // _TARGET.size
     return (
-        _RECORD.pack(
+        _pack_record(
             MARK,
-            Kind.RECORD,
+            _KIND_RECORD,
             lsn,
             written,
             expires,
@@ -154,7 +158,7 @@ def encode_record(
             origin,
             again,
             messages,
-            count,
+            len(targets) // _TARGET_SIZE,
         )
         + targets
     )
@@ -227,8 +231,8 @@ class Free(NamedTuple):
 
 
 def encode_free(free: Free) -> bytes:
-    ranges = (_RANGE.pack(*each) for each in free.ranges)
-    return _entry(Kind.FREE, _FREE.pack(free.outlet, free.floor, len(free.ranges)), *ranges)
+    outlet, floor, ranges = free
+    return _entry(Kind.FREE, _FREE.pack(outlet, floor, len(ranges)), *[_RANGE.pack(*each) for each in ranges])
 
 
 def decode_free(entry: bytes) -> Free:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ildm.state.spool.records import HEADERS, Header, encode, encode_header, salt_of
+from ildm.state.spool.records import HEADERS, PREFIX, Header, encode, encode_header, salt_of
 
 if TYPE_CHECKING:
     from ildm.state.spool.disk import File
@@ -99,11 +99,12 @@ class Segment:
 
     def put(self, body: bytes, frames: bytes = b"") -> None:
         """An entry at the end: its body from the mark on, in one or two pieces."""
-        prefix = encode(self.salt, body, frames)
-        self.tail.append(prefix + body)
         if frames:
-            self.tail.append(frames)
-        self.end += len(prefix) + len(body) + len(frames)
+            self.tail += (encode(self.salt, body, frames), body, frames)
+            self.end += PREFIX.size + len(body) + len(frames)
+        else:
+            self.tail += (encode(self.salt, body), body)
+            self.end += PREFIX.size + len(body)
 
     def settled(self, pieces: int, size: int) -> None:
         """So much of the tail is safe."""

@@ -51,6 +51,8 @@ AT_ONCE = 5000
 """Old records that are dropped before others get a turn."""
 CACHED = 4096
 _EPOCHS = (1 << 32) - 1
+Targets = tuple[bytes, list[tuple[FileOutlet, bool]]]
+"""Of a record: encoded, and the outlets, with whether each has it in hand."""
 
 
 class Settings(Protocol):
@@ -113,8 +115,6 @@ class FileSpool:
         self.epoch = min(max(found.epoch + 1, int(wall())), _EPOCHS)
         """At least the time in seconds: also greater than that of a spool that somebody has removed."""
         self.restored = found.snapshot
-        self.newest: tuple[int, int, int, Segment, float]
-        """The newest record: LSN, messages, bytes, segment, Unix time."""
         self.emptied = True
         """A segment may be done with."""
         self._beginning = found.last
@@ -135,7 +135,7 @@ class FileSpool:
         self._origins: dict[str, int] = {}
         self._outlets: dict[str, FileOutlet] = {outlet.name: outlet for outlet in found.outlets}
         self._by_number = {outlet.number: outlet for outlet in found.outlets}
-        self._targets: dict[tuple[Delivery, ...], tuple[bytes, list[FileOutlet]]] = {}
+        self._targets: dict[tuple[Delivery, ...], Targets] = {}
         self._targets_in: Segment | None = None
         """All names the cached targets need are in this segment."""
         self._dirty: dict[FileOutlet, None] = {}
@@ -222,12 +222,20 @@ class FileSpool:
         frames, messages, identity, turn, expires, again = record
         assert 0 < messages <= MOST
         segment = self.segments.room()
-        targets, outlets = self._target(tuple(deliveries), segment)
+        ways = tuple(deliveries)
+        found = self._targets.get(ways) if segment is self._targets_in else None
+        if found is None:
+            found = self._target(ways, segment)
+        targets, takers = found
         origin = again_by = number = again_number = 0
         if identity is not None:
-            origin, number = self._origin(identity.origin, segment), identity.number
+            name, number = identity
+            origin = self._origins.get(name, 0)
+            if origin not in segment.names:
+                origin = self._origin(name, segment)
         if again is not None:
-            again_by, again_number = self._origin(again.origin, segment), again.number
+            name, again_number = again
+            again_by = self._origin(name, segment)
         lsn = self.last = self.last + 1
         written = self._wall()
         offset, size = segment.end, len(frames)
@@ -240,29 +248,26 @@ class FileSpool:
         segment.last = lsn
         segment.newest = written
         segment.record_bytes += segment.end - offset
-        for outlet in outlets:
-            outlet.takes(lsn, messages, size, segment, offset)
-        self.newest = (lsn, messages, size, segment, written)
+        for outlet, held in takers:
+            if held:
+                outlet.holds(lsn, messages, size, segment, written)
+            else:
+                outlet.takes(lsn, messages, size, segment, offset)
         self.counters["spool_records"] += 1
         if not self._ticking:
             self._tick_later()
         return lsn
 
-    def _target(self, deliveries: tuple[Delivery, ...], segment: Segment) -> tuple[bytes, list[FileOutlet]]:
+    def _target(self, deliveries: tuple[Delivery, ...], segment: Segment) -> Targets:
         if segment is not self._targets_in or len(self._targets) > CACHED:
             self._targets.clear()
             self._targets_in = segment
-        found = self._targets.get(deliveries)
-        if found is None:
-            ways = [(self.outlet(way.outlet), way) for way in deliveries]
-            assert ways
-            for outlet, _ in ways:
-                self._put_name(outlet.number, segment)
-            found = (
-                encode_targets((outlet.number, way) for outlet, way in ways),
-                [outlet for outlet, _ in ways],
-            )
-            self._targets[deliveries] = found
+        ways = [(self.outlet(way.outlet), way) for way in deliveries]
+        assert ways
+        for outlet, _ in ways:
+            self._put_name(outlet.number, segment)
+        targets = encode_targets((outlet.number, way) for outlet, way in ways)
+        found = self._targets[deliveries] = targets, [(outlet, way.held) for outlet, way in ways]
         return found
 
     def _origin(self, name: str, segment: Segment) -> int:
@@ -325,8 +330,8 @@ class FileSpool:
 
     # what outlets tell --------------------------------------------------------------------------
 
-    def freed(self, outlet: FileOutlet, messages: int) -> None:
-        self.counters["spool_freed"] += messages
+    def freed(self, outlet: FileOutlet) -> None:
+        """It has done with something, for the first time since the last batch."""
         self._dirty[outlet] = None
         self.segments.wake()
 
@@ -482,24 +487,24 @@ class FileSpool:
         return segment.last <= self._covered and segment.number < self._covered_in
 
     def settled(self) -> None:
-        put = self._snapshot_put
-        if put is not None and put[0] <= self.durable:
+        put, durable = self._snapshot_put, self.segments.durable
+        if put is not None and put[0] <= durable:
             self._snapshot_put = None
             self._covered, self._covered_in = put[1], put[2].number
             self.emptied = True
         taken = self._snapshot_taken
-        if self.emptied or (taken is not None and taken[0] <= self.durable):
+        if self.emptied or (taken is not None and taken[0] <= durable):
             self.segments.wake()
         if self._gone_at is not None and self._gone_at[0].safe >= self._gone_at[1]:
             going, self._going, self._gone_at = self._going, [], None
             self.segments.remove(going)
-        if self._exceeded and self._drops:
+        if self._drops and self._exceeded:
             self.drop_oldest()
         if self._told_full and not self.full:
             self._told_full = False
             self.on_room()
-        if self.durable > self._told_durable:
-            self._told_durable = self.durable
+        if durable > self._told_durable:
+            self._told_durable = durable
             self.on_durable()
 
     def relieve(self) -> None:
@@ -536,8 +541,6 @@ class FileSpool:
                         outlet.moved(head.lsn, head.messages, len(frames), old, new)
                 new.last = head.lsn
                 new.newest = max(new.newest, head.written)
-                if self.newest[0] == head.lsn:
-                    self.newest = (head.lsn, head.messages, len(frames), new, head.written)
             case Kind.JOURNAL:
                 lsn, _ = decode_lsn(entry)
                 new.last = new.journal = lsn

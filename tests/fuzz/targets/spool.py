@@ -145,10 +145,9 @@ def used() -> tuple[SimDisk, dict[int, Record], dict[str, set[tuple[int, int]]]]
     for number in range(60):
         one = record(number, 1 + number % 4)
         targets = OUTLETS[: 1 + number % 3]
-        lsn = spool.append(one, [Delivery(name, 1) for name in targets])
+        lsn = spool.append(one, [Delivery(name, 1, held=True) for name in targets])
         given[lsn] = one
         for name in targets:
-            spool.outlet(name).hold(lsn, one.messages)
             left[name] |= {(lsn, place) for place in range(one.messages)}
         if number % 2:
             spool.outlet("link/b/0").free(lsn, 0, 1)
@@ -183,8 +182,7 @@ def works_on(spool: FileSpool, disk: SimDisk) -> None:
     for name in spool.outlets():
         spool.outlet(name).retire()
     new = record(999, 3)
-    lsn = spool.append(new, [Delivery("link/b/0", 1)])
-    spool.outlet("link/b/0").hold(lsn, 3)
+    lsn = spool.append(new, [Delivery("link/b/0", 1, held=True)])
     entry = spool.journal(b"newest")
     spool.commit()
     assert spool.durable >= entry

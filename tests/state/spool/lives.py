@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from ildm.core.counters import Counters
@@ -84,8 +84,8 @@ def record(number: int, messages: int = 1, size: int = 50) -> Record:
     return Record(frames, messages, Identity("here", number), turn=number % 7)
 
 
-def to(*names: str, qos: int = 1) -> list[Delivery]:
-    return [Delivery(name, qos) for name in names]
+def to(*names: str, qos: int = 1, held: Collection[str] = ()) -> list[Delivery]:
+    return [Delivery(name, qos, held=name in held) for name in names]
 
 
 def numbers(stored: list[Stored]) -> list[tuple[int, int]]:

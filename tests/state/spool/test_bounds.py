@@ -74,8 +74,7 @@ def test_the_oldest_of_the_largest_gives_way() -> None:
 
 def test_what_is_in_hand_does_not_give_way() -> None:
     lives = opened()
-    lsn = lives.spool.append(record(0), to("a"))
-    lives.spool.outlet("a").hold(lsn, 1)
+    lives.spool.append(record(0), to("a", held="a"))
     assert lives.spool.drop_oldest() == []
 
 

@@ -50,10 +50,14 @@ class Storm:
             self.counter += 1
             messages = self.random.randint(1, 3)
             names = self.random.sample(NAMES, self.random.randint(1, 2))
-            lsn = self.spool.append(record(self.counter, messages), to(*names))
+            held = {
+                name
+                for name in names
+                if not self.spool.outlet(name).beyond_messages and self.random.random() < 0.5
+            }
+            lsn = self.spool.append(record(self.counter, messages), to(*names, held=held))
             for name in names:
-                if not self.spool.outlet(name).beyond_messages - messages and self.random.random() < 0.5:
-                    self.spool.outlet(name).hold(lsn, messages)
+                if name in held:
                     self.hands[name] += [(lsn, self.counter, place) for place in range(messages)]
                 for place in range(messages):
                     self.appended[name, self.counter, place] = lsn

@@ -56,14 +56,17 @@ class Model:
         names = self.random.sample(NAMES, self.random.randint(1, 3))
         messages, held = self.random.randint(1, 4), self.random.random() < 0.5
         self.counter += 1
-        lsn = self.spool.append(record(self.counter, messages), to(*names))
+        # a queue in memory takes what is new, unless older ones are still beyond; a few go out of turn
+        in_hand = {
+            name
+            for name in names
+            if held
+            and (self.counter % 5 == 0 or all(entry.held for entry in self.model.get(name, {}).values()))
+        }
+        lsn = self.spool.append(record(self.counter, messages), to(*names, held=in_hand))
         for name in names:
-            waiting = self.model.setdefault(name, {})
-            # a queue in memory takes what is new, unless older ones are still beyond; a few go out of turn
-            in_hand = held and (self.counter % 5 == 0 or all(entry.held for entry in waiting.values()))
-            if in_hand:
-                self.spool.outlet(name).hold(lsn, messages)
-            waiting[lsn] = Entry(self.counter, messages, set(range(messages)), in_hand)
+            entry = Entry(self.counter, messages, set(range(messages)), name in in_hand)
+            self.model.setdefault(name, {})[lsn] = entry
         self.memory += range(messages)
 
     def read(self) -> None:

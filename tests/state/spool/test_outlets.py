@@ -10,8 +10,7 @@ def test_what_was_freed_out_of_turn_stays_so_when_a_cursor_halts_before_it() -> 
     spool = lives.spool
     spool.snapshot = bytes
     spool.append(record(1), to("a"))
-    lsn = spool.append(record(2), to("a", "b"))
-    spool.outlet("a").hold(lsn, 1)
+    lsn = spool.append(record(2), to("a", "b", held="a"))
     spool.append(record(3), to("a"))
     spool.outlet("a").free(lsn, 0, 1)
     assert spool.outlet("a").discard(1, 0.0, 1000).messages == 1
