@@ -333,6 +333,31 @@ def _trace(data: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
+def _way(data: Mapping[str, Any]) -> RenderableType:
+    """The sites on a message's way; with an overlay, its trees."""
+    if "hops" not in data:
+        return _trace(data)
+    hops = data["hops"]
+    missed = sum(bool(hop["note"]) for hop in hops)
+    title = Text(cell(data["topic"]), style="bold").append(f"  sites {len(hops)}", style="dim")
+    if missed:
+        title.append(f"  not as it should be {missed}", style="red")
+    made = Tree(title, guide_style="dim")
+    above = [made]
+    for hop in hops:
+        del above[hop["depth"] + 1 :]
+        label = Text(cell(hop["node"]))
+        if hop["seconds"] is not None and hop["depth"]:
+            label.append(f"  {hop['seconds'] * 1000:.1f} ms", style="cyan")
+        for what, number in (("for this link", hop["queued"]), ("for its broker", hop["injecting"])):
+            if number:
+                label.append(f"  {number:,} wait {what}", style="yellow")
+        if hop["note"]:
+            label.append(f"  {cell(hop['note'])}", style="red")
+        above.append(above[-1].add(label))
+    return Group(made) if len(hops) > 1 else Group(made, Text("no other site gets it", style="dim"))
+
+
 def _branches(title: Text, root: Mapping[str, Any] | None) -> Tree:
     """A traced tree; not by recursion, as a message may pass from node to node in a long row."""
     made = Tree(title, guide_style="dim")
@@ -423,6 +448,7 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "plugin reload": _reloaded,
     "overlay": _overlay,
     "overlay trace": _trace,
+    "trace": _way,
     "spool": _spool,
     "spool show": _spooled,
     "spool export": lambda data: Text(f"{data['messages']:,} messages written to {cell(data['file'])}"),

@@ -62,6 +62,9 @@ class AdminClient:
     def trace(self, topic: str) -> Row:
         return self._object("GET", f"/v1/overlay/trace?{urlencode({'topic': topic})}")
 
+    def follow(self, topic: str) -> Row:
+        return self._object("GET", f"/v1/trace?{urlencode({'topic': topic})}")
+
     def add_neighbor(self, address: str, save: bool = True) -> Row:
         return self._object("POST", "/v1/neighbors", {"address": address, "save": save})
 

@@ -343,6 +343,12 @@ def overlay_trace(node: AdminClient, topic: TopicName) -> Row:
     return node.trace(topic)
 
 
+@command("trace")
+def trace(node: AdminClient, topic: TopicName) -> Row:
+    """The way of a message on a topic over all sites, with times."""
+    return node.follow(topic)
+
+
 @command("spool")
 def spool(node: AdminClient) -> Row:
     """What is acknowledged and not had by others yet, on disk."""

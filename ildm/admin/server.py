@@ -9,6 +9,7 @@ GET     /v1/subscriptions         ``?limit=&offset=``                         ``
 GET     /v1/algorithm                                                         the view's object
 GET     /v1/overlay                                                           the view's object
 GET     /v1/overlay/trace         ``?topic=``                                 the tree of a message
+GET     /v1/trace                 ``?topic=``                                 its way over all sites
 GET     /v1/spool                                                             the view's object
 GET     /v1/spool/RECEIVER        ``?after=&limit=``                          ``{items}``
 DELETE  /v1/spool/RECEIVER                                                    what was thrown away
@@ -129,7 +130,8 @@ class AdminServer:
                 web.get("/v1/subscriptions", _page(view.subscriptions)),
                 web.get("/v1/algorithm", _object(view.algorithm)),
                 web.get("/v1/overlay", _object(view.overlay)),
-                web.get("/v1/overlay/trace", self._trace),
+                web.get("/v1/overlay/trace", self._answer_on(view.trace)),
+                web.get("/v1/trace", self._answer_on(view.follow)),
                 web.get("/v1/spool", _object(view.spool)),
                 web.get("/v1/spool/{receiver:.+}", self._spooled),
                 web.delete("/v1/spool/{receiver:.+}", self._drop_spooled),
@@ -143,25 +145,30 @@ class AdminServer:
         )
         return app
 
-    async def _trace(self, request: web.Request) -> web.Response:
-        topic = request.query.get("topic")
-        if not topic:
-            raise _RequestError("topic: is missing")
-        found: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
+    def _answer_on(self, ask: Callable[[str, Callable[[Row | AdminError], None]], None]) -> Handler:
+        """Asks about a topic, and waits for what comes back."""
 
-        def done(answer: Row | AdminError) -> None:
-            if found.done():
-                return  # nobody waits any more for an answer that is late
-            if isinstance(answer, AdminError):
-                found.set_exception(answer)
-            else:
-                found.set_result(answer)
+        async def handler(request: web.Request) -> web.Response:
+            topic = request.query.get("topic")
+            if not topic:
+                raise _RequestError("topic: is missing")
+            found: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
 
-        self.view.trace(topic, done)
-        try:
-            return web.json_response(await asyncio.wait_for(found, self.trace_timeout))
-        except TimeoutError:
-            return _error(504, f"the overlay gave no answer on {topic!r} within {self.trace_timeout:g} s")
+            def done(answer: Row | AdminError) -> None:
+                if found.done():
+                    return  # nobody waits any more for an answer that is late
+                if isinstance(answer, AdminError):
+                    found.set_exception(answer)
+                else:
+                    found.set_result(answer)
+
+            ask(topic, done)
+            try:
+                return web.json_response(await asyncio.wait_for(found, self.trace_timeout))
+            except TimeoutError:
+                return _error(504, f"the overlay gave no answer on {topic!r} within {self.trace_timeout:g} s")
+
+        return handler
 
     async def _add_neighbor(self, request: web.Request) -> web.Response:
         body = await _body(request, AddNeighbor)

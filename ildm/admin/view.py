@@ -100,6 +100,18 @@ class NodeView(Protocol):
             AdminError: the algorithm has no overlay, or such a topic never crosses.
         """
 
+    def follow(self, topic: str, done: Callable[[Row | AdminError], None]) -> None:
+        """Find the way of a message on ``topic`` over all sites.
+
+        ``done`` gets ``topic`` and ``hops``: the sites, this one first and each before those behind it, with
+        ``depth, node, seconds`` (since it was sent here, None where unknown), ``queued`` (messages that wait
+        for the link that leads there), ``injecting`` (that wait there for the broker) and ``note``. With an
+        overlay it gets what :meth:`trace` gives.
+
+        Raises:
+            AdminError: nothing crosses here, or such a topic never does.
+        """
+
     def add_neighbor(self, address: Address, save: bool) -> Row:
         """Begin to add a neighbour (thesis Fig. 5.4, ILDM_ADDING); gives its row.
 

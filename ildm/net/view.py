@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ildm.admin.view import AdminError, UnknownError
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ildm.config import Address, Config
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.manager import Neighbor
+    from ildm.core.link.tracing import Hop
     from ildm.core.node import Node
     from ildm.net.lag import LagWatch
     from ildm.state.store import StateStore
@@ -263,6 +264,21 @@ class LiveView:
 
         self._ask("trace", topic, found)
 
+    def follow(self, topic: str, done: Callable[[dict[str, Any] | AdminError], None]) -> None:
+        node = self.node
+        if node.has_overlay or topic.startswith("$"):
+            self.trace(topic, done)
+        elif node.algorithm_name is None:
+            raise AdminError("this node runs without an algorithm: nothing crosses")
+        elif node.dispatch.asks_each:
+            raise AdminError(
+                f"algorithm {node.algorithm_name} decides on each message: the topic alone says nothing"
+            )
+        else:
+            node.links.cooperation.tracing.follow(
+                topic, lambda hops: done({"topic": topic, "hops": hop_rows(hops)})
+            )
+
     def _ask(self, method: str, *args: object) -> Any:
         dispatch = self.node.dispatch
         algorithm = dispatch.algorithm
@@ -353,6 +369,28 @@ class LiveView:
 
     def stop(self) -> None:
         self._stop()
+
+
+def hop_rows(hops: Sequence[Hop]) -> list[dict[str, Any]]:
+    """Sites on the way, each with the seconds that it takes to get there: half of each round trip."""
+    rows: list[dict[str, Any]] = []
+    until: list[float | None] = []
+    for hop in hops:
+        del until[hop.depth :]
+        before = until[-1] if until else 0.0
+        unknown = before is None or (hop.depth > 0 and not hop.round_trip)
+        until.append(None if unknown or before is None else before + hop.round_trip / 2)
+        rows.append(
+            {
+                "depth": hop.depth,
+                "node": hop.node,
+                "seconds": until[-1],
+                "queued": hop.queued,
+                "injecting": hop.injecting,
+                "note": hop.note,
+            }
+        )
+    return rows
 
 
 def trace_row(trace: MessageTrace) -> dict[str, Any]:

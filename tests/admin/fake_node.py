@@ -67,6 +67,20 @@ PLUGIN: dict[str, Any] = {
 }
 
 
+HOP: dict[str, Any] = {
+    "depth": 0,
+    "node": "south",
+    "seconds": 0.0,
+    "queued": 0,
+    "injecting": 0,
+    "note": "",
+}
+HOPS = [
+    HOP,
+    {**HOP, "depth": 1, "node": "north", "seconds": 0.0123, "queued": 1200},
+    {**HOP, "depth": 2, "node": "east", "seconds": None, "note": "no answer"},
+    {**HOP, "depth": 1, "node": "west", "seconds": 0.5, "injecting": 3},
+]
 SPOOLED: dict[str, Any] = {
     "lsn": 5,
     "place": 0,
@@ -202,6 +216,10 @@ class FakeView:
         totals = {"nodes": 4, "messages": 3, "depth": 2, "complete": topic != "cut off"}
         done({"topic": topic, "trees": trees, **totals})
         done({"topic": "late", "trees": [], **totals})
+
+    def follow(self, topic: str, done: Callable[[dict[str, Any] | AdminError], None]) -> None:
+        self.calls.append(("follow", topic))
+        done({"topic": topic, "hops": HOPS})
 
     def add_neighbor(self, address: Address, save: bool) -> dict[str, Any]:
         self.calls.append(("add", address, save))

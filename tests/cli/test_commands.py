@@ -11,7 +11,7 @@ from ildm.admin.commands import COMMANDS, Limit, UsageError, command, split_name
 from ildm.admin.view import AdminError
 from ildm.api import MessageTrace, OverlayKey, OverlayView
 from ildm.text import printable
-from tests.admin.fake_node import NEIGHBOR, SPOOLED, FakeView
+from tests.admin.fake_node import HOPS, NEIGHBOR, SPOOLED, FakeView
 
 STATUS = FakeView().status()
 RELOADED = FakeView().reload_plugins(FakeView().read_config())
@@ -54,6 +54,11 @@ ANSWERS: dict[str, list[Any]] = {
         OverlayView(node="south", tables={"members": []}).model_dump(),
     ],
     "overlay trace": [traced(), traced("cut off"), MessageTrace(topic="a").model_dump()],
+    "trace": [
+        {"topic": "a/b", "hops": HOPS},
+        {"topic": "a/b", "hops": HOPS[:1]},
+        traced(),
+    ],
     "spool": [
         {**FakeView().spool(), "receivers": [KEPT]},
         {**FakeView().spool(), "messages": 0},

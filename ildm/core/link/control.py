@@ -31,6 +31,11 @@ SCOPE = CONTROL + "scope"
 TOLD = CONTROL + "told"
 """So many packets of interest, in digits, are known to all behind the sender, too."""
 
+TRACE = CONTROL + "trace"
+"""Where does a message on a topic go from here? See :mod:`ildm.core.link.tracing`."""
+TRACED = CONTROL + "traced"
+"""The answer."""
+
 
 def send_control(link: NeighborLink, topic: str, payload: bytes, session: int = 0) -> None:
     """Send a message between neighbours themselves."""

@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Source
 from ildm.core.link import scope
-from ildm.core.link.control import ALGORITHM, BUCKETS, DIGEST, READY, SCOPE, SYNCED, TOLD, send_control
+from ildm.core.link.control import (
+    ALGORITHM,
+    BUCKETS,
+    DIGEST,
+    READY,
+    SCOPE,
+    SYNCED,
+    TOLD,
+    TRACE,
+    TRACED,
+    send_control,
+)
 from ildm.core.link.retained_sync import RetainedSync
 from ildm.core.link.state import LinkEvent, LinkState
 from ildm.core.link.telling import Telling
+from ildm.core.link.tracing import Tracing
 from ildm.core.transfer.introduction import FROM
 from ildm.core.transfer.rerouting import REST, Rerouting
 from ildm.mqtt import MalformedPacket, PacketType, Publish, Subscribe, Unsubscribe, Version, decode
@@ -50,6 +62,7 @@ class Cooperation:
             custody=parts.custody,
         )
         self.telling = Telling(parts, self.active)
+        self.tracing = Tracing(parts)
         self.retained_sync = RetainedSync(
             parts.driver, parts.retained, parts.counters, parts.config.sync_interval
         )
@@ -175,6 +188,10 @@ class Cooperation:
             link.scope = scope.heard(payload)
             self.parts.router.invalidate()
             self.retained_sync.scope_changed(link)
+        elif topic == TRACE:
+            self.tracing.came(link, payload)
+        elif topic == TRACED:
+            self.tracing.answered(link, payload)
         elif topic == DIGEST:
             self.retained_sync.digest_came(link, payload)
         elif topic == BUCKETS:

@@ -1,0 +1,52 @@
+"""`ildm trace` over sites with real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ildm.admin.view import AdminError
+from tests.sites.client import until
+from tests.sites.conftest import Sites
+from tests.sites.site import join
+
+
+@pytest.mark.parametrize("algorithm", ["pf", "sf"])
+async def test_the_way_of_a_message_with_times(sites: Sites, algorithm: str, topic_root: str) -> None:
+    row = await sites.row(["mosquitto"] * 3, algorithm)
+    subscriber = await row[2].connect()
+    await subscriber.subscribe((f"{topic_root}/#", 1))
+    found = await row[0].shell(f"trace {topic_root}/a")
+    assert [(hop["depth"], hop["node"]) for hop in found["hops"]] == list(enumerate(s.name for s in row))
+    assert [hop["note"] for hop in found["hops"]] == [""] * 3
+    first, second, third = (hop["seconds"] for hop in found["hops"])
+    assert 0 == first < second < third
+    await (await row[0].connect()).publish(f"{topic_root}/after", b"x", 1)
+    assert (await subscriber.receive()).topic == f"{topic_root}/after", "nobody sees the probe"
+
+
+async def test_a_broker_that_is_away_is_named(sites: Sites, topic_root: str) -> None:
+    here, there = [await sites.own_broker("mosquitto") for _ in range(2)]
+    one, other = await sites.make(here, "pf"), await sites.make(there, "pf")
+    await join(one, other)
+    await asyncio.to_thread(there.kill)
+    await until(lambda: not any(lane.open for lane in other.node.injector.lanes), "the broker is missed")
+    found = await one.shell(f"trace {topic_root}")
+    assert [hop["note"] for hop in found["hops"]] == ["", "its broker is not there"]
+
+
+async def test_where_there_is_nothing_to_follow(sites: Sites) -> None:
+    alone = await sites.make("mosquitto", None)
+    with pytest.raises(AdminError, match="without an algorithm"):
+        await alone.shell("trace a/b")
+    tree = await sites.make("mosquitto", "pf")
+    with pytest.raises(AdminError, match="do not cross"):
+        await tree.shell("trace $SYS/broker")
+
+
+async def test_with_an_overlay_it_is_the_tree_of_the_algorithm(sites: Sites) -> None:
+    alone = await sites.make("mosquitto", "sg_tbps")
+    found = await alone.shell("trace a/b")
+    assert (found["topic"], found["nodes"]) == ("a/b", 0)
+    assert "trees" in found
