@@ -243,8 +243,13 @@ class StateStore:
 
     def _flush(self) -> None:
         self._scheduled = False
-        if not self._ended:
-            self._hand_over()
+        if self._ended:
+            return
+        if self._journal is not None and not self._told and not self._journal.is_durable():
+            # or the file would say of messages that they have come, and after a loss of power the spool not
+            self._schedule(FLUSH_DELAY)
+            return
+        self._hand_over()
 
     def _hand_over(self) -> None:
         if self._writing is not None or not self._bytes:

@@ -286,10 +286,14 @@ class NeighborLink(Stateful):
         return True
 
     def offer_data(self, frame: bytes, turn: int) -> bool:
-        """The same for data of the algorithm's, a PUBLISH of QoS 0."""
+        """The same for data of the algorithm's, a PUBLISH of QoS 0.
+
+        It may pass on, number or acknowledge what the node has just taken: so it goes after that is durable.
+        """
         lane = self.lanes[turn % len(self.lanes)]
         if not lane.admit(len(frame)):
             return False
+        lane.after_what_is_kept()
         lane.send_frames(frame, len(frame))
         return True
 

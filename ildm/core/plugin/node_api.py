@@ -191,7 +191,7 @@ class PluginApi:
     @property
     def injections(self) -> Injections:
         injections, custody = self._node.injector.injections, self._node.custody
-        if custody is None or custody.spool.failure is not None:
+        if custody is None or not custody.covers(custody.last):
             return injections
         return Injections(injections.given, injections.given)
 

@@ -229,6 +229,7 @@ class Lane(Outgoing):
         """What was not written is sent again on the next connection, or asked for again by the far end."""
         self._out = []
         self._answers = []
+        self._sealed = []
         self._barrier = 0
 
     def blame(self) -> None:
@@ -421,7 +422,7 @@ class Lane(Outgoing):
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing is unacknowledged."""
-        return not (self.queue or self._window or self._out or self._answers)
+        return not (self.queue or self._window or self._out or self._answers or self._sealed)
 
     @property
     def at_rest(self) -> bool:
@@ -711,7 +712,6 @@ class Lane(Outgoing):
 
     def _note(self, packet_id: int, value: int) -> None:
         """Let a later life know how far a QoS 2 handshake is before the far end does."""
-        assert self.custody is not None
         item = self._window.get(packet_id)
         if (
             self._notes
@@ -720,7 +720,7 @@ class Lane(Outgoing):
             and isinstance(item.entry.receipt, Deposit)
         ):
             item.entry.receipt.noted(item.entry.packet_id, value)
-        self._barrier = self.custody.last
+        self.after_what_is_kept()
 
 
 def total(lanes: Iterable[Lane], attribute: str) -> int:

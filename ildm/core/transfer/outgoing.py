@@ -29,6 +29,8 @@ class Outgoing:
         "_flushing",
         "_introducer",
         "_out",
+        "_sealed",
+        "_sealed_until",
         "counters",
         "custody",
         "driver",
@@ -71,6 +73,9 @@ class Outgoing:
         """What is to be said once all up to an LSN is durable."""
         self._barrier = 0
         """All up to here is to be durable before what is in ``_out`` may be seen."""
+        self._sealed: list[bytes] = []
+        self._sealed_until = 0
+        """What goes before ``_out``, and waits for less to be durable: else it would wait on and on."""
         self._awaiting = False
         self._introducer: Introducer | None = None
         """Tells a neighbour who messages are."""
@@ -207,6 +212,11 @@ class Outgoing:
         entry.settle()
         return 0
 
+    def after_what_is_kept(self) -> None:
+        """What is written from here on may be seen once all is durable that the node has taken by now."""
+        if self.custody is not None:
+            self._barrier = self.custody.last
+
     def flush(self) -> None:
         self._flushing = False
         if self.custody is not None and not self._may_be_seen(self.custody):
@@ -217,15 +227,25 @@ class Outgoing:
             self.transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _may_be_seen(self, custody: Custody) -> bool:
-        """Make durable what has to be, and add the answers that may be given now."""
+        """Make durable what has to be, and add the answers that may be given now; whether ``_out`` may be
+        seen."""
         custody.flush()
         durable, answers = custody.spool.durable, self._answers
         while answers and answers[0][0] <= durable:
             self._out.append(answers.pop(0)[1])
-        seen = self._barrier <= durable or custody.spool.failure is not None
+        if custody.spool.failure is not None:
+            durable = max(durable, self._barrier)
+        if self._sealed and self._sealed_until <= durable:
+            sealed, self._sealed = self._sealed, []
+            if self.transport is not None:
+                self.transport.write(b"".join(sealed))
+        seen = self._barrier <= durable
+        if not seen and not self._sealed:
+            self._sealed, self._out = self._out, []
+            self._sealed_until = self._barrier
         if (answers or not seen) and not self._awaiting:
             self._awaiting = True
-            custody.when(answers[0][0] if seen else self._barrier, self._durable)
+            custody.when(answers[0][0] if seen else self._sealed_until, self._durable)
         return seen
 
     def _durable(self) -> None:

@@ -109,6 +109,9 @@ class VirtualStore:
 
     def _flush(self) -> None:
         self._scheduled = False
+        if self._journal is not None and not self._journal.is_durable():
+            self._schedule(FLUSH_DELAY)
+            return
         self._write()
 
     def _write(self) -> None:
