@@ -25,7 +25,10 @@ from ildm.testing.live.ports import LOOPBACK
 SETTLE = 2.0
 """Seconds without a fault after which a subscription is known everywhere, and all paths are there again."""
 QUIET = 2.0
-"""Seconds without a message after which nothing is under way, when nobody says that something waits."""
+"""Seconds without a message after which nothing is under way, when no node says that something waits."""
+QUIET_OF_BRIDGES = 20.0
+"""The same where there are no nodes to ask: a bridge misses its neighbour after 1.5 times its keep alive
+of 5 s, and then dials again."""
 PATIENCE = 45.0
 """Seconds until a run that does not come to rest is given up."""
 CARRIED = frozenset({"kill", "pause", "descriptors"})
@@ -221,7 +224,8 @@ class _Live:
         wanted = [client for client in self.clients.values() if client.wanted]
         if any(not client.core.connected or client.core.unacknowledged for client in wanted):
             return False
-        calm = self.recorder.clock() - self.recorder.last_message > QUIET
+        quiet = QUIET if self.sites.nodes else QUIET_OF_BRIDGES
+        calm = self.recorder.clock() - self.recorder.last_message > quiet
         return calm and await self.readings.is_idle()
 
     async def _read_retained(self) -> None:
