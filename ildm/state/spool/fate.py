@@ -65,6 +65,37 @@ class Fate:
         before = bisect_right(self.passed, (lsn, 1 << 64)) - 1
         return before >= 0 and lsn <= self.passed[before][1]
 
+    def uniform(self, first: int, last: int) -> bool | None:
+        """Whether all records from one LSN to another are done with (True), or nothing of them (False); None:
+        that is to be asked of each."""
+        if last < self.floor:
+            return True
+        if self.floor > first or not all(
+            lsn < first or lsn > last for known in (self.kept, self.freed, self.notes) for lsn in known
+        ):
+            return None
+        if last < self.cursor:
+            return True
+        before = bisect_right(self.passed, (last, 1 << 64)) - 1
+        if first < self.cursor or (before >= 0 and self.passed[before][1] >= first):
+            return None
+        return False
+
+    def meet_all(self, done: bool, first: int, last: int, written: float) -> None:
+        """All its records between two LSNs, older than all before, of which :meth:`uniform` has said what has
+        become; ``written``: the oldest of them."""
+        self.newest = self.newest or last
+        if done:
+            if self.gap is None:
+                self.gap = [first, last]
+            else:
+                self.gap[0] = first
+            return
+        if self.gap is not None:
+            self.gaps.appendleft(self.gap)
+            self.gap = None
+        self.first, self.oldest = first, written
+
     def meet(self, lsn: int, messages: int, written: float) -> int:
         """A record for it, older than all before; answers how many messages of it are left."""
         self.newest = self.newest or lsn

@@ -108,6 +108,8 @@ _RECORD = struct.Struct("<BBQddqQQIIIH")
 _TARGET = struct.Struct("<IBi")
 _pack_record = _RECORD.pack
 _TARGET_SIZE = _TARGET.size
+_RECORD_HEAD = _RECORD.size
+_unpack_share = struct.Struct("<2xQd40xIH").unpack_from
 _KIND_RECORD = int(Kind.RECORD)
 RECORD_SIZE = 8 + _RECORD.size + _TARGET.size
 """Bytes an entry needs besides the frames, for one outlet."""
@@ -176,6 +178,20 @@ def decode_record(entry: bytes) -> tuple[RecordHead, bytes, int]:
     if size < 0 or not 0 < read.messages <= MOST or size % read.messages or read.lsn > HIGHEST:
         raise DamageError("a record that contradicts itself")
     return read, entry[_RECORD.size : begin], begin
+
+
+def decode_share(entry: bytes) -> tuple[int, int, int, bytes, float]:
+    """What is to be known of a record to find who waits for it: its LSN, how many messages, the bytes of one,
+    the targets still encoded, and when it was written."""
+    try:
+        lsn, written, messages, count = _unpack_share(entry)
+    except struct.error as error:
+        raise DamageError(str(error)) from error
+    begin = _RECORD_HEAD + count * _TARGET_SIZE
+    size = len(entry) - begin
+    if size < 0 or not 0 < messages <= MOST or size % messages or lsn > HIGHEST:
+        raise DamageError("a record that contradicts itself")
+    return lsn, messages, size // messages, entry[_RECORD_HEAD:begin], written
 
 
 def decode_targets(targets: bytes) -> list[tuple[int, int, int]]:

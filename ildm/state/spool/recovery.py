@@ -22,7 +22,6 @@ from ildm.state.spool.outlets import FileOutlet
 from ildm.state.spool.readers import read_past
 from ildm.state.spool.records import (
     HEADERS,
-    PREFIX,
     Checkpoint,
     DamageError,
     Header,
@@ -35,7 +34,7 @@ from ildm.state.spool.records import (
     decode_lsn,
     decode_name,
     decode_note,
-    decode_record,
+    decode_share,
     decode_snapshot,
     decode_targets,
 )
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from ildm.state.spool.spool import FileSpool
 
 WINDOW = 1 << 20
+RECORD = int(Kind.RECORD)
 
 
 @dataclass
@@ -71,6 +71,8 @@ class Recovered:
     covered_in: int = 0
 
 
+Taken = tuple[int, int, int, bytes, float]
+"""Of a record: LSN, messages, bytes of one, targets still encoded, Unix time at which it was written."""
 MOST_NUMBERS = 1 << 31
 """No spool gives so many to outlets and origins: what says so is damaged."""
 
@@ -240,18 +242,27 @@ class Recovery:
                 for (lsn, place), value in notes.items():
                     fate.notes.setdefault(lsn, {}).setdefault(place, value)
         cells: dict[int, list[int]] = {}
-        for lsn, messages, size, targets, written in reversed(scan.records):
-            segment.newest = max(segment.newest, written)
-            segment.taken += messages * size * len(self.targets(targets))
-            for number in self.targets(targets):
-                fate = self.fate(number)
-                if self.unlisted(number, lsn):
-                    continue
-                left = fate.meet(lsn, messages, written)
-                if left:
-                    cell = cells.setdefault(number, [0, 0])
-                    cell[0] += left
-                    cell[1] += left * size
+        shares = self._shares(scan.records)
+        each: set[int] = set()
+        for number, share in sorted(shares.items(), key=lambda item: -item[1].last):
+            segment.taken += share.bytes
+            fate = self.fate(number)
+            head = self._head
+            if not scan.in_order or (head is not None and share.first <= head.lsn < share.last):
+                each.add(number)
+                continue
+            if self.unlisted(number, share.first):
+                continue
+            done = fate.uniform(share.first, share.last)
+            if done is None:
+                each.add(number)
+                continue
+            fate.meet_all(done, share.first, share.last, share.written)
+            if not done:
+                cells[number] = [share.messages, share.bytes]
+        if each:
+            self._settle_each(scan.records, each, cells)
+        segment.newest = max((written for _, _, _, _, written in scan.records), default=segment.newest)
         if cells:
             self._cells.append((segment, cells))
         segment.last = scan.highest
@@ -263,6 +274,37 @@ class Recovery:
             self._head = scan.head
             self._listed = frozenset(scan.head.outlets)
             self.found.next_number = max(self.found.next_number, scan.head.next_number)
+
+    def _shares(self, records: list[Taken]) -> dict[int, _Share]:
+        """What each outlet has of the records of a segment."""
+        groups: dict[bytes, _Share] = {}
+        for lsn, messages, size, targets, written in records:
+            group = groups.get(targets)
+            if group is None:
+                group = groups[targets] = _Share(lsn, written)
+            group.last = lsn
+            group.messages += messages
+            group.bytes += messages * size
+        shares: dict[int, _Share] = {}
+        for encoded, group in groups.items():
+            for number in self.targets(encoded):
+                share = shares.get(number)
+                if share is None:
+                    share = shares[number] = _Share(group.first, group.written)
+                share.add(group)
+        return shares
+
+    def _settle_each(self, records: list[Taken], numbers: set[int], cells: dict[int, list[int]]) -> None:
+        """The records of these outlets one by one."""
+        for lsn, messages, size, targets, written in reversed(records):
+            for number in self.targets(targets):
+                if number not in numbers or self.unlisted(number, lsn):
+                    continue
+                left = self.fate(number).meet(lsn, messages, written)
+                if left:
+                    cell = cells.setdefault(number, [0, 0])
+                    cell[0] += left
+                    cell[1] += left * size
 
     def unlisted(self, number: int, lsn: int) -> bool:
         """Whether the newest checkpoint, by not naming an outlet, says that it has done with a record."""
@@ -343,6 +385,25 @@ class Recovery:
                 outlet.bytes += size
 
 
+class _Share:
+    """What an outlet has of the records of a segment: the first LSN and when that was written, the last one,
+    messages and bytes."""
+
+    __slots__ = ("bytes", "first", "last", "messages", "written")
+
+    def __init__(self, lsn: int, written: float) -> None:
+        self.first = self.last = lsn
+        self.written = written
+        self.messages = self.bytes = 0
+
+    def add(self, other: _Share) -> None:
+        if other.first < self.first:
+            self.first, self.written = other.first, other.written
+        self.last = max(self.last, other.last)
+        self.messages += other.messages
+        self.bytes += other.bytes
+
+
 class _SupersededError(Exception):
     """An LSN that is in a newer segment: this one could not be synced, or written further."""
 
@@ -355,12 +416,14 @@ class _Scan:
         self.superseded = False
         """From here on everything was written anew to a newer segment."""
         self._ceiling = ceiling
-        self.records: list[tuple[int, int, int, bytes, float]] = []
+        self.records: list[Taken] = []
         self.notes: dict[int, dict[tuple[int, int], int]] = {}
         self.known: list[int] = []
         self.head: Checkpoint | None = None
         self.journal = 0
         self.lowest = self.highest = 0
+        self.in_order = True
+        """LSNs rise, as they do in whatever a spool has written."""
         self.end = HEADERS
         self.torn: int | None = None
         self.names: set[int] = set()
@@ -369,6 +432,25 @@ class _Scan:
     def take(self, found: Found) -> None:
         at, end, kind, entry = found
         self.end = end
+        if kind == RECORD:
+            try:
+                record = decode_share(entry)
+            except DamageError:
+                self._recovery.damaged(self.segment, at, end)
+                return
+            lsn = record[0]
+            if lsn >= self._ceiling:
+                self.superseded = True
+                self.end = at
+                return
+            if lsn < self.highest:
+                self.in_order = False
+            self.highest = max(self.highest, lsn)
+            if not self.lowest:
+                self.lowest = lsn
+            self.segment.record_bytes += end - at
+            self.records.append(record)
+            return
         if kind == TAIL:
             self.torn = at
             return
@@ -385,12 +467,6 @@ class _Scan:
     def _take(self, kind: int, entry: bytes) -> None:
         recovery, found = self._recovery, self._recovery.found
         match kind:
-            case Kind.RECORD:
-                head, targets, begin = decode_record(entry)
-                self._saw(head.lsn)
-                size = (len(entry) - begin) // head.messages
-                self.segment.record_bytes += PREFIX.size + len(entry)
-                self.records.append((head.lsn, head.messages, size, targets, head.written))
             case Kind.FREE:
                 free = decode_free(entry)
                 self._heard(free.floor - 1)

@@ -40,6 +40,7 @@ class Settings(NamedTuple):
     segment_bytes: int = 2048
     age: float = 1e9
     delay: float = 0.0
+    full: str = "hold"
 
 
 class Spool(Target):
