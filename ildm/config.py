@@ -24,12 +24,15 @@ from ildm.rules_config import RulesOfNeighbors, TopicRule, TopicRules
 from ildm.text import reason
 from ildm.transport_config import (
     BrokerAddress,
+    BrokerTls,
     LinkAddress,
+    LinkTls,
     ListenerConfig,
     PlainAddress,
     Seconds,
     Section,
     anchored_address,
+    anchored_listener,
 )
 
 __all__ = [
@@ -66,7 +69,9 @@ class BrokerConfig(Section):
     """The local broker."""
 
     address: BrokerAddress = Address("127.0.0.1", 1884)
-    """``HOST:PORT``, or ``unix:/PATH``."""
+    """``HOST:PORT``, ``mqtts://HOST:PORT``, or ``unix:/PATH``."""
+    tls: BrokerTls | None = None
+    """Needed with mqtts."""
     protocol: Literal["auto", "3.1.1", "5"] = "auto"
     """MQTT version of the node's own sessions; ``auto`` tries 5 and falls back."""
     username: str | None = None
@@ -89,6 +94,10 @@ class BrokerConfig(Section):
     def _one_password(self) -> BrokerConfig:
         if self.password is not None and self.password_file is not None:
             raise ValueError("give password or password_file, not both")
+        if self.address.has_tls and self.tls is None:
+            raise ValueError(f"tls: {self.address} needs it, at least {{ca: FILE}}")
+        if self.tls is not None and not self.address.has_tls:
+            raise ValueError(f"tls is without effect with {self.address}: write mqtts://")
         return self
 
 
@@ -107,7 +116,9 @@ class LinkConfig(Section):
     secret: SecretStr | None = None
     secret_file: Path | None = None
     allow_without_secret: bool = False
-    """Needed to listen for links on an address other than loopback without a secret."""
+    """Needed to listen for links on an address other than loopback without a secret or TLS."""
+    tls: LinkTls | None = None
+    """Needed with mqtts, here and at neighbours."""
     sessions: Annotated[int, Field(ge=1, le=64)] = 1
     """TCP connections per link, and injection sessions to the local broker (thesis 5.4.1)."""
     round_robin: Literal["publisher", "message"] = "publisher"
@@ -165,14 +176,23 @@ class LinkConfig(Section):
         if (
             self.listen is not None
             and not self.listen.is_loopback
+            and not self.listen.has_tls
             and self.secret is None
             and self.secret_file is None
             and not self.allow_without_secret
         ):
             raise ValueError(
-                f"listening for links on {self.listen} needs secret or secret_file "
+                f"listening for links on {self.listen} needs secret or secret_file, or mqtts:// and tls "
                 "(or allow_without_secret: true)"
             )
+        dialed = [("listen", self.listen), ("advertise", self.advertise)]
+        dialed += [("neighbors", neighbor) for neighbor in self.neighbors]
+        for key, address in dialed:
+            if address is not None and address.has_tls and self.tls is None:
+                raise ValueError(f"tls: {address} of {key} needs it: {{cert: FILE, key: FILE, ca: FILE}}")
+        listen, told = self.listen, self.advertise
+        if listen is not None and told is not None and listen.scheme != told.scheme:
+            raise ValueError(f"advertise: {told} is to have the scheme of listen, {listen}")
         return self
 
 
@@ -584,16 +604,20 @@ def _anchored(config: Config, base: Path) -> Config:
     return config.model_copy(
         update={
             "state_dir": anchor(config.state_dir),
-            "listeners": [
-                each.model_copy(update={"url": anchored_address(each.url, base)}) for each in config.listeners
-            ],
+            "listeners": [anchored_listener(each, base) for each in config.listeners],
             "broker": config.broker.model_copy(
                 update={
                     "address": anchored_address(config.broker.address, base),
                     "password_file": anchor(config.broker.password_file),
+                    "tls": None if config.broker.tls is None else config.broker.tls.anchored(base),
                 }
             ),
-            "link": config.link.model_copy(update={"secret_file": anchor(config.link.secret_file)}),
+            "link": config.link.model_copy(
+                update={
+                    "secret_file": anchor(config.link.secret_file),
+                    "tls": None if config.link.tls is None else config.link.tls.anchored(base),
+                }
+            ),
             "spool": config.spool.model_copy(update={"directory": anchor(config.spool.directory)}),
             "admin": config.admin.model_copy(update={"socket": anchor(config.admin.socket)}),
             "metrics": config.metrics.model_copy(update={"token_file": anchor(config.metrics.token_file)}),

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from ildm.config import SHORT_SECRET, Address, Config, ConfigError, read_secret
 from ildm.core.link.rules import remaps
+from ildm.net.transport import NodeTls
 from ildm.text import reason
 from ildm.unix_socket import PATH_LIMIT
 
@@ -55,6 +56,7 @@ def examine(config: Config, *, thorough: bool) -> list[Finding]:
         *_listeners(config, hosts),
         *_broker(config, hosts),
         *_secret(config),
+        *_certificates(config),
         *_neighbors(config, hosts),
         *_rules(config),
         *_admin_socket(config),
@@ -301,6 +303,15 @@ def _secret(config: Config) -> Iterator[Finding]:
         return  # said where it is read
     if secret is not None and len(secret) < SHORT_SECRET:
         yield Finding(key, f"{len(secret)} characters can be guessed: take {SHORT_SECRET} or more", False)
+
+
+def _certificates(config: Config) -> Iterator[Finding]:
+    """What is wrong with the files of TLS."""
+    try:
+        NodeTls(config)
+    except ConfigError as error:
+        key, _, text = str(error).partition(": ")
+        yield Finding(key, text, True)
 
 
 def _meet(hosts: _Hosts, one: Address, other: Address) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -33,22 +33,132 @@ def _of(*schemes: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+Seconds = Annotated[float, Field(gt=0, le=86400 * 365)]
+
 AddressField = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str)]
 PlainAddress = Annotated[AddressField, _of("mqtt")]
-BrokerAddress = Annotated[AddressField, _of("mqtt", "unix")]
-LinkAddress = Annotated[AddressField, _of("mqtt")]
+BrokerAddress = Annotated[AddressField, _of("mqtt", "mqtts", "unix")]
+LinkAddress = Annotated[AddressField, _of("mqtt", "mqtts")]
 
-Seconds = Annotated[float, Field(gt=0, le=86400 * 365)]
+
+class KeyPair(Section):
+    """A certificate and its private key, in PEM form."""
+
+    cert: Path
+    """The certificate, and after it those that lead to its authority."""
+    key: Path
+
+
+class TlsFiles(Section):
+    """What all sections on TLS have in common."""
+
+    ca: Path | None = None
+    """Certificates of the authorities that are trusted, and no others."""
+    crl: Path | None = None
+    """Revoked certificates; once given, it has to be there and current."""
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    ciphers: str | None = None
+    """Of TLS 1.2, in OpenSSL's form; null: OpenSSL's own choice."""
+    watch: Seconds = 60.0
+    """How often the files are looked at; changed ones are taken up, connections stay."""
+
+    @property
+    def files(self) -> list[Path]:
+        """All that contexts are made of."""
+        named = (self.ca, self.crl, getattr(self, "cert", None), getattr(self, "key", None))
+        return [path for path in named if path is not None]
+
+    def anchored(self, base: Path) -> Self:
+        """With the paths of a file in the directory ``base``."""
+        paths = {name: value for name, value in self if isinstance(value, Path)}
+        return self.model_copy(update={name: base / path.expanduser() for name, path in paths.items()})
+
+
+class ListenerTls(TlsFiles, KeyPair):
+    """TLS towards clients."""
+
+    verify: Literal["none", "optional", "require"] = "none"
+    """Whether clients show certificates; those they show must be of ``ca``."""
+    sni: dict[Annotated[str, Field(min_length=1, max_length=253)], KeyPair] = {}
+    """Other certificates, for clients that ask for these names; ``*.example.org`` stands for one level."""
+
+    @property
+    def files(self) -> list[Path]:
+        return [*super().files, *(path for pair in self.sni.values() for path in (pair.cert, pair.key))]
+
+    def anchored(self, base: Path) -> Self:
+        here = {
+            name: KeyPair(cert=base / pair.cert.expanduser(), key=base / pair.key.expanduser())
+            for name, pair in self.sni.items()
+        }
+        return super().anchored(base).model_copy(update={"sni": here})
+
+    @model_validator(mode="after")
+    def _authority(self) -> Self:
+        if (self.verify == "none") is not (self.ca is None):
+            raise ValueError("ca and verify (optional or require) go together")
+        if self.crl is not None and self.ca is None:
+            raise ValueError("crl is without effect without ca")
+        return self
+
+
+class BrokerTls(TlsFiles):
+    """TLS towards the broker."""
+
+    cert: Path | None = None
+    """What the node shows, if the broker asks for a certificate."""
+    key: Path | None = None
+    server_name: str | None = None
+    """What the broker's certificate must be for; null: the host of the address."""
+
+    @model_validator(mode="after")
+    def _authority(self) -> Self:
+        if self.ca is None:
+            raise ValueError("ca: needed, as no authority of the system is trusted")
+        if (self.cert is None) is not (self.key is None):
+            raise ValueError("cert and key go together")
+        return self
+
+
+def _fingerprint(text: object) -> object:
+    """``AB:CD:...``, as openssl prints it, or plain hexadecimal -> the latter in small letters."""
+    return text.replace(":", "").lower() if isinstance(text, str) else text
+
+
+Fingerprint = Annotated[str, BeforeValidator(_fingerprint), Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class LinkTls(TlsFiles, KeyPair):
+    """TLS on links: both ends show a certificate of ``ca``, bound to the node id."""
+
+    min_version: Literal["1.3"] = "1.3"
+    identity: Literal["san", "pin"] = "san"
+    """A neighbour's certificate has the alternative name ``URI:ildm:NODE_ID``, or is the one in ``pins``."""
+    pins: dict[str, Fingerprint] = {}
+    """SHA-256 of the certificate of each node."""
+
+    @model_validator(mode="after")
+    def _identities(self) -> Self:
+        if self.ca is None:
+            raise ValueError("ca: needed, as no authority of the system is trusted")
+        if (self.identity == "pin") is not bool(self.pins):
+            raise ValueError("pins and identity: pin go together")
+        return self
+
+
+TLS_OF = {"mqtt": "mqtts", "ws": "wss", "unix": "mqtts"}
+"""Scheme with TLS of one without."""
 
 
 class ListenerConfig(Section):
     """One place where local clients connect to."""
 
-    url: Annotated[AddressField, _of("mqtt", "unix")]
+    url: Annotated[AddressField, _of("mqtt", "mqtts", "unix")]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = None
     """Unique; stands in the log and in the metrics. Default: the URL."""
     mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] = "0600"
     """Permissions of a unix socket, octal: who may connect."""
+    tls: ListenerTls | None = None
 
     @property
     def permissions(self) -> int:
@@ -62,7 +172,19 @@ class ListenerConfig(Section):
     def _fits(self) -> ListenerConfig:
         if "mode" in self.model_fields_set and self.url.scheme != "unix":
             raise ValueError("mode is for unix sockets")
+        if self.url.has_tls is not (self.tls is not None):
+            raise ValueError(
+                f"{self.url} needs tls: {{cert: FILE, key: FILE}}"
+                if self.url.has_tls
+                else f"tls is without effect with {self.url}: write {TLS_OF.get(self.url.scheme)}://"
+            )
         return self
+
+
+def anchored_listener(listener: ListenerConfig, base: Path) -> ListenerConfig:
+    """With all its paths relative to ``base``."""
+    tls = None if listener.tls is None else listener.tls.anchored(base)
+    return listener.model_copy(update={"url": anchored_address(listener.url, base), "tls": tls})
 
 
 def anchored_address(address: Address, base: Path) -> Address:

@@ -74,7 +74,7 @@ def test_listeners_stand_in_for_the_default_one_and_beside_one_that_is_given(tmp
         ("listeners: [{url: 'a:1'}, {url: 'a:1'}]", "listeners: there are two with the name a:1"),
         ("listeners: [{url: 'a:1', name: listen}]\nlisten: b:1", "there are two with the name listen"),
         ("algorithm: sf\nlink: {listen: 'unix:/x'}", "link.listen: 'unix:/x': expected one of mqtt"),
-        ("broker: {address: 'ws://a:1'}", "broker.address: 'ws://a:1': expected one of mqtt, unix"),
+        ("broker: {address: 'ws://a:1'}", "broker.address: 'ws://a:1': expected one of mqtt, mqtts, unix"),
         ("limits: {clients: many}", "limits.clients: Input should be a valid integer"),
     ],
 )

@@ -25,6 +25,7 @@ SINGLE = ("expired", "not_encodable", "outdated", "poison", "rules", "too_large"
 """Why one message is dropped that could have been sent otherwise."""
 REFUSALS = (
     "algorithm",
+    "certificate",
     "copied-id",
     "duplicate",
     "limit",
@@ -179,6 +180,15 @@ TRANSFER = united(
 
 LINKS = united(
     by_reason("links_refused", "connections", "Neighbours that this node has refused", REFUSALS),
+    counter(
+        "tls_handshakes_failed",
+        "connections",
+        "Connections to a listener that ended before TLS was agreed: no or a wrong certificate, no answer",
+    ),
+    counter("tls_handshakes_refused", "connections", "The same, as too many were in the handshake"),
+    counter("accept_failures", "errors", "Times accepting paused, as file descriptors or memory had run out"),
+    counter("certificates_renewed", "changes", "Times changed files of certificates were taken up"),
+    counter("certificates_unusable", "errors", "Times changed files of certificates could not be used"),
     counter("link_connections_refused", "connections", "Connections to link.listen beyond the bound"),
     counter("link_sessions_lost", "connections", "Connections of links that broke"),
     counter("link_sessions_unread", "connections", "Connections ended, as the neighbour read nothing"),

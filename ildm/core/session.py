@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.driver import Driver, Transport
 
+LINGER = 2.0
+"""Seconds that a broker's answers are waited for when nothing more will be sent."""
 CLOSE_TIMEOUT = 10.0
 """Seconds until a peer that does not take its last bytes is cut off."""
 
@@ -124,8 +126,11 @@ class BaseSession:
         """
         transport = self.transport
         if self.status is SessionStatus.ESTABLISHED and transport is not None and self._cut_off is None:
-            transport.write_eof()
-            self._cut_off = self.driver.call_later(CLOSE_TIMEOUT, transport.abort)
+            if transport.can_write_eof():
+                transport.write_eof()
+                self._cut_off = self.driver.call_later(CLOSE_TIMEOUT, transport.abort)
+            else:  # TLS ends both ways at once: time for what the far end is about to answer
+                self._cut_off = self.driver.call_later(LINGER, self.close)
 
     def close(self) -> None:
         """End the session after what was written has gone out, by force after a time-out."""

@@ -7,6 +7,7 @@ import errno
 import os
 import secrets
 import socket
+import ssl
 import time
 from collections.abc import Callable
 from random import Random, SystemRandom
@@ -16,7 +17,8 @@ from ildm.api import Unreachable
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.link.session import LinkSession
 from ildm.log import get_logger, is_logged
-from ildm.net.transport import TRANSPORTS
+from ildm.net.transport import Dialing
+from ildm.net.transport.dialing import tls_reason
 from ildm.net.workers import Workers
 
 if TYPE_CHECKING:
@@ -30,10 +32,16 @@ REFUSALS = (errno.ECONNREFUSED, errno.ECONNRESET)
 class AsyncioDriver:
     """Carries out on an event loop what the core decides."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, unsent_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        unsent_bytes: int | None = None,
+        dialing: Dialing | None = None,
+    ) -> None:
         """``unsent_bytes`` is for links, see :attr:`ildm.config.LinkConfig.unsent_bytes`."""
         self._loop = loop
         self._unsent = unsent_bytes
+        self._dialing = dialing or Dialing()
         self._dials: set[asyncio.Task[None]] = set()
         self._workers: dict[str, Workers] = {}
         self._logger = get_logger("ildm")
@@ -64,8 +72,7 @@ class AsyncioDriver:
         # the core's sessions have the methods of asyncio.Protocol without being its subclass
         factory = cast("Callable[[], asyncio.Protocol]", lambda: endpoint)
         try:
-            sockets = TRANSPORTS[address.scheme].sockets
-            transport, _ = await sockets.dial(self._loop, factory, address)
+            transport, _ = await self._dialing.connect(self._loop, factory, address, limit)
             if isinstance(endpoint, LinkSession):
                 self.bound_unsent(transport.get_extra_info("socket"))
         except asyncio.CancelledError:
@@ -107,6 +114,8 @@ class AsyncioDriver:
 
 def _why(error: OSError) -> Unreachable:
     """What that says of the far end; nothing if the fault is on the way or here."""
+    if isinstance(error, ssl.SSLError):
+        return Unreachable.REJECTED
     if isinstance(error, socket.gaierror):
         known = error.errno != socket.EAI_AGAIN  # the name server has answered
         return Unreachable.NO_ADDRESS if known else Unreachable.NO_ANSWER
@@ -117,6 +126,8 @@ def _why(error: OSError) -> Unreachable:
 
 def _reason(error: OSError) -> str:
     """What went wrong, in the system's words; asyncio's own text repeats the address."""
+    if isinstance(error, ssl.SSLError):
+        return tls_reason(error)
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return NO_DESCRIPTOR
     if error.errno and not isinstance(error, socket.gaierror):

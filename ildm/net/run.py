@@ -20,10 +20,11 @@ from ildm.core.node import Node
 from ildm.core.plugin.loading import load_plugins
 from ildm.core.tables import NEIGHBORS
 from ildm.log import configure_logging, get_logger
+from ildm.net.allocator import keep_freed_memory
 from ildm.net.driver import AsyncioDriver
 from ildm.net.lag import LagWatch
 from ildm.net.metrics import MetricsServer
-from ildm.net.transport import Listener, ListenError
+from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal, uses_tls
 from ildm.net.view import LiveView
 from ildm.preflight import examine
 from ildm.state.spool import FileSpool, OsDisk
@@ -61,6 +62,8 @@ class NodeServer:
         self.driver: AsyncioDriver
         self.store: StateStore
         self.spool: FileSpool | None = None
+        self.renewal: Renewal | None = None
+        """What takes up certificates that change."""
         self.node: Node
         self.admin: AdminServer
         self.metrics: MetricsServer | None = None
@@ -80,7 +83,8 @@ class NodeServer:
         link_secret = read_secret(config.link.secret, config.link.secret_file, "link.secret_file")
         metrics_token = read_secret(None, config.metrics.token_file, "metrics.token_file")
         loop = asyncio.get_running_loop()
-        self.driver = AsyncioDriver(loop, config.link.unsent_bytes)
+        tls = NodeTls(config)
+        self.driver = AsyncioDriver(loop, config.link.unsent_bytes, Dialing(config, tls))
         self.store = StateStore(
             config.state_dir,
             loop.call_later,
@@ -114,16 +118,28 @@ class NodeServer:
             self.admin = AdminServer(view, config.admin_socket)
             await self.admin.start()
             for key, each in config.clients_at:
-                self._for_clients.append(
-                    Listener(each.url, key, lambda: ClientSession(self.node), each.permissions)
+                listener = Listener(
+                    each.url,
+                    key,
+                    lambda: ClientSession(self.node),
+                    counters,
+                    each.permissions,
+                    tls.listeners.get(key),
                 )
-                await self._for_clients[-1].open()
+                self._for_clients.append(listener)
+                await listener.open()
             if config.metrics.listen is not None:
                 self.metrics = MetricsServer(view, config.metrics.listen, metrics_token)
                 await self.metrics.start()
             if config.link.listen is not None and self.node.router.active:
                 manager = self.node.links
-                listener = Listener(config.link.listen, "link.listen", lambda: LinkSession(manager, None, 0))
+                listener = Listener(
+                    config.link.listen,
+                    "link.listen",
+                    lambda: LinkSession(manager, None, 0),
+                    counters,
+                    tls=tls.link_in if config.link.listen.has_tls else None,
+                )
                 self._for_neighbors.append(listener)
                 await listener.open()
                 manager.listening_at(listener.port)
@@ -135,6 +151,7 @@ class NodeServer:
         self.node.start(self._neighbors())
         for listener in self._listeners:  # plugins have heard of the start before anyone connects
             await listener.serve()
+        self.renewal = Renewal(tls, self.driver, counters)
         get_logger("ildm").info(
             "node started",
             node_id=node_id,
@@ -184,6 +201,8 @@ class NodeServer:
             await self.metrics.stop()
         await self.driver.close()
         await asyncio.to_thread(self.store.end())  # it waits for the disk
+        if self.renewal is not None:
+            self.renewal.stop()
         if hasattr(self, "admin"):
             await self.admin.stop()  # last: who waits for the socket to go may start a node at once
 
@@ -247,6 +266,8 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
     """
     configure_logging(config.log.level, config.log.format)
     _raise_file_limit()
+    if uses_tls(config):
+        keep_freed_memory()
     plugins = load_plugins(config)
     findings = examine(config, thorough=False)
     if fatal := [f"{found.key}: {found.text}" for found in findings if found.fatal]:

@@ -8,8 +8,8 @@ import pytest
 
 from ildm.api import SessionStatus
 from ildm.config import Address
-from ildm.core.local.broker_session import LINGER
 from ildm.core.local.overtaking import MOST
+from ildm.core.session import LINGER
 from ildm.mqtt import (
     Disconnect,
     PingReq,

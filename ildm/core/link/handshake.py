@@ -89,13 +89,14 @@ class Handshake(ABC):
     ``outcome`` is None until the handshake has ended; then nothing more is to be handed in.
     """
 
-    def __init__(self, terms: Terms, phase: Phase) -> None:
+    def __init__(self, terms: Terms, phase: Phase, binding: bytes) -> None:
         self.terms = terms
         self.phase = phase
         self.outcome: Accepted | Refusal | None = None
         self.far = ""
         """What the other side calls itself; proven only once the handshake is established."""
         self._nonces = b""
+        self._binding = binding
 
     @abstractmethod
     def receive(self, packet: Packet) -> bytes:
@@ -125,12 +126,18 @@ class DialerHandshake(Handshake):
         hello: what this node says of itself and the session.
         judge: why the neighbour is not the one wanted, or None.
         nonce: ``NONCE`` bytes nobody can guess.
+        binding: both ends' certificates, for the proofs to cover them; empty without TLS.
     """
 
     def __init__(
-        self, terms: Terms, hello: Hello, nonce: bytes, judge: Callable[[Hello], Refusal | None]
+        self,
+        terms: Terms,
+        hello: Hello,
+        nonce: bytes,
+        judge: Callable[[Hello], Refusal | None],
+        binding: bytes = b"",
     ) -> None:
-        super().__init__(terms, Phase.DIALING)
+        super().__init__(terms, Phase.DIALING, binding)
         self.hello = hello
         self._nonces = nonce
         self._judge = judge
@@ -171,7 +178,7 @@ class DialerHandshake(Handshake):
         self._nonces += given
         self.far = said.get("node", "")
         self.phase = Phase.AWAITING_CONNACK
-        return _auth(proof(key, "dialer", self._nonces, self.terms.node_id, self.far))
+        return _auth(proof(key, "dialer", self._nonces + self._binding, self.terms.node_id, self.far))
 
     def _answered(self, packet: ConnAck) -> None:
         if packet.reason_code != 0:
@@ -198,7 +205,7 @@ class DialerHandshake(Handshake):
         if key is None:
             return True
         given = packet.properties.get(Property.AUTHENTICATION_DATA)
-        expected = proof(key, "acceptor", self._nonces, self.terms.node_id, hello.node)
+        expected = proof(key, "acceptor", self._nonces + self._binding, self.terms.node_id, hello.node)
         return (
             self.phase is Phase.AWAITING_CONNACK
             and hello.node == self.far
@@ -213,10 +220,13 @@ class AcceptorHandshake(Handshake):
     Args:
         judge: decides about a neighbour that has proven who it is: what this node answers, or why not.
         nonce: ``NONCE`` bytes nobody can guess.
+        binding: both ends' certificates, for the proofs to cover them; empty without TLS.
     """
 
-    def __init__(self, terms: Terms, nonce: bytes, judge: Callable[[Hello], Hello | Refusal]) -> None:
-        super().__init__(terms, Phase.AWAITING_CONNECT)
+    def __init__(
+        self, terms: Terms, nonce: bytes, judge: Callable[[Hello], Hello | Refusal], binding: bytes = b""
+    ) -> None:
+        super().__init__(terms, Phase.AWAITING_CONNECT, binding)
         self.hello: Hello | None = None
         """The dialer's."""
         self._own = nonce
@@ -256,7 +266,7 @@ class AcceptorHandshake(Handshake):
         assert key is not None
         assert hello is not None
         given = packet.properties.get(Property.AUTHENTICATION_DATA)
-        expected = proof(key, "dialer", self._nonces, hello.node, self.terms.node_id)
+        expected = proof(key, "dialer", self._nonces + self._binding, hello.node, self.terms.node_id)
         if not isinstance(given, bytes) or not proof_holds(given, expected):
             return self._turn_away(Refusal("secret", "wrong link secret", ReasonCode.NOT_AUTHORIZED))
         return self._decide(hello)
@@ -271,7 +281,7 @@ class AcceptorHandshake(Handshake):
         if key is not None:
             properties[Property.AUTHENTICATION_METHOD] = METHOD
             properties[Property.AUTHENTICATION_DATA] = proof(
-                key, "acceptor", self._nonces, hello.node, self.terms.node_id
+                key, "acceptor", self._nonces + self._binding, hello.node, self.terms.node_id
             )
         self._establish(replace(hello, age=answer.age), self._allowed)
         return ConnAck(session_present=False, reason_code=0, properties=properties).encode(Version.V5)

@@ -172,7 +172,10 @@ def link_key(secret: str) -> bytes:
 
 
 def proof(key: bytes, role: str, nonces: bytes, dialer: str, acceptor: str) -> bytes:
-    """What only somebody with the key can say about this very connection."""
+    """What only somebody with the key can say about this very connection.
+
+    ``nonces``: those of both sides and, over TLS, both certificates' digests.
+    """
     text = b"\0".join([role.encode(), dialer.encode(), acceptor.encode()])
     return hmac.new(key, nonces + text, hashlib.sha256).digest()
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ildm.api import Role, SessionStatus, Source, Unreachable
 from ildm.core.frames import PUBLISH, PUBLISH_QOS_1, Tail, publish_run
 from ildm.core.link.admitting import Admitting
+from ildm.core.link.certificates import Certificates, not_certified
 from ildm.core.link.control import CONTROL, DATA
 from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshake, Handshake, Phase
 from ildm.core.link.hello import NONCE, Hello, Refusal
@@ -71,6 +72,7 @@ class LinkSession(BaseSession):
 
     __slots__ = (
         "_agreed",
+        "_certificates",
         "_tail",
         "_timer",
         "cooperation",
@@ -104,6 +106,7 @@ class LinkSession(BaseSession):
         self.refusal: Refusal | None = None
         self.last_heard = 0.0
         self._agreed: Accepted | None = None
+        self._certificates: Certificates | None = None
         self._tail = Tail()
         self._timer: Any = None
 
@@ -119,8 +122,12 @@ class LinkSession(BaseSession):
         self.last_heard = self.driver.now()
         self._timer = self.driver.call_later(self.parts.config.connect_timeout, self._handshake_timed_out)
         nonce = self.driver.token(NONCE)
+        self._certificates = Certificates.of(transport)
+        binding = b""
+        if self._certificates is not None:
+            binding = self._certificates.binding(dialed=self.neighbor is not None)
         if self.neighbor is None:
-            self.handshake = AcceptorHandshake(self.manager.terms, nonce, self._judge)
+            self.handshake = AcceptorHandshake(self.manager.terms, nonce, self._judge, binding)
             if not self.manager.session_accepted(self):
                 self.abort()
             return
@@ -131,13 +138,20 @@ class LinkSession(BaseSession):
         hello = self.manager.judge.hello(self.neighbor.node_id, self.index, self.neighbor.token)
         expected = self.neighbor.expected
         self.handshake = handshake = DialerHandshake(
-            self.manager.terms, hello, nonce, lambda answer: self.manager.judge.acceptor(answer, expected)
+            self.manager.terms,
+            hello,
+            nonce,
+            lambda answer: self._not_certified(answer) or self.manager.judge.acceptor(answer, expected),
+            binding,
         )
         self.write(handshake.start())
 
     def _judge(self, hello: Hello) -> Hello | Refusal:
         self.index = hello.index
-        return self.manager.judge.dialer(hello)
+        return self._not_certified(hello) or self.manager.judge.dialer(hello)
+
+    def _not_certified(self, hello: Hello) -> Refusal | None:
+        return not_certified(self.parts.config.tls, self._certificates, hello.node)
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason, why)

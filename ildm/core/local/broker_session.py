@@ -9,7 +9,7 @@ from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.barrier import Barrier
 from ildm.core.local.clients import granted_filters
 from ildm.core.local.gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
-from ildm.core.session import BaseSession
+from ildm.core.session import LINGER, BaseSession
 from ildm.mqtt import (
     ConnAck,
     Framer,
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.local.client_session import ClientSession
     from ildm.core.node import Node
-
-LINGER = 2.0
-"""Seconds a broker's answers are waited for when the client has gone without them."""
 
 
 class BrokerSession(BaseSession):

@@ -134,6 +134,8 @@ class ClientSession(RefusingClient):
         """
         if self.state in (State.AWAITING_CONNECT, State.ENDED):
             return None
+        if self.transport is None or not self.transport.can_write_eof():
+            return None  # TLS: the connection ends both ways at once
         if not self.ended:
             self.ended = True
             if self.state is State.RELAYING:

@@ -1,6 +1,18 @@
 """How bytes come and go: listeners and dials, their transport found by the scheme of the address."""
 
+from ildm.net.transport.dialing import Dialing
 from ildm.net.transport.listener import Listener, ListenError
 from ildm.net.transport.schemes import TRANSPORTS, Transport
+from ildm.net.transport.tls import LiveContext, NodeTls, Renewal, uses_tls
 
-__all__ = ["TRANSPORTS", "ListenError", "Listener", "Transport"]
+__all__ = [
+    "TRANSPORTS",
+    "Dialing",
+    "ListenError",
+    "Listener",
+    "LiveContext",
+    "NodeTls",
+    "Renewal",
+    "Transport",
+    "uses_tls",
+]

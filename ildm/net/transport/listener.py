@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from ildm.core.session import CLOSE_TIMEOUT
 from ildm.mqtt import IldmError
 from ildm.net.transport.schemes import TRANSPORTS
+from ildm.net.transport.sockets import BACKLOG
 
 if TYPE_CHECKING:
     import socket
 
     from ildm.address import Address
+    from ildm.core.counters import Counters
     from ildm.net.transport.sockets import Bound, Factory
+    from ildm.net.transport.tls import LiveContext
+
+HANDSHAKE_TIMEOUT = 10.0
+"""Seconds for TLS."""
+UNDER_WAY = 2048
+"""Connections of one listener in the handshake of TLS; further ones are closed."""
+AT_ONCE = 64
+"""Connections accepted in a row, before others get their turn."""
+PAUSE = 1.0
+"""Seconds without accepting when a resource has run out."""
+EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 class ListenError(IldmError):
@@ -27,16 +43,27 @@ class Listener:
         key: where the address stands in the configuration; for errors.
         factory: makes what a connection talks with; it has the methods of ``asyncio.Protocol``.
         mode: permissions of a unix socket.
+        tls: of the transports that need it.
     """
 
-    def __init__(self, address: Address, key: str, factory: Callable[[], object], mode: int = 0o600) -> None:
+    def __init__(
+        self,
+        address: Address,
+        key: str,
+        factory: Callable[[], object],
+        counters: Counters,
+        mode: int = 0o600,
+        tls: LiveContext | None = None,
+    ) -> None:
         self.address = address
         self.key = key
+        self.counters = counters
         self._factory = cast("Factory", factory)
         self._mode = mode
+        self._tls = tls
         self._sockets = TRANSPORTS[address.scheme].sockets
         self._bound: list[Bound] = []
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[asyncio.Server | Acceptor] = []
 
     @property
     def sockets(self) -> list[socket.socket]:
@@ -59,9 +86,7 @@ class Listener:
         try:
             self._bound = await self._sockets.bind(loop, self.address, self._mode)
         except OSError as error:
-            raise ListenError(
-                f"{self.key}: cannot listen on {self.address}: {error.strerror or error}"
-            ) from error
+            raise self._cannot(error) from error
 
     async def serve(self) -> None:
         """Serve whoever connects.
@@ -72,11 +97,18 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             for bound in self._bound:
-                self._servers.append(await self._sockets.serve(loop, bound, self._factory))
+                if self._tls is None:
+                    # the loop's own way costs a third of the other one
+                    self._servers.append(await self._sockets.serve(loop, bound, self._factory))
+                else:
+                    self._servers.append(
+                        Acceptor(loop, bound.socket, self._factory, self._tls, self.counters)
+                    )
         except OSError as error:
-            raise ListenError(
-                f"{self.key}: cannot listen on {self.address}: {error.strerror or error}"
-            ) from error
+            raise self._cannot(error) from error
+
+    def _cannot(self, error: OSError) -> ListenError:
+        return ListenError(f"{self.key}: cannot listen on {self.address}: {error.strerror or error}")
 
     def close(self) -> None:
         """Take nobody more. Those who are connected stay."""
@@ -88,3 +120,81 @@ class Listener:
             bound.socket.close()
         self._bound = []
         self._servers = []
+
+
+class Acceptor:
+    """Accepts by hand where something comes before the session's first byte.
+
+    TLS begins with the context of that moment, so that a new certificate needs no new socket.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        listening: socket.socket,
+        factory: Factory,
+        tls: LiveContext,
+        counters: Counters,
+    ) -> None:
+        """Raises: OSError, as ``listen`` does."""
+        self._loop = loop
+        self._listening = listening
+        self._factory = factory
+        self._tls = tls
+        self._counters = counters
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._resume: asyncio.TimerHandle | None = None
+        listening.listen(BACKLOG)
+        loop.add_reader(listening, self._accept)
+
+    def close(self) -> None:
+        """Accept no more, and give up the handshakes under way."""
+        self._loop.remove_reader(self._listening)
+        if self._resume is not None:
+            self._resume.cancel()
+        self._listening.close()
+        for task in list(self._under_way):
+            task.cancel()
+
+    def _accept(self) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                connection, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in EXHAUSTED:
+                    self._counters["accept_failures"] += 1
+                    self._loop.remove_reader(self._listening)
+                    self._resume = self._loop.call_later(PAUSE, self._go_on)
+                    return
+                continue  # that connection has ended meanwhile (accept(2))
+            if len(self._under_way) >= UNDER_WAY:
+                self._counters["tls_handshakes_refused"] += 1
+                connection.close()
+                continue
+            task = self._loop.create_task(self._establish(connection))
+            self._under_way.add(task)
+            task.add_done_callback(self._under_way.discard)
+
+    def _go_on(self) -> None:
+        self._resume = None
+        self._loop.add_reader(self._listening, self._accept)
+
+    async def _establish(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        try:
+            await self._loop.connect_accepted_socket(
+                self._factory,
+                connection,
+                ssl=self._tls.context,
+                ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
+                ssl_shutdown_timeout=CLOSE_TIMEOUT,
+            )
+        except (OSError, ssl.SSLError):
+            # a stranger's fault: counted, and no line of the log for each
+            self._counters["tls_handshakes_failed"] += 1
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise

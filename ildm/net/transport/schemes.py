@@ -17,6 +17,7 @@ class Transport(NamedTuple):
 
 TRANSPORTS = {
     "mqtt": Transport(TCP),
+    "mqtts": Transport(TCP, tls=True),
     "unix": Transport(UNIX),
 }
 """Every scheme of :data:`ildm.address.SCHEMES` that this version can talk."""

@@ -133,6 +133,9 @@ class Pipe:
                 self._write_paused = True
                 self.endpoint.pause_writing()
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def write_eof(self) -> None:
         """Say that nothing more will be written, and read on."""
         self._fin_due = True

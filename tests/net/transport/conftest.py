@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.process import ManagedProcess
+from tests.net.transport.client import WAIT
+from tests.net.transport.pki import Pki
 
 StartNode = Callable[..., NodeProcess]
 Process = TypeVar("Process", bound=ManagedProcess)
@@ -22,6 +25,14 @@ def running(process: Process) -> Iterator[Process]:
         yield process
     finally:
         process.kill()
+
+
+def until(condition: Callable[[], object]) -> None:
+    """Wait until it holds."""
+    deadline = time.monotonic() + WAIT
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to it"
+        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -48,3 +59,11 @@ def start_node(tmp_path: Path, mosquitto: Mosquitto) -> Iterator[StartNode]:
             return node
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def pki(tmp_path_factory: pytest.TempPathFactory) -> Pki:
+    """The authority that the tests trust."""
+    if reason := Pki.missing():
+        pytest.skip(reason)
+    return Pki(tmp_path_factory.mktemp("pki"))

@@ -1,0 +1,66 @@
+"""What TLS proves about the ends of a link, and how that is bound to node ids."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from ildm.core.link.hello import Refusal
+from ildm.mqtt import ReasonCode
+
+if TYPE_CHECKING:
+    from ildm.core.driver import Transport
+    from ildm.transport_config import LinkTls
+
+PREFIX = "ildm:"
+"""Of the alternative name of type URI that holds a node id."""
+
+
+class Certificates(NamedTuple):
+    """Both ends' certificates of one connection, verified by TLS."""
+
+    own: bytes
+    """SHA-256 in DER."""
+    far: bytes
+    """The same of the neighbour's."""
+    nodes: frozenset[str]
+    """The node ids which the neighbour's is for."""
+
+    @classmethod
+    def of(cls, transport: Transport) -> Certificates | None:
+        """None: the connection is without TLS."""
+        tls = transport.get_extra_info("ssl_object")
+        if tls is None:
+            return None
+        names = (tls.getpeercert() or {}).get("subjectAltName", ())
+        nodes = (
+            value.removeprefix(PREFIX) for kind, value in names if kind == "URI" and value.startswith(PREFIX)
+        )
+        far = hashlib.sha256(tls.getpeercert(True) or b"").digest()
+        return cls(tls.context.own, far, frozenset(nodes))
+
+    def binding(self, *, dialed: bool) -> bytes:
+        """What a proof of the secret covers, so that it is worth nothing on another connection."""
+        return self.own + self.far if dialed else self.far + self.own
+
+
+def not_certified(tls: LinkTls | None, certificates: Certificates | None, node: str) -> Refusal | None:
+    """Why a neighbour may not be called ``node``; None if it may."""
+    pin = tls.pins.get(node) if tls is not None else None
+    if certificates is None:
+        # who is known by a certificate has to show it on every connection
+        return None if pin is None else _refusal(f"{node} has to prove by its certificate who it is")
+    if tls is not None and tls.identity == "pin":
+        if pin is None:
+            return _refusal(f"no certificate of {node} is known (link.tls.pins)")
+        if pin != certificates.far.hex():
+            return _refusal(f"that is not the certificate known of {node} (link.tls.pins)")
+        return None
+    if node in certificates.nodes:
+        return None
+    known = ", ".join(sorted(certificates.nodes)) or "no node"
+    return _refusal(f"the certificate is for {known}, not for {node}")
+
+
+def _refusal(text: str) -> Refusal:
+    return Refusal("certificate", text, ReasonCode.NOT_AUTHORIZED)

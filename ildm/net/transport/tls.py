@@ -1,0 +1,275 @@
+"""TLS contexts made of the files which the configuration names, and made anew when these change.
+
+System certificates are never trusted: each section names the authority it trusts. A change gives a *new*
+context; in an old one an authority that was removed would stay trusted. Connections keep the context they
+began with.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ssl
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ildm.config import ConfigError
+from ildm.text import reason
+
+if TYPE_CHECKING:
+    from ildm.address import Address
+    from ildm.api import Timer
+    from ildm.config import Config
+    from ildm.core.counters import Counters
+    from ildm.core.driver import Driver
+    from ildm.transport_config import BrokerTls, KeyPair, LinkTls, ListenerTls, TlsFiles
+
+VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}
+OPTIONS = ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+BEGIN = "-----BEGIN CERTIFICATE-----"
+
+
+class Context(ssl.SSLContext):
+    """Knows which certificate it shows."""
+
+    own: bytes = b""
+    """SHA-256 of the certificate, in DER; empty where there is none."""
+
+
+def listener_context(tls: ListenerTls, key: str, address: Address) -> Context:
+    """For those who connect to this node.
+
+    Raises:
+        ConfigError: a file cannot be used; the text names its key and the file. So do the others here.
+    """
+
+    def one(pair: KeyPair, where: str) -> Context:
+        context = _context(ssl.PROTOCOL_TLS_SERVER, tls, key)
+        context.set_alpn_protocols(["http/1.1"] if address.has_websocket else ["mqtt"])
+        context.verify_mode = VERIFY[tls.verify]
+        _trust(context, tls, key)
+        _show(context, pair, where)
+        return context
+
+    default = one(tls, key)
+    others = {name.lower(): one(pair, f"{key}.sni.{name}") for name, pair in tls.sni.items()}
+    if others:
+
+        def choose(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
+            name = (name or "").lower()
+            chosen = others.get(name) or others.get(f"*.{name.partition('.')[2]}")
+            if chosen is not None:
+                connection.context = chosen
+
+        default.sni_callback = choose
+    return default
+
+
+def broker_context(tls: BrokerTls, key: str) -> Context:
+    """For the broker, whose certificate must be for the name it is dialed by (or ``server_name``)."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT, tls, key)
+    context.set_alpn_protocols(["mqtt"])
+    _trust(context, tls, key)
+    if tls.cert is not None and tls.key is not None:
+        _load(context, tls.cert, tls.key, key)
+    return context
+
+
+def link_context(tls: LinkTls, key: str, *, dials: bool) -> Context:
+    """For neighbours. Both ends show a certificate; whose it is, is seen when they say their node ids."""
+    context = _context(ssl.PROTOCOL_TLS_CLIENT if dials else ssl.PROTOCOL_TLS_SERVER, tls, key)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # the certificate is bound to the node id, whatever its address
+    context.verify_mode = ssl.CERT_REQUIRED
+    _trust(context, tls, key)
+    _show(context, tls, key)
+    return context
+
+
+def _context(protocol: int, tls: TlsFiles, key: str) -> Context:
+    context = Context(protocol)
+    context.minimum_version = VERSIONS[tls.min_version]
+    context.options |= OPTIONS
+    if tls.ciphers is not None:
+        try:
+            context.set_ciphers(tls.ciphers)
+        except ssl.SSLError as error:
+            raise ConfigError(f"{key}.ciphers: {tls.ciphers!r}: no such ciphers of TLS 1.2") from error
+    return context
+
+
+def _trust(context: Context, tls: TlsFiles, key: str) -> None:
+    if tls.ca is not None:
+        _read(tls.ca, f"{key}.ca")
+        try:
+            context.load_verify_locations(cafile=str(tls.ca))
+        except ssl.SSLError as error:
+            raise ConfigError(f"{key}.ca: {tls.ca} holds no certificate in PEM form") from error
+    if tls.crl is not None:
+        _read(tls.crl, f"{key}.crl")
+        try:
+            context.load_verify_locations(cafile=str(tls.crl))
+        except ssl.SSLError as error:
+            raise ConfigError(f"{key}.crl: {tls.crl} holds no revocation list in PEM form") from error
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def _show(context: Context, pair: KeyPair, key: str) -> None:
+    _load(context, pair.cert, pair.key, key)
+
+
+def _load(context: Context, cert: Path, secret: Path, key: str) -> None:
+    text = _read(cert, f"{key}.cert")
+    _read(secret, f"{key}.key")
+    try:
+        own = ssl.PEM_cert_to_DER_cert(text[text.index(BEGIN) : text.index("-----END CERTIFICATE-----") + 25])
+    except ValueError as error:
+        raise ConfigError(f"{key}.cert: {cert} holds no certificate in PEM form") from error
+
+    def protected() -> str:
+        raise ConfigError(f"{key}.key: {secret} is protected by a password; give the key without one")
+
+    try:
+        context.load_cert_chain(cert, secret, protected)
+    except ssl.SSLError as error:
+        why = str(error.reason or "")
+        if why in ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH"):
+            raise ConfigError(f"{key}.key: {secret} is not the key of the certificate {cert}") from error
+        if why in ("", "PEM_LIB", "NO_START_LINE"):
+            raise ConfigError(f"{key}.key: {secret} holds no private key in PEM form") from error
+        raise ConfigError(f"{key}.cert: {cert}: {why.replace('_', ' ').lower()}") from error
+    context.own = hashlib.sha256(own).digest()
+
+
+def _read(path: Path, key: str) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError as error:
+        raise ConfigError(f"{key}: {path} cannot be read: {reason(error)}") from error
+
+
+class LiveContext:
+    """A context that follows its files.
+
+    Args:
+        make: makes it. Raises: ConfigError.
+        files: what it is made of.
+
+    Raises:
+        ConfigError: that of ``make``.
+    """
+
+    def __init__(self, make: Callable[[], Context], key: str, files: Iterable[Path], watch: float) -> None:
+        self.key = key
+        self.watch = watch
+        """Seconds between two looks at the files."""
+        self._make = make
+        self._files = list(files)
+        self._seen = self._stamps()
+        self.context = make()
+
+    def refresh(self) -> bool:
+        """Take up files that have changed; False if none has.
+
+        Raises:
+            ConfigError: they cannot be used, and those of before go on; asked again, they are tried again.
+        """
+        now = self._stamps()
+        if now == self._seen:
+            return False
+        self.context = self._make()
+        self._seen = now
+        return True
+
+    def _stamps(self) -> list[tuple[int, int, int] | None]:
+        return [_stamp(path) for path in self._files]
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+class NodeTls:
+    """All contexts of a node; None where the configuration has no such section.
+
+    Raises:
+        ConfigError: a file cannot be used.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.listeners: dict[str, LiveContext] = {}
+        for key, each in config.clients_at:
+            tls = each.tls
+            if tls is not None:
+                where = f"{key}.tls"
+                self.listeners[key] = _following(partial(listener_context, tls, where, each.url), where, tls)
+        broker, link = config.broker.tls, config.link.tls
+        self.broker: LiveContext | None = None
+        self.link_in: LiveContext | None = None
+        self.link_out: LiveContext | None = None
+        if broker is not None:
+            self.broker = _following(partial(broker_context, broker, "broker.tls"), "broker.tls", broker)
+        if link is not None and config.algorithm is not None:
+            self.link_in, self.link_out = (
+                _following(partial(link_context, link, "link.tls", dials=dials), "link.tls", link)
+                for dials in (False, True)
+            )
+
+    def __iter__(self) -> Iterator[LiveContext]:
+        yield from self.listeners.values()
+        for each in (self.broker, self.link_in, self.link_out):
+            if each is not None:
+                yield each
+
+
+def uses_tls(config: Config) -> bool:
+    """Whether any connection may."""
+    listening = any(each.tls is not None for _, each in config.clients_at)
+    return listening or config.broker.tls is not None or config.link.tls is not None
+
+
+class Renewal:
+    """Looks at the files of certificates now and then, and takes up those that have changed."""
+
+    def __init__(self, tls: NodeTls, driver: Driver, counters: Counters) -> None:
+        self._driver = driver
+        self._counters = counters
+        self._timers: dict[LiveContext, Timer] = {}
+        self._all = list(tls)
+        for each in self._all:
+            self._look_later(each)
+
+    def now(self) -> None:
+        """Look at all of them, without waiting for the time."""
+        for each in self._all:
+            self._look(each)
+
+    def stop(self) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+
+    def _look_later(self, each: LiveContext) -> None:
+        self._timers[each] = self._driver.call_later(each.watch, self._look_on, each)
+
+    def _look_on(self, each: LiveContext) -> None:
+        self._look(each)
+        self._look_later(each)
+
+    def _look(self, each: LiveContext) -> None:
+        try:
+            if each.refresh():
+                self._counters["certificates_renewed"] += 1
+                self._driver.log("info", "certificates renewed", key=each.key)
+        except ConfigError as error:
+            self._counters["certificates_unusable"] += 1
+            self._driver.log("error", "certificates that have changed cannot be used", error=str(error))
+
+
+def _following(make: Callable[[], Context], key: str, tls: TlsFiles) -> LiveContext:
+    return LiveContext(make, key, tls.files, tls.watch)

@@ -1,0 +1,87 @@
+"""Links over TLS: both nodes show certificates, each is bound to its node id."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ildm.admin.view import Row
+from ildm.testing.live.node import NodeProcess
+from ildm.testing.live.ports import free_port
+from tests.net.transport.client import connected
+from tests.net.transport.conftest import StartNode, until
+from tests.net.transport.pki import Pki, fingerprint
+
+
+def link(port: int | None, tls: dict[str, Any] | None, to: str | None = None, **more: Any) -> dict[str, Any]:
+    return {
+        "listen": f"mqtts://127.0.0.1:{port}" if port else None,
+        "tls": tls,
+        "neighbors": [to] if to else [],
+        **more,
+    }
+
+
+def neighbor(node: NodeProcess) -> Row:
+    (row,) = node.admin.neighbors().items
+    return row
+
+
+def crosses(here: NodeProcess, there: NodeProcess) -> None:
+    until(lambda: here.links_up(1) and there.links_up(1))
+    with connected(*there.address) as subscriber, connected(*here.address) as publisher:
+        subscriber.subscribe("a/#", 2)
+        publisher.publish("a/b", b"over TLS", 2)
+        assert subscriber.next() == ("a/b", b"over TLS")
+
+
+@pytest.mark.parametrize("secret", [None, "a secret of many letters"])
+def test_messages_cross_between_nodes_with_certificates(
+    start_node: StartNode, pki: Pki, secret: str | None
+) -> None:
+    port = free_port()
+    b = start_node("site-b", "pf", link=link(port, pki.node("site-b"), secret=secret, sessions=2))
+    to = f"mqtts://127.0.0.1:{port}"
+    a = start_node("site-a", "pf", link=link(None, pki.node("site-a"), to, secret=secret, sessions=2))
+    crosses(a, b)
+    assert neighbor(a)["address"] == to
+
+
+def test_a_certificate_for_another_node_is_refused_by_either_side(start_node: StartNode, pki: Pki) -> None:
+    ports = free_port(), free_port()
+    to = [f"mqtts://127.0.0.1:{port}" for port in ports]
+    start_node("site-b", "pf", link=link(ports[0], pki.node("site-b")))
+    a = start_node("site-a", "pf", link=link(None, pki.node("site-x"), to[0]))
+    until(lambda: neighbor(a)["reason"] == "the certificate is for site-x, not for site-a")
+    assert neighbor(a)["state"] == "refused"
+    start_node("site-c", "pf", link=link(ports[1], pki.node("site-y")))
+    d = start_node("site-d", "pf", link=link(None, pki.node("site-d"), to[1]))
+    until(lambda: neighbor(d)["reason"] == "the certificate is for site-y, not for site-c")
+
+
+def test_a_node_of_another_authority_does_not_get_in(start_node: StartNode, pki: Pki, tmp_path: Path) -> None:
+    port = free_port()
+    b = start_node("site-b", "pf", link=link(port, pki.node("site-b")))
+    other = Pki(tmp_path / "other", "other").node("site-a")
+    # it trusts site-b, so the refusal is site-b's
+    a = start_node("site-a", "pf", link=link(None, {**other, "ca": str(pki.ca)}, f"mqtts://127.0.0.1:{port}"))
+    until(lambda: (b.status() or {})["counters"].get("tls_handshakes_failed", 0) > 0)
+    until(lambda: neighbor(a)["state"] == "down")
+    assert b.admin.neighbors().items == []
+
+
+def test_pinned_certificates_need_no_names_and_stand_for_nobody_else(start_node: StartNode, pki: Pki) -> None:
+    port = free_port()
+    plain = {name: {**pki.issue(name), "ca": str(pki.ca)} for name in ("site-a", "site-b", "site-c")}
+    pins = {name: fingerprint(tls["cert"]) for name, tls in plain.items()}
+    known = {"identity": "pin", "pins": pins}
+    to = f"mqtts://127.0.0.1:{port}"
+    b = start_node("site-b", "pf", link=link(port, {**plain["site-b"], **known}))
+    a = start_node("site-a", "pf", link=link(None, {**plain["site-a"], **known}, to))
+    crosses(a, b)
+    c = start_node("site-c", "pf", link=link(None, {**plain["site-a"], **known}, to))
+    until(lambda: "not the certificate known of site-c" in (neighbor(c)["reason"] or ""))
+    d = start_node("site-d", "pf", link=link(None, {**plain["site-a"], **known}, to))
+    until(lambda: "no certificate of site-d is known" in (neighbor(d)["reason"] or ""))
