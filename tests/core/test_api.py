@@ -138,7 +138,7 @@ def test_a_plugins_own_session_from_its_creation_to_its_end(world: World) -> Non
     far = MiniClient(Version.V5)
     world.listen(PEER, lambda: far)
     api = plugin.api
-    session = api.create_session(*PEER)
+    session = api.create_session(PEER.host, PEER.port)
     assert (session.role, session.status) == (Role.PEER, SessionStatus.CLOSED)
     assert not api.send_message(session, b"\xc0\x00")
     world.run(1)
@@ -168,13 +168,13 @@ def test_a_session_that_the_peer_closes_or_breaks(world: World) -> None:
     _, plugin, _ = start(world, "a")
     peers = [MiniClient(), MiniClient()]
     world.listen(PEER, iter(peers).__next__)
-    plugin.api.create_session(*PEER)
+    plugin.api.create_session(PEER.host, PEER.port)
     world.run(1)
     peers[0].transport.close()
     world.run(1)
     assert plugin.of(Role.PEER) == [UP, TCP_DOWN, CLOSED]
     plugin.events.clear()
-    session = plugin.api.create_session(*PEER)
+    session = plugin.api.create_session(PEER.host, PEER.port)
     world.run(1)
     peers[1].transport.write(b"\xd0\x00\x00\x00")  # PINGRESP, then packet type 0, which is forbidden (2.1.2)
     world.run(1)
@@ -195,7 +195,7 @@ def test_a_session_that_cannot_be_made(world: World) -> None:
 def test_a_session_that_is_full_takes_no_more(world: World) -> None:
     _, plugin, _ = start(world, "a")
     world.listen(PEER, MiniClient)
-    session: Any = plugin.api.create_session(*PEER)
+    session: Any = plugin.api.create_session(PEER.host, PEER.port)
     world.run(1)
     session.pause_writing()
     assert not plugin.api.send_message(session, b"\xc0\x00")
