@@ -122,9 +122,9 @@ class NodeServer:
                     each.url,
                     key,
                     lambda: ClientSession(self.node),
-                    counters,
                     each.permissions,
-                    tls.listeners.get(key),
+                    tls=tls.listeners.get(key),
+                    counters=counters,
                 )
                 self._for_clients.append(listener)
                 await listener.open()
@@ -137,8 +137,8 @@ class NodeServer:
                     config.link.listen,
                     "link.listen",
                     lambda: LinkSession(manager, None, 0),
-                    counters,
                     tls=tls.link_in if config.link.listen.has_tls else None,
+                    counters=counters,
                 )
                 self._for_neighbors.append(listener)
                 await listener.open()

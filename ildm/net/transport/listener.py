@@ -8,6 +8,7 @@ import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from ildm.core.counters import Counters
 from ildm.core.session import CLOSE_TIMEOUT
 from ildm.mqtt import IldmError
 from ildm.net.transport.schemes import TRANSPORTS
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     import socket
 
     from ildm.address import Address
-    from ildm.core.counters import Counters
     from ildm.net.transport.sockets import Bound, Factory
     from ildm.net.transport.tls import LiveContext
 
@@ -44,6 +44,7 @@ class Listener:
         factory: makes what a connection talks with; it has the methods of ``asyncio.Protocol``.
         mode: permissions of a unix socket.
         tls: of the transports that need it.
+        counters: the node's.
     """
 
     def __init__(
@@ -51,13 +52,14 @@ class Listener:
         address: Address,
         key: str,
         factory: Callable[[], object],
-        counters: Counters,
         mode: int = 0o600,
+        *,
         tls: LiveContext | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self.address = address
         self.key = key
-        self.counters = counters
+        self.counters = Counters() if counters is None else counters
         self._factory = cast("Factory", factory)
         self._mode = mode
         self._tls = tls
