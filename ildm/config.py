@@ -43,6 +43,7 @@ __all__ = [
     "LimitsConfig",
     "LinkAddress",
     "LinkConfig",
+    "LinkTls",
     "ListenerConfig",
     "LogConfig",
     "SpoolConfig",

@@ -9,8 +9,8 @@ from ildm.core.link.hello import Refusal
 from ildm.mqtt import ReasonCode
 
 if TYPE_CHECKING:
+    from ildm.config import LinkTls
     from ildm.core.driver import Transport
-    from ildm.transport_config import LinkTls
 
 PREFIX = "ildm:"
 """Of the alternative name of type URI that holds a node id."""
