@@ -394,3 +394,33 @@ def test_what_a_neighbour_says_when_it_leaves_is_not_counted_by_its_words(world:
     world.run(1)
     dropped = {name: n for name, n in a.node.counters.items() if name.startswith("link_dropped_")}
     assert dropped == {"link_dropped_removed_qos1": 1}
+
+
+def test_when_one_neighbour_is_back_others_are_not_left_to_their_long_pauses(world: World) -> None:
+    """Nodes that were cut off, or restarted, together come back together."""
+    a, b, c = (Site(world, name, "pf") for name in "abc")
+    for far in "bc":
+        a.node.links.add(Address(far, 2), False)
+    world.run(5)
+    for site in (b, c):
+        site.kill()
+    world.run(300)
+    c.start()
+    b.start(("a",))
+    assert world.run_until(lambda: a.links() == {"b": "active", "c": "active"}, 2)
+    assert a.node.links.neighbors[Address("c", 2)].state == "linked"
+
+
+def test_one_that_comes_and_goes_does_not_put_off_the_dialing_of_others(world: World) -> None:
+    a, b, c = (Site(world, name, "pf") for name in "abc")
+    a.node.links.add(Address("c", 2), False)
+    b.node.links.add(Address("a", 2), False)
+    world.run(5)
+    c.kill()
+    world.run(300)
+    c.start()
+    for _ in range(40):
+        for session in list(a.node.links.links["b"].open_sessions):
+            session.abort()
+        world.run(0.3)
+    assert a.links()["c"] == "active"

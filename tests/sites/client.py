@@ -38,13 +38,13 @@ PacketT = TypeVar("PacketT", bound=Packet)
 Address = tuple[str, int]
 
 
-async def within(awaitable: Awaitable[Any], what: str) -> Any:
-    """Await something for PATIENCE seconds at most; the AssertionError says what did not come."""
+async def within(awaitable: Awaitable[Any], what: str, seconds: float = PATIENCE) -> Any:
+    """Await something for so many seconds at most; the AssertionError says what did not come."""
     try:
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(seconds):
             return await awaitable
     except TimeoutError:
-        raise AssertionError(f"{what}: not within {PATIENCE:g} s") from None
+        raise AssertionError(f"{what}: not within {seconds:g} s") from None
 
 
 async def until(condition: Callable[[], object], what: str = "") -> None:

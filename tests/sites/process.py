@@ -14,11 +14,13 @@ from typing import Any
 import aiohttp
 import yaml
 
-from tests.sites.client import Client, within
+from tests.sites.client import PATIENCE, Client, within
 from tests.sites.site import Choice, settings
 from tests.support.brokers import Broker
 
 PROJECT = Path(__file__).parents[2]
+STARTING = 4 * PATIENCE
+"""Seconds a process may take to be ready: a second of computing, on a machine that is busy with much else."""
 
 
 class ProcessSite:
@@ -59,7 +61,7 @@ class ProcessSite:
                     return
                 await asyncio.sleep(0.02)
 
-        await within(ready(), "the node's process")
+        await within(ready(), "the node's process", STARTING)
 
     def log(self) -> str:
         return (self.directory / "log").read_text()

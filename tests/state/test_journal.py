@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ildm.config import SpoolConfig
@@ -104,6 +104,7 @@ async def flushed(machine: Machine) -> None:
 # entries ----------------------------------------------------------------------------------------
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(TABLES), st.data())
 def test_a_change_is_read_as_it_was_written(table: Table, data: st.DataObject) -> None:
     key: Key = tuple(data.draw(VALUES) for _ in table.key)

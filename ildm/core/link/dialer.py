@@ -36,6 +36,8 @@ class Neighbor:
         self.token = ""
         self.session: LinkSession | None = None
         self.timer: Any = None
+        self.due = 0.0
+        """When the timer ends, in monotonic time."""
         self.gone = False
         config = parts.config
         self.backoff = Backoff(parts.driver.random, config.reconnect_min, config.reconnect_max)
@@ -113,7 +115,22 @@ class Dialer:
         """Dial after the pause that is due."""
         pause = neighbor.backoff.next()
         if not (neighbor.gone or self._stopped) and neighbor.timer is None:
+            neighbor.due = self.driver.now() + pause
             neighbor.timer = self.driver.call_later(pause, self.dial, neighbor)
+
+    def hurry(self) -> None:
+        """There is a link again, with whomever: those that were down, perhaps for the same reason, are tried
+        after the shortest pause."""
+        for neighbor in self.neighbors.values():
+            if neighbor.state != "down" or neighbor.timer is None:
+                continue
+            neighbor.backoff.reset()
+            pause = neighbor.backoff.next()
+            if self.driver.now() + pause < neighbor.due:  # else one that comes and goes would put it off
+                neighbor.timer.cancel()
+                neighbor.timer = None
+                neighbor.backoff.reset()
+                self.dial_later(neighbor)
 
     def dial_session(self, neighbor: Neighbor, link: NeighborLink, token: str, index: int) -> None:
         """Begin one of the further connections of a link."""

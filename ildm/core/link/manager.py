@@ -314,6 +314,7 @@ class LinkManager:
             address=link.address,
             sessions=hello.sessions,
         )
+        self.dialer.hurry()
         self.membership.connected(link)
         self.membership.changed()
 
