@@ -1,0 +1,300 @@
+"""One of the node's own sessions with the local broker, by which transferred messages come to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ildm.api import Role, SessionStatus, Unreachable
+from ildm.core.backoff import Backoff
+from ildm.core.local.broker_session import connack_code
+from ildm.core.session import BaseSession
+from ildm.core.transfer.lane import Lane
+from ildm.core.transfer.qos1 import acknowledged_ids
+from ildm.mqtt import (
+    ConnAck,
+    Connect,
+    Disconnect,
+    Framer,
+    MqttError,
+    PacketType,
+    PingReq,
+    PingResp,
+    Properties,
+    Property,
+    PubAck,
+    PubComp,
+    PubRec,
+    ReasonCode,
+    Version,
+    decode,
+)
+
+if TYPE_CHECKING:
+    from ildm.core.transfer.injection import Injector
+
+SESSION_EXPIRY = 3600
+FOR_YEARS = 0xFFFFFFFE
+"""Seconds; one more would be a session that does not expire (MQTT 5, 3.1.2.11.2)."""
+AGAIN = "connecting anew"
+GUILTLESS = frozenset(
+    (
+        ReasonCode.SERVER_BUSY,
+        ReasonCode.SERVER_SHUTTING_DOWN,
+        ReasonCode.KEEP_ALIVE_TIMEOUT,
+        ReasonCode.SESSION_TAKEN_OVER,
+        ReasonCode.ADMINISTRATIVE_ACTION,
+        ReasonCode.USE_ANOTHER_SERVER,
+        ReasonCode.SERVER_MOVED,
+        ReasonCode.CONNECTION_RATE_EXCEEDED,
+        ReasonCode.MAXIMUM_CONNECT_TIME,
+    )
+)
+"""Reasons of DISCONNECT that lie in no message."""
+
+
+class InjectionSession(BaseSession):
+    """One connection to the broker; opens itself again when it ends."""
+
+    __slots__ = (
+        "_absent",
+        "_backoff",
+        "_cleaned",
+        "_connected_at",
+        "_cut",
+        "_framer",
+        "_guiltless",
+        "_last_heard",
+        "_refusal",
+        "_stopped",
+        "_timer",
+        "injector",
+        "lane",
+    )
+    role = Role.INJECTION
+
+    def __init__(self, injector: Injector, lane: Lane) -> None:
+        super().__init__(injector.node.driver)
+        self.injector = injector
+        self.lane = lane
+        lane.silence.ask = self._ask
+        self.client_id = injector.client_id(lane.index)
+        broker = injector.node.config.broker
+        self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
+        self._framer = Framer(1 << 20)
+        self._cut = b""  # the beginning of an acknowledgement
+        self._timer: Any = None
+        self._last_heard = 0.0
+        self._refusal: str | None = None
+        self._absent = False  # nobody listened at the last attempt
+        self._guiltless = False  # the broker has said that it is not for a message that it hangs up
+        self._connected_at = 0.0
+        self._stopped = False
+        # nothing of an earlier life of the node is left at the broker, or the spool knows of it
+        self._cleaned = injector.node.custody is not None
+
+    def dial(self) -> None:
+        self._timer = None
+        node = self.injector.node
+        self.driver.dial(node.broker_address, self, node.config.broker.connect_timeout)
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._absent = self._guiltless = False
+        self._connected_at = self.driver.now()
+        if self._stopped:
+            self.abort()
+            return
+        node = self.injector.node
+        transport.set_write_buffer_limits(high=node.config.limits.write_buffer)
+        self._framer = Framer(1 << 20)
+        self._cut = b""
+        self._refusal = None
+        assert self.injector.version is not None
+        self.version = self.injector.version
+        # a session that survives lets the QoS 2 handshake go on after a reconnection
+        persistent = node.config.link.qos == 2
+        properties: Properties = {}
+        if self.version is Version.V5 and persistent:
+            kept = SESSION_EXPIRY if node.custody is None else int(node.config.spool.age)
+            properties[Property.SESSION_EXPIRY_INTERVAL] = min(max(SESSION_EXPIRY, kept), FOR_YEARS)
+        connect = Connect(
+            client_id=self.client_id,
+            version=self.version,
+            clean_start=not (persistent and self._cleaned),
+            keep_alive=node.config.broker.keep_alive,
+            username=node.config.broker.username,
+            password=self.injector.password,
+            properties=properties,
+        )
+        self.write(connect.encode(self.version))
+        self._timer = self.driver.call_later(node.config.broker.connect_timeout, self._no_connack)
+
+    def _no_connack(self) -> None:
+        self._refusal = "no answer to CONNECT"
+        self.abort()
+
+    def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
+        super().dial_failed(reason)
+        self.injector.node.broker_reachable(reason)
+        self._absent = True
+        self._again()
+
+    def broker_is_there(self) -> None:
+        """Somebody else has reached the broker: no longer wait for what ended with its absence."""
+        if self._absent and self._timer is not None:
+            self._cancel_timer()
+            self.dial()
+
+    def data_received(self, data: bytes) -> None:
+        self._last_heard = self.driver.now()
+        if self._cut:
+            data, self._cut = self._cut + data, b""
+        try:
+            if not self._framer.pending:
+                data = self._acknowledged(data)
+            for frame in self._framer.feed(data):
+                self._packet(frame)
+        except MqttError as error:
+            self.injector.node.broker_failed(self, error)
+            self._refusal = str(error)
+            self.close()
+
+    def _acknowledged(self, data: bytes) -> bytes:
+        """Take the PUBACKs which the data begins with; answers the rest."""
+        ids, end = acknowledged_ids(data, 0, self.version)
+        if ids:
+            self._backoff.reset()
+            self.lane.acknowledged(ids)
+            data = data[end:]
+        if len(data) < 4 and data[:1] == b"\x40":  # cut off: with what follows it is a run again
+            data, self._cut = b"", data
+        return data
+
+    def _packet(self, frame: bytes) -> None:
+        if frame[0] >> 4 == PacketType.CONNACK:
+            # a broker of 3.1.1 refuses a CONNECT of version 5 in its own format, Moquette in a mixed one
+            code = connack_code(frame)
+            accepted = code == 0 or code >= 0x80
+            self._connack(decode(frame, self.version) if accepted else ConnAck(reason_code=code))
+            return
+        packet = decode(frame, self.version)
+        lane = self.lane
+        match packet:
+            case PubAck():
+                self._backoff.reset()
+                lane.on_puback(packet.packet_id, packet.reason_code)
+                self._note_refusal(packet.reason_code)
+            case PubRec():
+                lane.on_pubrec(packet.packet_id, packet.reason_code)
+                self._note_refusal(packet.reason_code)
+            case PubComp():
+                self._backoff.reset()
+                lane.on_pubcomp(packet.packet_id)
+            case Disconnect():
+                self._guiltless = packet.reason_code in GUILTLESS
+                self._refusal = f"the broker disconnected with reason 0x{packet.reason_code:02X}"
+            case PingResp():
+                lane.end_silence()
+            case _:
+                pass  # nothing else is due, as the session subscribes to nothing
+
+    def _note_refusal(self, reason_code: int) -> None:
+        if reason_code >= 0x80:
+            self.injector.refused(reason_code)
+
+    def _connack(self, packet: Any) -> None:
+        assert isinstance(packet, ConnAck)
+        node = self.injector.node
+        if packet.reason_code != 0:
+            self._refusal = f"the broker refused the node's own session with code 0x{packet.reason_code:02X}"
+            self.close()
+            return
+        self._cancel_timer()
+        if not self._cleaned:
+            self._cleaned = True
+            if self.version is not Version.V5 and node.config.link.qos == 2:
+                # in MQTT 3 a session that begins clean ends with its connection
+                self._refusal = AGAIN
+                self.write(Disconnect().encode(self.version))
+                self.close()
+                return
+        said = packet.properties
+        self.lane.attach(
+            self.transport,  # type: ignore[arg-type]  # there is one: the CONNACK came over it
+            version=self.version,
+            window=int(said.get(Property.RECEIVE_MAXIMUM, 65535)),
+            max_packet_size=min(
+                int(said.get(Property.MAXIMUM_PACKET_SIZE, 1 << 28)), node.config.broker.packet_size
+            ),
+            max_qos=int(said.get(Property.MAXIMUM_QOS, 2)),
+            retain_available=bool(said.get(Property.RETAIN_AVAILABLE, 1)),
+        )
+        self.lane.writable = self.writable
+        keep_alive = int(said.get(Property.SERVER_KEEP_ALIVE, node.config.broker.keep_alive))
+        self._timer = self.driver.call_later(max(1, keep_alive) * 0.7, self._ping, max(1, keep_alive))
+        node.broker_reachable(None)
+        node.session_established(self)
+        self.lane.resume(packet.session_present)
+        if self.lane.index == 0:
+            self.injector.broker_came()
+
+    def _ping(self, keep_alive: float) -> None:
+        if self.driver.now() - self._last_heard > 2 * keep_alive:
+            self._refusal = "no sign of life from the broker"
+            self.abort()
+            return
+        self._ask()
+        self._timer = self.driver.call_later(keep_alive * 0.7, self._ping, keep_alive)
+
+    def _ask(self) -> None:
+        self.lane.write(PingReq().encode(self.version))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        expected = self.status is SessionStatus.TERMINATING
+        accepted = self.lane.transport is not None
+        super().connection_lost(exc)
+        self._cancel_timer()
+        self.lane.detach()
+        if accepted and not (expected or self._guiltless):
+            self.lane.blame()
+        if self.driver.now() - self._connected_at >= self._backoff.maximum:
+            self._backoff.reset()
+        if accepted:
+            self.injector.node.session_closed(self, None if expected else exc or ConnectionError("closed"))
+        if self._stopped:
+            return
+        if self._refusal == AGAIN:
+            self.dial()
+            return
+        reason = self._refusal or (str(exc) if exc else "the broker closed the node's own session")
+        self.injector.node.broker_reachable(reason)
+        self._again()
+
+    def _again(self) -> None:
+        if not self._stopped and self._timer is None:
+            self._timer = self.driver.call_later(self._backoff.next(), self.dial)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.lane.set_writable(False)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.lane.set_writable(True)
+
+    def stop(self, under_way: bool) -> None:
+        """End the session for good, leaving nothing behind at the broker, unless the next life of the node
+        goes on with what is ``under_way``."""
+        self._stopped = True
+        self._cancel_timer()
+        if self.transport is not None and self.lane.transport is not None:
+            self.lane.suspend()
+            ends = self.version is Version.V5 and self.injector.node.config.link.qos == 2 and not under_way
+            properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: 0} if ends else {}
+            self.write(Disconnect(properties=properties).encode(self.version))
+        self.close()
