@@ -23,6 +23,7 @@ SOCKET_VARIABLE = "ILDM_SOCKET"
 DEFAULT_SOCKET = Path("ildm-state/admin.sock")
 FAMILIES = {
     "neighbor": "Neighbour nodes: list, add, remove.",
+    "client": "Clients: kick, ban, allow, bans.",
     "overlay": "Keys and neighbours in the overlay; trace.",
     "plugin": "Plugins: list, new, reload.",
     "spool": "What is kept on disk for others; show, export, drop.",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import textwrap
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -333,6 +335,53 @@ def _trace(data: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
+def _ban(data: Mapping[str, Any]) -> RenderableType:
+    ended = f", {data['ended']:,} connected now ended" if data["ended"] else ""
+    return Text(f"{data['kind']} {cell(data['name'])} is kept out {_until(data['until'])}{ended}")
+
+
+def _until(moment: float | None) -> str:
+    return "until that is lifted" if moment is None else f"for {duration(max(0.0, moment - time.time()))}"
+
+
+def _bans(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("nobody is kept out", style="dim")
+    grid = table(["kind", "name", "kept out"])
+    for row in page.items:
+        grid.add_row(row["kind"], cell(row["name"]), _until(row["until"]))
+    return Group(grid, *_rest(page))
+
+
+def _events(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("nothing has happened", style="dim")
+    grid = table(["when", "level", "event", "what"])
+    for row in page.items:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(row["time"]))
+        style = {"warning": "yellow", "error": "red"}.get(row["level"], "")
+        what = ", ".join(f"{cell(key)} {cell(value)}" for key, value in row["fields"].items())
+        grid.add_row(when, Text(cell(row["level"]), style=style), cell(row["event"]), what)
+    return Group(*_rest(page), grid)
+
+
+def _retained(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("no retained messages", style="dim")
+    grid = table(["topic", ">QoS", ">bytes", ">for", "from", "payload"])
+    for row in page.items:
+        payload = base64.b64decode(row["payload"]).decode(errors="replace")
+        grid.add_row(
+            cell(row["topic"]),
+            cell(row["qos"]),
+            cell(row["size"]),
+            since(row["since"]),
+            cell(row["origin"]),
+            textwrap.shorten(printable(payload), 60, placeholder=" …"),
+        )
+    return Group(grid, *_rest(page))
+
+
 def _way(data: Mapping[str, Any]) -> RenderableType:
     """The sites on a message's way; with an overlay, its trees."""
     if "hops" not in data:
@@ -443,6 +492,13 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "neighbor add": _neighbor,
     "neighbor remove": _neighbor,
     "clients": _clients,
+    "client kick": lambda data: Text(f"{cell(data['client_id'])}: {data['ended']} connection ended"),
+    "client ban": _ban,
+    "client allow": lambda data: Text(f"{data['kind']} {cell(data['name'])} may come again"),
+    "client bans": _bans,
+    "events": _events,
+    "retained": _retained,
+    "health": lambda data: Text("ready", style="green"),
     "subscriptions": _subscriptions,
     "algorithm": _algorithm,
     "plugin reload": _reloaded,

@@ -50,6 +50,29 @@ class AdminClient:
     def clients(self, limit: int = PAGE_LIMIT) -> Page:
         return self._page("/v1/clients", limit)
 
+    def kick(self, client_id: str) -> Row:
+        return self._object("DELETE", f"/v1/clients/{quote(client_id, safe='')}")
+
+    def bans(self, limit: int = PAGE_LIMIT) -> Page:
+        return self._page("/v1/bans", limit)
+
+    def ban(self, kind: str, name: str, seconds: float | None = None) -> Row:
+        return self._object("POST", "/v1/bans", {"kind": kind, "name": name, "seconds": seconds})
+
+    def lift_ban(self, kind: str, name: str) -> Row:
+        return self._object("DELETE", f"/v1/bans/{kind}/{quote(name, safe='')}")
+
+    def events(self, limit: int = PAGE_LIMIT) -> Page:
+        return self._page("/v1/events", limit)
+
+    def retained(self, topic_filter: str = "#", limit: int = PAGE_LIMIT) -> Page:
+        query = urlencode({"filter": topic_filter, "limit": limit})
+        answer = self._object("GET", f"/v1/retained?{query}")
+        return Page(answer["total"], answer["items"])
+
+    def health(self) -> Row:
+        return self._object("GET", "/v1/health")
+
     def subscriptions(self, limit: int = PAGE_LIMIT) -> Page:
         return self._page("/v1/subscriptions", limit)
 

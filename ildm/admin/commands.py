@@ -19,7 +19,7 @@ from typing import Any, Literal, NewType, TextIO
 
 from ildm.admin.client import AdminClient, Page
 from ildm.admin.view import AdminError, Row, UnknownError
-from ildm.mqtt import IldmError, MqttError, validate_topic_name
+from ildm.mqtt import IldmError, MqttError, validate_topic_filter, validate_topic_name
 from ildm.text import printable, reason
 
 AddressText = NewType("AddressText", str)
@@ -33,9 +33,18 @@ OutputFile = NewType("OutputFile", str)
 TopicName = NewType("TopicName", str)
 """Of a message: no wildcards, checked."""
 LogLevelName = Literal["debug", "info", "warning", "error"]
+ClientName = NewType("ClientName", str)
+"""Client identifier, user name or address."""
+BanKind = Literal["client", "user", "address"]
+Filter = NewType("Filter", str)
+"""Topic filter, checked."""
+Duration = NewType("Duration", float)
+"""Seconds; 0: without end."""
 Limit = NewType("Limit", int)
 """Number of rows."""
 ROWS = Limit(1000)
+EVERYTHING = Filter("#")
+FOR_EVER = Duration(0)
 SHOWN = Limit(20)
 
 
@@ -231,6 +240,37 @@ def _topic(text: str) -> str:
     return text
 
 
+def _filter(text: str) -> str:
+    try:
+        validate_topic_filter(text)
+    except MqttError as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError("expected a client identifier, a user name or an address")
+    return text
+
+
+def _kind(text: str) -> str:
+    kinds = typing.get_args(BanKind)
+    if text not in kinds:
+        raise ValueError(f"{text!r}: expected one of {', '.join(kinds)}")
+    return text
+
+
+def _duration(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= 86400 * 3650:
+        raise ValueError(f"{text!r}: expected seconds, 10 years at most")
+    return seconds
+
+
 def _limit(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= 100_000):
         raise ValueError(f"{text!r}: expected a number from 1 to 100000")
@@ -249,6 +289,10 @@ def _known_targets(node: AdminClient) -> list[str]:
     return [str(row[key]) for key in ("address", "node_id") for row in rows if row.get(key)]
 
 
+def _known_clients(node: AdminClient) -> list[str]:
+    return [row["client_id"] for row in node.clients().items if row["connected"]]
+
+
 def _receivers(node: AdminClient) -> list[str]:
     return [row["receiver"] for row in node.spool()["receivers"]]
 
@@ -259,6 +303,10 @@ KINDS: dict[Any, Kind] = {
     Limit: Kind("NUMBER", _limit),
     TopicName: Kind("TOPIC", _topic),
     Receiver: Kind("RECEIVER", _receiver, complete=_receivers),
+    ClientName: Kind("NAME", _name, complete=_known_clients),
+    BanKind: Kind("KIND", _kind, choices=typing.get_args(BanKind)),
+    Filter: Kind("FILTER", _filter),
+    Duration: Kind("SECONDS", _duration),
     OutputFile: Kind("FILE", _file),
     LogLevelName: Kind("LEVEL", _level, choices=typing.get_args(LogLevelName)),
 }
@@ -301,6 +349,52 @@ def neighbor_remove(
 def clients(node: AdminClient, *, limit: Limit = ROWS) -> Page:
     """Local clients and their sessions."""
     return node.clients(limit)
+
+
+@command("client kick")
+def client_kick(node: AdminClient, client: ClientName) -> Row:
+    """End the connection of a client; it may come again."""
+    return node.kick(client)
+
+
+@command("client ban")
+def client_ban(node: AdminClient, kind: BanKind, name: ClientName, *, seconds: Duration = FOR_EVER) -> Row:
+    """Keep clients out, by client identifier, user name or address."""
+    return node.ban(kind, name, seconds or None)
+
+
+@command("client allow")
+def client_allow(node: AdminClient, kind: BanKind, name: ClientName) -> Row:
+    """Lift a ban."""
+    return node.lift_ban(kind, name)
+
+
+@command("client bans")
+def client_bans(node: AdminClient, *, limit: Limit = ROWS) -> Page:
+    """Who is kept out."""
+    return node.bans(limit)
+
+
+@command("events")
+def events(node: AdminClient, *, limit: Limit = SHOWN) -> Page:
+    """The latest events of the node, the newest last."""
+    page = node.events(limit)
+    return Page(page.total, page.items[::-1])
+
+
+@command("retained")
+def retained(node: AdminClient, *, filter: Filter = EVERYTHING, limit: Limit = ROWS) -> Page:
+    """The retained messages that the node remembers."""
+    return node.retained(filter, limit)
+
+
+@command("health")
+def health(node: AdminClient) -> Row:
+    """Whether the node serves: exit status 0, else 1 and why not."""
+    answer = node.health()
+    if not answer["ready"]:
+        raise AdminError("\n".join(f"not ready: {printable(problem)}" for problem in answer["problems"]))
+    return answer
 
 
 @command("subscriptions")

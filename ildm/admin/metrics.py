@@ -30,14 +30,14 @@ def watch_routes(view: NodeView) -> list[web.RouteDef]:
 
     async def metrics(request: web.Request) -> web.Response:
         kind = wanted_type(request.headers.get("Accept", ""))
-        families: list[Family] = await _told(view.metrics)
+        families: list[Family] = await told(view.metrics)
         return web.Response(body=expose(families, kind), headers={"Content-Type": kind})
 
     async def live(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def ready(_: web.Request) -> web.Response:
-        problems: list[str] = await _told(view.problems)
+        problems: list[str] = await told(view.problems)
         if problems:
             return web.Response(status=503, text="\n".join(problems) + "\n")
         return web.Response(text="ok\n")
@@ -45,7 +45,8 @@ def watch_routes(view: NodeView) -> list[web.RouteDef]:
     return [web.get("/metrics", metrics), web.get("/livez", live), web.get("/readyz", ready)]
 
 
-async def _told(ask: Callable[[Callable[[Found], None]], None]) -> Found:
+async def told(ask: Callable[[Callable[[Found], None]], None]) -> Found:
+    """What ``ask`` hands to its callback; 504 when that takes too long."""
     found: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
     ask(lambda answer: None if found.done() else found.set_result(answer))
     try:

@@ -6,6 +6,13 @@ GET     /v1/internals                                                         th
 GET     /v1/neighbors             ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/clients               ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/subscriptions         ``?limit=&offset=``                         ``{total, items}``
+DELETE  /v1/clients/ID                                                        ``{client_id, ended}``
+GET     /v1/bans                  ``?limit=&offset=``                         ``{total, items}``
+POST    /v1/bans                  ``{"kind", "name", "seconds": null}``       201, the ban
+DELETE  /v1/bans/KIND/NAME                                                    ``{kind, name}``
+GET     /v1/events                ``?limit=&offset=``                         ``{total, items}``
+GET     /v1/retained              ``?filter=&limit=&offset=``                 ``{total, items}``
+GET     /v1/health                                                            ``{ready, problems}``
 GET     /v1/algorithm                                                         the view's object
 GET     /v1/overlay                                                           the view's object
 GET     /v1/overlay/trace         ``?topic=``                                 the tree of a message
@@ -31,16 +38,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
-from ildm.admin.metrics import watch_routes
+from ildm.admin.metrics import told, watch_routes
 from ildm.admin.unix_socket import open_socket
 from ildm.admin.view import AdminError, NodeView, Row, UnknownError
 from ildm.config import LinkAddress
+from ildm.core.local.bans import KINDS
 from ildm.log import get_logger
+from ildm.mqtt import MqttError, validate_topic_filter
 from ildm.unix_socket import close_socket, socket_inode
 
 BODY_LIMIT = 16 << 10
@@ -61,6 +70,14 @@ class AddNeighbor(_Body):
 
     address: LinkAddress
     save: StrictBool = True
+
+
+class AddBan(_Body):
+    """Body of ``POST /v1/bans``."""
+
+    kind: Literal["client", "user", "address"]
+    name: Annotated[str, Field(min_length=1, max_length=65535)]
+    seconds: Annotated[float, Field(gt=0, le=86400 * 3650)] | None = None
 
 
 class LogLevel(_Body):
@@ -135,6 +152,13 @@ class AdminServer:
                 web.get("/v1/spool", _object(view.spool)),
                 web.get("/v1/spool/{receiver:.+}", self._spooled),
                 web.delete("/v1/spool/{receiver:.+}", self._drop_spooled),
+                web.get("/v1/health", self._health),
+                web.get("/v1/events", _page(view.events)),
+                web.get("/v1/retained", self._retained),
+                web.delete("/v1/clients/{client_id:.+}", self._kick),
+                web.get("/v1/bans", _page(view.bans)),
+                web.post("/v1/bans", self._ban),
+                web.delete("/v1/bans/{kind}/{name:.+}", self._lift_ban),
                 web.post("/v1/neighbors", self._add_neighbor),
                 web.delete("/v1/neighbors/{target}", self._remove_neighbor),
                 web.post("/v1/plugins/reload", self._reload_plugins),
@@ -169,6 +193,32 @@ class AdminServer:
                 return _error(504, f"the overlay gave no answer on {topic!r} within {self.trace_timeout:g} s")
 
         return handler
+
+    async def _health(self, _: web.Request) -> web.Response:
+        problems: list[str] = await told(self.view.problems)
+        return web.json_response({"ready": not problems, "problems": problems})
+
+    async def _retained(self, request: web.Request) -> web.Response:
+        wanted = request.query.get("filter", "#")
+        try:
+            validate_topic_filter(wanted)
+        except MqttError as error:
+            raise _RequestError(f"filter: {error}") from None
+        limit = _number(request, "limit", DEFAULT_LIMIT, MAX_LIMIT)
+        return web.json_response(self.view.retained(wanted, limit, _number(request, "offset", 0, None)))
+
+    async def _kick(self, request: web.Request) -> web.Response:
+        return web.json_response(self.view.kick(request.match_info["client_id"]))
+
+    async def _ban(self, request: web.Request) -> web.Response:
+        body = await _body(request, AddBan)
+        return web.json_response(self.view.ban(body.kind, body.name, body.seconds), status=201)
+
+    async def _lift_ban(self, request: web.Request) -> web.Response:
+        kind, name = request.match_info["kind"], request.match_info["name"]
+        if kind not in KINDS:
+            raise _RequestError(f"kind: expected one of {', '.join(KINDS)}")
+        return web.json_response(self.view.lift_ban(kind, name))
 
     async def _add_neighbor(self, request: web.Request) -> web.Response:
         body = await _body(request, AddNeighbor)

@@ -10,6 +10,7 @@ from ildm.mqtt import IldmError
 if TYPE_CHECKING:
     from ildm.admin.exposition import Family
     from ildm.config import Address, Config
+    from ildm.core.local.bans import Kind
 
 Row = dict[str, Any]
 """One JSON object."""
@@ -71,6 +72,42 @@ class NodeView(Protocol):
         """Each with ``client_id, peer, version, connected, since, clean_start, subscriptions``,
 
         ``messages_in`` and ``messages_out``; persistent sessions whose client is away are included.
+        """
+
+    def kick(self, client_id: str) -> Row:
+        """End the connection of a client, which may come again; ``client_id`` and how many were ``ended``.
+
+        Raises:
+            UnknownError: no such client is connected.
+        """
+
+    def bans(self) -> list[Row]:
+        """Each with ``kind, name, until`` (None: until it is lifted)."""
+
+    def ban(self, kind: Kind, name: str, seconds: float | None) -> Row:
+        """Keep clients out, for some seconds or until that is lifted, and end those connected.
+
+        ``kind`` is ``client`` (identifier), ``user`` or ``address``. Gives ``kind, name, until, ended``.
+
+        Raises:
+            AdminError: there are too many bans.
+        """
+
+    def lift_ban(self, kind: Kind, name: str) -> Row:
+        """``kind, name``.
+
+        Raises:
+            UnknownError: there is no such ban.
+        """
+
+    def events(self) -> list[Row]:
+        """The latest events, the newest first: ``number, time, level, event, fields``."""
+
+    def retained(self, topic_filter: str, limit: int, offset: int) -> Row:
+        """``total`` and ``items`` of the retained messages that the node remembers on topics of a filter:
+
+        each with ``topic, qos, size, payload`` (base64 of its beginning), ``since``, ``origin`` (the node
+        where it entered) and ``expires_in`` (seconds, or None).
         """
 
     def subscriptions(self) -> list[Row]:

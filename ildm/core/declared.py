@@ -54,6 +54,8 @@ CLIENTS = united(
         {"messages_in": "in", "messages_out": "out"},
     ),
     counter("clients_connected", "connections", "Clients that the broker has accepted"),
+    counter("clients_banned", "connections", "Clients refused, as an administrator keeps them out"),
+    counter("clients_kicked", "connections", "Clients ended by an administrator"),
     counter("clients_rejected", "connections", "Clients rejected by a filter"),
     counter("clients_over_inflight", "connections", "Clients ended, as they sent on although a link is full"),
     counter(

@@ -11,6 +11,7 @@ from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.link.manager import LinkManager
 from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.core.local.admission import Admission
+from ildm.core.local.bans import Bans
 from ildm.core.local.client_session import ClientSession, State
 from ildm.core.local.clients import ClientRecord, ClientRegistry
 from ildm.core.local.gate import Told
@@ -110,6 +111,7 @@ class Node:
             self.custody is not None,
         )
         self.clients.session_ended = self.retained.releases.gone
+        self.bans = Bans(driver, store)
         self.links = LinkManager(self, config.link, link_secret, store)
         self.accepting = True
         self.drain_deadline = 0.0
@@ -155,6 +157,7 @@ class Node:
         if self.router.active:
             self.retained.restore()
         self.dispatch.start()
+        self.bans.restore()
         self.clients.restore()
         if self.router.active:
             self.injector.start()

@@ -56,6 +56,8 @@ BROKERS = Table("brokers", {"address": str}, {"delivers": str})
 PLUGIN_STATE = Table("plugin_state", {"plugin": str, "entry": str}, {"value": bytes})
 """What plugins want to find again; ``plugin`` is ``algorithm/NAME`` or ``filter/NAME``, with ``/2`` after it
 for the second of that name in the chain."""
+BANS = Table("bans", {"kind": str, "name": str}, {"until": float | None})
+"""Clients kept out: ``client``, ``user`` or ``address``, and until when in Unix time; null: for ever."""
 
 TABLES = (
     META,
@@ -70,4 +72,5 @@ TABLES = (
     CLOCK,
     BROKERS,
     PLUGIN_STATE,
+    BANS,
 )

@@ -17,6 +17,7 @@ from ildm.api import Unreachable
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.link.session import LinkSession
 from ildm.log import get_logger, is_logged
+from ildm.net.history import History
 from ildm.net.transport import Dialing
 from ildm.net.transport.dialing import tls_reason
 from ildm.net.workers import Workers
@@ -45,6 +46,7 @@ class AsyncioDriver:
         self._dials: set[asyncio.Task[None]] = set()
         self._workers: dict[str, Workers] = {}
         self._logger = get_logger("ildm")
+        self.history = History()
         self.random: Random = SystemRandom()
         self.call_soon = loop.call_soon
         self.call_later = loop.call_later
@@ -108,6 +110,7 @@ class AsyncioDriver:
         await asyncio.gather(*self._dials, return_exceptions=True)
 
     def log(self, level: str, event: str, **fields: Any) -> None:
+        self.history.add(time.time(), level, event, fields)
         if is_logged(level):
             getattr(self._logger, level)(event, **fields)
 

@@ -114,7 +114,9 @@ class NodeServer:
             self.node.admission.descriptors_for = descriptors_for_clients(config, files)
             self._lag = LagWatch(loop)
             self._lag.start()
-            view = LiveView(self.node, self.store, self.request_stop, self.source, self._lag)
+            view = LiveView(
+                self.node, self.store, self.request_stop, self.source, self._lag, self.driver.history
+            )
             self.admin = AdminServer(view, config.admin_socket)
             await self.admin.start()
             for key, each in config.clients_at:

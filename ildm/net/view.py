@@ -13,6 +13,7 @@ from ildm.core.plugin.reloading import differing_keys, reload_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
 from ildm.mqtt import IldmError, Version
+from ildm.net.clients_view import ban, kick, lift, retained_page
 from ildm.net.figures import scrape
 from ildm.net.health import Health
 from ildm.net.internals import internals
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.manager import Neighbor
     from ildm.core.link.tracing import Hop
+    from ildm.core.local.bans import Kind
     from ildm.core.node import Node
+    from ildm.net.history import History
     from ildm.net.lag import LagWatch
     from ildm.state.store import StateStore
 
@@ -49,12 +52,14 @@ class LiveView:
         stop: Callable[[], None],
         source: Path | None = None,
         lag: LagWatch | None = None,
+        history: History | None = None,
     ) -> None:
         self.node = node
         self.store = store
         self._stop = stop
         self._source = source
         self._lag = lag
+        self._history = history
         self.health = Health(node)
 
     def status(self) -> dict[str, Any]:
@@ -229,6 +234,24 @@ class LiveView:
             if record.session is None
         )
         return rows
+
+    def kick(self, client_id: str) -> dict[str, Any]:
+        return kick(self.node, client_id)
+
+    def bans(self) -> list[dict[str, Any]]:
+        return [each._asdict() for each in self.node.bans]
+
+    def ban(self, kind: Kind, name: str, seconds: float | None) -> dict[str, Any]:
+        return ban(self.node, kind, name, seconds)
+
+    def lift_ban(self, kind: Kind, name: str) -> dict[str, Any]:
+        return lift(self.node, kind, name)
+
+    def events(self) -> list[dict[str, Any]]:
+        return self._history.rows() if self._history is not None else []
+
+    def retained(self, topic_filter: str, limit: int, offset: int) -> dict[str, Any]:
+        return retained_page(self.node, topic_filter, limit, offset)
 
     def subscriptions(self) -> list[dict[str, Any]]:
         rows = [

@@ -14,6 +14,7 @@ from ildm.admin.families import READY
 from ildm.admin.server import AdminServer
 from ildm.admin.view import AdminError, UnknownError
 from ildm.config import Address, Config
+from ildm.core.local.bans import Kind
 
 NEIGHBOR = {
     "address": "127.0.0.1:1885",
@@ -67,6 +68,22 @@ PLUGIN: dict[str, Any] = {
 }
 
 
+EVENT: dict[str, Any] = {
+    "number": 2,
+    "time": 1_700_000_000.0,
+    "level": "warning",
+    "event": "link down",
+    "fields": {"neighbor": "north", "reason": "closed", "sessions": 2},
+}
+KEPT_VALUE: dict[str, Any] = {
+    "topic": "a/b",
+    "qos": 1,
+    "size": 5,
+    "payload": "aGVsbG8=",
+    "since": 1_700_000_000.0,
+    "origin": "south",
+    "expires_in": None,
+}
 HOP: dict[str, Any] = {
     "depth": 0,
     "node": "south",
@@ -109,6 +126,7 @@ class FakeView:
         self.reloaded: list[dict[str, Any]] = []
         self.silent = False
         self.stopped = threading.Event()
+        self.banned: list[dict[str, Any]] = []
         self.wrong: list[str] = []
         """Why it is not ready."""
         self.waiting: list[dict[str, Any]] = []
@@ -187,6 +205,32 @@ class FakeView:
         }
         away = {**here, "client_id": "away-1", "peer": "", "version": "", "connected": False, "since": None}
         return [here, away]
+
+    def kick(self, client_id: str) -> dict[str, Any]:
+        self.calls.append(("kick", client_id))
+        if client_id != self.client_id:
+            raise UnknownError(f"no client {client_id!r} is connected")
+        return {"client_id": client_id, "ended": 1}
+
+    def bans(self) -> list[dict[str, Any]]:
+        return list(self.banned)
+
+    def ban(self, kind: Kind, name: str, seconds: float | None) -> dict[str, Any]:
+        self.calls.append(("ban", kind, name, seconds))
+        row = {"kind": kind, "name": name, "until": None if seconds is None else 4_000_000_000.0}
+        self.banned.append(row)
+        return {**row, "ended": 2}
+
+    def lift_ban(self, kind: Kind, name: str) -> dict[str, Any]:
+        self.calls.append(("lift", kind, name))
+        return {"kind": kind, "name": name}
+
+    def events(self) -> list[dict[str, Any]]:
+        return [EVENT, {**EVENT, "number": 1, "level": "info"}]
+
+    def retained(self, topic_filter: str, limit: int, offset: int) -> dict[str, Any]:
+        self.calls.append(("retained", topic_filter, limit, offset))
+        return {"total": 1, "items": [KEPT_VALUE][offset:limit]}
 
     def subscriptions(self) -> list[dict[str, Any]]:
         return [{"filter": f"a/{number}/#", "qos": 1, "source": "client sensor-1"} for number in range(5)]

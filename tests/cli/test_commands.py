@@ -11,7 +11,7 @@ from ildm.admin.commands import COMMANDS, Limit, UsageError, command, split_name
 from ildm.admin.view import AdminError
 from ildm.api import MessageTrace, OverlayKey, OverlayView
 from ildm.text import printable
-from tests.admin.fake_node import HOPS, NEIGHBOR, SPOOLED, FakeView
+from tests.admin.fake_node import EVENT, HOPS, KEPT_VALUE, NEIGHBOR, SPOOLED, FakeView
 
 STATUS = FakeView().status()
 RELOADED = FakeView().reload_plugins(FakeView().read_config())
@@ -54,6 +54,16 @@ ANSWERS: dict[str, list[Any]] = {
         OverlayView(node="south", tables={"members": []}).model_dump(),
     ],
     "overlay trace": [traced(), traced("cut off"), MessageTrace(topic="a").model_dump()],
+    "client kick": [{"client_id": "sensor-1", "ended": 1}],
+    "client ban": [
+        {"kind": "client", "name": "sensor-1", "until": None, "ended": 0},
+        {"kind": "address", "name": "192.0.2.1", "until": 4_000_000_000.0, "ended": 2},
+    ],
+    "client allow": [{"kind": "user", "name": "x"}],
+    "client bans": [Page(1, [{"kind": "user", "name": "x", "until": None}]), Page(0, [])],
+    "events": [Page(9, [EVENT]), Page(0, [])],
+    "retained": [Page(1, [KEPT_VALUE]), Page(0, [])],
+    "health": [{"ready": True, "problems": []}],
     "trace": [
         {"topic": "a/b", "hops": HOPS},
         {"topic": "a/b", "hops": HOPS[:1]},

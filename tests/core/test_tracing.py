@@ -165,3 +165,19 @@ def test_a_probe_that_comes_twice_is_not_sent_on_again(world: World) -> None:
     session_of(b, "a").data_received(again.encode(Version.V5))
     world.run(0.5)
     assert [(hop.node, hop.note) for hop in found[0]] == [("a", ""), ("b", "more than once on the way")]
+
+
+def test_names_change_at_the_edge_of_a_link_as_those_of_messages(world: World) -> None:
+    a = Site(world, "a", "sf", link={"rules": [{"allow": ["#"], "local": "plant/", "remote": "hq/plant/"}]})
+    b, c = Site(world, "b", "sf"), Site(world, "c", "sf")
+    for site in (a, c):
+        site.node.links.add(Address("b", 2), False)
+    world.run(2)
+    c.subscriber("hq/plant/t")
+    a.subscriber("plant/u")
+    world.run(1)
+    assert ways(followed(a, "plant/t")) == [(0, "a"), (1, "b"), (2, "c")]
+    assert ways(followed(c, "hq/plant/u")) == [(0, "c"), (1, "b"), (2, "a")]
+    assert ways(followed(a, "hq/plant/t")) == [(0, "a")]
+    assert not any(hop.note for hop in followed(c, "hq/plant/u"))
+    assert b.links() == {"a": "active", "c": "active"}

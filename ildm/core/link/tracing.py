@@ -102,7 +102,14 @@ class Tracing:
             rows: list[Any] = [name, took, *found[:ROWS]]
             send_control(link, TRACED, json.dumps(rows).encode())
 
-        self._begin(name[:LONGEST], topic, link, patience * 0.9, hops, answer)
+        local = topic
+        if link.rules is not None:
+            way = link.rules.incoming.find(topic.encode())
+            if way is None:
+                answer([self._here("its rules keep that out")], 0.0)
+                return
+            local = way.name
+        self._begin(name[:LONGEST], local, link, patience * 0.9, hops, answer)
 
     def answered(self, link: NeighborLink, payload: bytes) -> None:
         """A neighbour has answered; an answer that nobody waits for any more is nothing.
@@ -136,27 +143,32 @@ class Tracing:
         done: Callable[[list[Hop], float], None],
     ) -> None:
         parts, now = self.parts, self.driver.now()
-        lanes = parts.injector.lanes
-        note = "" if any(lane.open for lane in lanes) else "its broker is not there"
-        here = Hop(0, parts.node_id, 0.0, 0, parts.injector.queued_messages, note)
+        here = self._here()
         if name in self._probes or len(self._probes) >= PENDING or hops <= 0:
             why = "more than once on the way" if name in self._probes else "too many traces at a time"
             done([here._replace(note=why if hops > 0 else "too far away")], 0.0)
             return
         probe = self._probes[name] = _Probe(now, here, done)
-        request = json.dumps([name, topic, patience, hops - 1]).encode()
         for link in dict.fromkeys(
             target for target, _, _ in parts.router.route(topic.encode(), False, source)
         ):
             if link.connected:
                 probe.waiting[link] = now, link.queued
-                send_control(link, TRACE, request)
+                way = link.rules.outgoing.find(topic.encode()) if link.rules is not None else None
+                wire = topic if way is None else way.name
+                send_control(link, TRACE, json.dumps([name, wire, patience, hops - 1]).encode())
             else:
                 probe.parts[link] = [_missing(link, "the link is down: what is for it waits")]
         if not probe.waiting:
             self._end(name)
         else:
             probe.timer = self.driver.call_later(patience, self._end, name)
+
+    def _here(self, note: str = "") -> Hop:
+        injector = self.parts.injector
+        if not note and not any(lane.open for lane in injector.lanes):
+            note = "its broker is not there"
+        return Hop(0, self.parts.node_id, 0.0, 0, injector.queued_messages, note)
 
     def _end(self, name: str) -> None:
         probe = self._probes.pop(name, None)

@@ -247,6 +247,10 @@ class ClientSession(RefusingClient):
         self._cancel_connect_timer()
         self.connect = packet
         self.client_id = packet.client_id
+        if self.node.bans.bars(self):
+            self.node.counters["clients_banned"] += 1
+            self._refuse(ReasonCode.BANNED, ConnectReturnCode.NOT_AUTHORIZED)
+            return
         guard = self.node.loop_guard
         if packet.client_id in self.node.injector.client_ids:
             guard.suspect()  # somebody has taken the node's identifier, or it is the node itself that calls
@@ -666,6 +670,19 @@ class ClientSession(RefusingClient):
             refusal = _refusal(error)
             if refusal is not None:
                 self.write(refusal)
+        self.state = State.ENDED
+        self._held = bytearray()
+        self._close_both()
+
+    def kick(self) -> None:
+        """End the connection, in MQTT 5 with 0x98; its will is sent as after a broken one (MQTT-3.1.2-8)."""
+        if self.state is State.ENDED:
+            return
+        self.node.counters["clients_kicked"] += 1
+        self._partial.clear()
+        self._stop_waiting()
+        if self.state is State.RELAYING and self.version is Version.V5:
+            self.write(Disconnect(reason_code=int(ReasonCode.ADMINISTRATIVE_ACTION)).encode(Version.V5))
         self.state = State.ENDED
         self._held = bytearray()
         self._close_both()
