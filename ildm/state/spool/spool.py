@@ -230,9 +230,8 @@ class FileSpool:
         origin = again_by = number = again_number = 0
         if identity is not None:
             name, number = identity
-            origin = self._origins.get(name, 0)
-            if origin not in segment.names:
-                origin = self._origin(name, segment)
+            known = self._origins.get(name)
+            origin = known if known is not None and known in segment.names else self._origin(name, segment)
         if again is not None:
             name, again_number = again
             again_by = self._origin(name, segment)
