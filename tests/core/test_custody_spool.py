@@ -252,6 +252,30 @@ def test_what_nothing_can_be_written_for_is_answered_once_all_have_it(world: Wor
     assert len(publisher.got(PubAck)) == 5
 
 
+@pytest.mark.parametrize("how", ["dropped", "removed"])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_nothing_can_be_written_for_is_answered_once_it_is_thrown_away(
+    world: World, how: str, qos: int
+) -> None:
+    """The one who is to have it is away, perhaps for good: no room comes, and nobody takes it."""
+    a, b, c = sites(world, "abc")
+    c.kill()
+    world.run(1)
+    spool(b).failure = "input/output error"
+    publish(a.client("p"), 0, 5, qos)
+    world.run(1)
+    assert payloads(b) == list(range(5))
+    lane = a.node.links.links["b"].lanes[0]
+    assert lane.inflight == 5
+    if how == "removed":
+        b.node.links.remove("c")
+    else:
+        assert b.node.custody is not None
+        assert b.node.custody.drop(["link/c/0"]).messages == 5
+    world.run(1)
+    assert lane.idle
+
+
 def test_a_neighbour_that_is_removed_leaves_nothing_behind(world: World) -> None:
     a, b = sites(world, "ab", spooling={"page_bytes": 1024})
     b.kill()
