@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from ildm.address import Address, parse_address
+from ildm.address import SCHEMES, Address, parse_address
 
 
 class Section(BaseModel):
@@ -153,12 +153,16 @@ TLS_OF = {"mqtt": "mqtts", "ws": "wss", "unix": "mqtts"}
 class ListenerConfig(Section):
     """One place where local clients connect to."""
 
-    url: Annotated[AddressField, _of("mqtt", "mqtts", "unix")]
+    url: Annotated[AddressField, _of(*SCHEMES)]
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = None
     """Unique; stands in the log and in the metrics. Default: the URL."""
     mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] = "0600"
     """Permissions of a unix socket, octal: who may connect."""
     tls: ListenerTls | None = None
+    path: str | None = "/mqtt"
+    """Of a WebSocket's request; null: any."""
+    origins: list[str] | None = None
+    """Pages of the web whose scripts may connect by WebSocket, as ``https://HOST``; null: all."""
 
     @property
     def permissions(self) -> int:
@@ -172,6 +176,11 @@ class ListenerConfig(Section):
     def _fits(self) -> ListenerConfig:
         if "mode" in self.model_fields_set and self.url.scheme != "unix":
             raise ValueError("mode is for unix sockets")
+        for key in {"path", "origins"} & self.model_fields_set:
+            if not self.url.has_websocket:
+                raise ValueError(f"{key} is for ws and wss")
+        if self.path is not None and not self.path.startswith("/"):
+            raise ValueError(f"path: {self.path!r} does not begin with /")
         if self.url.has_tls is not (self.tls is not None):
             raise ValueError(
                 f"{self.url} needs tls: {{cert: FILE, key: FILE}}"

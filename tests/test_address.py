@@ -44,4 +44,7 @@ def test_what_is_no_address(text: str, says: str) -> None:
 
 
 def test_every_transport_is_that_of_a_known_scheme() -> None:
-    assert set(TRANSPORTS) <= set(SCHEMES)
+    assert set(TRANSPORTS) == set(SCHEMES)
+    for scheme, transport in TRANSPORTS.items():
+        address = Address("a", 1, scheme)
+        assert (transport.tls, transport.websocket) == (address.has_tls, address.has_websocket)

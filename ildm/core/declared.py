@@ -188,6 +188,8 @@ LINKS = united(
         "Connections to a listener that ended before TLS was agreed: no or a wrong certificate, no answer",
     ),
     counter("tls_handshakes_refused", "connections", "The same, as too many were in the handshake"),
+    counter("websocket_refused", "connections", "Connections that did not become a WebSocket"),
+    counter("websocket_errors", "connections", "WebSockets ended, as the client sent what is none, or text"),
     counter("accept_failures", "errors", "Times accepting paused, as file descriptors or memory had run out"),
     counter("certificates_renewed", "changes", "Times changed files of certificates were taken up"),
     counter("certificates_unusable", "errors", "Times changed files of certificates could not be used"),

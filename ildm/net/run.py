@@ -24,7 +24,7 @@ from ildm.net.allocator import keep_freed_memory
 from ildm.net.driver import AsyncioDriver
 from ildm.net.lag import LagWatch
 from ildm.net.metrics import MetricsServer
-from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal, uses_tls
+from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal, WebSocketOptions, uses_tls
 from ildm.net.view import LiveView
 from ildm.preflight import examine
 from ildm.state.spool import FileSpool, OsDisk
@@ -33,10 +33,11 @@ from ildm.state.store import StateStore
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ildm.config import Address
+    from ildm.config import Address, ListenerConfig
     from ildm.core.plugin.loading import PluginSpecs
 
-BACKLOG = 1024
+FIXED_HEADER = 5
+"""Bytes of the longest (MQTT 2.1)."""
 COLLECT_AFTER = (2_000, 10, 100)
 """When the collector of cycles runs on the youngest objects, the younger ones, all of them: after so many
 made and not freed, then after so many runs of the kind before. It takes up to a microsecond for each object,
@@ -126,6 +127,7 @@ class NodeServer:
                     lambda: ClientSession(self.node),
                     each.permissions,
                     tls=tls.listeners.get(key),
+                    websocket=self._websocket(each),
                     counters=counters,
                 )
                 self._for_clients.append(listener)
@@ -222,6 +224,14 @@ class NodeServer:
         except OSError as error:
             key = "state_dir" if self.config.spool.directory is None else "spool.directory"
             raise ConfigError(f"{key}: cannot use {directory}: {error.strerror or error}") from error
+
+    def _websocket(self, listener: ListenerConfig) -> WebSocketOptions | None:
+        if not listener.url.has_websocket:
+            return None
+        limits = self.config.limits
+        # a packet may come in a frame with others, so what it holds is not bounded by this
+        largest = limits.packet_size + FIXED_HEADER
+        return WebSocketOptions(listener.path, listener.origins, largest, limits.connect_timeout)
 
     @property
     def ports(self) -> list[int]:

@@ -4,6 +4,7 @@ from ildm.net.transport.dialing import Dialing
 from ildm.net.transport.listener import Listener, ListenError
 from ildm.net.transport.schemes import TRANSPORTS, Transport
 from ildm.net.transport.tls import LiveContext, NodeTls, Renewal, uses_tls
+from ildm.net.transport.websocket import WebSocketOptions
 
 __all__ = [
     "TRANSPORTS",
@@ -14,5 +15,6 @@ __all__ = [
     "NodeTls",
     "Renewal",
     "Transport",
+    "WebSocketOptions",
     "uses_tls",
 ]

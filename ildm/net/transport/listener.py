@@ -13,6 +13,7 @@ from ildm.core.session import CLOSE_TIMEOUT
 from ildm.mqtt import IldmError
 from ildm.net.transport.schemes import TRANSPORTS
 from ildm.net.transport.sockets import BACKLOG
+from ildm.net.transport.websocket import WebSocket, WebSocketOptions, WebSocketRules
 
 if TYPE_CHECKING:
     import socket
@@ -44,6 +45,7 @@ class Listener:
         factory: makes what a connection talks with; it has the methods of ``asyncio.Protocol``.
         mode: permissions of a unix socket.
         tls: of the transports that need it.
+        websocket: the same.
         counters: the node's.
     """
 
@@ -55,12 +57,17 @@ class Listener:
         mode: int = 0o600,
         *,
         tls: LiveContext | None = None,
+        websocket: WebSocketOptions | None = None,
         counters: Counters | None = None,
     ) -> None:
         self.address = address
         self.key = key
         self.counters = Counters() if counters is None else counters
-        self._factory = cast("Factory", factory)
+        if websocket is not None:
+            rules = WebSocketRules(factory, self.counters, websocket)
+            self._factory: Factory = lambda: WebSocket(rules)
+        else:
+            self._factory = cast("Factory", factory)
         self._mode = mode
         self._tls = tls
         self._sockets = TRANSPORTS[address.scheme].sockets

@@ -18,6 +18,8 @@ class Transport(NamedTuple):
 TRANSPORTS = {
     "mqtt": Transport(TCP),
     "mqtts": Transport(TCP, tls=True),
+    "ws": Transport(TCP, websocket=True),
+    "wss": Transport(TCP, tls=True, websocket=True),
     "unix": Transport(UNIX),
 }
-"""Every scheme of :data:`ildm.address.SCHEMES` that this version can talk."""
+"""One for each of :data:`ildm.address.SCHEMES`."""

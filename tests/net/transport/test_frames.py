@@ -1,0 +1,109 @@
+"""Frames of WebSocket, whatever the pieces they come in."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ildm.net.transport.websocket.frames import (
+    BINARY,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    TEXT,
+    CloseCode,
+    FrameError,
+    FrameReader,
+    frame,
+    unmasked,
+)
+
+
+def masked(opcode: int, payload: bytes, fin: bool = True, key: bytes = b"\x01\xfe\x33\x80") -> bytes:
+    """A frame as a client sends it."""
+    whole = bytearray(frame(opcode, payload))
+    head = len(whole) - len(payload)
+    whole[0] &= 0xFF if fin else 0x7F
+    whole[1] |= 0x80
+    covered = bytes(byte ^ key[place % 4] for place, byte in enumerate(payload))
+    return bytes(whole[:head]) + key + covered
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> tuple[bytes, bytes]:
+    """What a client sends, and the payload in it."""
+    sent, payload = bytearray(), bytearray()
+    for _ in range(draw(st.integers(1, 5))):
+        parts = [
+            random.Random(size).randbytes(size)
+            for size in draw(
+                st.lists(st.sampled_from((0, 1, 3, 125, 126, 300, 65_535, 65_536)), min_size=1, max_size=3)
+            )
+        ]
+        for number, part in enumerate(parts):
+            key = draw(st.binary(min_size=4, max_size=4))
+            sent += masked(BINARY if number == 0 else CONTINUATION, part, number == len(parts) - 1, key)
+            payload += part
+            if draw(st.booleans()):
+                sent += masked(draw(st.sampled_from((PING, PONG))), b"between", True, key)
+    return bytes(sent), bytes(payload)
+
+
+@given(streams(), st.lists(st.integers(1, 5000), max_size=50))
+def test_the_payload_is_the_same_in_whatever_pieces_it_comes(
+    stream: tuple[bytes, bytes], cuts: list[int]
+) -> None:
+    sent, payload = stream
+    reader, found = FrameReader(1 << 20), bytearray()
+    for size in cuts:
+        piece, sent = sent[:size], sent[size:]
+        found += reader.feed(piece)
+    found += reader.feed(sent)
+    assert bytes(found) == payload
+
+
+def test_byte_by_byte_and_what_has_come_of_a_frame_goes_on_at_once() -> None:
+    sent = masked(BINARY, b"first") + masked(PING, b"?") + masked(BINARY, b"") + masked(BINARY, b"x" * 200)
+    reader = FrameReader(1000)
+    found = [reader.feed(sent[at : at + 1]) for at in range(len(sent))]
+    assert b"".join(found) == b"first" + b"x" * 200
+    assert found[6:11] == [b"f", b"i", b"r", b"s", b"t"]
+    assert reader.ping == b"?"
+
+
+@given(st.binary(max_size=50), st.binary(min_size=4, max_size=4), st.integers(0, 3))
+def test_the_mask_comes_off(data: bytes, key: bytes, phase: int) -> None:
+    assert unmasked(data, key, phase) == bytes(b ^ key[(i + phase) % 4] for i, b in enumerate(data))
+
+
+@pytest.mark.parametrize(
+    ("sent", "code"),
+    [
+        (frame(BINARY, b"plain"), CloseCode.PROTOCOL_ERROR),
+        (masked(TEXT, b"text"), CloseCode.UNSUPPORTED_DATA),
+        (masked(CONTINUATION, b"of nothing"), CloseCode.PROTOCOL_ERROR),
+        (masked(BINARY, b"a", fin=False) + masked(BINARY, b"b"), CloseCode.PROTOCOL_ERROR),
+        (masked(PING, b"p" * 126), CloseCode.PROTOCOL_ERROR),
+        (masked(PING, b"p", fin=False), CloseCode.PROTOCOL_ERROR),
+        (masked(3, b""), CloseCode.PROTOCOL_ERROR),
+        (masked(11, b""), CloseCode.PROTOCOL_ERROR),
+        (b"\xc2" + masked(BINARY, b"rsv")[1:], CloseCode.PROTOCOL_ERROR),
+        (masked(CLOSE, b"\x03"), CloseCode.PROTOCOL_ERROR),
+        (masked(BINARY, b"x" * 1001), CloseCode.TOO_BIG),
+        (b"\x82\xff" + b"\xff" * 8 + b"mask", CloseCode.TOO_BIG),
+    ],
+)
+def test_what_no_client_may_send(sent: bytes, code: CloseCode) -> None:
+    with pytest.raises(FrameError) as error:
+        FrameReader(1000).feed(sent)
+    assert error.value.code is code
+
+
+def test_nothing_counts_after_a_close() -> None:
+    reader = FrameReader(1000)
+    assert reader.feed(masked(BINARY, b"a") + masked(CLOSE, b"\x03\xe8bye") + masked(BINARY, b"b")) == b"a"
+    assert reader.closed == b"\x03\xe8bye"
