@@ -143,6 +143,22 @@ def check(
     print(f"  state          {loaded.state_dir}")
 
 
+@app.command(name="import")
+def import_(
+    source: Annotated[Path, typer.Argument(metavar="FILE", help="mosquitto.conf with a bridge.")],
+) -> None:
+    """Print the configuration of a node that does what a Mosquitto bridge does.
+
+    Each line of the bridge that a node does not do is named on standard error, and in the output.
+    """
+    from ildm.importing.mosquitto import convert, read_text  # noqa: PLC0415
+
+    imported = convert(read_text(source), str(source))
+    for remark in imported.remarks:
+        _complain(f"{source}{f':{remark.line}' if remark.line else ''}: {remark.text}")
+    print(imported.text(str(source)), end="")
+
+
 @app.command()
 def shell(
     script: Annotated[
