@@ -147,9 +147,10 @@ def check(
 def import_(
     source: Annotated[Path, typer.Argument(metavar="FILE", help="mosquitto.conf with a bridge.")],
 ) -> None:
-    """Print the configuration of a node that does what a Mosquitto bridge does.
+    """Print a Mosquitto bridge as a configuration.
 
-    Each line of the bridge that a node does not do is named on standard error, and in the output.
+    A node with it does what the bridge did. Each line of the bridge that a node does not do is named on
+    standard error, and in the output.
     """
     from ildm.importing.mosquitto import convert, read_text  # noqa: PLC0415
 
