@@ -14,11 +14,14 @@ import typer
 
 from ildm import cli_plugin
 from ildm.admin.client import AdminClient
-from ildm.admin.commands import COMMANDS, Command, Parameter, UsageError
+from ildm.admin.commands import COMMANDS, Command, Kind, Parameter, UsageError
 from ildm.cli_commands import ExtensibleGroup
 from ildm.cli_mqtt import pub, sub
 from ildm.mqtt import IldmError
 
+SHELLS = ("bash", "zsh", "fish")
+COMPLETE_VARIABLE = "_ILDM_COMPLETE"
+"""Set when a shell wants to know what may follow."""
 SOCKET_VARIABLE = "ILDM_SOCKET"
 DEFAULT_SOCKET = Path("ildm-state/admin.sock")
 FAMILIES = {
@@ -203,6 +206,36 @@ def demo(
     raise typer.Exit(run_demo(once=once, algorithm=algorithm, make=broker))
 
 
+@app.command()
+def top(
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="Between two pictures.")
+    ] = 1.0,
+    count: Annotated[int, typer.Option(metavar="NUMBER", min=0, help="Pictures; 0: until Ctrl-C.")] = 0,
+    socket: SocketOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Show what a node does now, each second."""
+    from ildm.top import show_top  # noqa: PLC0415
+
+    show_top(find_node(socket, config), interval, count or None)
+
+
+@app.command()
+def completion(
+    shell: Annotated[str, typer.Argument(metavar="|".join(SHELLS), autocompletion=lambda: list(SHELLS))],
+) -> None:
+    """Print what makes a shell complete `ildm`.
+
+    As in: source <(ildm completion bash)
+    """
+    from ildm.completion import script  # noqa: PLC0415
+
+    if shell not in SHELLS:
+        raise UsageError(f"completion {shell}: expected one of {', '.join(SHELLS)}")
+    print(script(shell))
+
+
 app.command()(pub)
 app.command()(sub)
 
@@ -273,23 +306,35 @@ def _as_callback(command: Command) -> Callable[..., None]:
     return callback
 
 
+def _offered(kind: Kind) -> Callable[[typer.Context, str], list[str]] | None:
+    """What offers a shell the values of one kind; it is imported when a shell asks."""
+    if COMPLETE_VARIABLE not in os.environ:
+        return None
+    from ildm.completion import values  # noqa: PLC0415
+
+    return values(kind, find_node)
+
+
 def _shown(parameter: Parameter) -> inspect.Parameter:
     kind = inspect.Parameter.KEYWORD_ONLY
     if parameter.kind is None:
         option = typer.Option(parameter.flag, show_default=False)
         return inspect.Parameter(parameter.name, kind, default=False, annotation=Annotated[bool, option])
     metavar = parameter.kind.metavar
+    offered = _offered(parameter.kind)
     if not parameter.option:
         return inspect.Parameter(
             parameter.name,
             kind,
-            annotation=Annotated[str, typer.Argument(metavar=metavar, show_default=False)],
+            annotation=Annotated[
+                str, typer.Argument(metavar=metavar, show_default=False, autocompletion=offered)
+            ],
         )
     return inspect.Parameter(
         parameter.name,
         kind,
         default=str(parameter.default),
-        annotation=Annotated[str, typer.Option(parameter.flag, metavar=metavar)],
+        annotation=Annotated[str, typer.Option(parameter.flag, metavar=metavar, autocompletion=offered)],
     )
 
 
@@ -298,6 +343,10 @@ _add_admin_commands()
 
 def main() -> int:
     """Carry out ``sys.argv``; the exit status."""
+    if COMPLETE_VARIABLE in os.environ:
+        from ildm.completion import prepare  # noqa: PLC0415
+
+        prepare()
     try:
         app(prog_name="ildm")
     except IldmError as error:

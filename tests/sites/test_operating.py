@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import io
 
 import pytest
 
+from ildm.admin.client import AdminClient
 from ildm.admin.view import AdminError, UnknownError
 from ildm.mqtt import Version, Will
+from ildm.terminal import make_console
+from ildm.top import look, picture
 from tests.sites.client import until
 from tests.sites.conftest import Sites
 
@@ -81,6 +86,22 @@ async def test_retained_messages_are_found_by_filter(sites: Sites, topic_root: s
     assert (total, len(rows), rows[0]["origin"]) == (3, 1, site.name)
     (row,) = (await site.shell(f"retained --filter {topic_root}/a"))[1]
     assert (row["size"], base64.b64decode(row["payload"])) == (300, b"a" * 256)
+
+
+async def test_top_shows_what_has_happened_between_two_looks(sites: Sites, topic_root: str) -> None:
+    here, _ = await sites.row(["mosquitto"] * 2, "pf")
+    client = await here.connect("busy")
+    node = AdminClient(here.config.admin_socket)
+    before = await asyncio.to_thread(look, node)
+    for number in range(50):
+        await client.publish(topic_root, str(number).encode(), 1)
+    now = (await asyncio.to_thread(look, node))._replace(moment=before.moment + 1)
+    stream = io.StringIO()
+    make_console(stream).print(picture(before, now))
+    rows = [line.split() for line in stream.getvalue().splitlines() if line.strip()]
+    assert ["from", "clients", "50/s"] in rows
+    (busy,) = (row for row in rows if row[0] == "busy")
+    assert busy[2] == "50/s"
 
 
 async def test_health_is_told_by_the_admin_socket(sites: Sites) -> None:
