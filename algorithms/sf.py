@@ -123,6 +123,12 @@ class SubscriptionFlooding(TreeAlgorithm[SfConfig]):
             return [(link, 2) for link in self.api.links if link is not source]
         return [(link, qos) for link, qos in wanted.items() if link is not source]
 
+    def reroute(self, topic: str, retain: bool, source: Link | None) -> Route:
+        """To all neighbours: what those behind them want may not be known again yet. But not to those that
+        are known to want it at QoS 0: what may come at most once is not sent again."""
+        wanted = {} if retain else self.wanted.match_within(topic, MOST_NODES) or {}
+        return [(link, 2) for link in self.api.links if link is not source and wanted.get(link, 2)]
+
     def _tell(self, link: Link, delta: Delta) -> None:
         link.inter_subscribe(delta.subscribe)  # first, so that nothing is missed between the two
         link.inter_unsubscribe(delta.unsubscribe)

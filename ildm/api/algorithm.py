@@ -70,10 +70,20 @@ class TreeAlgorithm(Algorithm[Options_co]):
         turn and source comes in order, to be passed to :meth:`NodeApi.transfer` if need be.
 
         Not asked about: what this node tells a neighbour of retained messages it had missed, and what was on
-        its way over a link that has left. That goes over the link which leads to the same neighbour now, if
-        :meth:`route` is overridden as soon as that wants it to.
+        its way over a link that has left. :meth:`reroute` is asked about that, or, where neither it nor
+        :meth:`route` is overridden, it goes over the link which leads to the same neighbour now.
         """
         return self.route(message.topic, message.retain, source)
+
+    def reroute(self, topic: str, retain: bool, source: Link | None) -> Route:
+        """Where a PUBLISH of QoS 1 or 2 goes that has lost its way, as the tree of links has changed.
+
+        A node that kept such a message sends it round the new tree once more (``source`` None), others pass
+        it on. Nodes that have had it give it to their brokers no second time. What was beyond a link that has
+        left may be beyond any other one now, and what neighbours want may not have become known again:
+        better too many links than one too few.
+        """
+        return self.route(topic, retain, source)
 
 
 class OverlayAlgorithm(Algorithm[Options_co]):

@@ -164,6 +164,9 @@ TRANSFER = united(
     ),
     counter("acknowledged_early", "messages", "Acknowledged to a neighbour before the broker had them"),
     counter("link_rerouted", "messages", "Messages that waited for a broken link and went over another"),
+    counter(
+        "link_not_rerouted", "messages", "Messages that should go other ways, too, and found no room there"
+    ),
     counter("link_repeated", "messages", "Messages that had come before, and were taken for that"),
     counter("link_again", "messages", "Messages sent anew on another way, which were new here"),
     counter("link_identities_forgotten", "messages", "Identities of messages forgotten for want of room"),

@@ -44,9 +44,19 @@ WILLS = Table("wills", {"client_id": str}, {"frame": bytes, "delay": int, "due":
 """Wills of clients as PUBLISH of MQTT 5: the seconds each is delayed and, of a client that has gone, the Unix
 time it is due."""
 COOPERATION = Table(
-    "cooperation", {"node_id": str}, {"age": int, "sessions": int, "algorithm": str, "dialed": str}
+    "cooperation",
+    {"node_id": str},
+    {
+        "age": int,
+        "sessions": int,
+        "algorithm": str,
+        "dialed": str,
+        "behind": str | None,
+        "unsure": int | None,
+    },
 )
-"""Neighbours whose links are part of the cooperation: age of the link, TCP sessions, address dialed or ""."""
+"""Neighbours whose links are part of the cooperation: age of the link, TCP sessions, address dialed or "",
+ids of the nodes behind it (one a line), and 1 if some of them may be reached elsewhere meanwhile."""
 INTEREST = Table("interest", {"node_id": str, "filter": str}, {"qos": int})
 """Filters these neighbours have inter-subscribed to."""
 CLOCK = Table("clock", {"of": str}, {"time": int})

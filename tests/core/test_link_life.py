@@ -275,13 +275,13 @@ def test_news_that_come_together_are_considered_once(world: World, monkeypatch: 
     a, b = row(world, "ab", "pf")
     topology = a.node.links.membership.topology
     computed: list[int] = []
-    compute = topology.tree
+    compute = topology.behind
 
-    def tree() -> set[str]:
+    def behind() -> dict[str, set[str]]:
         computed.append(topology.nodes)
         return compute()
 
-    monkeypatch.setattr(topology, "tree", tree)
+    monkeypatch.setattr(topology, "behind", behind)
     for i in range(50):
         links = {"b" if i == 0 else f"n{i - 1}": i + 1}
         advertisement = Advertisement(f"n{i}", 1, 1, links).encode()

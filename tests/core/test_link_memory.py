@@ -164,7 +164,7 @@ def test_a_blocked_link_is_not_remembered(world: World) -> None:
 
 def test_rows_that_make_no_sense_are_set_aside(world: World) -> None:
     a, _ = row(world, "ab", "sf")
-    a.store.rows(COOPERATION)["x",] = (1, 5000, "sf", "")  # type: ignore[index]
+    a.store.rows(COOPERATION)["x",] = (1, 5000, "sf", "", "", 0)  # type: ignore[index]
     a.store.rows(INTEREST)["b", "t"] = (7,)  # type: ignore[index]
     a.store.rows(INTEREST)["nobody", "t"] = (1,)  # type: ignore[index]
     killed(a)

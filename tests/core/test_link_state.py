@@ -41,8 +41,9 @@ def test_whatever_happens_the_state_is_what_the_events_say(events: list[LinkEven
         assert (link.connected, link.ready_here, link.ready_there) == (connected, here, there)
         if here and there:
             assert link.state is LinkState.ACTIVE
-        if event in (LinkEvent.WITHDRAWN, LinkEvent.DECLINED, LinkEvent.FORGOTTEN):
+        if event in (LinkEvent.LEFT, LinkEvent.FORGOTTEN):
             assert not link.in_cooperation
+            assert event is LinkEvent.FORGOTTEN or before.cooperating
         elif before.cooperating:
             assert link.in_cooperation  # it leaves for no other reason
         elif link.in_cooperation:
@@ -53,7 +54,8 @@ def test_whatever_happens_the_state_is_what_the_events_say(events: list[LinkEven
 def test_a_connected_link_can_meet_with_anything_but_its_restoration(state: LinkState) -> None:
     possible = {event for found, event in TRANSITIONS if found is state}
     if state.connected:
-        assert possible == set(LinkEvent) - {LinkEvent.RESTORED}
+        left = {LinkEvent.LEFT} if state.cooperating and state is not LinkState.ACTIVE else set()
+        assert possible == set(LinkEvent) - {LinkEvent.RESTORED, LinkEvent.LEFT} | left
     else:
         restored = {LinkEvent.RESTORED} if state is LinkState.ABSENT else set()
         assert possible == {LinkEvent.CONNECTED, LinkEvent.FORGOTTEN} | restored

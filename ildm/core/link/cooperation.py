@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 ELSEWHERE = frozenset(("blocked", "other_path"))
 """Reasons why a link leaves whose neighbour is still part of the cooperation."""
+TAKEN_BACK = frozenset((LinkEvent.WITHDRAWN, LinkEvent.DECLINED))
 
 
 class Cooperation:
@@ -55,6 +56,8 @@ class Cooperation:
             parts.counters,
             parts.router,
             lambda node: self.membership.hop(node),  # noqa: PLW0108 - it is not there yet
+            lambda: self.membership.at_rest,
+            self._settled,
             messages=config.queue_messages,
             size=config.queue_bytes,
             pause=REST * config.settle,
@@ -86,6 +89,13 @@ class Cooperation:
             self._enter(link, restored=event is LinkEvent.RESTORED)
         if after is LinkState.ACTIVE and before is not LinkState.ACTIVE:
             self._join(link)
+        if event in TAKEN_BACK and after.cooperating:
+            if before is LinkState.ACTIVE:
+                link.hold_down()
+            if link.kept:
+                self.membership.lingers(link)
+            else:
+                self.happened(link, LinkEvent.LEFT, reason)
 
     def offer(self, link: NeighborLink) -> None:
         """Take a link for part of the cooperation: it joins when the neighbour does the same."""
@@ -97,6 +107,15 @@ class Cooperation:
     def say_ready(self, link: NeighborLink, session: int) -> None:
         """Said on every session, so that on none of them anything is transferred before."""
         send_control(link, READY, b"1 %d" % link.ready_sent, session)
+
+    def pass_by(self, link: NeighborLink) -> None:
+        """The neighbour is reached on another path: what is not kept for it goes there, or nowhere."""
+        self.rerouting.take(link.node_id, link.held_at, link.pass_by())
+
+    def leave(self, link: NeighborLink) -> None:
+        """A connected link that was taken back has to keep nothing any more: another path is there."""
+        self.happened(link, LinkEvent.LEFT, "blocked")
+        link.reason = "it would close a cycle"
 
     def withdraw(self, link: NeighborLink) -> None:
         """Take a link for no part of the cooperation: it would close a cycle."""
@@ -140,12 +159,19 @@ class Cooperation:
         if link.rules is not None:
             send_control(link, SCOPE, scope.told(link.rules))
         link.announcer.start()
-        for lane in link.lanes:
-            lane.resume()
+        self.rerouting.joined(link)
+        link.resume()
         if not self.parts.router.has_overlay:
             link.lost = partial(self.retained_sync.lost, link)
             self.retained_sync.joined(link)
         self.membership.joined(link)
+
+    def _settled(self, link: NeighborLink) -> None:
+        """What was for nodes that are elsewhere now has gone there, too."""
+        link.unsure = False
+        if self.parts.memory is not None:
+            self.parts.memory.joined(link)
+        link.resume()
 
     def synchronized(self, link: NeighborLink) -> None:
         """All interest has been repeated to a neighbour."""
@@ -159,6 +185,7 @@ class Cooperation:
         if elsewhere:
             kept = [link.outlet(lane.index) for lane in link.lanes] if link.kept else []
             self.rerouting.take(link.node_id, link.held_at, link.take_all(), kept)
+        self.rerouting.left(link)
         self.retained_sync.left(link)
         link.forget(reason, stranded=elsewhere)
         self.parts.router.forget(link)

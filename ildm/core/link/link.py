@@ -87,6 +87,12 @@ class NeighborLink(Stateful):
         """How often others have spoken in the neighbour's name and it has objected."""
         self.rival: tuple[int, float] | None = None
         """Who has last come in the neighbour's name, in another life than the neighbour's, and when."""
+        self.behind: set[str] = set()
+        """Ids of the nodes that what is in its outlets is for: those behind it in the tree, now or when it
+        has last been part of it."""
+        self.unsure = False
+        """Some of these are reached on another path by now: what is in the outlets goes round once more
+        (:mod:`ildm.core.transfer.rerouting`) before anything is sent."""
         self.control: LinkSession | None = None
         self.open_sessions: list[LinkSession] = []
         self.ready_sent = 0
@@ -314,17 +320,42 @@ class NeighborLink(Stateful):
         what the spool keeps."""
         return {lane.index: lane.leave_all() if lane.kept else lane.take_all() for lane in self.lanes}
 
+    def resume(self, index: int | None = None) -> None:
+        """Transfer from now on, or on the session of that index: first what waits, unless that has to go
+        another way, too."""
+        if not self.unsure:
+            for lane in self.lanes if index is None else (self.lanes[index],):
+                lane.resume()
+
+    def doubt(self) -> None:
+        """What is in the outlets may have to go another way: nothing is sent for now."""
+        self.unsure = True
+        for lane in self.lanes:
+            lane.suspend()
+
     def hold_down(self) -> None:
         """Stop transferring; what is routed to the link meanwhile waits."""
         self.held_at = self.driver.now()
         for lane in self.lanes:
             lane.suspend()
 
+    def pass_by(self) -> dict[int, list[Entry]]:
+        """The neighbour is reached on another path while the spool still keeps what is for it: what is not
+        kept waits no longer. Answers what of that has waited, by the index of the session."""
+        loose = {}
+        for lane in self.lanes:
+            lane.passed_by = True
+            loose[lane.index] = lane.spooled.take_loose()
+        return loose
+
     def forget(self, reason: Left, stranded: bool = False) -> None:
         """Leave the cooperation: neither side's interest nor anything queued holds any longer. What is
         ``stranded`` stays in the spool."""
+        self.unsure = False
+        self.behind.clear()
         for lane in self.lanes:
             lane.suspend()
+            lane.passed_by = False
             if not (stranded and lane.kept):
                 self._clear(lane, reason)
         for inbound in self.inbounds:  # the neighbour takes back what it has no answer to

@@ -113,6 +113,9 @@ class LinkManager:
             link.dialed = bool(remembered.dialed)
             link.reason = "not back since this node has started"
             link.heard.restore(remembered.interest)
+            link.behind = set(remembered.behind)
+            if remembered.unsure and link.kept:
+                self.cooperation.rerouting.doubt(link)
             self.cooperation.happened(link, LinkEvent.RESTORED)
             self.membership.absent(link)
         self.cooperation.rerouting.take_over(self.links)
@@ -359,7 +362,7 @@ class LinkManager:
         if link.ready_here:
             self.cooperation.say_ready(link, session.index)
         if link.ready_here and link.ready_there:
-            link.lanes[session.index].resume()
+            link.resume(session.index)
 
     def _classify(self, link: NeighborLink, session: LinkSession, hello: Hello) -> None:
         """Whether a link is one of the administrator's, here or there, or made on demand."""

@@ -110,6 +110,15 @@ class Membership:
         """The link that leads to a node and carries messages; None if there is none, or nobody can say."""
         return None
 
+    @property
+    def at_rest(self) -> bool:
+        """For a while nothing has changed about which links carry messages, and all that should do."""
+        return True
+
+    def lingers(self, link: NeighborLink) -> None:
+        """One side takes a link for no part of the cooperation any more; it is to leave when its neighbour is
+        reached on another path (:meth:`Cooperation.leave`)."""
+
     def changed(self) -> None:
         """A link was connected or lost."""
 

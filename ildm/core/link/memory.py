@@ -24,6 +24,9 @@ class Remembered(NamedTuple):
     dialed: str
     """The address dialed; empty where the neighbour has dialed."""
     interest: Mapping[str, int]
+    behind: frozenset[str]
+    unsure: bool
+    """See :attr:`NeighborLink.behind` and ``unsure``."""
 
 
 class Memory:
@@ -38,8 +41,10 @@ class Memory:
         self.algorithm = algorithm
 
     def joined(self, link: NeighborLink) -> None:
+        """Also to be told when what is behind it changes."""
         dialed = link.address or "" if link.dialed else ""
-        row = (link.age, len(link.lanes), self.algorithm, dialed)
+        behind = "\n".join(sorted(link.behind))
+        row = (link.age, len(link.lanes), self.algorithm, dialed, behind, int(link.unsure))
         self.store.put(COOPERATION, (link.node_id,), row)
 
     def interest_changed(self, link: NeighborLink, changes: Mapping[str, int | None]) -> None:
@@ -56,7 +61,7 @@ class Memory:
         """What an earlier life has saved; what makes no sense, or is another algorithm's, is forgotten."""
         interest: dict[str, dict[str, int]] = {}
         nodes: list[Remembered] = []
-        for key, (age, sessions, algorithm, dialed) in list(self.store.load(COOPERATION)):
+        for key, (age, sessions, algorithm, dialed, behind, unsure) in list(self.store.load(COOPERATION)):
             (node_id,) = key
             assert isinstance(node_id, str)
             if algorithm != self.algorithm:
@@ -64,7 +69,10 @@ class Memory:
             elif isinstance(age, int) and isinstance(sessions, int) and 1 <= sessions <= 64:
                 interest[node_id] = {}
                 address = dialed if isinstance(dialed, str) else ""
-                nodes.append(Remembered(node_id, age, sessions, address, interest[node_id]))
+                nodes_behind = frozenset(behind.splitlines() if isinstance(behind, str) else ())
+                nodes.append(
+                    Remembered(node_id, age, sessions, address, interest[node_id], nodes_behind, bool(unsure))
+                )
             else:
                 self.store.set_aside(COOPERATION, key, "no link can be so")
         for key, (qos,) in list(self.store.load(INTEREST)):

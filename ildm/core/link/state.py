@@ -2,7 +2,8 @@
 
 A link is *connected* while it has its control session, and *cooperating* while it carries messages or, in an
 outage, keeps them. It joins the cooperation when both sides have said that they take it for part of it
-(``READY 1``: ``here``, ``there``), and leaves when one of them takes that back or it is given up.
+(``READY 1``: ``here``, ``there``). When one of them takes that back it carries no more, but keeps what is for
+the neighbour until that is reached on another path; then it leaves, or when it is given up.
 
 ================== ========= ========== ==== ===== ==========
 state              connected cooperating here there shown as
@@ -66,23 +67,25 @@ class LinkEvent(Enum):
     INVITED = "the neighbour takes it for part of the cooperation"
     WITHDRAWN = "this node takes that back: the link would close a cycle"
     DECLINED = "the neighbour takes that back"
+    LEFT = "the neighbour is reached on another path, after this node or the neighbour has taken that back"
     FORGOTTEN = "removed, given up after an outage, or reached on another path"
 
 
 _S, _E = LinkState, LinkEvent
 _TABLE = """
-state            CONNECTED LOST   OFFERED          INVITED          WITHDRAWN       DECLINED
-SETTLING         SETTLING  ABSENT OFFERED          INVITED          BLOCKED         SETTLING
-OFFERED          SETTLING  ABSENT OFFERED          ACTIVE           BLOCKED         OFFERED
-INVITED          SETTLING  ABSENT ACTIVE           INVITED          BLOCKED_INVITED SETTLING
-BLOCKED          SETTLING  ABSENT OFFERED          BLOCKED_INVITED  BLOCKED         BLOCKED
-BLOCKED_INVITED  SETTLING  ABSENT ACTIVE           BLOCKED_INVITED  BLOCKED_INVITED BLOCKED
-ACTIVE           RETURNED  DOWN   ACTIVE           ACTIVE           BLOCKED_INVITED OFFERED
-RETURNED         RETURNED  DOWN   RETURNED_OFFERED RETURNED_INVITED BLOCKED         SETTLING
-RETURNED_OFFERED RETURNED  DOWN   RETURNED_OFFERED ACTIVE           BLOCKED         OFFERED
-RETURNED_INVITED RETURNED  DOWN   ACTIVE           RETURNED_INVITED BLOCKED_INVITED SETTLING
+state            CONNECTED LOST   OFFERED          INVITED          WITHDRAWN        DECLINED         LEFT
+SETTLING         SETTLING  ABSENT OFFERED          INVITED          BLOCKED          SETTLING         -
+OFFERED          SETTLING  ABSENT OFFERED          ACTIVE           BLOCKED          OFFERED          -
+INVITED          SETTLING  ABSENT ACTIVE           INVITED          BLOCKED_INVITED  SETTLING         -
+BLOCKED          SETTLING  ABSENT OFFERED          BLOCKED_INVITED  BLOCKED          BLOCKED          -
+BLOCKED_INVITED  SETTLING  ABSENT ACTIVE           BLOCKED_INVITED  BLOCKED_INVITED  BLOCKED          -
+ACTIVE           RETURNED  DOWN   ACTIVE           ACTIVE           RETURNED_INVITED RETURNED_OFFERED -
+RETURNED         RETURNED  DOWN   RETURNED_OFFERED RETURNED_INVITED RETURNED         RETURNED         BLOCKED
+RETURNED_OFFERED RETURNED  DOWN   RETURNED_OFFERED ACTIVE           RETURNED         RETURNED_OFFERED OFFERED
+RETURNED_INVITED RETURNED  DOWN   ACTIVE           RETURNED_INVITED RETURNED_INVITED RETURNED BLOCKED_INVITED
 """
-"""The state after each event. Nothing but a connection, or being forgotten, happens to a link without one."""
+"""The state after each event; ``-``: it cannot happen. Nothing but a connection, or being forgotten, happens
+to a link without one."""
 
 
 def _transitions() -> dict[tuple[LinkState, LinkEvent], LinkState]:
@@ -91,6 +94,7 @@ def _transitions() -> dict[tuple[LinkState, LinkEvent], LinkState]:
         (LinkState[state], LinkEvent[event]): LinkState[name]
         for state, *names in rows
         for event, name in zip(header[1:], names, strict=True)
+        if name != "-"
     }
     table |= {(state, LinkEvent.FORGOTTEN): LinkState.ABSENT for state in LinkState}
     table[LinkState.ABSENT, LinkEvent.CONNECTED] = LinkState.SETTLING

@@ -156,6 +156,13 @@ class Topology:
                 return first
         return None
 
+    def behind(self) -> dict[str, set[str]]:
+        """The nodes that each neighbour of this node in the forest leads to, with itself."""
+        neighbors = _neighbors(self._forest())
+        return {
+            first: _reached(neighbors, first, without=self.node) for first in neighbors.get(self.node, ())
+        }
+
     def _forest(self) -> list[tuple[str, str]]:
         """The edges of the minimum spanning forest."""
         chosen: list[tuple[str, str]] = []

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.core.link.control import ADVERTISEMENT, send_control
 from ildm.core.link.membership import Membership
+from ildm.core.link.state import LinkState
 from ildm.core.link.topology import Advertisement, Topology
+from ildm.core.transfer.rerouting import REST
 
 if TYPE_CHECKING:
     from ildm.core.declared import Left
@@ -39,6 +41,9 @@ class TreeMembership(Membership):
         self._settling: dict[NeighborLink, tuple[Any, float]] = {}
         self._absent: dict[NeighborLink, Any] = {}
         """When they are given up."""
+        self._lingering: dict[NeighborLink, Any] = {}
+        """Links of the cooperation that are no part of the tree: when it is looked whether they may leave."""
+        self._changed_at = 0.0
         self._considering = False
         self._claim_timer: Any = None
         self._held: dict[str, tuple[Advertisement, Any]] = {}
@@ -90,12 +95,26 @@ class TreeMembership(Membership):
     def forgotten(self, link: NeighborLink) -> None:
         self._cancel_settling(link)
         self._cancel_expiry(link)
+        self._cancel_lingering(link)
 
     # the graph --------------------------------------------------------------------------------
 
     def hop(self, node: str) -> NeighborLink | None:
         link = self.links.get(self.topology.hop(node) or "")
-        return link if link is not None and link.in_cooperation and link.connected else None
+        return link if link is not None and link.state is LinkState.ACTIVE else None
+
+    @property
+    def at_rest(self) -> bool:
+        return self.driver.now() - self._changed_at >= REST * self.config.settle and all(
+            node in self.links and self.links[node].state is LinkState.ACTIVE for node in self.topology.tree()
+        )
+
+    def joined(self, link: NeighborLink) -> None:
+        self._changed_at = self.driver.now()
+        self._cancel_lingering(link)
+        self._move(self.topology.behind())
+        for other in self._lingering:
+            self._pass_by(other)
 
     def changed(self) -> None:
         ages = {link.node_id: link.age for link in self.links.values() if link.connected}
@@ -194,23 +213,66 @@ class TreeMembership(Membership):
     def _consider(self) -> None:
         """Let links join or leave so that the cooperating ones form the tree."""
         self._considering = False
-        tree = self.topology.tree()
+        self._changed_at = self.driver.now()
+        behind = self.topology.behind()
+        self._move(behind)
         for link in list(self.links.values()):
             if not link.connected:
-                if link.in_cooperation and self.topology.reaches(link.node_id):
-                    # perhaps only because news of the neighbour's end is still under way
-                    self.driver.call_later(2 * self.config.settle, self._check_other_path, link, link.since)
-            elif link.node_id in tree:
+                self.lingers(link)
+            elif link.node_id in behind:
                 if not link.ready_here:
                     self._settle(link, self.config.settle)
             elif self.topology.agreed(link.node_id):  # until then nothing is decided
                 self._cancel_settling(link)
                 self.cooperation.withdraw(link)
 
-    def _check_other_path(self, link: NeighborLink, since: float) -> None:
-        absent = self._still_absent(link, since) and link.in_cooperation
-        if absent and self.topology.reaches(link.node_id):
+    def _move(self, behind: Mapping[str, set[str]]) -> None:
+        """Nodes are behind other links than before: what waits for them where they were goes round again."""
+        for link in self.links.values():
+            here = behind.get(link.node_id)
+            if here is None or not link.kept or not link.in_cooperation:
+                continue  # it keeps all until it is part of the tree again, or leaves
+            others = (nodes for first, nodes in behind.items() if first != link.node_id)
+            moved = link.behind & set().union(*others)
+            if moved and not link.unsure and not (link.state is LinkState.ACTIVE and link.idle):
+                self.cooperation.rerouting.doubt(link)
+            if moved or not here <= link.behind:
+                link.behind = (link.behind - moved) | here
+                if self.parts.memory is not None:
+                    self.parts.memory.joined(link)
+
+    def lingers(self, link: NeighborLink) -> None:
+        """Look in a while whether a link may leave: perhaps only news of the neighbour's end is under way,
+        and nodes on the other path have to hear from each other what they want."""
+        if link.in_cooperation:
+            self._cancel_lingering(link)
+            pause = (REST if link.kept else 2) * self.config.settle
+            self._lingering[link] = self.driver.call_later(pause, self._lingered, link)
+
+    def _lingered(self, link: NeighborLink) -> None:
+        self._lingering.pop(link, None)
+        known = self.links.get(link.node_id) is link and link.in_cooperation and not self.stopped
+        if not known or link.node_id in self.topology.tree() or not self.topology.reaches(link.node_id):
+            return  # it is told when that changes
+        if link.kept:
+            late = self.driver.now() - link.held_at >= self.config.expiry
+            self._pass_by(link)
+            if not late and (self.hop(link.node_id) is None or not self.at_rest):
+                self.lingers(link)
+                return
+        if link.connected:
+            self.cooperation.leave(link)
+        else:
             self.discard(link, "other_path")
+
+    def _pass_by(self, link: NeighborLink) -> None:
+        if link.kept and self.hop(link.node_id) is not None:
+            self.cooperation.pass_by(link)
+
+    def _cancel_lingering(self, link: NeighborLink) -> None:
+        timer = self._lingering.pop(link, None)
+        if timer is not None:
+            timer.cancel()
 
     def _settle(self, link: NeighborLink, pause: float) -> None:
         """Let a link join after a while without news of the topology."""

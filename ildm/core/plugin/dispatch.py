@@ -87,6 +87,8 @@ class Dispatch:
         """The algorithm decides on each message, not on topics."""
         self.asks_for_topics = False
         """The algorithm has an answer about topics, even where it is asked about each message."""
+        self.reroutes = False
+        """It says where goes what has lost its way."""
         self.takes_link_runs = True
         """Nobody looks at each message from neighbours."""
         self.chain: FilterChain[Loaded] = FilterChain(driver, self._failed, self._returned, decision_timeout)
@@ -107,6 +109,8 @@ class Dispatch:
             self._tree = plugin
             self.asks_each = type(plugin).route_message is not TreeAlgorithm.route_message
             self.asks_for_topics = type(plugin).route is not TreeAlgorithm.route
+            own = type(plugin).reroute is not TreeAlgorithm.reroute
+            self.reroutes = own or self.asks_for_topics
         listens = type(plugin).mqtt_message_arrived is not Plugin.mqtt_message_arrived
         if isinstance(plugin, Filter):
             self.chain.add(loaded, plugin)
@@ -165,6 +169,11 @@ class Dispatch:
         if self._tree is None:
             return ()
         return self._routed(source, self._tree.route, topic, retain, source)
+
+    def reroute(self, topic: str, retain: bool, source: NeighborLink | None) -> Targets:
+        """The algorithm's answer about what has lost its way."""
+        assert self._tree is not None
+        return self._routed(source, self._tree.reroute, topic, retain, source)
 
     def route_message(self, message: Publish, source: NeighborLink | None, turn: int) -> Targets:
         """The algorithm's answer about one message, which it may keep and change."""

@@ -69,6 +69,7 @@ class Lane(Outgoing):
         "lost",
         "open",
         "outlet",
+        "passed_by",
         "queue",
         "silence",
         "writable_again",
@@ -97,6 +98,8 @@ class Lane(Outgoing):
             self.outlet = queue.outlet
         self.open = False
         """Messages may be sent: the session is established and, on a link, part of the cooperation."""
+        self.passed_by = False
+        """While the session is not there, what the spool does not keep goes another way."""
         self.last_refusal: str | None = None
         self.lost: Callable[[Publish], None] | None = None
         """Told of each single message that was dropped for want of room."""
@@ -172,6 +175,7 @@ class Lane(Outgoing):
         if self.transport is None or self.open:
             return
         self.open = True
+        self.passed_by = False
         if not session_present and self._noted:
             self._window.free_reserved()
             self._noted.clear()
@@ -493,6 +497,10 @@ class Lane(Outgoing):
             self._enqueue(entry, None)
         self.drain()
 
+    def under_way(self) -> list[Entry]:
+        """What the far end has not received, as far as is known; it stays under way."""
+        return self._window.entries()
+
     def leave_all(self) -> list[Entry]:
         """Give up what the spool does not keep; what it keeps, whether under way or not, is left to whoever
         takes the queue next."""
@@ -549,6 +557,9 @@ class Lane(Outgoing):
 
     def _enqueue(self, entry: Entry, source: Holdable | None) -> None:
         queue = self.queue
+        if self.passed_by and entry.receipt is None:
+            self.drop(entry.count, f"other_path_qos{entry.qos}")
+            return
         if entry.receipt is not None and self._spooled is None:
             entry.receipt.when_void = queue.disown
         queue.append(entry)

@@ -1,29 +1,46 @@
-"""What waited for a neighbour whose link has left the tree, on its way over the link that now leads there.
+"""What waited for a neighbour whose link has left the tree, on its way over the links that now lead there.
 
-The tree has changed: a neighbour that was reached directly is reached through others. What its link had not
-got rid of goes, once the tree has come to rest, over the link which is the first on the new path, as soon as
-the algorithm wants the message to go there.
+The tree has changed: a neighbour that was reached directly is reached through others, and nodes that were
+behind it may be behind any other neighbour.
 
-Where that link has joined since, nobody behind it can have had the message. Where it was part of the tree all
-the time, nodes on the new path have had it already, and get it again: QoS 1 and 2 then come more than once,
-and QoS 0, which must not, is dropped and counted. The order between what is sent again and what is sent
-meanwhile is not kept. Priorities are kept.
+What the spool keeps goes *round once more*: as new records for all links which the algorithm answers
+(:meth:`ildm.api.TreeAlgorithm.reroute`), with the same identities, marked as sent *again*. Nodes that have
+had such a message pass it on, but do not give it to their brokers twice. Who holds it, and until when:
 
-What the spool keeps stays in the outlets of the sessions it was for, and goes from there page by page: as new
-records for the new link, with the same identities, marked as sent *again*. Nodes on the new path that have
-had such a message pass it on once more, but do not give it to their brokers twice. If the old link comes back
-first, it goes on with what is left.
+============================= ===========================================================================
+what waits in the outlets of  goes round
+============================= ===========================================================================
+a link no more in the tree    when it leaves the cooperation: it stays there, and messages are kept for
+                              it, until its neighbour is reached on another path and the tree has been at
+                              rest for a while; so no interest is forgotten before it is known anew
+a link in the tree; of the    as soon as the tree is at rest; until then nothing of it is sent. What was
+nodes behind it some are      under way goes on, too: nobody knows whether the neighbour has it
+behind another by now
+an earlier life, of no link   when there is a path to the node
+============================= ===========================================================================
+
+It ends, as each time takes the messages there are then, and none while the tree stays as it is. What comes
+more than once is passed over by its identity. The order between what is sent again and what is sent meanwhile
+is not kept. Priorities are kept.
+
+Without a spool what waited goes, once the tree has come to rest, over the link which is the first on the new
+path, as soon as the algorithm wants the message to go there. Where that link has joined since, nobody behind
+it can have had the message. Where it was part of the tree all the time, nodes on the new path have had it
+already, and get it again: QoS 1 and 2 then come more than once, and QoS 0, which must not, is dropped and
+counted. For QoS 0 this holds with a spool, too.
 
 An algorithm that decides on each message has done so: it is not asked again, as it may have counted or kept
-the message. Only ``route``, where it has that, too, says from when on the new path is known.
+the message. Only ``route`` or ``reroute``, where it has one, says where it goes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ildm.core.link.state import LinkState
 from ildm.core.transfer.deposit import Deposit, first_place
 from ildm.core.transfer.identity import Origin
 from ildm.core.transfer.queue import Backlog, Entry
@@ -35,10 +52,17 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
     from ildm.core.transfer.custody import Custody
-    from ildm.core.transfer.router import Router
+    from ildm.core.transfer.router import Router, Targets
+    from ildm.core.transfer.spooled_queue import SpooledQueue
 
 REST = 4
-"""So many settling times after a link has left, and then again and again, a new path is looked for."""
+"""So many settling times after a link has left, and then again and again, a new path is looked for; and so
+many without a change the tree is taken to be at rest."""
+PATIENCE = 20
+"""So many times that pause what waits in a link's outlets waits for the tree to come to rest, or for room."""
+
+IN_MEMORY = 3
+"""So many pages of an outlet are in memory at most; what is newer than what goes round is among them."""
 
 
 @dataclass(slots=True)
@@ -54,11 +78,22 @@ class Stranded:
     """Outlets of the spool, by the index of the lane."""
 
 
+@dataclass(slots=True)
+class Doubt:
+    """What a link has to send may have to go another way, too."""
+
+    since: float
+    mark: int | None = None
+    """Up to this LSN, of all that waited when the tree was at rest; None: it is not yet."""
+
+
 class Rerouting:
     """See the module.
 
     Args:
         hop: the link that leads to a node now, or None while there is none that carries messages.
+        at_rest: whether the tree is.
+        settled: told of a link in doubt that may send again.
         messages, size: bounds for each neighbour, in number and bytes.
         pause: seconds between attempts.
         expiry: seconds after which what has found no path is dropped.
@@ -70,6 +105,8 @@ class Rerouting:
         counters: Counters,
         router: Router,
         hop: Callable[[str], NeighborLink | None],
+        at_rest: Callable[[], bool],
+        settled: Callable[[NeighborLink], None],
         *,
         messages: int,
         size: int,
@@ -82,11 +119,14 @@ class Rerouting:
         self.counters = counters
         self.router = router
         self.hop = hop
+        self.at_rest = at_rest
+        self.settled = settled
         self.messages = messages
         self.size = size
         self.pause = pause
         self.expiry = expiry
         self._stranded: dict[str, Stranded] = {}
+        self._doubts: dict[NeighborLink, Doubt] = {}
         self._timer: object | None = None
 
     @property
@@ -96,6 +136,8 @@ class Rerouting:
     def take(self, node: str, since: float, lanes: dict[int, list[Entry]], kept: Sequence[str] = ()) -> None:
         """The link to a node has left; ``since`` is when it stopped to carry messages, ``kept`` are the
         outlets of its sessions."""
+        if not kept and not any(lanes.values()):
+            return
         now = self.driver.now()
         stranded = self._stranded.setdefault(node, Stranded(since, now + self.expiry))
         stranded.until = now + self.expiry
@@ -105,9 +147,32 @@ class Rerouting:
                 waiting.append(entry)
             for entry, count in waiting.trim(self.messages // len(lanes), self.size // len(lanes)):
                 self._drop(entry, count, "overflow")
-        stranded.kept = list(kept)
-        if self._timer is None and (self.queued_messages or stranded.kept):
-            self._timer = self.driver.call_later(self.pause, self._attempt)
+        stranded.kept += [name for name in kept if name not in stranded.kept]
+        self._attempt_in(self.pause)
+
+    def doubt(self, link: NeighborLink) -> None:
+        """Nodes that were behind a link are behind another: what waits for it goes round once more."""
+        link.doubt()
+        self._doubts[link] = Doubt(self.driver.now())
+        self._attempt_in(self.pause)
+
+    def joined(self, link: NeighborLink) -> None:
+        """A link is about to carry messages; what it has left before is in its outlets, perhaps."""
+        stranded = self._stranded.get(link.node_id)
+        if stranded is None or not link.kept:
+            return
+        own = {link.outlet(lane.index) for lane in link.lanes}
+        if not own.isdisjoint(stranded.kept):
+            stranded.kept = [name for name in stranded.kept if name not in own]
+            self.doubt(link)
+
+    def left(self, link: NeighborLink) -> None:
+        """A link has left the cooperation."""
+        self._doubts.pop(link, None)
+
+    def _attempt_in(self, pause: float) -> None:
+        if self._timer is None and (self._stranded or self._doubts):
+            self._timer = self.driver.call_later(pause, self._attempt)
 
     def take_over(self, links: Collection[str]) -> None:
         """At the start: what earlier lives have kept for nodes that there is no link with."""
@@ -132,22 +197,48 @@ class Rerouting:
     def _attempt(self) -> None:
         self._timer = None
         more = False
+        for link, doubt in list(self._doubts.items()):
+            more |= self._settle(link, doubt)
         for node, stranded in list(self._stranded.items()):
-            link = self.hop(node)
-            if link is not None and link.node_id == node and link.kept:
-                stranded.kept = []  # its own link has come back
-            elif link is not None:
-                for index, name in enumerate(stranded.kept):
-                    more |= self._send_kept(link, index, name)
-            if link is not None:
+            hop = self.hop(node)
+            if hop is not None:
+                for name in stranded.kept:
+                    assert self.custody is not None
+                    more |= self._send_page(self.custody.queue(name), int(name.rpartition("/")[2]), hop)
                 for index, waiting in stranded.lanes.items():
-                    self._send(link, stranded, index, waiting)
+                    self._send(hop, stranded, index, waiting)
             if self.driver.now() >= stranded.until:
                 self._end(node, "no_path")
             elif not any(stranded.lanes.values()) and not self._has_kept(stranded):
                 del self._stranded[node]
-        if self._stranded:
-            self._timer = self.driver.call_later(0 if more else self.pause, self._attempt)
+        self._attempt_in(0 if more else self.pause)
+
+    def _settle(self, link: NeighborLink, doubt: Doubt) -> bool:
+        """Let a page of what a link has to send go round, once the tree is at rest; whether there is more
+        that may go at once."""
+        assert self.custody is not None
+        if link.state is not LinkState.ACTIVE:
+            return False
+        patient = self.driver.now() - max(doubt.since, link.joined_at) < PATIENCE * self.pause
+        if doubt.mark is None:
+            if patient and not self.at_rest():
+                return False
+            doubt.mark = self.custody.last
+            for lane in link.lanes:
+                for entry in lane.under_way():
+                    self._send_round(entry, lane.index, None, but=link)
+        more = False
+        for lane in link.lanes:
+            more |= self._send_page(lane.spooled, lane.index, None, doubt.mark)
+        if more:
+            return True
+        if self.custody.full:
+            if patient:
+                return False
+            self.counters["link_not_rerouted"] += link.queued
+        del self._doubts[link]
+        self.settled(link)
+        return False
 
     def _has_kept(self, stranded: Stranded) -> bool:
         return self.custody is not None and any(map(self.custody.queue, stranded.kept))
@@ -172,39 +263,63 @@ class Rerouting:
                 size = len(frames) // entry.count
                 self.router.forward_frames(((link, qos, entry.priority),), frames, size, index, None)
 
-    def _send_kept(self, link: NeighborLink, index: int, name: str) -> bool:
-        """Let a page of what an outlet has go over this link; whether there is more that may go at once."""
+    def _send_page(
+        self, queue: SpooledQueue, index: int, hop: NeighborLink | None, mark: float = math.inf
+    ) -> bool:
+        """Let a page of what an outlet has, up to an LSN, go round; whether there is more that may go at
+        once."""
         assert self.custody is not None
-        custody = self.custody
-        queue, size = custody.queue(name), 0
-        unwanted: list[Entry] = []
-        lane = link.lanes[index % len(link.lanes)]
-        while size < custody.config.page_bytes and queue and not custody.full:
-            entry, deposit = queue.first, queue.first.receipt
-            assert isinstance(deposit, Deposit)
-            size += entry.size
+        custody, page, size, left_bytes = self.custody, self.custody.config.page_bytes, 0, 0
+        left: list[Entry] = []
+        while size < page and left_bytes < IN_MEMORY * page and queue and not custody.full:
+            entry = queue.first
+            deposit = entry.receipt
             queue.remove(entry.count)
-            qos = self._wanted(entry, link)
-            if qos is None or not link.kept:
-                unwanted.append(entry)
-                continue
-            again = Origin(custody.number_again(entry.count), None)
-            if entry.message is not None:
-                origin = Origin(deposit.identity, None).at(entry.packet_id - 1)
-                wanted = entry.qos if entry.message.retain else min(entry.qos, qos)
-                wanted = max(1, min(wanted, link.config.qos))
-                way = lane, wanted, entry.priority
-                custody.take(entry.message, [way], index, entry.expires_at, origin.identity, again.identity)
+            if isinstance(deposit, Deposit) and deposit.lsn <= mark and self._send_round(entry, index, hop):
+                size += entry.size
+                entry.settle()
             else:
-                frames = entry.waiting_frames
-                one = len(frames) // entry.count
-                origin = Origin(deposit.identity, None).at(first_place(frames))
-                way = lane, 1, entry.priority
-                custody.take_run(frames, one, [way], index, origin.identity, again.identity)
-            self.counters["link_rerouted"] += entry.count
-            entry.settle()
-        queue.put_back(unwanted)
-        return size >= custody.config.page_bytes and not unwanted
+                left.append(entry)
+                left_bytes += entry.size
+        queue.put_back(left)
+        return size >= page
+
+    def _send_round(
+        self, entry: Entry, index: int, hop: NeighborLink | None, but: NeighborLink | None = None
+    ) -> bool:
+        """Send what the spool keeps once more; False: nowhere at present. ``but``: a link that has it."""
+        assert self.custody is not None
+        custody, deposit = self.custody, entry.receipt
+        assert isinstance(deposit, Deposit)
+        ways = [
+            (link.lanes[index % len(link.lanes)], max(1, min(qos, link.config.qos)), priority)
+            for link, qos, priority in self._targets(entry, hop)
+            if link.kept and link is not but
+        ]
+        if not ways:
+            return False
+        again = custody.number_again(entry.count)
+        if entry.message is not None:
+            origin = Origin(deposit.identity, None).at(entry.packet_id - 1)
+            custody.take(entry.message, ways, index, entry.expires_at, origin.identity, again)
+        else:
+            frames = entry.waiting_frames
+            origin = Origin(deposit.identity, None).at(first_place(frames))
+            custody.take_run(frames, len(frames) // entry.count, ways, index, origin.identity, again)
+        self.counters["link_rerouted"] += entry.count
+        return True
+
+    def _targets(self, entry: Entry, hop: NeighborLink | None) -> Targets:
+        """Where a message goes that has lost its way; ``hop``: where the node is that it was for."""
+        if not self.router.dispatch.reroutes:
+            return () if hop is None else ((hop, entry.qos, entry.priority),)
+        message = entry.message
+        if message is None:
+            return self.router.reroute(PublishView(entry.frames, Version.V5).topic_bytes, False)
+        return tuple(
+            (link, message.qos if message.retain else min(message.qos, qos), priority)
+            for link, qos, priority in self.router.reroute(message.topic.encode(), message.retain)
+        )
 
     def _wanted(self, entry: Entry, link: NeighborLink) -> int | None:
         """The QoS at which a message is wanted behind a link, if it is."""

@@ -13,7 +13,16 @@ from ildm.core.transfer.deposit import Withheld
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
-from ildm.mqtt import EncodeError, MalformedPacket, Property, Publish, ReasonCode, validate_topic_name
+from ildm.mqtt import (
+    EncodeError,
+    MalformedPacket,
+    Property,
+    Publish,
+    PublishView,
+    ReasonCode,
+    Version,
+    validate_topic_name,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -112,6 +121,11 @@ class Router:
         if topic.startswith("$"):
             return ()  # what the standard reserves for the broker stays with it (4.7.2)
         return _ruled(self.dispatch.route(topic, retain, source), topic)
+
+    def reroute(self, topic: bytes, retain: bool, source: NeighborLink | None = None) -> Targets:
+        """Where a message goes that has lost its way as the tree has changed. Raises: as :meth:`find`."""
+        name = decode_topic(topic)
+        return () if name.startswith("$") else self.dispatch.reroute(name, retain, source)
 
     def next_publisher(self) -> int:
         """The turn of a publisher, or of a message, in the round-robin."""
@@ -246,6 +260,8 @@ class Router:
         count = len(frames) // size
         source.transferred_in += count
         self.counters["transferred_in"] += count
+        if origin.again is not None and self.dispatch.reroutes:
+            route = self.reroute(PublishView(frames, Version.V5).topic_bytes, False, source)
         done = 0
         for first, number, here in custody.judge(origin, count):
             if withheld and first > done:
@@ -339,7 +355,11 @@ class Router:
         ``holder`` is made to wait when there is no room. Answers the LSN of the record, and who is to have
         it.
         """
-        route, turn = self._ask_each(message, source, index)
+        if origin.again is not None and self.dispatch.reroutes:
+            route = self.reroute(message.topic.encode(), message.retain, source)
+            turn = self.next_publisher() if self.by_message and route else index
+        else:
+            route, turn = self._ask_each(message, source, index)
         expires_at = self.expiry(message)
         ways = list(ways)
         for link, qos, priority in route:

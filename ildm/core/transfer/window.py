@@ -206,6 +206,17 @@ class Window:
         for item, group in groupby(items.items(), itemgetter(1)):
             yield item, [packet_id for packet_id, _ in group]
 
+    def entries(self) -> list[Entry]:
+        """What is under way and was not released, in order; it stays in the window."""
+        found: list[Entry] = []
+        for item, group in groupby(self._items.items(), itemgetter(1)):
+            if isinstance(item, InflightRun):
+                ids = [packet_id for packet_id, _ in group]
+                found += [item.entry(first_id, count) for first_id, count in consecutive(ids)]
+            elif not item.released:
+                found.append(item.entry)
+        return found
+
     @property
     def owed_only(self) -> bool:
         """Whoever has sent these messages has no answer to them yet."""

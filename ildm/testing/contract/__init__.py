@@ -34,6 +34,7 @@ class NodeContract(
 ELSEWHERE = {
     "on_config_changed": "tests/core/test_plugin_options.py: asked by the administrator only",
     "overlay": "tests/admin, tests/net: asked by the administrator only",
+    "reroute": "tests/core/test_rings.py: asked only where the links that are used change",
     "trace": "tests/admin, tests/net: asked by the administrator only",
 }
 """Members of the interface which the suite leaves to other tests, and why."""
