@@ -35,6 +35,8 @@ TRACE = CONTROL + "trace"
 """Where does a message on a topic go from here? See :mod:`ildm.core.link.tracing`."""
 TRACED = CONTROL + "traced"
 """The answer."""
+PATH = CONTROL + "path"
+"""Whether a node is reached; see :mod:`ildm.core.link.paths`."""
 
 
 def send_control(link: NeighborLink, topic: str, payload: bytes, session: int = 0) -> None:

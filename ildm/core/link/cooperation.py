@@ -55,8 +55,8 @@ class Cooperation:
             parts.driver,
             parts.counters,
             parts.router,
-            lambda node: self.membership.hop(node),  # noqa: PLW0108 - it is not there yet
-            lambda: self.membership.at_rest,
+            lambda node: self.membership.path(node),  # noqa: PLW0108 - it is not there yet
+            lambda link: self.membership.at_rest(link),  # noqa: PLW0108
             self._settled,
             messages=config.queue_messages,
             size=config.queue_bytes,
@@ -169,6 +169,7 @@ class Cooperation:
     def _settled(self, link: NeighborLink) -> None:
         """What was for nodes that are elsewhere now has gone there, too."""
         link.unsure = False
+        link.moved.clear()
         if self.parts.memory is not None:
             self.parts.memory.joined(link)
         link.resume()

@@ -90,6 +90,8 @@ class NeighborLink(Stateful):
         self.behind: set[str] = set()
         """Ids of the nodes that what is in its outlets is for: those behind it in the tree, now or when it
         has last been part of it."""
+        self.moved: set[str] = set()
+        """Ids of those that have come behind another link since, while it is ``unsure``."""
         self.unsure = False
         """Some of these are reached on another path by now: what is in the outlets goes round once more
         (:mod:`ildm.core.transfer.rerouting`) before anything is sent."""
@@ -353,6 +355,7 @@ class NeighborLink(Stateful):
         ``stranded`` stays in the spool."""
         self.unsure = False
         self.behind.clear()
+        self.moved.clear()
         for lane in self.lanes:
             lane.suspend()
             lane.passed_by = False

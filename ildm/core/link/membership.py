@@ -110,9 +110,13 @@ class Membership:
         """The link that leads to a node and carries messages; None if there is none, or nobody can say."""
         return None
 
-    @property
-    def at_rest(self) -> bool:
-        """For a while nothing has changed about which links carry messages, and all that should do."""
+    def path(self, node: str) -> NeighborLink | None:
+        """The same, but None until the node itself has said that it is reached so."""
+        return self.hop(node)
+
+    def at_rest(self, link: NeighborLink) -> bool:
+        """For a while nothing has changed about which links carry messages, all that should do, and nodes
+        that were behind a link are reached where they are now."""
         return True
 
     def lingers(self, link: NeighborLink) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ildm.core.link.control import ADVERTISEMENT, send_control
+from ildm.core.link.control import ADVERTISEMENT, PATH, send_control
 from ildm.core.link.membership import Membership
+from ildm.core.link.paths import Paths
 from ildm.core.link.state import LinkState
 from ildm.core.link.topology import Advertisement, Topology
 from ildm.core.transfer.rerouting import REST
@@ -38,6 +39,7 @@ class TreeMembership(Membership):
     ) -> None:
         super().__init__(parts, links, cooperation, discard)
         self.topology = Topology(parts.node_id, parts.boot, self.config.max_nodes)
+        self.paths = Paths(parts.driver, parts.node_id, self.hop, self.config.max_nodes, self._reached)
         self._settling: dict[NeighborLink, tuple[Any, float]] = {}
         self._absent: dict[NeighborLink, Any] = {}
         """When they are given up."""
@@ -96,6 +98,7 @@ class TreeMembership(Membership):
         self._cancel_settling(link)
         self._cancel_expiry(link)
         self._cancel_lingering(link)
+        self.paths.forget(link.node_id)
 
     # the graph --------------------------------------------------------------------------------
 
@@ -103,11 +106,28 @@ class TreeMembership(Membership):
         link = self.links.get(self.topology.hop(node) or "")
         return link if link is not None and link.state is LinkState.ACTIVE else None
 
-    @property
-    def at_rest(self) -> bool:
-        return self.driver.now() - self._changed_at >= REST * self.config.settle and all(
-            node in self.links and self.links[node].state is LinkState.ACTIVE for node in self.topology.tree()
+    def path(self, node: str) -> NeighborLink | None:
+        hop = self.hop(node)
+        return hop if self.parts.custody is None or self.paths.known(node, self._changed_at) else None
+
+    def at_rest(self, link: NeighborLink) -> bool:
+        tree = self.topology.tree()
+        unknown = {node for node in link.moved if not self._is_reached(node)}
+        return (
+            not unknown
+            and self.driver.now() - self._changed_at >= REST * self.config.settle
+            and all(node in self.links and self.links[node].state is LinkState.ACTIVE for node in tree)
         )
+
+    def _is_reached(self, node: str) -> bool:
+        # of one that is gone, those that were linked with it keep what comes
+        return not self.topology.reaches(node) or self.paths.known(node, self._changed_at)
+
+    def _reached(self, node: str) -> None:
+        link = self.links.get(node)
+        if link is not None and link in self._lingering:
+            self._cancel_lingering(link)
+            self._lingered(link)
 
     def joined(self, link: NeighborLink) -> None:
         self._changed_at = self.driver.now()
@@ -124,6 +144,9 @@ class TreeMembership(Membership):
         self._consider()
 
     def control_message(self, link: NeighborLink, topic: str, payload: bytes) -> bool:
+        if topic == PATH:
+            self.paths.came(link, payload)
+            return True
         if topic != ADVERTISEMENT:
             return False
         advertisement = Advertisement.decode(payload)
@@ -234,10 +257,11 @@ class TreeMembership(Membership):
                 continue  # it keeps all until it is part of the tree again, or leaves
             others = (nodes for first, nodes in behind.items() if first != link.node_id)
             moved = link.behind & set().union(*others)
-            if moved and not link.unsure and not (link.state is LinkState.ACTIVE and link.idle):
+            if moved and not (link.state is LinkState.ACTIVE and link.idle and not link.unsure):
                 self.cooperation.rerouting.doubt(link)
             if moved or not here <= link.behind:
                 link.behind = (link.behind - moved) | here
+                link.moved = (link.moved | moved) - here if link.unsure else set()
                 if self.parts.memory is not None:
                     self.parts.memory.joined(link)
 
@@ -257,7 +281,7 @@ class TreeMembership(Membership):
         if link.kept:
             late = self.driver.now() - link.held_at >= self.config.expiry
             self._pass_by(link)
-            if not late and (self.hop(link.node_id) is None or not self.at_rest):
+            if not late and not (self.at_rest(link) and self.path(link.node_id) is not None):
                 self.lingers(link)
                 return
         if link.connected:

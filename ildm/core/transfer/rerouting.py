@@ -92,7 +92,7 @@ class Rerouting:
 
     Args:
         hop: the link that leads to a node now, or None while there is none that carries messages.
-        at_rest: whether the tree is.
+        at_rest: whether the tree is, and what was behind a link is reached where it is now.
         settled: told of a link in doubt that may send again.
         messages, size: bounds for each neighbour, in number and bytes.
         pause: seconds between attempts.
@@ -105,7 +105,7 @@ class Rerouting:
         counters: Counters,
         router: Router,
         hop: Callable[[str], NeighborLink | None],
-        at_rest: Callable[[], bool],
+        at_rest: Callable[[NeighborLink], bool],
         settled: Callable[[NeighborLink], None],
         *,
         messages: int,
@@ -221,7 +221,7 @@ class Rerouting:
             return False
         patient = self.driver.now() - max(doubt.since, link.joined_at) < PATIENCE * self.pause
         if doubt.mark is None:
-            if patient and not self.at_rest():
+            if patient and not self.at_rest(link):
                 return False
             doubt.mark = self.custody.last
             for lane in link.lanes:

@@ -1,0 +1,104 @@
+"""Whether a node is really reached: asked of the node itself, along the tree.
+
+The topology says which links there are; not that those of other nodes carry messages by now, nor that a node
+which stands still has a say. A question goes from node to node as messages do, over links in the cooperation
+alone, and its answer comes back in the same way. What was announced before on the same path has come by then
+as far as the first node that keeps it.
+
+Questions and answers are ``[answer, number, to, from, hops]`` in JSON; ``hops`` counts down, as nodes that
+see the tree differently could send one round and round.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ildm.core.link.control import PATH, send_control
+from ildm.core.link.state import LinkState
+from ildm.core.link.topology import MAX_NODE_ID, MAX_NUMBER
+from ildm.mqtt import MalformedPacket
+
+if TYPE_CHECKING:
+    from ildm.core.driver import Driver
+    from ildm.core.link.link import NeighborLink
+
+LARGEST = 1024
+"""Bytes of a question or answer."""
+
+
+class Paths:
+    """What one node has asked, and what it passes on.
+
+    Args:
+        hop: the link in the cooperation that leads to a node now, if there is one.
+        hops: so many links a path may have.
+        reached: a node has answered.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        node_id: str,
+        hop: Callable[[str], NeighborLink | None],
+        hops: int,
+        reached: Callable[[str], None],
+    ) -> None:
+        self.driver = driver
+        self.node_id = node_id
+        self.hop = hop
+        self.hops = hops
+        self.reached = reached
+        self._number = 0
+        self._asked: dict[str, int] = {}
+        self._answered: dict[str, float] = {}
+
+    def known(self, node: str, since: float) -> bool:
+        """Whether a node has been reached since a time (monotonic); else it is asked now, if it can be."""
+        if self._answered.get(node, -1.0) >= since:
+            return True
+        link = self.hop(node)
+        if link is not None:
+            self._number += 1
+            self._asked[node] = self._number
+            self._send(link, False, self._number, node, self.node_id, self.hops)
+        return False
+
+    def forget(self, node: str) -> None:
+        """Nothing is wanted of a node any more."""
+        self._asked.pop(node, None)
+        self._answered.pop(node, None)
+
+    def came(self, source: NeighborLink, payload: bytes) -> None:
+        """A question or an answer of a neighbour's, perhaps for others. Raises: MalformedPacket."""
+        answer, number, to, sender, hops = _decoded(payload)
+        if source.state is not LinkState.ACTIVE:
+            return
+        if to != self.node_id:
+            link = self.hop(to)
+            if link is not None and link is not source and hops > 0:
+                self._send(link, answer, number, to, sender, hops - 1)
+        elif not answer:
+            self._send(source, True, number, sender, to, self.hops)
+        elif self._asked.get(sender) == number:
+            del self._asked[sender]
+            self._answered[sender] = self.driver.now()
+            self.reached(sender)
+
+    def _send(self, link: NeighborLink, answer: bool, number: int, to: str, sender: str, hops: int) -> None:
+        send_control(link, PATH, json.dumps([answer, number, to, sender, hops]).encode())
+
+
+def _decoded(payload: bytes) -> tuple[bool, int, str, str, int]:
+    try:
+        if len(payload) > LARGEST:
+            raise ValueError(f"{len(payload)} bytes")
+        answer, number, to, sender, hops = json.loads(payload)
+        names = all(isinstance(name, str) and 0 < len(name) <= MAX_NODE_ID for name in (to, sender))
+        numbers = all(type(each) is int and 0 <= each < MAX_NUMBER for each in (number, hops))
+        if not (isinstance(answer, bool) and names and numbers):
+            raise TypeError("wrong types")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise MalformedPacket(f"malformed question for a path: {error}", clause="MQTT-4.13") from None
+    return answer, number, to, sender, hops
