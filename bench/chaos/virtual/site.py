@@ -30,8 +30,10 @@ CLIENTS, LINKS, BROKER = 1, 2, 3
 REGION = "r"
 WRITING = ("create", "write", "truncate", "sync", "rename")
 """Operations of a disk that fail when nothing can be written."""
-TREE_CHANGES = frozenset({"link active", "link left the cooperation"})
-"""What a node logs when the links change that it uses for messages."""
+TREE_CHANGES = frozenset(
+    {"link active", "link left the cooperation", "what waits goes round once more", "what waited went round"}
+)
+"""What a node logs when the links change that it uses for messages, here or where these go."""
 
 
 class NodeDriver(WorldDriver):

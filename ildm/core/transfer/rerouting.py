@@ -152,6 +152,8 @@ class Rerouting:
 
     def doubt(self, link: NeighborLink) -> None:
         """Nodes that were behind a link are behind another: what waits for it goes round once more."""
+        if link not in self._doubts:
+            self.driver.log("info", "what waits goes round once more", neighbor=link.node_id)
         link.doubt()
         self._doubts[link] = Doubt(self.driver.now())
         self._attempt_in(self.pause)
@@ -237,6 +239,7 @@ class Rerouting:
                 return False
             self.counters["link_not_rerouted"] += link.queued
         del self._doubts[link]
+        self.driver.log("info", "what waited went round", neighbor=link.node_id)
         self.settled(link)
         return False
 
