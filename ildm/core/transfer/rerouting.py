@@ -294,13 +294,14 @@ class Rerouting:
         assert self.custody is not None
         custody, deposit = self.custody, entry.receipt
         assert isinstance(deposit, Deposit)
+        targets = self._targets(entry, hop)
         ways = [
-            (link.lanes[index % len(link.lanes)], max(1, min(qos, link.config.qos)), priority)
-            for link, qos, priority in self._targets(entry, hop)
-            if link.kept and link is not but
+            (link.lanes[index % len(link.lanes)], min(qos, link.config.qos), priority)
+            for link, qos, priority in targets
+            if min(qos, link.config.qos) and link.kept and link is not but
         ]
         if not ways:
-            return False
+            return bool(targets)  # what crosses at QoS 0 only has done so, or never will
         again = custody.number_again(entry.count)
         if entry.message is not None:
             origin = Origin(deposit.identity, None).at(entry.packet_id - 1)

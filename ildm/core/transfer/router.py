@@ -125,7 +125,7 @@ class Router:
     def reroute(self, topic: bytes, retain: bool, source: NeighborLink | None = None) -> Targets:
         """Where a message goes that has lost its way as the tree has changed. Raises: as :meth:`find`."""
         name = decode_topic(topic)
-        return () if name.startswith("$") else self.dispatch.reroute(name, retain, source)
+        return () if name.startswith("$") else _ruled(self.dispatch.reroute(name, retain, source), name)
 
     def next_publisher(self) -> int:
         """The turn of a publisher, or of a message, in the round-robin."""

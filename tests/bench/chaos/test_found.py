@@ -28,7 +28,7 @@ def test_what_has_failed_holds(path: Path) -> None:
     [
         ("sf", "none", "process", 32),
         ("sf", "kill", "power", 32),
-        ("sf", "kill-all", "process", 32),
+        ("pf", "kill-all", "process", 32),
         ("pf", "kill", "process", 32),
         ("pf", "mixed", "process", 32),
         ("pf", "none", "process", 32),
