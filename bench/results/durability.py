@@ -35,7 +35,7 @@ def run(bench: Bench, command: str) -> Comparison:
                 update={"qos": qos, "interval": interval, "name": f"qos-{qos}-{interval:g}-ms"}
             )
             for each in measure_in_turn(bench, scenario, ways(qos)):
-                runs.append(each)
+                runs.append(each.model_copy(update={"label": f"QoS {qos}, {interval:g} ms, {each.label}"}))
                 latency = each.latency[KEY]
                 rows.append(
                     [
@@ -49,9 +49,9 @@ def run(bench: Bench, command: str) -> Comparison:
         title="What durability costs",
         text="\n".join(
             [
-                "Publishers at one site, subscribers at the other, 32 bytes. A bridge keeps what it",
-                "has not delivered in memory (and on disk every 30 minutes); the nodes keep nothing on disk",
-                "(off), what the end of the process must not destroy (process), or what the end of the",
+                "Publishers at one site, subscribers at the other, 32 bytes. A bridge keeps what it "
+                "has not delivered in memory (and on disk every 30 minutes); the nodes keep nothing on disk "
+                "(off), what the end of the process must not destroy (process), or what the end of the "
                 "machine's power must not (power). Latency from the write to the read. No quotas.",
                 SHARED_CORES,
                 machine(),
