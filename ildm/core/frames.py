@@ -159,7 +159,7 @@ def renamed(data: bytes, size: int, topic: bytes) -> tuple[bytes, int]:
     body = id_offset(data)
     rest = size - body
     head = data[:1] + encode_varint(2 + len(topic) + rest) + len(topic).to_bytes(2) + topic
-    return head + head.join(data[p + body : p + size] for p in range(0, len(data), size)), len(head) + rest
+    return _with_head(data, size, data[:body], head), len(head) + rest
 
 
 def id_offset(frame: bytes) -> int:

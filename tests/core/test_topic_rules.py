@@ -336,3 +336,19 @@ def test_a_scope_says_what_the_rules_are() -> None:
     names = ["x", "hq/plant/x", "plant/x", "\u20ac\n/1", "y"]
     assert [said.takes(name) for name in names] == [False, True, False, True, False]
     assert [said.crosses(name) for name in names] == [False, True, False, True, False]
+
+
+def test_what_rules_have_kept_apart_comes_when_they_are_gone(world: World) -> None:
+    a = Site(world, "a", "sf", link={"rules": [HQ], "sync_interval": 1.0})
+    b = Site(world, "b", "sf", link={"sync_interval": 1.0})
+    a.node.links.add(Address("b", 2), False)
+    world.run(2)
+    publish(world, b, "other", "hq/plant/t", retain=True)
+    world.run(5)
+    assert list(a.node.retained.values) == ["plant/t"]
+    a.store = a.store.copy()
+    a.kill()
+    a.settings["link"] = {"sync_interval": 1.0}
+    a.start(("b",))
+    world.run(60)
+    assert set(a.node.retained.values) >= {"other", "hq/plant/t"}

@@ -88,7 +88,7 @@ class RetainedSync:
         if link not in self._exchanges:
             self._exchanges[link] = Exchange()
             self._tell_later(link)
-            self.scope_changed(link)
+        self.scope_changed(link)  # it is told anew on each connection, or not at all
         self._go_on(link)
 
     def left(self, link: NeighborLink) -> None:
