@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from bench.analysis.errors import CorruptLog, MissingLog
 from bench.chaos.engines import DuckDb, Engine, Source, Spark
 from bench.chaos.files import parquet_files
-from bench.chaos.history import History, tables
+from bench.chaos.history import History
 from bench.chaos.invariants import COUNTS, FINDING, GROUP, INVARIANTS, STEPS, counted, found
 from bench.chaos.outcome import (
     KEPT,
@@ -29,6 +29,7 @@ from bench.chaos.outcome import (
     Trouble,
     added,
 )
+from bench.chaos.tables import tables
 
 MATCHES = pa.schema([pa.field("filter", pa.string()), pa.field("topic", pa.string())])
 MOMENTS = 120

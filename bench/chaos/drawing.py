@@ -19,7 +19,7 @@ SHARED = 16
 SITES = "abcde"
 TREE = frozenset({"pf", "sf"})
 """Algorithms whose links are those of the configuration, and carry all."""
-FIRST = 3.0
+FIRST, OVERLAY_FIRST = 4.0, 7.0
 """Seconds after which all first subscriptions are known everywhere; publications and faults begin then."""
 TOPICS = ("t/0", "t/1", "t/2", "u/0")
 FILTERS: tuple[tuple[str, ...], ...] = (
@@ -56,7 +56,9 @@ class Scale:
     seconds: float = 10.0
     """In which clients publish and faults begin."""
     publications: int = 10
-    """Operations; each is of one to 64 messages, mostly few."""
+    """Operations; each is of one or more messages, mostly few."""
+    burst: int = 64
+    """Messages of one, at most."""
     faults: int = 2
     """At most."""
     publishers: int = 3
@@ -66,6 +68,12 @@ class Scale:
 
 
 SMALL = Scale()
+TINY = Scale(seconds=3.0, publications=5, burst=8, publishers=2, subscribers=3, pause=3.0)
+
+
+def usual(seed: int) -> Scale:
+    """Of schedules in great number: most bugs need little to show, and some show only where much happens."""
+    return TINY if seed % 4 else SMALL
 
 
 def draw_setting(
@@ -121,20 +129,20 @@ def draw(
     algorithm: str,
     *,
     fault: str = "mixed",
-    scale: Scale = SMALL,
+    scale: Scale | None = None,
     sites: int | None = None,
     brokers: Sequence[str] = (),
     mode: str = "process",
     setting: Setting | None = None,
 ) -> Schedule:
-    """The schedule of a seed.
+    """The schedule of a seed; ``scale``: if it is not to be the :func:`usual` one.
 
     ``fault``: a :data:`Kind`, ``kill-all`` (every node at once), ``mixed`` or ``none``. ``setting``: as
     :func:`draw_setting` has made it, if it is at hand.
     """
     setting = setting or draw_setting(seed // SHARED, algorithm, sites=sites, brokers=brokers, mode=mode)
     random = Random(f"schedule {algorithm} {seed}")
-    drawing = _Drawing(random, setting, scale)
+    drawing = _Drawing(random, setting, scale or usual(seed))
     drawing.subscribers()
     drawing.publishers()
     faults = drawing.faults(fault)
@@ -167,7 +175,8 @@ class _Drawing:
         self.operations.append(Operation(round(at, 3), client.name, what, **more))
 
     def moment(self) -> float:
-        return FIRST + self.random.random() * self.scale.seconds
+        first = FIRST if self.setting.algorithm in TREE else OVERLAY_FIRST
+        return first + self.random.random() * self.scale.seconds
 
     def subscribers(self) -> None:
         random = self.random
@@ -206,7 +215,7 @@ class _Drawing:
                 else:
                     self.do(at, publisher, "publish", topic=own, qos=qos, retain=True)
                 continue
-            count = random.choice((1, 1, 1, 2, 3, 5, 8, random.randint(1, 64)))
+            count = random.choice((1, 1, 1, 2, 3, 5, 8, random.randint(1, self.scale.burst)))
             size = random.choice((0, 0, 100, 1000, random.randint(0, 8000)))
             level: Literal[0, 1, 2] = 0 if random.random() < 0.1 else qos
             self.do(at, publisher, "publish", topic=topic, qos=level, count=count, size=size)

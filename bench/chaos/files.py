@@ -15,7 +15,8 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from bench.analysis.errors import CorruptLog, MissingLog, WrongSchema
-from bench.chaos.history import EVENTS, OPS, PHASES, RUNS, Event, Run
+from bench.chaos.history import OPS, PHASES, Event, Run
+from bench.chaos.tables import EVENTS, RUNS
 
 KINDS = {"history": EVENTS, "runs": RUNS}
 _DEFAULTS = {"history": Event(0.0, "", "", "")._asdict(), "runs": Run("")._asdict()}

@@ -1,6 +1,6 @@
 """What must hold in every history, each said once, in SQL that Spark and DuckDB both understand.
 
-Tables that are there before: ``events`` and ``runs`` (`bench.chaos.history`), and ``matches`` (filter,
+Tables that are there before: ``events`` and ``runs`` (`bench.chaos.tables`), and ``matches`` (filter,
 topic): which topics in the history match which of its filters. `STEPS` are made of them, in order, then
 `INVARIANTS`, whose rows are what was found against them, all with the columns `FINDING`.
 

@@ -129,7 +129,7 @@ def possible(faults: Sequence[Fault], target: str) -> tuple[list[Fault], list[st
 
 
 def name_of(faults: Sequence[Fault], setting: Setting) -> str:
-    """The kinds of faults, for `bench.chaos.history.RUNS`; ``kill-all``: of all nodes or brokers."""
+    """The kinds of faults, for `bench.chaos.tables.RUNS`; ``kill-all``: of all nodes or brokers."""
     every = [{f"{kind}/{site}" for site in setting.sites} for kind in ("node", "broker")]
     kinds = {
         "kill-all"

@@ -26,7 +26,7 @@ class Part(BaseModel):
 
 
 class Setting(Part):
-    """What runs have in common; see `bench.chaos.history.RUNS`."""
+    """What runs have in common; see `bench.chaos.tables.RUNS`."""
 
     engine: str
     target: str

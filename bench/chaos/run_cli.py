@@ -65,12 +65,14 @@ def run(
     ] = False,
     seconds: Annotated[
         float | None,
-        typer.Option(min=1, help="In which clients publish and faults come.", show_default="30; virtual: 10"),
+        typer.Option(
+            min=1, help="In which clients publish and faults come.", show_default="30; virtual: drawn"
+        ),
     ] = None,
     rate: Annotated[
         float | None,
         typer.Option(
-            min=1, max=2000, help="Messages a second that are published.", show_default="60; virtual: 6.6"
+            min=1, max=2000, help="Messages a second that are published.", show_default="60; virtual: drawn"
         ),
     ] = None,
     faults: Annotated[
@@ -78,7 +80,7 @@ def run(
     ] = None,
     pause: Annotated[
         float | None,
-        typer.Option(min=0, help="Seconds that a fault lasts, at most.", show_default="8; virtual: 6"),
+        typer.Option(min=0, help="Seconds that a fault lasts, at most.", show_default="8; virtual: drawn"),
     ] = None,
     queries: Annotated[
         bool,
@@ -93,6 +95,7 @@ def run(
 
     Exit status 1: something promised did not hold, or a run did not come to rest.
     """
+    given = (seconds, rate, faults, pause) != (None,) * 4
     usual = SMALL if virtual else LIVE
     seconds = usual.seconds if seconds is None else seconds
     scale = Scale(
@@ -112,7 +115,7 @@ def run(
             out,
             brokers=broker or [],
             queries=queries,
-            scale=scale,
+            scale=scale if given else None,
             sites=sites,
             mode=mode,
             fault=fault,

@@ -13,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bench.chaos.drawing import SHARED, SMALL, Scale, draw, draw_setting
+from bench.chaos.drawing import SHARED, Scale, draw, draw_setting
 from bench.chaos.history import History, Run
 from bench.chaos.outcome import Outcome
 from bench.chaos.schedule import Schedule, Setting
@@ -32,7 +32,8 @@ class Batch:
     algorithm: str
     seeds: range
     fault: str = "mixed"
-    scale: Scale = SMALL
+    scale: Scale | None = None
+    """Of all of them, instead of the usual ones."""
     sites: int | None = None
     brokers: tuple[str, ...] = ()
     mode: str = "process"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from bench.chaos.drawing import SMALL, Scale
+from bench.chaos.drawing import Scale
 from bench.chaos.schedule import Setting
 from ildm.core.link.control import CONTROL
 from ildm.core.link.session import LinkSession
@@ -30,7 +30,7 @@ class Plant(NamedTuple):
     breaks: frozenset[str]
     fault: str = "mixed"
     """What is to befall the nodes for it to show."""
-    scale: Scale = SMALL
+    scale: Scale | None = None
     setting: Setting | None = None
 
 

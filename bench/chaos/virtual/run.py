@@ -29,6 +29,8 @@ QUIET = 2.0
 LIMIT = 60.0
 """Seconds after the last operation or fault until it must be; with an overlay:"""
 OVERLAY_LIMIT = 240.0
+MENDED = frozenset({"lost", "retained", "stale"})
+"""Invariants that may come to hold later; what else was found stays so."""
 
 
 class Result(NamedTuple):
@@ -133,7 +135,7 @@ class Warm:
             reader.do(Operation(0.0, reader.about.name, "subscribe", topic="r/#"))
 
     def _wait(self, about: Run, recorder: Recorder, clients: dict[str, VirtualClient]) -> Verdict:
-        """Let time pass until all is as it should be, or it has been long enough."""
+        """Let time pass until nothing is to be mended any more, or it has been long enough."""
         world, history = self.world, recorder.history
         end = world.time + self.limit
         judged = -1
@@ -146,7 +148,7 @@ class Warm:
                 if late or judged != history.length or world.time % 5 < STEP:
                     judged = history.length
                     verdict = judge([*history.events, *retained], about)
-                    if late or not verdict.findings:
+                    if late or not any(finding.invariant in MENDED for finding in verdict.ours):
                         return verdict
 
     def _about(self, schedule: Schedule, run: str) -> Run:

@@ -119,11 +119,16 @@ class Pipe:
             self._fail(ConnectionResetError("Connection reset by peer"))
             return
         data = bytes(data)
-        self.sent += len(data)
-        if self.world.recording:
+        size = len(data)
+        self.sent += size
+        world = self.world
+        if world.recording:
             self.written += data
-        room = self.world.socket - self._under_way
+        room = world.socket - self._under_way
         if not self._buffer and room > 0:
+            if size <= room:
+                self._send(data)
+                return
             self._send(data[:room])
             data = data[room:]
         if data:
@@ -147,10 +152,13 @@ class Pipe:
             self._send(FIN)
 
     def _send(self, item: bytes | None) -> None:
-        self._under_way += len(item or b"")
-        latency = self.world.latency if self.latency is None else self.latency
-        self._last_arrival = max(self._last_arrival, self.world.time + latency)
-        self.world.call_at(self._last_arrival, self.other._arrive, item)
+        if item:
+            self._under_way += len(item)
+        world = self.world
+        arrival = world.time + (world.latency if self.latency is None else self.latency)
+        arrival = max(arrival, self._last_arrival)
+        self._last_arrival = arrival
+        world.call_at(arrival, self.other._arrive, item)
 
     def _taken(self, size: int) -> None:
         self._under_way -= size
@@ -193,7 +201,8 @@ class Pipe:
 
     @property
     def _path_broken(self) -> bool:
-        return self._cut or self.other._cut or self.other._mute
+        other = self.other
+        return self._cut or other._cut or other._mute
 
     def _mended(self) -> None:
         for end in (self, self.other):
@@ -228,6 +237,18 @@ class Pipe:
         if not data:
             self._eof()
             return
+        inbox = self._inbox
+        if inbox or self.read_rate is not None or len(data) > READ:
+            data = self._joined(data)
+        size = len(data)
+        self.world.read += size
+        self.other._taken(size)
+        if inbox or self.read_rate is not None:
+            self._read_soon(0.0 if self.read_rate is None else len(data) / self.read_rate)
+        self.endpoint.data_received(data)
+
+    def _joined(self, data: bytes) -> bytes:
+        """What is read at once of the first of what has come, and the rest of it."""
         limit = READ if self.read_rate is None else min(READ, max(1, int(self.read_rate / 10)))
         if len(data) < limit and self._inbox:
             parts, size = [data], len(data)
@@ -238,11 +259,7 @@ class Pipe:
         if len(data) > limit:
             self._inbox.appendleft(data[limit:])
             data = data[:limit]
-        self.world.read += len(data)
-        self.other._taken(len(data))
-        if self._inbox or self.read_rate is not None:
-            self._read_soon(0.0 if self.read_rate is None else len(data) / self.read_rate)
-        self.endpoint.data_received(data)
+        return data
 
     def _read_soon(self, delay: float = 0.0) -> None:
         if not self._read_due:

@@ -5,9 +5,9 @@ Only what surrounds the core is replaced: time, chance, TCP. Brokers are endpoin
 
 from __future__ import annotations
 
-import heapq
 import itertools
 from collections.abc import Callable
+from heapq import heappop, heappush
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -74,20 +74,21 @@ class World:
         owner: Process | None = None,
     ) -> VirtualTimer:
         timer = VirtualTimer(owner)
-        self.put(when, timer, callback, args)
+        heappush(self._events, (when, next(self._order), timer, callback, args))
         return timer
 
     def put(
         self, when: float, timer: VirtualTimer, callback: Callable[..., None], args: tuple[object, ...]
     ) -> None:
         """An event of a timer there is."""
-        heapq.heappush(self._events, (when, next(self._order), timer, callback, args))
+        heappush(self._events, (when, next(self._order), timer, callback, args))
 
     def run(self, seconds: float) -> None:
         """Let virtual time pass."""
         end = self.time + seconds
-        while self._events and self._events[0][0] <= end:
-            self._step()
+        events, step = self._events, self._step
+        while events and events[0][0] <= end:
+            step()
         self.time = max(self.time, end)  # a callback may have taken longer
 
     def run_until(self, condition: Callable[[], bool], limit: float) -> bool:
@@ -101,11 +102,11 @@ class World:
         return True
 
     def _step(self) -> None:
-        when, _, timer, callback, args = heapq.heappop(self._events)
+        when, _, timer, callback, args = heappop(self._events)
         self.time = max(self.time, when)
-        owner = timer.owner
         if timer.cancelled:
             return
+        owner = timer.owner
         if owner is not None and (owner.dead or owner.paused):
             if not owner.dead:
                 owner.held.append((timer, callback, args))

@@ -9,6 +9,7 @@ import pytest
 from bench.analysis.errors import CorruptLog, MissingLog, WrongSchema
 from bench.chaos import history as h
 from bench.chaos.files import parquet_files, read, read_file, to_parquet
+from bench.chaos.tables import EVENTS, RUNS, tables
 
 ROWS = [
     h.Event(0.0, "p", "connect", "ok", "a", session="p/0", detail='{"clean":true}'),
@@ -30,8 +31,8 @@ def written(directory: Path, run: str = "1", name: str = "", times: int = 1) -> 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     first, second = written(tmp_path, "1"), written(tmp_path, "2", "other")
     events, runs = read([tmp_path])
-    assert events.schema == h.EVENTS
-    assert runs.schema == h.RUNS
+    assert events.schema == EVENTS
+    assert runs.schema == RUNS
     rows = events.to_pylist()
     assert [(row["run"], row["n"]) for row in rows] == [(run, n) for run in "12" for n in range(3)]
     assert [h.Event(**{key: row[key] for key in h.Event._fields}) for row in rows] == ROWS * 2
@@ -44,7 +45,7 @@ def test_a_history_in_memory_gives_the_same_tables(tmp_path: Path) -> None:
     for event in ROWS:
         memory.add(event)
     memory.finish(written(tmp_path))
-    assert h.tables([memory]) == read([tmp_path])
+    assert tables([memory]) == read([tmp_path])
 
 
 def test_what_waits_to_be_written_is_bounded(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_what_waits_to_be_written_is_bounded(tmp_path: Path) -> None:
 
 def read_jsonl(directory: Path) -> list[dict[str, int]]:
     (path,) = [path for path in to_parquet(directory) if path.stem == "history-0"]
-    rows: list[dict[str, int]] = read_file(path, h.EVENTS).to_pylist()
+    rows: list[dict[str, int]] = read_file(path, EVENTS).to_pylist()
     return rows
 
 
@@ -114,7 +115,7 @@ def test_parquet_of_other_columns_is_refused(tmp_path: Path) -> None:
     written(tmp_path)
     path = parquet_files(tmp_path)["history"][0]
     with pytest.raises(WrongSchema, match="'engine'"):
-        read_file(path, h.RUNS)
+        read_file(path, RUNS)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(CorruptLog):
         read([tmp_path])
