@@ -154,7 +154,7 @@ STEPS: dict[str, str] = {
     # brokers retain and give first is left out.
     "arrivals": """
         SELECT r.run, r.session, r.site, r.publisher, r.seq, r.topic, r.t, p.t AS since,
-               MAX(r.seq) OVER (PARTITION BY r.run, r.session, r.publisher, r.qos, p.qos,
+               MAX(r.seq) OVER (PARTITION BY r.run, r.session, r.publisher, r.qos, p.qos, p.retain,
                    CASE WHEN runs.target = 'ildm' AND runs.algorithm IN ('pf', 'sf') AND u.run IS NOT NULL
                         THEN '' ELSE r.topic END
                    ORDER BY r.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest

@@ -324,7 +324,8 @@ class _Judge:
                 self._find("unexpected", OURS, first.site, session, publisher, seq, first.topic, first.t)
 
     def _out_of_order(self) -> None:
-        # A message crosses with the QoS that is wanted of its topic, and order is promised for each of these.
+        # A message crosses with the QoS that is wanted of its topic, a retained one with its own (all sites keep
+        # it), and order is promised for each of these.
         wanted = {
             qos
             for (session, _), terms in self.asked.items()
@@ -332,7 +333,7 @@ class _Judge:
             if not session.startswith(WITNESS)
         }
         by_topic = self.about.algorithm in BY_TOPIC or self.about.target != "ildm" or len(wanted) != 1
-        highest: dict[tuple[str, str, int, int, str], int] = {}
+        highest: dict[tuple[str, str, int, int, bool, str], int] = {}
         for key in self.order:
             session, publisher, seq = key
             receipt = self.receipts[key]
@@ -340,7 +341,8 @@ class _Judge:
             if message is None or message.op != "publish" or receipt.first.retain:
                 continue
             first = receipt.first
-            stream = session, publisher, first.qos, message.qos, first.topic if by_topic else ""
+            topic = first.topic if by_topic else ""
+            stream = session, publisher, first.qos, message.qos, message.retain, topic
             before = highest.get(stream, -1)
             if seq >= before:
                 highest[stream] = seq

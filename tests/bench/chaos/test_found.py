@@ -39,7 +39,7 @@ def test_what_has_failed_holds(path: Path) -> None:
     ],
 )
 def test_schedules_hold(algorithm: str, fault: str, mode: str, runs: int) -> None:
-    work = list(batches(runs, 1_000_000, algorithm=algorithm, fault=fault, mode=mode))
+    work = list(batches(runs, 2_000_000, algorithm=algorithm, fault=fault, mode=mode))
     tally = hunt(work)
     assert [(failure.schedule.seed, str(failure)) for failure in tally.failures] == []
     assert tally.schedules == runs

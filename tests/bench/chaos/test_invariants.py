@@ -321,6 +321,14 @@ def test_order_across_topics_is_promised_where_all_is_wanted_with_one_qos() -> N
     assert found([*OVERTAKEN_ACROSS, *witness]) == {("order", "ours"): 1}
 
 
+def test_order_between_retained_and_other_messages_is_not_promised() -> None:
+    """Where all want QoS 1, one of QoS 2 crosses with 1 and a retained one with 2."""
+    retained = [event._replace(retain=True) for event in published(2.1, 1, topic="t/1")]
+    rows: Rows = [*OVERTAKEN_ACROSS[:3], retained, *OVERTAKEN_ACROSS[4:]]
+    assert found(OVERTAKEN_ACROSS) == {("order", "ours"): 1}
+    assert found(rows) == {}
+
+
 @pytest.mark.parametrize(("t", "cause"), [(1.5, "tree"), (2.5, "tree"), (0.9, "ours"), (3.2, "ours")])
 def test_order_while_the_tree_changes_is_the_stated_exception(t: float, cause: str) -> None:
     changed = Event(t, "node/c", "tree", "info", "c")
