@@ -324,8 +324,8 @@ class _Judge:
                 self._find("unexpected", OURS, first.site, session, publisher, seq, first.topic, first.t)
 
     def _out_of_order(self) -> None:
-        # A message crosses with the QoS that is wanted of its topic, a retained one with its own (all sites keep
-        # it), and order is promised for each of these.
+        # A message crosses with the QoS that is wanted of its topic, a retained one with its own, as all sites
+        # keep it; order is promised for each of these.
         wanted = {
             qos
             for (session, _), terms in self.asked.items()
