@@ -24,7 +24,8 @@ CAUSES = {
     "disk": "what the node had written was torn off or altered, or its machine lost power in a mode that "
     "does not promise to survive that",
     "replaced": "a retained message that came late over an overlay, when its site knew a newer one",
-    "tree": "while the links that are used for messages changed: the stated exception of order",
+    "tree": "while the links that are used for messages changed, in an overlay also while a path was broken: "
+    "the stated exception of order",
 }
 
 KILLS = "(topic LIKE 'kill%' AND session LIKE 'broker/%')"
@@ -227,12 +228,15 @@ INVARIANTS: dict[str, str] = {
               OR (p.op = 'will' AND p.refused = 1 AND p.acknowledged IS NULL) OR w.topic IS NULL""",
     "order": """
         SELECT a.run,
-               CASE WHEN COUNT(e.t) > 0 THEN 'tree' WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
+               CASE WHEN COUNT(e.t) + COUNT(b.begins) > 0 THEN 'tree'
+                    WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
                a.site, a.session, a.publisher, a.seq, a.topic, a.t
         FROM arrivals a
         JOIN runs r ON r.run = a.run
         LEFT JOIN events e ON e.run = a.run AND e.op = 'tree' AND e.t BETWEEN a.since - r.settle AND a.t
         LEFT JOIN damaged d ON d.run = a.run
+        LEFT JOIN disturbances b ON b.run = a.run AND b.ends >= a.since - r.settle AND b.begins <= a.t
+             AND r.algorithm IN ('sg_tbps', 'atm_tbps', 'stla', 'octopia')
         WHERE a.seq < a.highest
         GROUP BY a.run, a.site, a.session, a.publisher, a.seq, a.topic, a.t""",
     "retained": """

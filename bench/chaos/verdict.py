@@ -324,8 +324,8 @@ class _Judge:
                 self._find("unexpected", OURS, first.site, session, publisher, seq, first.topic, first.t)
 
     def _out_of_order(self) -> None:
-        # A message crosses with the QoS that is wanted of its topic, a retained one with its own, as all sites
-        # keep it; order is promised for each of these.
+        # A message crosses with the QoS that is wanted of its topic, a retained one with its own, as all
+        # sites keep it; order is promised for each of these.
         wanted = {
             qos
             for (session, _), terms in self.asked.items()
@@ -348,7 +348,10 @@ class _Judge:
                 highest[stream] = seq
                 continue
             since = (message.t or 0.0) - self.about.settle
-            if any(since <= t <= first.t for t in self.tree):
+            if any(since <= t <= first.t for t in self.tree) or (
+                self.about.algorithm in BY_TOPIC
+                and any(fault.t <= first.t and end >= since for fault, end in self.faults.values())
+            ):
                 cause = "tree"
             else:
                 cause = "disk" if self.damaged <= first.t else OURS

@@ -155,6 +155,7 @@ class FileOutlet:
                     break
         except OSError as error:  # descriptors or memory lack: the rest is read later
             self._spool.log("warning", "the spool cannot be read just now", reason=str(error))
+        self._spool.counters["spool_read"] += sum(each.record.messages for each in answer)
         return answer
 
     def _pick(self, found: _Found, answer: list[Stored]) -> int:

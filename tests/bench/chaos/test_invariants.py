@@ -335,6 +335,22 @@ def test_order_while_the_tree_changes_is_the_stated_exception(t: float, cause: s
     assert found([*BASE, *OVERTAKEN, changed]) == {("order", cause): 1}
 
 
+@pytest.mark.parametrize(("algorithm", "cause"), [("sf", "ours"), ("stla", "tree")])
+def test_order_while_a_path_is_broken_is_an_exception_of_overlays(algorithm: str, cause: str) -> None:
+    """Who has overtaken another waits for it for a while only (``order_wait``)."""
+    held = [
+        Event(1.9, "nemesis", "fault", "info", topic="hold", session="link/a/b", value="1"),
+        Event(2.9, "nemesis", "heal", "info", topic="hold", session="link/a/b", value="1"),
+    ]
+    rows: Rows = [event for row in OVERTAKEN_ACROSS for event in (row if isinstance(row, list) else [row])]
+    same = [event._replace(topic="t/0") if event.topic == "t/1" else event for event in rows]
+    settled = [
+        event._replace(t=event.t - 20) if event.op in {"connect", "subscribe"} else event for event in same
+    ]
+    assert found(settled, algorithm=algorithm) == {("order", "ours"): 1}
+    assert found([*settled, *held], algorithm=algorithm) == {("order", cause): 1}
+
+
 def kept(
     seq: int, qos: int = 1, ok: bool = True, publisher: str = "p", content: str | None = None
 ) -> list[Event]:
