@@ -28,6 +28,7 @@ from ildm.transport_config import (
     LinkAddress,
     LinkTls,
     ListenerConfig,
+    Network,
     PlainAddress,
     Seconds,
     Section,
@@ -73,6 +74,8 @@ class BrokerConfig(Section):
     """``HOST:PORT``, ``mqtts://HOST:PORT``, or ``unix:/PATH``."""
     tls: BrokerTls | None = None
     """Needed with mqtts."""
+    proxy: Literal["none", "v1", "v2"] = "none"
+    """Tell the broker by the PROXY protocol who its clients are; v2: with the name in their certificates."""
     protocol: Literal["auto", "3.1.1", "5"] = "auto"
     """MQTT version of the node's own sessions; ``auto`` tries 5 and falls back."""
     username: str | None = None
@@ -95,6 +98,8 @@ class BrokerConfig(Section):
     def _one_password(self) -> BrokerConfig:
         if self.password is not None and self.password_file is not None:
             raise ValueError("give password or password_file, not both")
+        if self.proxy != "none" and self.address.scheme == "unix":
+            raise ValueError("proxy is for TCP")
         if self.address.has_tls and self.tls is None:
             raise ValueError(f"tls: {self.address} needs it, at least {{ca: FILE}}")
         if self.tls is not None and not self.address.has_tls:
@@ -284,6 +289,14 @@ class LimitsConfig(Section):
     packet_size: Bytes = 16 << 20
     connect_timeout: Seconds = 10.0
     """Time from the TCP connection until CONNECT is complete."""
+    per_address: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+    """Connections of clients from one address, or network of 64 bits of IPv6; so many may come at once."""
+    connect_rate: Annotated[float, Field(gt=0, le=1_000_000)] = 100.0
+    """Connections a second from there, after those at once."""
+    handshakes: Annotated[int, Field(ge=1, le=1_000_000)] = 64
+    """Those among them that have not finished TLS."""
+    exempt: list[Network] = ["127.0.0.0/8", "::1/128"]
+    """Networks that these three are not for."""
     write_buffer: Annotated[int, Field(ge=4096, le=1 << 30)] = 256 << 10
     """Bytes waiting towards one peer before reading from the paired session pauses."""
     partial_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 128 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -146,6 +147,23 @@ class LinkTls(TlsFiles, KeyPair):
         return self
 
 
+def _network(text: str) -> str:
+    """``ADDRESS`` or ``ADDRESS/BITS``, in the usual form."""
+    return str(ipaddress.ip_network(text))
+
+
+Network = Annotated[str, AfterValidator(_network)]
+
+
+class ProxyConfig(Section):
+    """The PROXY protocol, versions 1 and 2, towards clients."""
+
+    trust: Annotated[list[Network], Field(min_length=1)]
+    """Networks of the proxies. They have to say where each connection comes from; nobody else may."""
+    timeout: Seconds = 5.0
+    """Until the header must be there."""
+
+
 TLS_OF = {"mqtt": "mqtts", "ws": "wss", "unix": "mqtts"}
 """Scheme with TLS of one without."""
 
@@ -159,6 +177,7 @@ class ListenerConfig(Section):
     mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] = "0600"
     """Permissions of a unix socket, octal: who may connect."""
     tls: ListenerTls | None = None
+    proxy: ProxyConfig | None = None
     path: str | None = "/mqtt"
     """Of a WebSocket's request; null: any."""
     origins: list[str] | None = None
@@ -176,6 +195,8 @@ class ListenerConfig(Section):
     def _fits(self) -> ListenerConfig:
         if "mode" in self.model_fields_set and self.url.scheme != "unix":
             raise ValueError("mode is for unix sockets")
+        if self.proxy is not None and self.url.scheme == "unix":
+            raise ValueError("proxy is for TCP")
         for key in {"path", "origins"} & self.model_fields_set:
             if not self.url.has_websocket:
                 raise ValueError(f"{key} is for ws and wss")

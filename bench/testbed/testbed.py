@@ -318,6 +318,7 @@ class Testbed:
         }
         if self.distance is not None:
             link["advertise"] = self.distance.address_of(index)
+        extra = self.spec.node_extra
         return NodeProcess(
             directory,
             broker,
@@ -326,7 +327,8 @@ class Testbed:
             link_host=self._network.link_host(index) if self._network else None,
             link=link,
             admin_socket=self._runtime / f"node-{index}" if self._runtime else None,
-            extra=self.spec.node_extra,
+            # generators make all their connections from one address
+            extra={**extra, "limits": {"exempt": ["0.0.0.0/0", "::/0"], **extra.get("limits", {})}},
             place=self._place(index, "front") if self.name else Placement(),
         )
 

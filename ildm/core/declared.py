@@ -193,6 +193,13 @@ LINKS = united(
     counter("tls_handshakes_refused", "connections", "The same, as too many were in the handshake"),
     counter("websocket_refused", "connections", "Connections that did not become a WebSocket"),
     counter("websocket_errors", "connections", "WebSockets ended, as the client sent what is none, or text"),
+    by_reason(
+        "connections_refused_address",
+        "connections",
+        "Connections of clients refused for what comes from their address",
+        ("connections", "handshakes", "rate"),
+    ),
+    counter("proxy_headers_refused", "connections", "Connections of proxies without a PROXY header in time"),
     counter("accept_failures", "errors", "Times accepting paused, as file descriptors or memory had run out"),
     counter("certificates_renewed", "changes", "Times changed files of certificates were taken up"),
     counter("certificates_unusable", "errors", "Times changed files of certificates could not be used"),

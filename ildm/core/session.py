@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ildm.api import Role, SessionStatus, Unreachable
 from ildm.mqtt import Version
@@ -24,6 +24,19 @@ def peer_of(transport: Transport) -> str:
         return f"{name[0]}:{name[1]}"
     path = name or transport.get_extra_info("sockname")
     return f"unix:{path}" if isinstance(path, str) and path else ""
+
+
+class Origin(Protocol):
+    """What is known of a client's connection from before its session began."""
+
+    def begin(self, transport: Transport) -> str | None:
+        """Where it comes from, for people; None: it is not to be served. May be asked again."""
+
+    def end(self) -> None:
+        """The connection has gone."""
+
+    def told(self, version: str) -> bytes:
+        """What the broker is told of it by the PROXY protocol, ``v1`` or ``v2``."""
 
 
 class BaseSession:

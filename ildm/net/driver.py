@@ -74,7 +74,9 @@ class AsyncioDriver:
         # the core's sessions have the methods of asyncio.Protocol without being its subclass
         factory = cast("Callable[[], asyncio.Protocol]", lambda: endpoint)
         try:
-            transport, _ = await self._dialing.connect(self._loop, factory, address, limit)
+            transport, _ = await self._dialing.connect(
+                self._loop, factory, address, limit, getattr(endpoint, "paired", None)
+            )
             if isinstance(endpoint, LinkSession):
                 self.bound_unsent(transport.get_extra_info("socket"))
         except asyncio.CancelledError:

@@ -31,7 +31,7 @@ class MetricsServer:
 
     def __init__(self, view: NodeView, address: Address, token: str | None = None) -> None:
         self.view = view
-        self._listener = Listener(address, "metrics.listen", self._accept)
+        self._listener = Listener(address, "metrics.listen", lambda _: self._accept())
         self._token = None if token is None else hashlib.sha256(token.encode()).digest()
         self._runner: web.AppRunner | None = None
         self.refused = 0

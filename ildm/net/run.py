@@ -25,6 +25,8 @@ from ildm.net.driver import AsyncioDriver
 from ildm.net.lag import LagWatch
 from ildm.net.metrics import MetricsServer
 from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal, WebSocketOptions, uses_tls
+from ildm.net.transport.gate import AddressGate
+from ildm.net.transport.proxies import Proxies
 from ildm.net.view import LiveView
 from ildm.preflight import examine
 from ildm.state.spool import FileSpool, OsDisk
@@ -120,14 +122,17 @@ class NodeServer:
             )
             self.admin = AdminServer(view, config.admin_socket)
             await self.admin.start()
+            gate = AddressGate(config.limits, loop.time, counters)
             for key, each in config.clients_at:
                 listener = Listener(
                     each.url,
                     key,
-                    lambda: ClientSession(self.node),
+                    lambda arrival: ClientSession(self.node, arrival),
                     each.permissions,
                     tls=tls.listeners.get(key),
                     websocket=self._websocket(each),
+                    gate=gate,
+                    proxies=None if each.proxy is None else Proxies(each.proxy),
                     counters=counters,
                 )
                 self._for_clients.append(listener)
@@ -140,7 +145,7 @@ class NodeServer:
                 listener = Listener(
                     config.link.listen,
                     "link.listen",
-                    lambda: LinkSession(manager, None, 0),
+                    lambda _: LinkSession(manager, None, 0),
                     tls=tls.link_in if config.link.listen.has_tls else None,
                     counters=counters,
                 )

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ildm.core.node import Node
+    from ildm.core.session import Origin
 
 _RELAY, _RUN, _COUNT, _LOOK = (int(a) for a in (Action.RELAY, Action.RUN, Action.COUNT, Action.LOOK))
 
@@ -79,12 +80,14 @@ class ClientSession(RefusingClient):
         "disconnected",
         "ended",
         "messages_in",
+        "origin",
         "state",
     )
     role = Role.CLIENT
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, origin: Origin | None = None) -> None:
         super().__init__(node)
+        self.origin = origin
         self.state = State.AWAITING_CONNECT
         self.connect: Connect | None = None
         self.disconnected = False
@@ -105,6 +108,13 @@ class ClientSession(RefusingClient):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        if self.origin is not None:
+            peer = self.origin.begin(transport)
+            if peer is None:
+                self.state = State.ENDED
+                self.abort()
+                return
+            self.peer = peer
         limits = self.node.config.limits
         transport.set_write_buffer_limits(high=limits.write_buffer)
         if not self.node.client_accepted(self):
@@ -152,6 +162,8 @@ class ClientSession(RefusingClient):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self.origin is not None:
+            self.origin.end()
         self._no_more_to_come()
         self._after(lambda: self._lost(exc))
 

@@ -7,10 +7,13 @@ import ssl
 from typing import TYPE_CHECKING, Any
 
 from ildm.core.session import CLOSE_TIMEOUT
+from ildm.net.transport.arrival import own_session
 from ildm.net.transport.schemes import TRANSPORTS
+from ildm.net.transport.sockets import dialed
 
 if TYPE_CHECKING:
     from ildm.config import Address, Config
+    from ildm.core.local.client_session import ClientSession
     from ildm.net.transport.sockets import Connected, Factory
     from ildm.net.transport.tls import NodeTls
 
@@ -31,9 +34,17 @@ class Dialing:
         self._tls = tls
 
     async def connect(
-        self, loop: asyncio.AbstractEventLoop, factory: Factory, address: Address, limit: float
+        self,
+        loop: asyncio.AbstractEventLoop,
+        factory: Factory,
+        address: Address,
+        limit: float,
+        client: ClientSession | None = None,
     ) -> Connected:
         """Connect; ``limit`` is what all of it may take, in seconds.
+
+        Args:
+            client: whom the connection is for, as the PROXY protocol tells the broker; None: the node.
 
         Raises:
             OSError: nobody is there, or TLS says that it is somebody else (``ssl.SSLError``).
@@ -41,7 +52,18 @@ class Dialing:
         """
         transport = TRANSPORTS[address.scheme]
         options = self._options(address, limit) if transport.tls else {}
-        return await transport.sockets.dial(loop, factory, address, **options)
+        broker = self._broker
+        if broker is None or broker.proxy == "none" or address != broker.address:
+            return await transport.sockets.dial(loop, factory, address, **options)
+        origin = None if client is None else client.origin
+        header = own_session(broker.proxy) if origin is None else origin.told(broker.proxy)
+        made = await dialed(loop, address)
+        try:
+            await loop.sock_sendall(made, header)  # before TLS
+            return await loop.create_connection(factory, sock=made, **options)
+        except BaseException:
+            made.close()
+            raise
 
     def _options(self, address: Address, limit: float) -> dict[str, Any]:
         tls, broker = self._tls, self._broker

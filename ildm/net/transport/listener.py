@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ssl
+import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ildm.core.counters import Counters
 from ildm.core.session import CLOSE_TIMEOUT
 from ildm.mqtt import IldmError
+from ildm.net.transport.arrival import Arrival
+from ildm.net.transport.proxies import Proxies
+from ildm.net.transport.proxy import ProxyError, ProxyHeader
 from ildm.net.transport.schemes import TRANSPORTS
 from ildm.net.transport.sockets import BACKLOG
 from ildm.net.transport.websocket import WebSocket, WebSocketOptions, WebSocketRules
 
 if TYPE_CHECKING:
-    import socket
-
     from ildm.address import Address
-    from ildm.net.transport.sockets import Bound, Factory
+    from ildm.net.transport.gate import AddressGate
+    from ildm.net.transport.sockets import Bound
     from ildm.net.transport.tls import LiveContext
 
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds for TLS."""
 UNDER_WAY = 2048
-"""Connections of one listener in the handshake of TLS; further ones are closed."""
+"""Connections of one listener before their session has begun; further ones are closed."""
 AT_ONCE = 64
 """Connections accepted in a row, before others get their turn."""
 PAUSE = 1.0
@@ -42,10 +44,13 @@ class Listener:
 
     Args:
         key: where the address stands in the configuration; for errors.
-        factory: makes what a connection talks with; it has the methods of ``asyncio.Protocol``.
+        factory: makes what a connection talks with; it has the methods of ``asyncio.Protocol``, and tells the
+            arrival of its beginning and its end.
         mode: permissions of a unix socket.
         tls: of the transports that need it.
         websocket: the same.
+        gate: bounds connections by address.
+        proxies: who has to say by the PROXY protocol where a connection comes from.
         counters: the node's.
     """
 
@@ -53,11 +58,13 @@ class Listener:
         self,
         address: Address,
         key: str,
-        factory: Callable[[], object],
+        factory: Callable[[Arrival], object],
         mode: int = 0o600,
         *,
         tls: LiveContext | None = None,
         websocket: WebSocketOptions | None = None,
+        gate: AddressGate | None = None,
+        proxies: Proxies | None = None,
         counters: Counters | None = None,
     ) -> None:
         self.address = address
@@ -65,9 +72,11 @@ class Listener:
         self.counters = Counters() if counters is None else counters
         if websocket is not None:
             rules = WebSocketRules(factory, self.counters, websocket)
-            self._factory: Factory = lambda: WebSocket(rules)
+            self._make: Callable[[Arrival], asyncio.Protocol] = lambda arrival: WebSocket(rules, arrival)
         else:
-            self._factory = cast("Factory", factory)
+            self._make = cast("Callable[[Arrival], asyncio.Protocol]", factory)
+        self._gate = gate
+        self._proxies = proxies
         self._mode = mode
         self._tls = tls
         self._sockets = TRANSPORTS[address.scheme].sockets
@@ -106,15 +115,56 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             for bound in self._bound:
-                if self._tls is None:
+                if self._tls is None and self._proxies is None:
                     # the loop's own way costs a third of the other one
-                    self._servers.append(await self._sockets.serve(loop, bound, self._factory))
+                    self._servers.append(await self._sockets.serve(loop, bound, self._plain))
                 else:
-                    self._servers.append(
-                        Acceptor(loop, bound.socket, self._factory, self._tls, self.counters)
-                    )
+                    self._servers.append(Acceptor(self, loop, bound.socket))
         except OSError as error:
             raise self._cannot(error) from error
+
+    def _plain(self) -> asyncio.Protocol:
+        return self._make(Arrival(self._gate))
+
+    async def establish(self, loop: asyncio.AbstractEventLoop, connection: socket.socket, host: str) -> None:
+        """Do all that comes before the session: the PROXY protocol, the gate, TLS."""
+        arrival = Arrival(self._gate)
+        connection.setblocking(False)
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if arrival.enter(host, await self._said(loop, connection, host)):
+                await loop.connect_accepted_socket(
+                    lambda: self._make(arrival), connection, **self._tls_options()
+                )
+                arrival.handshake_ended()
+                return
+        except ProxyError:
+            self.counters["proxy_headers_refused"] += 1
+        except OSError:
+            # a stranger's fault: counted, and no line of the log for each
+            self.counters["tls_handshakes_failed"] += 1
+        except asyncio.CancelledError:
+            arrival.end()
+            connection.close()
+            raise
+        arrival.end()
+        connection.close()
+
+    async def _said(
+        self, loop: asyncio.AbstractEventLoop, connection: socket.socket, host: str
+    ) -> ProxyHeader | None:
+        if self._proxies is None or not self._proxies.trusts(host):
+            return None
+        return await self._proxies.header(loop, connection)
+
+    def _tls_options(self) -> dict[str, Any]:
+        if self._tls is None:
+            return {}
+        return {
+            "ssl": self._tls.context,
+            "ssl_handshake_timeout": HANDSHAKE_TIMEOUT,
+            "ssl_shutdown_timeout": CLOSE_TIMEOUT,
+        }
 
     def _cannot(self, error: OSError) -> ListenError:
         return ListenError(f"{self.key}: cannot listen on {self.address}: {error.strerror or error}")
@@ -137,20 +187,12 @@ class Acceptor:
     TLS begins with the context of that moment, so that a new certificate needs no new socket.
     """
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        listening: socket.socket,
-        factory: Factory,
-        tls: LiveContext,
-        counters: Counters,
-    ) -> None:
+    def __init__(self, listener: Listener, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> None:
         """Raises: OSError, as ``listen`` does."""
+        self._listener = listener
         self._loop = loop
         self._listening = listening
-        self._factory = factory
-        self._tls = tls
-        self._counters = counters
+        self._counters = listener.counters
         self._under_way: set[asyncio.Task[None]] = set()
         self._resume: asyncio.TimerHandle | None = None
         listening.listen(BACKLOG)
@@ -168,7 +210,7 @@ class Acceptor:
     def _accept(self) -> None:
         for _ in range(AT_ONCE):
             try:
-                connection, _ = self._listening.accept()
+                connection, address = self._listening.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -182,28 +224,11 @@ class Acceptor:
                 self._counters["tls_handshakes_refused"] += 1
                 connection.close()
                 continue
-            task = self._loop.create_task(self._establish(connection))
+            host = address[0] if isinstance(address, tuple) else ""
+            task = self._loop.create_task(self._listener.establish(self._loop, connection, host))
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
 
     def _go_on(self) -> None:
         self._resume = None
         self._loop.add_reader(self._listening, self._accept)
-
-    async def _establish(self, connection: socket.socket) -> None:
-        connection.setblocking(False)
-        try:
-            await self._loop.connect_accepted_socket(
-                self._factory,
-                connection,
-                ssl=self._tls.context,
-                ssl_handshake_timeout=HANDSHAKE_TIMEOUT,
-                ssl_shutdown_timeout=CLOSE_TIMEOUT,
-            )
-        except (OSError, ssl.SSLError):
-            # a stranger's fault: counted, and no line of the log for each
-            self._counters["tls_handshakes_failed"] += 1
-            connection.close()
-        except asyncio.CancelledError:
-            connection.close()
-            raise

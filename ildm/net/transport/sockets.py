@@ -114,5 +114,27 @@ class UnixSockets(Sockets):
         return await loop.create_unix_connection(factory, address.host, **options)
 
 
+async def dialed(loop: Loop, address: Address) -> socket.socket:
+    """A socket that is connected by TCP. Raises: OSError, that of the last address of the host."""
+    failed: OSError | None = None
+    for family, kind, proto, _, place in await loop.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM
+    ):
+        made = socket.socket(family, kind, proto)
+        try:
+            made.setblocking(False)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(made, place)
+        except OSError as error:
+            failed = error
+            made.close()
+        except BaseException:
+            made.close()
+            raise
+        else:
+            return made
+    raise failed or OSError(f"{address.host} has no address")
+
+
 TCP = TcpSockets()
 UNIX = UnixSockets()

@@ -20,6 +20,7 @@ from ildm.net.transport.websocket.upgrade import HEAD_LIMIT, UpgradeError, answe
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Transport
+    from ildm.core.session import Origin
 
 UPGRADES = 2048
 """Connections of one listener that have not become WebSockets yet; further ones are closed."""
@@ -45,7 +46,7 @@ class WebSocketRules:
         session: makes what talks over one; it has the methods of ``asyncio.Protocol``.
     """
 
-    def __init__(self, session: Callable[[], Any], counters: Counters, options: WebSocketOptions) -> None:
+    def __init__(self, session: Callable[[Any], Any], counters: Counters, options: WebSocketOptions) -> None:
         self.session = session
         self.counters = counters
         self.path = options.path
@@ -59,9 +60,20 @@ class WebSocketRules:
 class WebSocket(asyncio.Protocol):
     """Each write of the session becomes one frame."""
 
-    __slots__ = ("_closing", "_head", "_reader", "_rules", "_session", "_timer", "_transport", "_waits")
+    __slots__ = (
+        "_arrival",
+        "_closing",
+        "_head",
+        "_reader",
+        "_rules",
+        "_session",
+        "_timer",
+        "_transport",
+        "_waits",
+    )
 
-    def __init__(self, rules: WebSocketRules) -> None:
+    def __init__(self, rules: WebSocketRules, arrival: Origin) -> None:
+        self._arrival = arrival
         self._rules = rules
         self._head: bytearray | None = bytearray()
         self._reader = FrameReader(rules.largest)
@@ -79,7 +91,9 @@ class WebSocket(asyncio.Protocol):
         self._rules.waiting += 1
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._rules.timeout, self._timed_out)
-        if self._rules.waiting > UPGRADES:
+        if self._arrival.begin(transport) is None:
+            self.abort()
+        elif self._rules.waiting > UPGRADES:
             self._refuse(UpgradeError(503, "too many connections"))
 
     def data_received(self, data: bytes) -> None:
@@ -110,6 +124,7 @@ class WebSocket(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closing = True
         self._no_longer_waiting()
+        self._arrival.end()
         if self._session is not None:
             self._session.connection_lost(exc)
 
@@ -140,7 +155,7 @@ class WebSocket(asyncio.Protocol):
         self._head = None
         self._no_longer_waiting()
         self._transport.write(response)
-        self._session = self._rules.session()
+        self._session = self._rules.session(self._arrival)
         self._session.connection_made(self)
         return b"" if self._closing else rest
 

@@ -1,0 +1,101 @@
+"""Who has connected to a listener, from before its first byte to its end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ildm.core.session import peer_of
+from ildm.net.transport.proxy import LOCAL, UNKNOWN, header_v1, header_v2, tls_tlvs
+
+if TYPE_CHECKING:
+    from ildm.net.transport.gate import AddressGate
+    from ildm.net.transport.proxy import Place, ProxyHeader
+
+
+class Arrival:
+    """One connection of a client; see :class:`ildm.core.session.Origin`.
+
+    Args:
+        gate: bounds connections by address; None: nothing does.
+    """
+
+    __slots__ = ("_entered", "_gate", "_host", "_in_handshake", "_said", "_transport")
+
+    def __init__(self, gate: AddressGate | None) -> None:
+        self._gate = gate
+        self._host = ""
+        self._entered = False
+        self._in_handshake = False
+        self._said: ProxyHeader | None = None
+        self._transport: Any = None
+
+    def enter(self, host: str, said: ProxyHeader | None = None) -> bool:
+        """Before a handshake: whether it may begin. ``said`` is what a trusted proxy has said."""
+        self._said = said
+        self._host = said.source[0] if said is not None and said.source is not None else host
+        self._entered = self._in_handshake = self._gate is None or self._gate.enter(
+            self._host, handshake=True
+        )
+        return self._entered
+
+    def handshake_ended(self) -> None:
+        """Well or not."""
+        if self._in_handshake:
+            self._in_handshake = False
+            if self._gate is not None:
+                self._gate.handshake_ended(self._host)
+
+    def begin(self, transport: Any) -> str | None:
+        self._transport = transport
+        said = self._said
+        peer = peer_of(transport)
+        if said is not None and said.source is not None:
+            host, port = said.source
+            peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if self._entered:
+            return peer
+        name = transport.get_extra_info("peername")
+        if self._gate is not None and isinstance(name, tuple):
+            self._host = name[0]
+            if not self._gate.enter(self._host):
+                return None
+        self._entered = True
+        return peer
+
+    def end(self) -> None:
+        self._transport = None
+        self.handshake_ended()
+        if self._entered:
+            self._entered = False
+            if self._gate is not None and self._host:
+                self._gate.leave(self._host)
+
+    def told(self, version: str) -> bytes:
+        """What the broker is told of it by the PROXY protocol, ``v1`` or ``v2``."""
+        said, transport = self._said, self._transport
+        own = transport is None
+        source = said.source if said is not None else None if own else _place(transport, "peername")
+        destination = said.destination if said is not None else None if own else _place(transport, "sockname")
+        if source is None or destination is None:
+            return own_session(version)
+        if version == "v1":
+            return header_v1(source, destination)
+        return header_v2(source, destination, self._tlvs())
+
+    def _tlvs(self) -> bytes:
+        tls = None if self._transport is None else self._transport.get_extra_info("ssl_object")
+        if tls is None:
+            return b"" if self._said is None else self._said.tlvs
+        shown = (tls.getpeercert() or {}).get("subject", ())
+        names = [value for part in shown for kind, value in part if kind == "commonName"]
+        return tls_tlvs(tls.version() or "", names[0] if names else None, tls.selected_alpn_protocol())
+
+
+def own_session(version: str) -> bytes:
+    """What the broker is told of the node's own sessions, and of clients without an address."""
+    return UNKNOWN if version == "v1" else LOCAL
+
+
+def _place(transport: Any, which: str) -> Place | None:
+    found = transport.get_extra_info(which)
+    return (found[0], found[1]) if isinstance(found, tuple) else None
