@@ -365,13 +365,18 @@ def main() -> int:
 
 @contextmanager
 def _naming(config: Path) -> Iterator[None]:
-    """What is wrong with a plugin is told with the file that chooses it, as all that is wrong in the file."""
+    """What is wrong with a plugin, or does not go with it, is told with the file that chooses it, as all that
+    is wrong in the file."""
     from ildm.api import PluginError  # noqa: PLC0415
+    from ildm.config import ConfigError  # noqa: PLC0415
 
     try:
         yield
     except PluginError as error:
         raise PluginError(f"{config}: {error}") from error
+    except ConfigError as error:
+        text = str(error)
+        raise ConfigError(text if text.startswith(str(config)) else f"{config}: {text}") from error
 
 
 def _is_usage(error: IldmError) -> bool:

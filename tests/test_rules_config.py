@@ -9,6 +9,7 @@ import pytest
 
 from ildm.config import ConfigError, parse_config
 from ildm.core.plugin.loading import check_reachable, load_plugins
+from tests.plugins.commands import ildm
 
 
 def said(link: dict[str, Any], algorithm: str = "sf") -> str:
@@ -69,3 +70,11 @@ def test_an_overlay_says_why_it_takes_none(algorithm: str, key: str) -> None:
     assert f"link.{key}: rules are for trees of links (pf, sf)" in text
     assert algorithm in text
     assert "publish says what clients may send" in text
+
+
+def test_check_names_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text("algorithm: sg_tbps\nlink: {rules: [{allow: [a]}]}\n")
+    done = ildm(tmp_path, "check", path)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"ildm: {path}: link.rules: rules are for trees of links")
