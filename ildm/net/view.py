@@ -401,8 +401,8 @@ def hop_rows(hops: Sequence[Hop]) -> list[dict[str, Any]]:
     for hop in hops:
         del until[hop.depth :]
         before = until[-1] if until else 0.0
-        unknown = before is None or (hop.depth > 0 and not hop.round_trip)
-        until.append(None if unknown or before is None else before + hop.round_trip / 2)
+        trip = hop.round_trip
+        until.append(None if before is None or trip is None else before + trip / 2)
         rows.append(
             {
                 "depth": hop.depth,

@@ -64,7 +64,7 @@ def test_who_does_not_answer_is_named_and_the_rest_is_known(world: World) -> Non
     session_of(b, "c").transport.cut = True  # type: ignore[union-attr]
     hops = followed(a)
     assert [(hop.node, hop.note) for hop in hops] == [("a", ""), ("b", ""), ("c", "no answer")]
-    assert hop_rows(hops)[2]["seconds"] is None
+    assert [row["seconds"] is None for row in hop_rows(hops)] == [False, False, True]
 
 
 def test_what_waits_on_the_way_is_told(world: World) -> None:
@@ -181,3 +181,13 @@ def test_names_change_at_the_edge_of_a_link_as_those_of_messages(world: World) -
     assert ways(followed(a, "hq/plant/t")) == [(0, "a")]
     assert not any(hop.note for hop in followed(c, "hq/plant/u"))
     assert b.links() == {"a": "active", "c": "active"}
+
+
+def test_a_link_that_takes_no_time_is_not_one_of_unknown_time() -> None:
+    hops = [
+        Hop(0, "a", 0.0, 0, 0, ""),
+        Hop(1, "b", 0.0, 0, 0, ""),
+        Hop(1, "c", None, 0, 0, ""),
+        Hop(2, "d", 1.0, 0, 0, ""),
+    ]
+    assert [row["seconds"] for row in hop_rows(hops)] == [0.0, 0.0, None, None]

@@ -5,7 +5,8 @@ take, waits for what is behind them, and answers with all of it. No client and n
 does not wait in queues, so how many messages wait there is told beside.
 
 Clocks are not compared: a node knows when it has sent the probe and when the answer came, and the neighbour
-says how long it took itself; the rest was the link's, in both directions.
+says how long it took itself; the rest was the link's, in both directions. Event loops tell the time in whole
+milliseconds, so it is that of the wall; where that is set meanwhile, the times of one trace are wrong.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Hop(NamedTuple):
 
     depth: int
     node: str
-    round_trip: float
-    """Seconds over the link that leads here, there and back; 0 of the first."""
+    round_trip: float | None
+    """Seconds over the link that leads here, there and back; 0 of the first, None: unknown."""
     queued: int
     """Messages that wait for that link."""
     injecting: int
@@ -128,7 +129,9 @@ class Tracing:
         if probe is None or link not in probe.waiting:
             return
         sent, queued = probe.waiting.pop(link)
-        first = hops[0]._replace(round_trip=max(0.0, self.driver.now() - sent - took), queued=queued)
+        first = hops[0]._replace(
+            round_trip=min(max(0.0, self.driver.wall() - sent - took), LATEST), queued=queued
+        )
         probe.parts[link] = [hop._replace(depth=hop.depth + 1) for hop in (first, *hops[1:])]
         if not probe.waiting:
             self._end(name)
@@ -142,7 +145,7 @@ class Tracing:
         hops: int,
         done: Callable[[list[Hop], float], None],
     ) -> None:
-        parts, now = self.parts, self.driver.now()
+        parts, now = self.parts, self.driver.wall()
         here = self._here()
         if name in self._probes or len(self._probes) >= PENDING or hops <= 0:
             why = "more than once on the way" if name in self._probes else "too many traces at a time"
@@ -182,11 +185,11 @@ class Tracing:
         if len(found) > ROWS:
             found = found[:ROWS]
             found[0] = found[0]._replace(note=found[0].note or f"only {ROWS} sites are shown")
-        probe.done(found, self.driver.now() - probe.began)
+        probe.done(found, max(0.0, self.driver.wall() - probe.began))
 
 
 def _missing(link: NeighborLink, note: str) -> Hop:
-    return Hop(1, link.node_id, 0.0, link.queued, 0, note)
+    return Hop(1, link.node_id, None, link.queued, 0, note)
 
 
 def _read(payload: bytes) -> Any:
@@ -198,8 +201,8 @@ def _read(payload: bytes) -> Any:
 
 def _hop(row: Any) -> Hop:
     match row:
-        case [int(depth), str(node), float(trip), int(queued), int(injecting), str(note)]:
-            round_trip = min(max(0.0, trip), LATEST)
+        case [int(depth), str(node), float() | None as trip, int(queued), int(injecting), str(note)]:
+            round_trip = None if trip is None else min(max(0.0, trip), LATEST)
             return Hop(depth, node[:LONGEST], round_trip, queued, injecting, note[:LONGEST])
     raise _malformed()
 
