@@ -209,7 +209,8 @@ def _listeners(config: Config, hosts: _Hosts) -> Iterator[Finding]:
                 break
         seen.append((key, address))
     for key, address in _for_clients(config):
-        if config.broker.address.is_local and not address.is_loopback:
+        told = config.broker.proxy != "none"
+        if config.broker.address.is_local and not told and not address.is_loopback:
             yield Finding(
                 key,
                 f"{address} is open to other machines, but to the broker all clients come from this one: "

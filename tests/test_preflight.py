@@ -141,6 +141,33 @@ def test_neighbours_that_are_none(tmp_path: Path) -> None:
     ]
 
 
+def test_unix_sockets_for_clients(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    paths = ["no/mqtt.sock", "file", "x" * 120, "mqtt.sock"]
+    document = {
+        "listeners": [{"url": f"unix:{path}"} for path in paths],
+        "broker": {"address": "unix:mqtt.sock"},
+    }
+    assert [(f.key, f.text.replace(str(tmp_path), "DIR"), f.fatal) for f in found(document, tmp_path)] == [
+        ("listeners.0", "DIR/no/mqtt.sock: there is no directory DIR/no", True),
+        ("listeners.1", "DIR/file is no socket", True),
+        ("listeners.2", f"DIR/{'x' * 120} is longer than the 107 bytes of the path of a unix socket", True),
+        ("broker.address", "unix:DIR/mqtt.sock leads back to this node (listeners.3)", True),
+    ]
+
+
+def test_listeners_at_one_address_and_a_broker_that_is_told_of_its_clients(tmp_path: Path) -> None:
+    one = {"url": "mqtt://0.0.0.0:1999"}
+    document: dict[str, object] = {"listeners": [one, {"url": "ws://127.0.0.1:1999"}]}
+    said = {(f.key, f.fatal): f.text for f in found(document, tmp_path, thorough=False)}
+    assert (
+        said["listeners.1", True] == "ws://127.0.0.1:1999 is listened on already (listeners.0: 0.0.0.0:1999)"
+    )
+    assert "all clients come from this one" in said["listeners.0", False]
+    document = {"listeners": [one], "broker": {"proxy": "v2"}}
+    assert found(document, tmp_path, thorough=False) == []
+
+
 def test_port_0(tmp_path: Path) -> None:
     document = {
         "algorithm": "sf",
