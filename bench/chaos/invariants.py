@@ -139,7 +139,8 @@ STEPS: dict[str, str] = {
         JOIN published p ON p.run = m.run AND p.publisher = m.publisher AND p.seq = m.seq AND p.retain = 1
         JOIN newer q ON q.run = m.run AND q.topic = m.topic AND q.site = m.site AND q.t > p.t""",
     "damaged": """
-        SELECT d.run, MIN(d.begins) AS t FROM disturbances d JOIN runs r ON r.run = d.run
+        SELECT d.run, MIN(d.begins) AS t, MAX(d.begins) AS last
+        FROM disturbances d JOIN runs r ON r.run = d.run
         WHERE d.kind IN ('tear', 'flip') OR d.kind = 'power' AND r.mode <> 'power'
         GROUP BY d.run""",
     "forgotten": """
@@ -199,7 +200,7 @@ INVARIANTS: dict[str, str] = {
         SELECT m.run,
                CASE WHEN m.lost = 1 OR f.seq IS NOT NULL OR x.seen = 1 THEN 'store'
                     WHEN a.seq IS NOT NULL THEN 'replaced'
-                    WHEN d.t >= m.t THEN 'disk'
+                    WHEN d.last >= m.t THEN 'disk'
                     WHEN x.lossy = 1 THEN 'unclear' ELSE 'ours' END AS cause,
                m.site, m.session, m.publisher, m.seq, m.topic, m.t
         FROM missing m

@@ -119,9 +119,9 @@ class _Judge:
         for event in events:
             getattr(self, f"_{event.op}", self._skip)(event)
         damaging = {"tear", "flip"} if about.mode == "power" else {"tear", "flip", "power"}
-        self.damaged = min(
-            (fault.t for fault, _ in self.faults.values() if fault.topic in damaging), default=NEVER
-        )
+        damages = [fault.t for fault, _ in self.faults.values() if fault.topic in damaging]
+        self.damaged = min(damages, default=NEVER)
+        self.damaged_last = max(damages, default=-1.0)
 
     # reading ----------------------------------------------------------------------------------
 
@@ -276,7 +276,7 @@ class _Judge:
             return "store"
         if self._is_replaced(message, session.site):
             return "replaced"
-        if self.damaged < NEVER and self.damaged >= message.t:
+        if self.damaged_last >= message.t:
             return "disk"
         return "unclear" if killed and self.about.store == "lossy" else OURS
 

@@ -25,7 +25,8 @@ TAKEN = 0.5
 
 class VirtualClient:
     """``returns``: it connects again after it was dropped, so that its will need not be heard. ``lives``: of
-    node and broker there, which one cannot tell of when they stand still."""
+    node and broker there, which one cannot tell of when they stand still. ``says_present``,
+    ``knows_version_5``: of its broker."""
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class VirtualClient:
         *,
         returns: bool,
         says_present: bool,
+        knows_version_5: bool,
         lives: Callable[[], object],
     ) -> None:
         self.lives = lives
@@ -56,7 +58,7 @@ class VirtualClient:
         self.mqtt = MqttClient(
             client.name,
             self._told,
-            version=Version(client.version),
+            version=Version.V5 if client.version == 5 and knows_version_5 else Version.V311,
             clean=client.clean,
             inflight=client.inflight,
             sends_present=says_present,

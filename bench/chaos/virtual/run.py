@@ -98,6 +98,7 @@ class Warm:
                 recorder.teller(client.name, client.site),
                 returns="connect" in coming[coming.index("drop") :] if "drop" in coming else False,
                 says_present=self.sites[client.site].broker.make.says_present,
+                knows_version_5=self.sites[client.site].broker.make.speaks_5,
                 lives=self.sites[client.site].undisturbed,
             )
         for operation in schedule.operations:
@@ -129,6 +130,7 @@ class Warm:
                 _untold,
                 returns=False,
                 says_present=True,
+                knows_version_5=False,
                 lives=site.undisturbed,
             )
             reader.do(Operation(0.0, reader.about.name, "connect"))

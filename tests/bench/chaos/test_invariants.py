@@ -335,6 +335,16 @@ def test_order_while_the_tree_changes_is_the_stated_exception(t: float, cause: s
     assert found([*BASE, *OVERTAKEN, changed]) == {("order", cause): 1}
 
 
+def test_what_the_last_of_several_damages_may_have_lost_is_said_apart() -> None:
+    flips = [
+        Event(t, "nemesis", "fault", "info", topic="flip", session="node/a", value=str(t))
+        for t in (1.0, 30.5)
+    ]
+    flips += [flip._replace(op="heal", t=flip.t + 0.1) for flip in flips]
+    rows: Rows = [connected(0.0), subscribed(0.1, "t/#"), *flips, published(30.0, topic="t/0")]
+    assert found(rows) == {("lost", "disk"): 1}
+
+
 @pytest.mark.parametrize(("algorithm", "cause"), [("sf", "ours"), ("stla", "tree")])
 def test_order_while_a_path_is_broken_is_an_exception_of_overlays(algorithm: str, cause: str) -> None:
     """Who has overtaken another waits for it for a while only (``order_wait``)."""
