@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from bench.chaos.drawing import Scale
-from bench.chaos.schedule import Setting
-from ildm.core.link.control import CONTROL
-from ildm.core.link.session import LinkSession
 from ildm.core.transfer.custody import Custody
 from ildm.core.transfer.lane import Lane
-from ildm.mqtt import PubAck, Publish, PubRec, Version, decode
 from ildm.state.spool import FileSpool
+
+if TYPE_CHECKING:
+    from ildm.core.spool import Record
+    from ildm.core.transfer.custody import Way
 
 LATE = 0.5
 """Seconds."""
-RING = Setting("sf", ("a", "b", "c"), (("a", "b"), ("b", "c"), ("c", "a")), ("mosquitto",) * 3, latency=0.1)
-"""One of its links is blocked, and where that is known is not known elsewhere yet."""
 BUSY = Scale(publications=30, faults=3)
 
 
@@ -31,7 +29,6 @@ class Plant(NamedTuple):
     fault: str = "mixed"
     """What is to befall the nodes for it to show."""
     scale: Scale | None = None
-    setting: Setting | None = None
 
 
 def _acknowledged_before_written() -> Any:
@@ -73,31 +70,14 @@ def _forgotten_window() -> Any:
     return patch.object(Lane, "resume", forget)
 
 
-@contextmanager
-def _acknowledged_while_blocked() -> Iterator[None]:
-    """What comes over a link that is not part of the tree is answered, although it is not taken."""
-    publish, established = LinkSession._publish, LinkSession._established
+def _acknowledged_while_blocked() -> Any:
+    """What is for a neighbour or broker that takes nothing now is acknowledged all the same, and not kept."""
+    append = Custody._append
 
-    def answer(self: LinkSession, packet: Any) -> None:
-        assert self.lane is not None
-        if isinstance(packet, Publish) and packet.packet_id and not packet.topic.startswith(CONTROL):
-            kind = PubAck if packet.qos == 1 else PubRec
-            self.lane.write(kind(packet_id=packet.packet_id).encode(Version.V5))
+    def only_open(self: Custody, record: Record, ways: Iterable[Way]) -> tuple[int, list[Way]]:
+        return append(self, record, [way for way in ways if way[0].open])
 
-    def published(self: LinkSession, data: bytes, pos: int, header_end: int, end: int) -> int:
-        assert self.link is not None
-        if not self.link.state.takes:
-            answer(self, decode(data[pos:end], Version.V5))
-        return publish(self, data, pos, header_end, end)
-
-    def came(self: LinkSession, packet: Any, frame: bytes) -> None:
-        assert self.link is not None
-        if not self.link.state.takes:
-            answer(self, packet)
-        established(self, packet, frame)
-
-    with patch.multiple(LinkSession, _publish=published, _established=came):
-        yield
+    return patch.object(Custody, "_append", only_open)
 
 
 def _retained_without_a_stamp() -> Any:
@@ -110,7 +90,7 @@ PLANTS = {
     "reused-sequence": Plant(_reused_sequence, frozenset({"lost"}), "kill-all"),
     "forgotten-identities": Plant(_forgotten_identities, frozenset({"twice"}), "kill", BUSY),
     "forgotten-window": Plant(_forgotten_window, frozenset({"lost"}), "cut"),
-    "acknowledged-while-blocked": Plant(_acknowledged_while_blocked, frozenset({"lost"}), "cut", BUSY, RING),
+    "acknowledged-while-blocked": Plant(_acknowledged_while_blocked, frozenset({"lost"}), "cut"),
     "retained-without-a-stamp": Plant(
         _retained_without_a_stamp, frozenset({"stale", "retained", "twice"}), "cut"
     ),
