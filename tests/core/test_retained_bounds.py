@@ -152,6 +152,18 @@ def test_a_value_that_is_over_does_not_come_back() -> None:
     assert memory.again().newest("t") == stamp
 
 
+def test_a_value_that_came_by_comparison_is_old_news_even_when_another_has_replaced_it() -> None:
+    memory = Memory()
+    first, second = (Publish(topic="t", payload=payload, retain=True) for payload in (b"1", b"2"))
+    assert memory.retained.judge(stamped(first, Stamp(1, "m"), repeated=True), is_new=True).onward is not None
+    assert memory.retained.judge(stamped(second, Stamp(2, "m")), is_new=True).onward is not None
+    assert memory.retained.judge(stamped(first, Stamp(1, "m")), is_new=True).onward is None
+    other = Publish(topic="t", payload=b"0", retain=True)  # this one has not come by comparison
+    judged = memory.retained.judge(stamped(other, Stamp(0, "m")), is_new=True)
+    assert judged.onward is not None
+    assert not judged.here.retain
+
+
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])
 def test_what_was_deleted_while_a_site_was_away_stays_deleted(world: World, algorithm: str) -> None:
     a, b = row(world, "ab", algorithm, limits={"retained_messages": 50})

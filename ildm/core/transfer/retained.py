@@ -52,8 +52,8 @@ class Entry(NamedTuple):
     """Monotonic time: the value is no more; the deletion is forgotten."""
     over: bool = False
     """A deletion that nobody has sent: the value's message expiry is over."""
-    repeated: bool = False
-    """It has come in this life as a repetition, before the message itself."""
+    repeated: Stamp | None = None
+    """Of the last message of the topic that has come, in this life, as a repetition before it came itself."""
 
     @property
     def message(self) -> Publish:
@@ -220,7 +220,7 @@ class Retained:
         if repeated:
             for known_topics in (self.values, self.deletions):
                 if topic in known_topics:
-                    known_topics[topic] = known_topics[topic]._replace(repeated=True)
+                    known_topics[topic] = known_topics[topic]._replace(repeated=stamp)
         return True
 
     def judge(self, message: Publish, is_new: bool = False) -> Judged:
@@ -233,9 +233,12 @@ class Retained:
             return Judged(message, message, False)
         stamp, repeated = taken
         newest = self.arrived(message, stamp, repeated)
-        if newest is None and is_new and not repeated:
+        if is_new and not repeated and not newest:
             known = self.values.get(message.topic) or self.deletions.get(message.topic)
-            newest = None if known is not None and known.repeated else True
+            if known is not None and known.repeated == stamp:
+                newest = None
+            elif newest is None:
+                newest = True
         if newest is None or (repeated and not newest):
             return Judged(message, None, True)
         onward = stamped(message, stamp, repeated)
@@ -345,8 +348,9 @@ class Retained:
             self.counters["retained_too_large"] += 1
             self.forget(topic)
             return
-        self._remove(topic)
-        self.values[topic] = entry = Entry(stamp, frame, expires_at)
+        before = self._remove(topic)
+        came = before.repeated if before is not None else None
+        self.values[topic] = entry = Entry(stamp, frame, expires_at, repeated=came)
         self.bytes += _size(topic, entry)
         for view in self._views:
             view.put(topic, stamp)
@@ -369,10 +373,11 @@ class Retained:
 
     def _delete(self, topic: str, stamp: Stamp, expires_at: float | None, over: bool = False) -> None:
         """Remember that there is nothing (more) on a topic."""
-        self._remove(topic)
+        before = self._remove(topic)
+        came = before.repeated if before is not None else None
         if expires_at is None:  # saved before deletions had one
             expires_at = self.driver.now() + self.limits.retained_deletion_expiry
-        self.deletions[topic] = entry = Entry(stamp, b"", expires_at, over)
+        self.deletions[topic] = entry = Entry(stamp, b"", expires_at, over, came)
         self.deletion_bytes += _size(topic, entry)
         for view in self._views:
             view.put(topic, None)
@@ -387,7 +392,7 @@ class Retained:
             self.forget(next(iter(self.deletions)))
             self.counters["retained_deletions_forgotten"] += 1
 
-    def _remove(self, topic: str) -> bool:
+    def _remove(self, topic: str) -> Entry | None:
         entry = self.values.pop(topic, None)
         stamp = None
         if entry is not None:
@@ -396,11 +401,11 @@ class Retained:
         else:
             entry = self.deletions.pop(topic, None)
             if entry is None:
-                return False
+                return None
             self.deletion_bytes -= _size(topic, entry)
         for view in self._views:
             view.remove(topic, stamp)
-        return True
+        return entry
 
     def _expires(self, topic: str, expires_at: float | None) -> None:
         if expires_at is None:
