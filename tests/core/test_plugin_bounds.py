@@ -209,10 +209,10 @@ def test_sessions_are_bounded_also_those_that_never_stand(world: World) -> None:
     node, loaded, api = start(world, plugin_sessions=3)
     silent = Address("silent", 9)
     world.unreachable.add(silent)
-    sessions = [api.create_session(*silent) for _ in range(3)]
+    sessions = [api.create_session(silent.host, silent.port) for _ in range(3)]
     api.close_session(sessions[0])
     with pytest.raises(PluginError, match=r"3 sessions are there \(limits.plugin_sessions\)"):
-        api.create_session(*silent)
+        api.create_session(silent.host, silent.port)
     world.run(node.config.link.connect_timeout + 1)
     assert loaded.sessions == set()
     ends: list[MiniClient] = []
