@@ -8,8 +8,8 @@ from bench.results.common import SHARED_CORES, Bench, cpu_by_role
 from bench.results.latency import KEY, measure_in_turn
 from bench.testbed.spec import TestbedSpec
 
-INTERVALS_MS = {0: (4.0,), 1: (4.0, 20.0), 2: (20.0,)}
-"""By QoS: between two messages of each of 50 publishers; 12,500 and 2,500 messages/s."""
+INTERVALS_MS = {0: (4.0,), 1: (10.0, 20.0), 2: (20.0,)}
+"""By QoS: between two messages of each of 50 publishers; 12,500, 5,000 and 2,500 messages/s."""
 
 
 def ways(qos: int) -> dict[str, TestbedSpec]:
