@@ -12,7 +12,7 @@ class Proxy:
     """Listens on a free port of 127.0.0.1 and passes bytes to `target`."""
 
     def __init__(self, target: tuple[str, int]) -> None:
-        self.target = target
+        self.target = target[:2]
         self.accepted = 0
         """Connections so far, those refused while cut included."""
         self._cut = False
