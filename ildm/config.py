@@ -14,13 +14,12 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
-    field_validator,
     model_validator,
 )
 
 from ildm.address import Address, parse_address
-from ildm.mqtt import IldmError, MqttError, PacketLimits, split_shared, validate_topic_filter
-from ildm.rules_config import RulesOfNeighbors, TopicRule, TopicRules
+from ildm.mqtt import IldmError, PacketLimits
+from ildm.rules_config import FilterRule, RulesOfNeighbors, TopicRule, TopicRules
 from ildm.text import reason
 from ildm.transport_config import (
     BrokerAddress,
@@ -407,44 +406,19 @@ def _plugin_choice(value: object) -> object:
 Choice = Annotated[PluginChoice, BeforeValidator(_plugin_choice)]
 
 
-class PublishRule(Section):
+class PublishRule(FilterRule):
     """Whether messages on some topics may cross to other sites; see :mod:`ildm.core.local.rules`."""
 
     allow: list[str] | None = None
     """Topic filters; ``%u`` and ``%c`` stand for the user name and the client identifier."""
-    deny: list[str] | None = None
     user: str | None = None
     """User names it is for, with ``*``, ``?`` and ``[...]`` as in file names; null: every client."""
     client_id: str | None = None
     """Client identifiers it is for, likewise."""
 
-    @field_validator("allow", "deny")
     @classmethod
-    def _filters(cls, filters: list[str] | None) -> list[str] | None:
-        for topic_filter in filters or ():
-            try:
-                validate_topic_filter(topic_filter.replace("%u", "u").replace("%c", "c"))
-            except MqttError as error:
-                raise ValueError(f"{topic_filter!r} is no topic filter: {error}") from None
-            if split_shared(topic_filter)[0] is not None:
-                raise ValueError(f"{topic_filter!r}: a shared subscription matches no topic")
-        if filters is not None and not filters:
-            raise ValueError("expected at least one topic filter")
-        return filters
-
-    @model_validator(mode="after")
-    def _one_of_both(self) -> PublishRule:
-        if (self.allow is None) is (self.deny is None):
-            raise ValueError("give either allow or deny")
-        return self
-
-    @property
-    def allows(self) -> bool:
-        return self.allow is not None
-
-    @property
-    def filters(self) -> list[str]:
-        return self.allow or self.deny or []
+    def example(cls, topic_filter: str) -> str:
+        return topic_filter.replace("%u", "u").replace("%c", "c")
 
 
 class Config(Section):

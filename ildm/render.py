@@ -6,6 +6,7 @@ import base64
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import ceil
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -341,7 +342,7 @@ def _ban(data: Mapping[str, Any]) -> RenderableType:
 
 
 def _until(moment: float | None) -> str:
-    return "until that is lifted" if moment is None else f"for {duration(max(0.0, moment - time.time()))}"
+    return "until that is lifted" if moment is None else f"for {duration(max(0, ceil(moment - time.time())))}"
 
 
 def _bans(page: Page) -> RenderableType:

@@ -2,22 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ildm.core.link.rules import MAX_FILTERS, MAX_PREFIX, MAX_RULES, flaw
 from ildm.mqtt import MqttError, split_shared, validate_topic_filter, validate_topic_name
+from ildm.transport_config import Section
 
 
-class TopicRule(BaseModel):
+class FilterRule(Section):
+    """Filters that are either allowed or denied."""
+
+    allow: list[str] | None = None
+    deny: list[str] | None = None
+
+    @field_validator("allow", "deny")
+    @classmethod
+    def _filters(cls, filters: list[str] | None) -> list[str] | None:
+        for topic_filter in filters or ():
+            try:
+                validate_topic_filter(cls.example(topic_filter))
+            except MqttError as error:
+                raise ValueError(f"{topic_filter!r} is no topic filter: {error}") from None
+            if split_shared(topic_filter)[0] is not None:
+                raise ValueError(f"{topic_filter!r}: a shared subscription matches no topic")
+        if filters is not None and not filters:
+            raise ValueError("expected at least one topic filter")
+        return filters
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.allow is None) is (self.deny is None):
+            raise ValueError("give either allow or deny")
+        return self
+
+    @classmethod
+    def example(cls, topic_filter: str) -> str:
+        """What a filter as configured may become, to be judged in its place."""
+        return topic_filter
+
+    @property
+    def allows(self) -> bool:
+        return self.allow is not None
+
+    @property
+    def filters(self) -> list[str]:
+        return self.allow or self.deny or []
+
+
+class TopicRule(FilterRule):
     """Whether messages on some topics may cross a link, in which direction, and under which name."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     allow: list[str] | None = None
     """Topic filters: what follows ``local`` here, and ``remote`` at the neighbour."""
-    deny: list[str] | None = None
     direction: Literal["in", "out", "both"] = "both"
     """``out``: from this node to the neighbour."""
     qos: Literal[0, 1, 2] = 2
@@ -46,35 +84,17 @@ class TopicRule(BaseModel):
 
     @field_validator("allow", "deny")
     @classmethod
-    def _filters(cls, filters: list[str] | None) -> list[str] | None:
-        for topic_filter in filters or ():
-            try:
-                validate_topic_filter(topic_filter)
-            except MqttError as error:
-                raise ValueError(f"{topic_filter!r} is no topic filter: {error}") from None
-            if split_shared(topic_filter)[0] is not None:
-                raise ValueError(f"{topic_filter!r}: a shared subscription matches no topic")
-            if topic_filter.startswith("$"):
-                raise ValueError(f"{topic_filter!r}: topics that begin with $ do not cross")
-        if filters is not None and not filters:
-            raise ValueError("expected at least one topic filter")
+    def _crossing(cls, filters: list[str] | None) -> list[str] | None:
+        found = next((each for each in filters or () if each.startswith("$")), None)
+        if found is not None:
+            raise ValueError(f"{found!r}: topics that begin with $ do not cross")
         return filters
 
     @model_validator(mode="after")
-    def _one_of_both(self) -> TopicRule:
-        if (self.allow is None) is (self.deny is None):
-            raise ValueError("give either allow or deny")
+    def _denied_without_qos(self) -> Self:
         if self.deny is not None and "qos" in self.model_fields_set:
             raise ValueError("what is denied has no qos")
         return self
-
-    @property
-    def allows(self) -> bool:
-        return self.allow is not None
-
-    @property
-    def filters(self) -> list[str]:
-        return self.allow or self.deny or []
 
 
 def _sound(rules: list[TopicRule]) -> list[TopicRule]:
@@ -92,10 +112,8 @@ def _sound(rules: list[TopicRule]) -> list[TopicRule]:
 TopicRules = Annotated[list[TopicRule], AfterValidator(_sound)]
 
 
-class NeighborRules(BaseModel):
+class NeighborRules(Section):
     """The rules for one neighbour."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
     """Its ``node_id``; whichever side has dialed."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from bench.chaos.drawing import SHARED, Scale, draw, draw_setting
 from bench.chaos.history import History, Run
 from bench.chaos.outcome import Outcome
-from bench.chaos.schedule import Schedule, Setting
+from bench.chaos.schedule import Schedule
 from bench.chaos.verdict import Finding, Verdict
 from bench.chaos.virtual.planted import planted
 from bench.chaos.virtual.run import Result, Warm
@@ -41,11 +41,9 @@ class Batch:
     """A bug to be found; see `bench.chaos.virtual.planted`."""
     queries: bool = False
     """Check the histories by queries as well."""
-    setting: Setting | None = None
-    """Instead of one that is drawn."""
 
     def schedule(self, seed: int) -> Schedule:
-        setting = self.setting or draw_setting(
+        setting = draw_setting(
             seed // SHARED, self.algorithm, sites=self.sites, brokers=self.brokers, mode=self.mode
         )
         return draw(seed, self.algorithm, fault=self.fault, scale=self.scale, setting=setting)

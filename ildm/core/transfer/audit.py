@@ -15,16 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Role, SessionStatus, Stamp, Unreachable
+from ildm.api import Stamp, Unreachable
 from ildm.core.backoff import Backoff
 from ildm.core.local.broker_session import connack_code
-from ildm.core.session import BaseSession
+from ildm.core.transfer.asking import AskingSession
 from ildm.core.transfer.contention import SETTLE
 from ildm.mqtt import (
-    Connect,
     Disconnect,
-    Framer,
-    MqttError,
     PacketType,
     Publish,
     SubAck,
@@ -244,7 +241,7 @@ class Auditor:
             self.node.counters["retained_repaired"] += 1
 
 
-class AuditSession(BaseSession):
+class AuditSession(AskingSession):
     """A connection of its own to the broker, over which nothing is published."""
 
     __slots__ = (
@@ -253,24 +250,19 @@ class AuditSession(BaseSession):
         "_confirmed",
         "_ended",
         "_flagged",
-        "_framer",
         "_packet_id",
         "_stamps",
         "_subscribed",
         "_suspects",
-        "_timer",
         "_wrong",
         "auditor",
     )
-    role = Role.INJECTION
 
     def __init__(self, auditor: Auditor) -> None:
-        super().__init__(auditor.driver)
+        node, injector = auditor.node, auditor.injector
+        version = injector.version or Version.V311
+        super().__init__(injector, f"ildm-{node.node_id}-audit", version, node.config.limits.packet_size)
         self.auditor = auditor
-        self.client_id = f"ildm-{auditor.node.node_id}-audit"
-        self.version = auditor.injector.version or Version.V311
-        self._framer = Framer(auditor.node.config.limits.packet_size)
-        self._timer: Any = None
         self._accepted = False
         self._ended = False
         self._flagged = False  # the broker marks retained messages as such
@@ -287,17 +279,8 @@ class AuditSession(BaseSession):
         if self._ended:
             self.abort()
             return
-        node = self.auditor.node
-        connect = Connect(
-            client_id=self.client_id,
-            version=self.version,
-            clean_start=True,
-            keep_alive=KEEP_ALIVE,
-            username=node.config.broker.username,
-            password=self.auditor.injector.password,
-        )
-        self.write(connect.encode(self.version))
-        self._set_timer(node.config.broker.connect_timeout, self.abort)
+        self._greet(KEEP_ALIVE)
+        self._set_timer(self.auditor.node.config.broker.connect_timeout, self.abort)
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
@@ -305,7 +288,6 @@ class AuditSession(BaseSession):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self._set_timer(None)
         batch, self._batch = self._batch, {}
         self.auditor.failed(batch)
 
@@ -317,20 +299,6 @@ class AuditSession(BaseSession):
         if self.is_open:
             self.write(Disconnect().encode(self.version))
         self.close()
-
-    def _set_timer(self, delay: float | None, callback: Any = None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = None if delay is None else self.driver.call_later(delay, callback)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for frame in self._framer.feed(data):
-                if self.status is SessionStatus.ESTABLISHED:
-                    self._packet(frame)
-        except MqttError as error:
-            self.auditor.node.broker_failed(self, error)
-            self.abort()
 
     def _packet(self, frame: bytes) -> None:
         kind = frame[0] >> 4

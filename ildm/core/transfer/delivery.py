@@ -13,16 +13,13 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Role, SessionStatus, Unreachable
+from ildm.api import Unreachable
 from ildm.core.local.broker_session import connack_code
-from ildm.core.session import BaseSession
 from ildm.core.tables import BROKERS
+from ildm.core.transfer.asking import AskingSession
 from ildm.mqtt import (
     ConnAck,
-    Connect,
     Disconnect,
-    Framer,
-    MqttError,
     PacketType,
     Property,
     PubAck,
@@ -124,7 +121,7 @@ class Delivery:
         return again
 
 
-class DeliveryProbe(BaseSession):
+class DeliveryProbe(AskingSession):
     """One connection that publishes to itself, on one topic after the other until something comes.
 
     Args:
@@ -134,28 +131,22 @@ class DeliveryProbe(BaseSession):
     __slots__ = (
         "_before",
         "_echoed",
-        "_framer",
         "_message_id",
         "_prefixes",
-        "_timer",
         "_topic",
         "delivery",
         "found",
     )
-    role = Role.INJECTION
 
     def __init__(self, delivery: Delivery, prefixes: list[str]) -> None:
-        super().__init__(delivery.node.driver)
+        injector = delivery.injector
+        assert injector.version is not None
+        super().__init__(injector, injector.probe_id, injector.version, 1 << 20)
         self.delivery = delivery
-        self.client_id = delivery.injector.probe_id
-        assert delivery.injector.version is not None
-        self.version = delivery.injector.version
         self.found: Delivers | None = None
         self._prefixes = prefixes
         self._topic = ""
         self._message_id = 0
-        self._framer = Framer(1 << 20)
-        self._timer: Any = None
         self._echoed = False
         """The message behind it has been delivered."""
         self._before = True
@@ -165,17 +156,8 @@ class DeliveryProbe(BaseSession):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        broker = self.delivery.node.config.broker
-        connect = Connect(
-            client_id=self.client_id,
-            version=self.version,
-            clean_start=True,
-            keep_alive=broker.keep_alive,
-            username=broker.username,
-            password=self.delivery.injector.password,
-        )
-        self.write(connect.encode(self.version))
-        self._timer = self.driver.call_later(PATIENCE, self._end, None)
+        self._greet(self.delivery.node.config.broker.keep_alive)
+        self._set_timer(PATIENCE, self._end, None)
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
@@ -183,18 +165,7 @@ class DeliveryProbe(BaseSession):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self._timer is not None:
-            self._timer.cancel()
         self.delivery.ended(self.found)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for frame in self._framer.feed(data):
-                if self.status is SessionStatus.ESTABLISHED:
-                    self._packet(frame)
-        except MqttError as error:
-            self.delivery.node.broker_failed(self, error)
-            self.abort()
 
     # what is tried ----------------------------------------------------------------------------
 

@@ -62,7 +62,6 @@ class SimFile:
 
     def sync(self) -> None:
         disk = self.disk
-        disk.syncs += 1
         try:
             disk.check("sync")
         except OSError:
@@ -124,7 +123,6 @@ class SimDisk:
         self.once: dict[str, list[int]] = {}
         """The same, for the next ones alone."""
         self.written = 0
-        self.syncs = 0
         self._names: dict[str, SimFile] = {}
         """The directory after a loss of power."""
         self._life = 0
