@@ -33,7 +33,8 @@ class Paths:
 
     Args:
         hop: the link in the cooperation that leads to a node now, if there is one.
-        hops: so many links a path may have.
+        hops: so many links a path may have, and nodes there may be; of more nothing is remembered, as many
+            of them are gone: they are asked anew.
         reached: a node has answered.
     """
 
@@ -54,6 +55,11 @@ class Paths:
         self._asked: dict[str, int] = {}
         self._answered: dict[str, float] = {}
 
+    @property
+    def remembered(self) -> int:
+        """Questions without an answer, and nodes that have answered."""
+        return len(self._asked) + len(self._answered)
+
     def known(self, node: str, since: float) -> bool:
         """Whether a node has been reached since a time (monotonic); else it is asked now, if it can be."""
         if self._answered.get(node, -1.0) >= since:
@@ -61,6 +67,8 @@ class Paths:
         link = self.hop(node)
         if link is not None:
             self._number += 1
+            if len(self._asked) > self.hops:
+                self._asked.clear()
             self._asked[node] = self._number
             self._send(link, False, self._number, node, self.node_id, self.hops)
         return False
@@ -83,6 +91,8 @@ class Paths:
             self._send(source, True, number, sender, to, self.hops)
         elif self._asked.get(sender) == number:
             del self._asked[sender]
+            if len(self._answered) > self.hops:
+                self._answered.clear()
             self._answered[sender] = self.driver.now()
             self.reached(sender)
 

@@ -232,7 +232,7 @@ class Lane(Outgoing):
     def _forget_output(self) -> None:
         """What was not written is sent again on the next connection, or asked for again by the far end."""
         self._out = []
-        self._answers = []
+        self._answers.clear()
         self._sealed = []
         self._barrier = 0
 

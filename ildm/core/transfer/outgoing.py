@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from typing import TYPE_CHECKING
 
 from ildm.core.frames import frames_to_v311, frames_topic, id_offset, with_ids
@@ -69,7 +70,7 @@ class Outgoing:
         self.dropped = 0
         self._out: list[bytes] = []
         self._flushing = False
-        self._answers: list[tuple[int, bytes]] = []
+        self._answers: deque[tuple[int, bytes]] = deque()
         """What is to be said once all up to an LSN is durable."""
         self._barrier = 0
         """All up to here is to be durable before what is in ``_out`` may be seen."""
@@ -232,7 +233,7 @@ class Outgoing:
         custody.flush()
         durable, answers = custody.spool.durable, self._answers
         while answers and answers[0][0] <= durable:
-            self._out.append(answers.pop(0)[1])
+            self._out.append(answers.popleft()[1])
         if custody.spool.failure is not None:
             durable = max(durable, self._barrier)
         if self._sealed and self._sealed_until <= durable:
