@@ -11,7 +11,8 @@ from typing import NamedTuple
 import pytest
 
 PROJECT = Path(__file__).parents[1]
-OURS = ("ildm", "algorithms", "bench", "tests")
+OURS = {"ildm": ".", "ildm_algorithms": "algorithms", "ildm_bench": "bench", "tests": "."}
+"""Package -> the directory below the project that it is in."""
 
 _TASKS = {"asyncio", "concurrent", "multiprocessing", "queue", "sched", "subprocess", "threading", "uvloop"}
 _NETWORK = {"aiohttp", "http", "select", "selectors", "socket", "socketserver", "ssl", "urllib"}
@@ -37,11 +38,11 @@ LAYERS = (
     Layer("ildm.api", ("ildm.mqtt", "ildm.api"), pure=True),
     Layer("ildm.core", ("ildm.mqtt", "ildm.api", "ildm.config", "ildm.core"), pure=True),
     Layer("ildm", ("ildm",)),
-    Layer("algorithms.overlay", (*PLUGINS, "algorithms.overlay"), pure=True),
-    Layer("algorithms.tbps", (*PLUGINS, "algorithms.overlay", "algorithms.tbps"), pure=True),
-    Layer("algorithms", (*PLUGINS, "algorithms.overlay", "algorithms.tbps"), pure=True),
-    Layer("bench", ("ildm", "algorithms", "bench")),
-    Layer("tests", OURS),
+    Layer("ildm_algorithms.overlay", (*PLUGINS, "ildm_algorithms.overlay"), pure=True),
+    Layer("ildm_algorithms.tbps", (*PLUGINS, "ildm_algorithms.overlay", "ildm_algorithms.tbps"), pure=True),
+    Layer("ildm_algorithms", (*PLUGINS, "ildm_algorithms.overlay", "ildm_algorithms.tbps"), pure=True),
+    Layer("ildm_bench", ("ildm", "ildm_algorithms", "ildm_bench")),
+    Layer("tests", tuple(OURS)),
 )
 """The first that a module is below holds for it. An algorithm may also import its own package."""
 
@@ -57,9 +58,12 @@ def module_name(path: Path) -> str:
 
 
 def project_files() -> dict[Path, str]:
-    """Path below the project -> source, of every Python file of ours."""
-    files = (path for name in OURS for path in sorted((PROJECT / name).rglob("*.py")))
-    return {path.relative_to(PROJECT): path.read_text() for path in files}
+    """Path below the directory that its package is in -> source, of every Python file of ours."""
+    return {
+        path.relative_to(PROJECT / directory): path.read_text()
+        for name, directory in OURS.items()
+        for path in sorted((PROJECT / directory / name).rglob("*.py"))
+    }
 
 
 FILES = project_files()
@@ -104,7 +108,7 @@ def violations(path: Path, source: str) -> list[str]:
     module = module_name(path)
     layer = next(layer for layer in LAYERS if below(module, layer.inside))
     allowed = [*layer.allowed]
-    if layer.inside == "algorithms":
+    if layer.inside == "ildm_algorithms":
         allowed.append(".".join(module.split(".")[:2]))
     # In 3.11 a finalizer that runs within ast.parse and parses, too (as a traceback does), makes it fail.
     gc.disable()
@@ -159,23 +163,23 @@ def test_all_layers_were_looked_at() -> None:
         ("ildm/core/x.py", "from random import choice"),
         ("ildm/core/x.py", "from random import Random\nr = Random()"),
         ("ildm/core/x.py", "if TYPE_CHECKING:\n    import socket"),
-        ("ildm/net/x.py", "import algorithms"),
-        ("ildm/net/x.py", "from algorithms import sf"),
-        ("ildm/net/x.py", "__import__('algorithms.sf')"),
+        ("ildm/net/x.py", "import ildm_algorithms"),
+        ("ildm/net/x.py", "from ildm_algorithms import sf"),
+        ("ildm/net/x.py", "__import__('ildm_algorithms.sf')"),
         ("ildm/net/x.py", "import importlib\nimportlib.import_module(name)"),
-        ("ildm/demo/x.py", "from bench.micro import load"),
+        ("ildm/demo/x.py", "from ildm_bench.micro import load"),
         ("ildm/demo/x.py", "import tests.support"),
-        ("algorithms/x.py", "from ildm.core.node import Node"),
-        ("algorithms/x.py", "import ildm"),
-        ("algorithms/x.py", "from algorithms.sf import SubscriptionFlooding"),
-        ("algorithms/x.py", "from . import pf"),
-        ("algorithms/x/rings.py", "from ..sf import SubscriptionFlooding"),
-        ("algorithms/overlay/keys.py", "from algorithms.x.rings import Ring"),
-        ("algorithms/overlay/graph.py", "from algorithms.tbps import TopicBased"),
-        ("algorithms/tbps/outbox.py", "from algorithms.sg_tbps import SgTbpsConfig"),
-        ("algorithms/x/rings.py", "from algorithms.sg_tbps import SgTbps"),
-        ("algorithms/x.py", "import logging"),
-        ("bench/x.py", "from tests.support.ports import free_port"),
+        ("ildm_algorithms/x.py", "from ildm.core.node import Node"),
+        ("ildm_algorithms/x.py", "import ildm"),
+        ("ildm_algorithms/x.py", "from ildm_algorithms.sf import SubscriptionFlooding"),
+        ("ildm_algorithms/x.py", "from . import pf"),
+        ("ildm_algorithms/x/rings.py", "from ..sf import SubscriptionFlooding"),
+        ("ildm_algorithms/overlay/keys.py", "from ildm_algorithms.x.rings import Ring"),
+        ("ildm_algorithms/overlay/graph.py", "from ildm_algorithms.tbps import TopicBased"),
+        ("ildm_algorithms/tbps/outbox.py", "from ildm_algorithms.sg_tbps import SgTbpsConfig"),
+        ("ildm_algorithms/x/rings.py", "from ildm_algorithms.sg_tbps import SgTbps"),
+        ("ildm_algorithms/x.py", "import logging"),
+        ("ildm_bench/x.py", "from tests.support.ports import free_port"),
     ],
 )
 def test_what_is_forbidden_is_found(path: str, source: str) -> None:
@@ -192,16 +196,22 @@ def test_what_is_forbidden_is_found(path: str, source: str) -> None:
         ),
         ("ildm/core/x.py", "from random import Random\nr = Random(7)\nfrom ildm.config import Address"),
         ("ildm/net/x.py", "import asyncio, random\nfrom ildm import admin"),
-        ("algorithms/x.py", "from ildm.api import Algorithm\nfrom algorithms.overlay.keys import Key"),
         (
-            "algorithms/x/rings.py",
-            "from .keys import Key\nfrom algorithms.x import keys\nfrom ..overlay import sfb",
+            "ildm_algorithms/x.py",
+            "from ildm.api import Algorithm\nfrom ildm_algorithms.overlay.keys import Key",
         ),
-        ("algorithms/x/__init__.py", "from algorithms.tbps import TopicBased"),
-        ("algorithms/tbps/keys.py", "from algorithms.overlay.keys import Range\nfrom . import segments"),
-        ("algorithms/overlay/keys.py", "from . import tables"),
-        ("bench/x.py", "import algorithms.sf, ildm.net.run, bench.micro, time"),
-        ("tests/x.py", "import bench, tests.support, algorithms, ildm, random"),
+        (
+            "ildm_algorithms/x/rings.py",
+            "from .keys import Key\nfrom ildm_algorithms.x import keys\nfrom ..overlay import sfb",
+        ),
+        ("ildm_algorithms/x/__init__.py", "from ildm_algorithms.tbps import TopicBased"),
+        (
+            "ildm_algorithms/tbps/keys.py",
+            "from ildm_algorithms.overlay.keys import Range\nfrom . import segments",
+        ),
+        ("ildm_algorithms/overlay/keys.py", "from . import tables"),
+        ("ildm_bench/x.py", "import ildm_algorithms.sf, ildm.net.run, ildm_bench.micro, time"),
+        ("tests/x.py", "import ildm_bench, tests.support, ildm_algorithms, ildm, random"),
     ],
 )
 def test_what_is_allowed_is_left_alone(path: str, source: str) -> None:

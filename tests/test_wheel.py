@@ -13,7 +13,7 @@ PROJECT = Path(__file__).parents[1]
 MODULE = '''
 """A package of somebody else's."""
 
-from algorithms.sf import SubscriptionFlooding
+from ildm_algorithms.sf import SubscriptionFlooding
 from ildm.api import Filter, OverlayAlgorithm, TreeAlgorithm
 from ildm.api import Link, Peer, PluginConfig, Reject, Route, Session, Source
 from ildm.mqtt import PacketType, Publish
@@ -125,7 +125,7 @@ def outside(tmp_path: Path) -> Path:
 
 
 def test_the_wheel_is_typed_and_complete(installed: Path) -> None:
-    for package in ("ildm", "algorithms", "bench"):
+    for package in ("ildm", "ildm_algorithms", "ildm_bench"):
         assert (installed / package / "py.typed").is_file()
     for file in ("testing/README.md", "testing/live/reaper.py", "testing/live/brokers/amqtt_server.py"):
         assert (installed / "ildm" / file).is_file()

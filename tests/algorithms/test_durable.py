@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from algorithms.atm_tbps import AtmTbps
-from algorithms.octopia import Octopia
-from algorithms.sg_tbps import SgTbps
-from algorithms.stla import Stla
 from ildm.api import OverlayAlgorithm
 from ildm.testing import Delivery, LinkModel, SimNode, World, uniform
+from ildm_algorithms.atm_tbps import AtmTbps
+from ildm_algorithms.octopia import Octopia
+from ildm_algorithms.sg_tbps import SgTbps
+from ildm_algorithms.stla import Stla
 
 QUICK = {"ping_interval": 0.5, "ping_timeout": 0.5, "check_interval": 3.0, "cast_deadline": 5.0}
 SITES = ["a", "b", "c", "d", "e"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from algorithms.pf import PublicationFlooding
+from ildm_algorithms.pf import PublicationFlooding
 from tests.algorithms.trees import FIGURE_5_5, Tree
 from tests.support.transcripts import check_transcript
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.sf import SubscriptionFlooding
 from ildm.mqtt import topic_matches
+from ildm_algorithms.sf import SubscriptionFlooding
 from tests.algorithms.trees import FIGURE_5_5, Tree
 from tests.support.transcripts import check_transcript
 

@@ -19,7 +19,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
     """The session."""
-    from bench.analysis.session import spark_session
+    from ildm_bench.analysis.session import spark_session
 
     session = spark_session("local[2]", driver_memory="1g", quick=True)
     yield session
@@ -30,7 +30,7 @@ def spark(java: None) -> Iterator[SparkSession]:
 def java() -> None:
     """Skip where Spark cannot run; fail where all parts must be there (``CI`` or ``ILDM_REQUIRE_ALL``)."""
     try:
-        from bench.analysis.session import find_java
+        from ildm_bench.analysis.session import find_java
 
         find_java()
     except Exception as error:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.figures import Limit, RunFigures
-from bench.manifest import Manifest
-from bench.testbed.spec import TestbedSpec
-from bench.testbed.testbed import Testbed
+from ildm_bench.figures import Limit, RunFigures
+from ildm_bench.manifest import Manifest
+from ildm_bench.testbed.spec import TestbedSpec
+from ildm_bench.testbed.testbed import Testbed
 from tests.support.brokers import Broker, require_broker
 
 CONFIGS = Path(__file__).parents[2] / "configs/bench"
@@ -20,7 +20,10 @@ CONFIGS = Path(__file__).parents[2] / "configs/bench"
 
 def ildm_bench(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "bench.cli", *map(str, arguments)], capture_output=True, text=True, timeout=110
+        [sys.executable, "-m", "ildm_bench.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=110,
     )
     assert done.returncode == status, done.stderr + done.stdout
     return done
@@ -110,7 +113,7 @@ def test_a_target_that_is_not_there(tmp_path: Path) -> None:
 def test_help_lists_every_command() -> None:
     environment = {**os.environ, "COLUMNS": "100"}
     done = subprocess.run(
-        [sys.executable, "-m", "bench.cli", "--help"], capture_output=True, text=True, env=environment
+        [sys.executable, "-m", "ildm_bench.cli", "--help"], capture_output=True, text=True, env=environment
     )
     for command in ("load", "limit", "worker", "analyse", "report", "testbed", "results"):
         assert command in done.stdout

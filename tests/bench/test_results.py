@@ -9,14 +9,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bench.analysis.histogram import from_buckets, quantile
-from bench.cli import app
-from bench.figures import Comparison, Limit, RunFigures
-from bench.load.scenario import Scenario
-from bench.report import markdown_table
-from bench.results import latency, link, patterns, single
-from bench.results.common import FULL, HEADING, QUICK, Bench, cpu_by_role, limit_row
-from bench.testbed.spec import TestbedSpec
+from ildm_bench.analysis.histogram import from_buckets, quantile
+from ildm_bench.cli import app
+from ildm_bench.figures import Comparison, Limit, RunFigures
+from ildm_bench.load.scenario import Scenario
+from ildm_bench.report import markdown_table
+from ildm_bench.results import latency, link, patterns, single
+from ildm_bench.results.common import FULL, HEADING, QUICK, Bench, cpu_by_role, limit_row
+from ildm_bench.testbed.spec import TestbedSpec
 from tests.bench.report.samples import limit as sample_limit
 from tests.bench.report.samples import run as sample_run
 

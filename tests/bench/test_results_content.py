@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from algorithms.octopia.content import parse
-from bench.report import write_comparison
-from bench.results import content, slow_link
-from bench.results.common import QUICK, Bench
-from bench.results.exactness import Outcome
-from bench.results.slow_link import Delivery
-from bench.results.wishes import Ledger, Rule, Sent, Wish, payload, random_attributes, random_rules
-from bench.testbed.distance import Distances, load_distances
+from ildm_algorithms.octopia.content import parse
+from ildm_bench.report import write_comparison
+from ildm_bench.results import content, slow_link
+from ildm_bench.results.common import QUICK, Bench
+from ildm_bench.results.exactness import Outcome
+from ildm_bench.results.slow_link import Delivery
+from ildm_bench.results.wishes import Ledger, Rule, Sent, Wish, payload, random_attributes, random_rules
+from ildm_bench.testbed.distance import Distances, load_distances
 
 READING = {"price": 5.0, "side": "buy", "halted": False, "size": "3"}
 

@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from bench.report import write_comparison
-from bench.results import distance, overlay
-from bench.results.common import QUICK, Bench
-from bench.schema import RECEIVE
-from bench.testbed.distance import Distances, load_distances
-from bench.testbed.spec import TestbedSpec
+from ildm_bench.report import write_comparison
+from ildm_bench.results import distance, overlay
+from ildm_bench.results.common import QUICK, Bench
+from ildm_bench.schema import RECEIVE
+from ildm_bench.testbed.distance import Distances, load_distances
+from ildm_bench.testbed.spec import TestbedSpec
 from tests.bench.report.samples import run as sample_run
 
 FAR = Distances.by_regions({"eu": 2, "us": 2}, 4, 40)

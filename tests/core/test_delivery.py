@@ -259,9 +259,45 @@ def test_the_session_of_an_earlier_life_is_taken_up_whatever_was_tried_before() 
     """Finding out the version, too, is done under a name of its own."""
     world = World()
     a = site(world, MiniBroker())
+    b = Site(world, "b", "pf", spool=MemorySpool())
+    b.node.links.add(a.node.config.link.listen or a.node.config.listen._replace(port=2), False)
     world.run(5)
     kept = a.broker.sessions["ildm-a-0"]
+    a.broker.answers = lambda packet: not isinstance(packet, PubRel)
+    b.client("p").send(Publish(topic="t", payload=b"1", qos=2, packet_id=1))
+    world.run(1)
+    a.broker.answers = lambda packet: True
     a.kill()
     a.start()
     world.run(5)
     assert a.broker.sessions["ildm-a-0"] is kept
+    assert a.broker.topics() == ["t"]
+
+
+@pytest.mark.parametrize("under_way", [False, True])
+def test_what_the_broker_holds_is_no_later_message_when_the_spool_has_lost_its_record(
+    under_way: bool,
+) -> None:
+    world = World()
+    a = site(world, MiniBroker())
+    b = Site(world, "b", "pf", spool=MemorySpool())
+    b.node.links.add(a.node.config.link.listen or a.node.config.listen._replace(port=2), False)
+    world.run(5)
+    client = b.client("p")
+    if under_way:
+        a.broker.answers = lambda packet: not isinstance(packet, PubRel)
+        client.send(Publish(topic="t", payload=b"1", qos=2, packet_id=1))
+        world.run(1)
+        a.broker.answers = lambda packet: True
+    a.kill()
+    for packet_id in range(1, 10):
+        held = a.broker.sessions["ildm-a-0"].unreleased
+        held.setdefault(packet_id, Publish(topic="old", payload=b"old", qos=2, packet_id=packet_id))
+    a.start()
+    a.node.counters["spool_torn"] += under_way
+    for number in range(2, 9):
+        client.send(Publish(topic="t", payload=b"%d" % number, qos=2, packet_id=number))
+    world.run(10)
+    came = [packet.payload for name, packet in a.broker.published if name == "ildm-a-0"]
+    assert came[-7:] == [b"%d" % number for number in range(2, 9)]
+    assert b"old" not in came

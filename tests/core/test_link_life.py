@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 
-from algorithms.pf import PublicationFlooding
 from ildm.api import Link, Role, Session
 from ildm.config import Address
 from ildm.core.link.control import ADVERTISEMENT, send_control
@@ -20,6 +19,7 @@ from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
 from ildm.testing.virtual.world import World
+from ildm_algorithms.pf import PublicationFlooding
 from tests.core.test_nodes import Site, row
 
 

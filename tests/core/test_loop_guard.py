@@ -19,7 +19,7 @@ LIMIT = 2000
 
 
 def node_before(world: World, name: str, broker: str, algorithm: str | None = None) -> Node:
-    from algorithms.pf import PublicationFlooding
+    from ildm_algorithms.pf import PublicationFlooding
 
     specs = plugin_specs(algorithm, PublicationFlooding) if algorithm else plugin_specs(None)
     node = make_node(world, name, specs, broker={"address": broker}, limits={"clients": LIMIT})

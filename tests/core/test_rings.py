@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from algorithms.sf import SubscriptionFlooding
 from ildm.api import Link, NodeApi, PluginConfig, Route, TreeAlgorithm
 from ildm.core.link.state import LinkState
 from ildm.core.transfer.rerouting import REST
 from ildm.mqtt import Publish
 from ildm.testing.fake_node import FakeNode
 from ildm.testing.virtual.world import World
+from ildm_algorithms.sf import SubscriptionFlooding
 from tests.core.test_custody_rerouting import cut, payloads, publish, ring
 from tests.support.memory_spool import MemorySpool
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from algorithms.pf import PublicationFlooding
 from ildm.api import Link, NodeApi, PluginConfig, Route, Stamp, TreeAlgorithm, Via
 from ildm.config import Address
 from ildm.mqtt import Connect, Property, PubAck, PubComp, Publish, PubRec, PubRel, Version, Will
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
+from ildm_algorithms.pf import PublicationFlooding
 from tests.core.test_rerouting import Publisher, cut, ring
 from tests.support.site import Site, row
 

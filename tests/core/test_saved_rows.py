@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from algorithms.pf import PublicationFlooding
 from ildm.api import Stamp
 from ildm.core.local.clients import NEVER
 from ildm.core.tables import RETAINED, SESSIONS, SUBSCRIPTIONS, TABLES, WILLS
@@ -11,6 +10,7 @@ from ildm.mqtt import PingReq, Publish, Version
 from ildm.testing.virtual.node import make_node, plugin_specs
 from ildm.testing.virtual.store import MemoryStore
 from ildm.testing.virtual.world import World
+from ildm_algorithms.pf import PublicationFlooding
 
 
 def test_damaged_rows_are_set_aside() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from bench.load.scenario import load_scenario
 from ildm.config import Config, load_config
 from ildm.core.plugin.loading import load_plugins
+from ildm_bench.load.scenario import load_scenario
 from tests.docker.files import (
     BROKERS,
     CLIENT_PORT,
@@ -318,7 +318,7 @@ def test_the_loads_command_is_one_the_generator_has(tmp_path: Path) -> None:
     program = (
         "import sys\n"
         f"sys.modules.update(dict.fromkeys({NOT_IN_THE_IMAGE}))\n"
-        "from bench.cli import main\n"
+        "from ildm_bench.cli import main\n"
         "sys.exit(main())"
     )
     result = subprocess.run(

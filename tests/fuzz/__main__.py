@@ -59,7 +59,7 @@ def each_alone(names: list[str], arguments: list[str]) -> int:
 def load(name: str, instrumented: bool) -> Target:
     """Import and make a target."""
     atheris: Any = importlib.import_module("atheris") if instrumented else None
-    with atheris.instrument_imports(include=["ildm", "algorithms"]) if atheris else nullcontext():
+    with atheris.instrument_imports(include=["ildm", "ildm_algorithms"]) if atheris else nullcontext():
         targets = importlib.import_module("tests.fuzz.targets")
         if name not in targets.TARGETS:
             raise SystemExit(f"{name}: no target; there are {', '.join(targets.TARGETS)}")

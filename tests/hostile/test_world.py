@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from algorithms.pf import PublicationFlooding
 from ildm.config import Address
 from ildm.mqtt import Publish
 from ildm.testing.virtual.node import make_node, plugin_specs
 from ildm.testing.virtual.pipe import Pipe
 from ildm.testing.virtual.world import World
+from ildm_algorithms.pf import PublicationFlooding
 from tests.support.site import Site, row
 
 HERE = Address("here", 1)

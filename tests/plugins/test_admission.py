@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from algorithms.sf import SubscriptionFlooding
 from ildm.mqtt import Property, ReasonCode, SubAck, Subscribe, Subscription, Version
 from ildm.testing import FakeNode, Rejected, World
 from ildm.testing.live.client import PahoClient
 from ildm.testing.live.site import NodeFactory
+from ildm_algorithms.sf import SubscriptionFlooding
 from tests.plugins.commands import configured
 from tests.plugins.examples.admission.ildm_admission.admission import Admission
 

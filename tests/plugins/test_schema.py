@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from algorithms.pf import PublicationFlooding
 from ildm.mqtt import Connect, Property, PubAck, Publish, PubRec, PubRel, ReasonCode, Version, Will
 from ildm.testing import FakeNode, Rejected, World
 from ildm.testing.live.client import PahoClient, RefusedError
 from ildm.testing.live.site import NodeFactory
+from ildm_algorithms.pf import PublicationFlooding
 from tests.plugins.commands import configured, ildm
 from tests.plugins.raw_client import RawClient
 

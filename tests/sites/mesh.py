@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from bench.testbed.delay_proxy import source_of
+from ildm_bench.testbed.delay_proxy import source_of
 from tests.sites.proxy import Proxy
 from tests.support.ports import LOOPBACK, free_port
 

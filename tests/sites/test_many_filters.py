@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from algorithms.sg_tbps import SgTbps
 from ildm.mqtt import Subscribe, Subscription, Version
+from ildm_algorithms.sg_tbps import SgTbps
 from tests.sites.client import until
 from tests.sites.conftest import Sites
 from tests.sites.site import Site, join

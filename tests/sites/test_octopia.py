@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from bench.results.exactness import Plan, exactness
 from ildm.mqtt import Property, SubAck, Subscribe, Subscription, Version, Will
+from ildm_bench.results.exactness import Plan, exactness
 from tests.sites.client import Client, until
 from tests.sites.conftest import Sites
 from tests.sites.octopia import agreed, grid, installed

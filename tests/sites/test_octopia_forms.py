@@ -1,8 +1,8 @@
 """What brokers of each make take as the level that says what values are wanted.
 
 Filters are ``filter/EXPRESSION/TOPIC FILTER``. Tried at the broker itself, and injected by a node that has
-the message from another site: what the table of ``algorithms/octopia/forms.md`` says. Nothing of OctopiA runs
-here.
+the message from another site: what the table of ``algorithms/ildm_algorithms/octopia/forms.md`` says. Nothing
+of OctopiA runs here.
 """
 
 from __future__ import annotations

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from algorithms.atm_tbps import AtmTbps
-from algorithms.sg_tbps import SgTbps
-from algorithms.stla import Stla
 from ildm.api import OverlayAlgorithm
 from ildm.mqtt import PingReq, PingResp
 from ildm.testing import World
+from ildm_algorithms.atm_tbps import AtmTbps
+from ildm_algorithms.sg_tbps import SgTbps
+from ildm_algorithms.stla import Stla
 from tests.sites.client import Client
 from tests.sites.conftest import Sites
 from tests.sites.site import Site, joined, settled

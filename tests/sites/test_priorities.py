@@ -6,9 +6,9 @@ from collections import deque
 
 import pytest
 
-from algorithms.pf import PublicationFlooding
 from ildm.api import Link, NodeApi, PluginConfig, Route, Via
 from ildm.mqtt import Publish
+from ildm_algorithms.pf import PublicationFlooding
 from tests.sites.client import until
 from tests.sites.conftest import Proxies, Sites
 from tests.sites.site import Site, settled

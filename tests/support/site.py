@@ -6,8 +6,6 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from algorithms.pf import PublicationFlooding
-from algorithms.sf import SubscriptionFlooding
 from ildm.api import Algorithm
 from ildm.config import Address
 from ildm.core.node import Node
@@ -19,6 +17,8 @@ from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
 from ildm.testing.virtual.store import MemoryStore
 from ildm.testing.virtual.world import World
+from ildm_algorithms.pf import PublicationFlooding
+from ildm_algorithms.sf import SubscriptionFlooding
 
 ALGORITHMS = {"pf": PublicationFlooding, "sf": SubscriptionFlooding}
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from algorithms.pf import PublicationFlooding
-from algorithms.sf import SubscriptionFlooding
 from ildm import testing
 from ildm.api import (
     Link,
@@ -29,6 +27,8 @@ from ildm.api import (
 from ildm.mqtt import Property, Publish
 from ildm.testing import FakeNode, SimulationError
 from ildm.testing.contract import stamped
+from ildm_algorithms.pf import PublicationFlooding
+from ildm_algorithms.sf import SubscriptionFlooding
 
 
 def test_an_algorithm_sees_clients_and_neighbours() -> None:

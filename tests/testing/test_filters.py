@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from algorithms.pf import PublicationFlooding
-from algorithms.sf import SubscriptionFlooding
 from ildm.api import (
     Deferred,
     Filter,
@@ -41,6 +39,8 @@ from ildm.mqtt import (
     decode,
 )
 from ildm.testing import FakeNode, LinkModel, Rejected, SimClient, SimNode, SimulationError, World, constant
+from ildm_algorithms.pf import PublicationFlooding
+from ildm_algorithms.sf import SubscriptionFlooding
 
 
 class Options(PluginConfig):

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from bench.sim.speed import speed
 from ildm.testing.kernel import COMPACT_ABOVE, Kernel
+from ildm_bench.sim.speed import speed
 
 
 def test_callbacks_come_in_the_order_of_their_times() -> None:

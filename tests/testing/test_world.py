@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from algorithms.pf import PublicationFlooding
-from algorithms.sf import SubscriptionFlooding
 from ildm.api import (
     Algorithm,
     Link,
@@ -39,6 +37,8 @@ from ildm.testing import (
     normal,
     uniform,
 )
+from ildm_algorithms.pf import PublicationFlooding
+from ildm_algorithms.sf import SubscriptionFlooding
 
 FIGURE_5_5 = (("I1", "I2"), ("I2", "I3"), ("I2", "I4"), ("I3", "I5"))
 

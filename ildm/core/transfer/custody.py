@@ -78,6 +78,12 @@ class Custody:
     # what is durable ----------------------------------------------------------------------------
 
     @property
+    def lacks(self) -> bool:
+        """Something that was to outlive the node's earlier life was not found again."""
+        torn = self.counters["spool_torn"] and self.config.mode == "process"
+        return bool(torn or self.counters["spool_damaged"])
+
+    @property
     def last(self) -> int:
         """LSN of what was appended last: who must wait for it waits for this one."""
         return self.spool.last

@@ -89,8 +89,11 @@ class InjectionSession(BaseSession):
         self._guiltless = False  # the broker has said that it is not for a message that it hangs up
         self._connected_at = 0.0
         self._stopped = False
-        # nothing of an earlier life of the node is left at the broker, or the spool knows of it
-        self._cleaned = injector.node.custody is not None
+        # What an earlier life has left at the broker, the spool knows. Beside that the broker may hold a
+        # message (QoS 2) whose record the spool has lost, and would take another one under its identifier for
+        # its repetition: so the session goes on only if something is under way in it, and nothing was lost.
+        custody = injector.node.custody
+        self._cleaned = lane.has_noted and custody is not None and not custody.lacks
 
     def dial(self) -> None:
         self._timer = None

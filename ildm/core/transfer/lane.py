@@ -411,6 +411,11 @@ class Lane(Outgoing):
         return self._window.size
 
     @property
+    def has_noted(self) -> bool:
+        """An earlier life has left messages of QoS 2 under way."""
+        return bool(self._noted)
+
+    @property
     def inflight(self) -> int:
         """Messages under way without their acknowledgement."""
         return len(self._window)

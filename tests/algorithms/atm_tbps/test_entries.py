@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.atm_tbps.entries import Entries
-from algorithms.overlay.keys import Ref, common_digits
-from bench.sim.tables import ideal_vectors
 from ildm.api import Peer
+from ildm_algorithms.atm_tbps.entries import Entries
+from ildm_algorithms.overlay.keys import Ref, common_digits
+from ildm_bench.sim.tables import ideal_vectors
 
 BITS = 64
 

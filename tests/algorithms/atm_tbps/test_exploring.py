@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.atm_tbps.exploring import divided
-from algorithms.atm_tbps.flexible import FlexibleGraph
-from algorithms.atm_tbps.messages import (
+from ildm.api import MessageTrace, Peer
+from ildm_algorithms.atm_tbps.exploring import divided
+from ildm_algorithms.atm_tbps.flexible import FlexibleGraph
+from ildm_algorithms.atm_tbps.messages import (
     FORMATS,
     Explore,
     Forget,
@@ -21,12 +22,11 @@ from algorithms.atm_tbps.messages import (
     read_note,
     write_note,
 )
-from algorithms.overlay.keys import Ref
-from algorithms.overlay.messages import FORMATS as COMMON
-from algorithms.overlay.messages import Cast
-from algorithms.overlay.wire import Codec, OverlayError
-from algorithms.tbps.keys import Segment, key_text
-from ildm.api import MessageTrace, Peer
+from ildm_algorithms.overlay.keys import Ref
+from ildm_algorithms.overlay.messages import FORMATS as COMMON
+from ildm_algorithms.overlay.messages import Cast
+from ildm_algorithms.overlay.wire import Codec, OverlayError
+from ildm_algorithms.tbps.keys import Segment, key_text
 from tests.algorithms.tbps.world import Node, World
 from tests.support.transcripts import check_transcript
 

@@ -8,11 +8,11 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.atm_tbps.spreading import FAR
-from algorithms.overlay.keys import Range, Ref
-from algorithms.overlay.routing import SFB, Forward, Levels
-from bench.sim.tables import ideal_vectors
 from ildm.api import Peer
+from ildm_algorithms.atm_tbps.spreading import FAR
+from ildm_algorithms.overlay.keys import Range, Ref
+from ildm_algorithms.overlay.routing import SFB, Forward, Levels
+from ildm_bench.sim.tables import ideal_vectors
 
 
 class View:

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from algorithms.octopia.content import ContentFilter, parse
-from algorithms.octopia.scot import Grid
-from algorithms.octopia.tables import Civ, CivSet, Clt, Prt, Told
+from ildm_algorithms.octopia.content import ContentFilter, parse
+from ildm_algorithms.octopia.scot import Grid
+from ildm_algorithms.octopia.tables import Civ, CivSet, Clt, Prt, Told
 
 from .grids import Routes, Spread
 

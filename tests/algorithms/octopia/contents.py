@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from hypothesis import strategies as st
 
-from algorithms.octopia.content import (
+from ildm_algorithms.octopia.content import (
     ABSENT,
     COMPARISONS,
     PRESENT,

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from algorithms.octopia.routing import NOBODY, Copy, Routed, idr, spr
-from algorithms.octopia.scot import Grid, Place, View
+from ildm_algorithms.octopia.routing import NOBODY, Copy, Routed, idr, spr
+from ildm_algorithms.octopia.scot import Grid, Place, View
 
 ROUTING = {"spr": spr, "idr": idr}
 

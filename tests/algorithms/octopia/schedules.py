@@ -10,10 +10,10 @@ from collections import Counter
 from random import Random
 from typing import NamedTuple
 
-from algorithms.octopia import Octopia
 from ildm.mqtt import topic_matches
 from ildm.testing import Delivery, LinkModel, World, constant, lognormal
 from ildm.testing.node import SimNode
+from ildm_algorithms.octopia import Octopia
 from tests.algorithms.octopia.worlds import grid
 
 FILTERS = ("filter/n>5/t/#", "t/+", "filter/even=true/t/a", "#")

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from algorithms.octopia.attributes import AttributeConfig, AttributeReader
-from algorithms.octopia.content import Value
 from ildm.api import STAMP_PROPERTY
 from ildm.mqtt import Property, Publish
+from ildm_algorithms.octopia.attributes import AttributeConfig, AttributeReader
+from ildm_algorithms.octopia.content import Value
 
 
 def message(payload: bytes | str = b"", topic: str = "a/b", **properties: str) -> Publish:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.octopia.bits import SLABS, BitTable
-from algorithms.octopia.content import ContentFilter, Expression, Predicate, Value
-from algorithms.octopia.index import ContentIndex
-from algorithms.octopia.relations import overlaps
+from ildm_algorithms.octopia.bits import SLABS, BitTable
+from ildm_algorithms.octopia.content import ContentFilter, Expression, Predicate, Value
+from ildm_algorithms.octopia.index import ContentIndex
+from ildm_algorithms.octopia.relations import overlaps
 
 Ranges = tuple[tuple[str, float, float], ...]
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from algorithms.octopia.command import CommandError, app
-from algorithms.octopia.content import ContentError
+from ildm_algorithms.octopia.command import CommandError, app
+from ildm_algorithms.octopia.content import ContentError
 
 CONFIG = """
 algorithm:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from algorithms.octopia.congestion import LinkLoad
+from ildm_algorithms.octopia.congestion import LinkLoad
 
 
 def test_a_queue_that_grows_is_congested_earlier_than_a_long_one_that_shrinks() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from algorithms.octopia.contacts import Contact, State
+from ildm_algorithms.octopia.contacts import Contact, State
 
 U, UP, S, R, D = State.UNKNOWN, State.UP, State.SUSPECT, State.RELAYED, State.DOWN
 

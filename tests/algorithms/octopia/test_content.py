@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from algorithms.octopia.content import (
+from ildm_algorithms.octopia.content import (
     ANYTHING,
     COMPARISONS,
     ContentError,

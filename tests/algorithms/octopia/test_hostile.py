@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
-from algorithms.octopia import Octopia
-from algorithms.octopia.content import ContentFilter
-from algorithms.octopia.messages import (
+from ildm.api import Peer, PluginError
+from ildm.mqtt import Publish, Version
+from ildm.testing import FakeNode, World
+from ildm_algorithms.octopia import Octopia
+from ildm_algorithms.octopia.content import ContentFilter
+from ildm_algorithms.octopia.messages import (
     CODEC,
     GONE,
     Ack,
@@ -43,10 +46,7 @@ from algorithms.octopia.messages import (
     Traced,
     Want,
 )
-from algorithms.octopia.tables import CivSet, CivUnset
-from ildm.api import Peer, PluginError
-from ildm.mqtt import Publish, Version
-from ildm.testing import FakeNode, World
+from ildm_algorithms.octopia.tables import CivSet, CivUnset
 from tests.algorithms.octopia.worlds import LINE, grid, make, octopia, payloads
 
 T = ContentFilter("t")

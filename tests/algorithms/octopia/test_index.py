@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from algorithms.octopia.content import ContentFilter, Expression, Predicate, Value, parse
-from algorithms.octopia.index import ContentIndex
-from algorithms.octopia.ordered import CHUNK, OrderedItems
-from algorithms.octopia.relations import overlaps
+from ildm_algorithms.octopia.content import ContentFilter, Expression, Predicate, Value, parse
+from ildm_algorithms.octopia.index import ContentIndex
+from ildm_algorithms.octopia.ordered import CHUNK, OrderedItems
+from ildm_algorithms.octopia.relations import overlaps
 from tests.algorithms.octopia.contents import attribute_maps, filters, naive_content_matches, topics
 
 P = Predicate

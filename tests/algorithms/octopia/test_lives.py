@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from algorithms.octopia.contacts import State
-from algorithms.octopia.members import BOOT, MOST_BOOT
-from algorithms.octopia.messages import CODEC
+from ildm_algorithms.octopia.contacts import State
+from ildm_algorithms.octopia.members import BOOT, MOST_BOOT
+from ildm_algorithms.octopia.messages import CODEC
 from tests.algorithms.octopia.worlds import make, octopia, payloads
 
 

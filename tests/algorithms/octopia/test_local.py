@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from algorithms.octopia.content import ContentFilter, Value, parse
-from algorithms.octopia.local import ContentConfig, LocalFilters, Wanted
-from algorithms.octopia.rules import AccessRule, refusal
 from ildm.mqtt import Publish
+from ildm_algorithms.octopia.content import ContentFilter, Value, parse
+from ildm_algorithms.octopia.local import ContentConfig, LocalFilters, Wanted
+from ildm_algorithms.octopia.rules import AccessRule, refusal
 
 
 class Local:

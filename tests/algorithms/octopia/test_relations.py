@@ -7,8 +7,8 @@ from itertools import product
 import pytest
 from hypothesis import given, settings
 
-from algorithms.octopia.content import ContentFilter, Expression, Predicate, Value, parse
-from algorithms.octopia.relations import contradictions, covers, domains, implies, overlaps
+from ildm_algorithms.octopia.content import ContentFilter, Expression, Predicate, Value, parse
+from ildm_algorithms.octopia.relations import contradictions, covers, domains, implies, overlaps
 from tests.algorithms.octopia.contents import (
     attribute_maps,
     attribute_space,

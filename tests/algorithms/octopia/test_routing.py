@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from algorithms.octopia.scot import Grid, Place
+from ildm_algorithms.octopia.scot import Grid, Place
 from tests.support.examples import MORE
 
 from .grids import Links, Routes, grid_of

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from algorithms.octopia.scot import Grid, GridError, Place, View, contracted
+from ildm_algorithms.octopia.scot import Grid, GridError, Place, View, contracted
 
 from .grids import grid_of
 

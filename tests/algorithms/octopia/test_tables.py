@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from algorithms.octopia.relations import overlaps
-from algorithms.octopia.tables import CivSet, CivUnset, Clt, Prt
+from ildm_algorithms.octopia.relations import overlaps
+from ildm_algorithms.octopia.tables import CivSet, CivUnset, Clt, Prt
 from tests.support.examples import MORE
 
 from .brokers import Brokers, content

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from algorithms.octopia import Octopia
-from algorithms.octopia.content import ContentFilter
-from algorithms.octopia.messages import (
+from ildm.testing import World
+from ildm.testing.link import SimLink
+from ildm.testing.network import Network
+from ildm_algorithms.octopia import Octopia
+from ildm_algorithms.octopia.content import ContentFilter
+from ildm_algorithms.octopia.messages import (
     CODEC,
     GONE,
     Ack,
@@ -25,10 +28,7 @@ from algorithms.octopia.messages import (
     Subs,
     Want,
 )
-from algorithms.octopia.tables import CivSet
-from ildm.testing import World
-from ildm.testing.link import SimLink
-from ildm.testing.network import Network
+from ildm_algorithms.octopia.tables import CivSet
 from tests.algorithms.octopia.worlds import LINE, grid, octopia
 from tests.support.transcripts import check_transcript
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from algorithms.octopia import Octopia
-from algorithms.octopia.messages import CODEC
 from ildm.testing import LinkModel, World
 from ildm.testing.network import Network
 from ildm.testing.node import SimNode
+from ildm_algorithms.octopia import Octopia
+from ildm_algorithms.octopia.messages import CODEC
 
 LINE = ("a-b", "b-c")
 """Regions a, b, c in a row."""

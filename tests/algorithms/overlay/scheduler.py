@@ -8,10 +8,10 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
-from algorithms.overlay.keys import Ref, prefix
-from algorithms.overlay.messages import FORMATS, Message, Seq, decode
 from ildm.api import Peer, SendResult
+from ildm_algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
+from ildm_algorithms.overlay.keys import Ref, prefix
+from ildm_algorithms.overlay.messages import FORMATS, Message, Seq, decode
 
 __all__ = ["Network", "Node", "key_of"]
 

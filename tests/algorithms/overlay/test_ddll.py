@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.overlay.keys import Ref
-from algorithms.overlay.tables import between, distinct, nearer_left
 from ildm.api import Peer
+from ildm_algorithms.overlay.keys import Ref
+from ildm_algorithms.overlay.tables import between, distinct, nearer_left
 from tests.algorithms.overlay.scheduler import Network, Node
 from tests.support.transcripts import check_transcript
 

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import pytest
 from pydantic import ValidationError
 
-from algorithms.overlay.config import OverlayConfig
-from algorithms.overlay.graph import CastResult, SkipGraph
-from algorithms.overlay.keys import EVERYTHING, Range, Ref
-from algorithms.overlay.messages import PEER, Cast, decode, encode
-from algorithms.overlay.routing import Forward, Routing, View, dividing
-from algorithms.overlay.wire import KEY, U16, U32, Codec, Format, OverlayError, many
 from ildm.api import Peer
+from ildm_algorithms.overlay.config import OverlayConfig
+from ildm_algorithms.overlay.graph import CastResult, SkipGraph
+from ildm_algorithms.overlay.keys import EVERYTHING, Range, Ref
+from ildm_algorithms.overlay.messages import PEER, Cast, decode, encode
+from ildm_algorithms.overlay.routing import Forward, Routing, View, dividing
+from ildm_algorithms.overlay.wire import KEY, U16, U32, Codec, Format, OverlayError, many
 from tests.algorithms.overlay.scheduler import Network, Node, union
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from algorithms.overlay.graph import CastResult
-from algorithms.overlay.keys import EVERYTHING, Range, Ref
-from algorithms.overlay.messages import Lookup, OverlayError, Pong, SetRNak, Tell, WalkReply, encode
-from algorithms.overlay.routing import MRF, ROUTINGS, SFB, Routing
 from ildm.api import Peer
+from ildm_algorithms.overlay.graph import CastResult
+from ildm_algorithms.overlay.keys import EVERYTHING, Range, Ref
+from ildm_algorithms.overlay.messages import Lookup, OverlayError, Pong, SetRNak, Tell, WalkReply, encode
+from ildm_algorithms.overlay.routing import MRF, ROUTINGS, SFB, Routing
 from tests.algorithms.overlay.scheduler import Network, Node, expected, key_of, union
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, common_digits, prefix
+from ildm_algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, common_digits, prefix
 
 keys = st.binary(max_size=3)
 vectors = st.integers(0, 2**VECTOR_BITS - 1)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.overlay import messages
-from algorithms.overlay.keys import Ref
-from algorithms.overlay.messages import Cast, Invite, Message, OverlayError, Seq, SetRNak, decode, encode
 from ildm.api import Peer
+from ildm_algorithms.overlay import messages
+from ildm_algorithms.overlay.keys import Ref
+from ildm_algorithms.overlay.messages import Cast, Invite, Message, OverlayError, Seq, SetRNak, decode, encode
 
 text = st.text(max_size=8)
 key = st.binary(min_size=1, max_size=12)

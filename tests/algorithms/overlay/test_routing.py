@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, Ref, prefix
-from algorithms.overlay.routing import (
+from ildm.api import Peer
+from ildm_algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, Ref, prefix
+from ildm_algorithms.overlay.routing import (
     BROADCAST,
     BROADCAST_MEMORY,
     MRF,
@@ -26,7 +27,6 @@ from algorithms.overlay.routing import (
     Routing,
     next_hop,
 )
-from ildm.api import Peer
 from tests.support.transcripts import check_transcript
 
 ONCE: tuple[Routing, ...] = (SFB, MRF, SEQUENTIAL)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.overlay.keys import EVERYTHING, Range
-from algorithms.overlay.tables import Status, Table
+from ildm_algorithms.overlay.keys import EVERYTHING, Range
+from ildm_algorithms.overlay.tables import Status, Table
 from tests.algorithms.overlay.scheduler import Network, Node, key_of
 from tests.algorithms.overlay.test_properties import Schedule, schedules
 from tests.support.examples import examples
@@ -78,7 +78,7 @@ def calls(work: Callable[[], object]) -> int:
 
     def called(frame: Any, event: str, arg: object) -> None:
         nonlocal count
-        count += event == "call" and frame.f_globals["__name__"].startswith("algorithms.overlay.")
+        count += event == "call" and frame.f_globals["__name__"].startswith("ildm_algorithms.overlay.")
 
     before = sys.getprofile()
     sys.setprofile(called)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from algorithms.overlay.graph import CastResult
-from algorithms.overlay.keys import EVERYTHING, Ref
-from algorithms.overlay.messages import Seq, SetL, Term, Terms, encode
-from algorithms.overlay.routing import SFB, Routing
 from ildm.api import Peer
+from ildm_algorithms.overlay.graph import CastResult
+from ildm_algorithms.overlay.keys import EVERYTHING, Ref
+from ildm_algorithms.overlay.messages import Seq, SetL, Term, Terms, encode
+from ildm_algorithms.overlay.routing import SFB, Routing
 from tests.algorithms.overlay.scheduler import Network, Node, expected
 from tests.algorithms.overlay.test_graph import grown
 

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from algorithms.overlay.keys import EVERYTHING, Range
-from algorithms.overlay.messages import Cast, encode
-from algorithms.overlay.ways import BODY, plain_body
 from ildm.api import Peer
+from ildm_algorithms.overlay.keys import EVERYTHING, Range
+from ildm_algorithms.overlay.messages import Cast, encode
+from ildm_algorithms.overlay.ways import BODY, plain_body
 from tests.algorithms.overlay.scheduler import Network, Node, key_of
 from tests.algorithms.overlay.test_graph import grown
 

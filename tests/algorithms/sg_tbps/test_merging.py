@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from algorithms.overlay.graph import CastResult
-from algorithms.tbps.merging import AGAIN, TIMES, MergeTeller, MergeWatch
+from ildm_algorithms.overlay.graph import CastResult
+from ildm_algorithms.tbps.merging import AGAIN, TIMES, MergeTeller, MergeWatch
 from tests.algorithms.tbps.clock import FakeApi
 from tests.algorithms.tbps.world import World
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from algorithms.stla import Stla
-from algorithms.stla.plugin import FromStart
-from algorithms.tbps.keys import Segment
 from ildm.api import MessageTrace, TreeNode
+from ildm_algorithms.stla import Stla
+from ildm_algorithms.stla.plugin import FromStart
+from ildm_algorithms.tbps.keys import Segment
 from tests.algorithms.tbps.world import Node, World
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.overlay.keys import Ref
-from algorithms.stla.start import RETRY, Order, Start, State, nearest, shared_layers
-from algorithms.tbps.keys import Segment, parse_key
 from ildm.api import Peer
+from ildm_algorithms.overlay.keys import Ref
+from ildm_algorithms.stla.start import RETRY, Order, Start, State, nearest, shared_layers
+from ildm_algorithms.tbps.keys import Segment, parse_key
 
 TOPIC = Segment.exact("t")
 Place = tuple[str, ...]

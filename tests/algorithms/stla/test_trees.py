@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from algorithms.overlay.graph import SkipGraph
-from algorithms.stla import Stla
 from ildm.testing import Between, LinkModel, SimNode, World, constant
+from ildm_algorithms.overlay.graph import SkipGraph
+from ildm_algorithms.stla import Stla
 
 PLACES = {f"n{rank}": "AB"[rank // 4] for rank in range(8)} | {"n5+": "B"}
 

@@ -9,10 +9,12 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from algorithms.overlay.graph import Arrival, CastResult
-from algorithms.overlay.keys import Range, Ref
-from algorithms.tbps.keys import key_text
-from algorithms.tbps.messages import (
+from ildm.api import Peer
+from ildm.mqtt import Publish, Version, decode
+from ildm_algorithms.overlay.graph import Arrival, CastResult
+from ildm_algorithms.overlay.keys import Range, Ref
+from ildm_algorithms.tbps.keys import key_text
+from ildm_algorithms.tbps.messages import (
     Answer,
     Ask,
     Filters,
@@ -31,11 +33,9 @@ from algorithms.tbps.messages import (
     Want,
     decode_payload,
 )
-from ildm.api import Peer
-from ildm.mqtt import Publish, Version, decode
 
 if TYPE_CHECKING:
-    from algorithms.sg_tbps import SgTbps
+    from ildm_algorithms.sg_tbps import SgTbps
     from tests.algorithms.tbps.world import World
 
 DELAY = 0.001

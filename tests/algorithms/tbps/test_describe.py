@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from algorithms.tbps.describe import ROWS, bounded
 from ildm.api import Fact
+from ildm_algorithms.tbps.describe import ROWS, bounded
 from tests.algorithms.tbps.world import Node, World
 
 

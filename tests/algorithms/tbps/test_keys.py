@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from algorithms.overlay.keys import EVERYTHING
-from algorithms.tbps.keys import (
+from ildm.mqtt import topic_matches
+from ildm_algorithms.overlay.keys import EVERYTHING
+from ildm_algorithms.tbps.keys import (
     MAX_PATH,
     KeyFormatError,
     Role,
@@ -22,7 +23,6 @@ from algorithms.tbps.keys import (
     segments_of_topic,
     topics_below,
 )
-from ildm.mqtt import topic_matches
 
 LEVEL = st.text(st.sampled_from("\x01\x02\x03ab-\u00e9\uffff"), max_size=3)
 TOPIC = st.lists(LEVEL, min_size=1, max_size=4).map("/".join).filter(bool)

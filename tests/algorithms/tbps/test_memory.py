@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from algorithms.sg_tbps import SgTbps
-from algorithms.tbps.memory import HEARD, SHELVES, Memory
 from ildm.api import PluginError
+from ildm_algorithms.sg_tbps import SgTbps
+from ildm_algorithms.tbps.memory import HEARD, SHELVES, Memory
 from tests.algorithms.tbps.clock import FakeApi
 
 

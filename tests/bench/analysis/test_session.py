@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.analysis import session
-from bench.analysis.errors import NoJava
-from bench.analysis.session import JAVA_VARIABLE, find_java, java_version, without_vector_module
+from ildm_bench.analysis import session
+from ildm_bench.analysis.errors import NoJava
+from ildm_bench.analysis.session import JAVA_VARIABLE, find_java, java_version, without_vector_module
 
 
 @pytest.fixture(autouse=True)

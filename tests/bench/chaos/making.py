@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable
 
-from bench.chaos.history import Event, History, Run, digest, payload
+from ildm_bench.chaos.history import Event, History, Run, digest, payload
 
 SETTLE = 1.0
 

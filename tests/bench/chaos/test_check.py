@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench.analysis.errors import CorruptLog, MissingLog
-from bench.chaos.check import check_histories, checked
-from bench.chaos.engines import DuckDb
-from bench.chaos.history import History, Run
-from bench.chaos.outcome import KEPT, OUTCOME, Outcome, added
-from bench.cli import app
+from ildm_bench.analysis.errors import CorruptLog, MissingLog
+from ildm_bench.chaos.check import check_histories, checked
+from ildm_bench.chaos.engines import DuckDb
+from ildm_bench.chaos.history import History, Run
+from ildm_bench.chaos.outcome import KEPT, OUTCOME, Outcome, added
+from ildm_bench.cli import app
 from tests.bench.chaos import making
 from tests.bench.chaos.making import BASE, fault, got, history, published
 

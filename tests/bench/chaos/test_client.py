@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.chaos.client import MqttClient
 from ildm.mqtt import (
     ConnAck,
     Framer,
@@ -20,6 +19,7 @@ from ildm.mqtt import (
     Will,
     decode,
 )
+from ildm_bench.chaos.client import MqttClient
 
 
 class Peer:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.schedule import Schedule
-from bench.chaos.virtual.hunt import batches, carry_out, carry_out_all, hunt
-from bench.chaos.virtual.planted import PLANTS
+from ildm_bench.chaos.schedule import Schedule
+from ildm_bench.chaos.virtual.hunt import batches, carry_out, carry_out_all, hunt
+from ildm_bench.chaos.virtual.planted import PLANTS
 
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.analysis.errors import CorruptLog, MissingLog, WrongSchema
-from bench.chaos import history as h
-from bench.chaos.files import parquet_files, read, read_file, to_parquet
-from bench.chaos.tables import EVENTS, RUNS, tables
+from ildm_bench.analysis.errors import CorruptLog, MissingLog, WrongSchema
+from ildm_bench.chaos import history as h
+from ildm_bench.chaos.files import parquet_files, read, read_file, to_parquet
+from ildm_bench.chaos.tables import EVENTS, RUNS, tables
 
 ROWS = [
     h.Event(0.0, "p", "connect", "ok", "a", session="p/0", detail='{"clean":true}'),

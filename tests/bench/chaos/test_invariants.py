@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bench.chaos import verdict
-from bench.chaos.check import check_histories
-from bench.chaos.engines import DuckDb
-from bench.chaos.history import Event, History
-from bench.chaos.outcome import Finding, Outcome
+from ildm_bench.chaos import verdict
+from ildm_bench.chaos.check import check_histories
+from ildm_bench.chaos.engines import DuckDb
+from ildm_bench.chaos.history import Event, History
+from ildm_bench.chaos.outcome import Finding, Outcome
 from tests.bench.chaos import making as m
 from tests.bench.chaos.making import BASE, connected, ended, fault, got, history, published, read, subscribed
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.drawing import Scale, draw, draw_setting
-from bench.chaos.live_runs import Finished, LiveRuns, Planned
+from ildm_bench.chaos.drawing import Scale, draw, draw_setting
+from ildm_bench.chaos.live_runs import Finished, LiveRuns, Planned
 from tests.support.brokers import require_broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.live import name_of, possible
-from bench.chaos.nemesis import flip, tear, written
-from bench.chaos.schedule import Fault, Setting
+from ildm_bench.chaos.live import name_of, possible
+from ildm_bench.chaos.nemesis import flip, tear, written
+from ildm_bench.chaos.schedule import Fault, Setting
 
 SETTING = Setting("sf", ("a", "b"), (("b", "a"),), ("mosquitto", "mosquitto"))
 ALL = ("node/a", "node/b")

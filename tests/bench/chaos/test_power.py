@@ -6,10 +6,10 @@ from functools import partial
 
 import pytest
 
-from bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
-from bench.chaos.virtual import site
-from bench.chaos.virtual.hunt import carry_out
 from ildm.testing.virtual.disk import SimDisk
+from ildm_bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
+from ildm_bench.chaos.virtual import site
+from ildm_bench.chaos.virtual.hunt import carry_out
 
 SYNC = 0.03
 """Seconds, about: so long that peers would hear of much which is not on the disk."""

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
-from bench.chaos.proxies import Network, Proxy
 from ildm.mqtt import Connect
 from ildm.testing.live.ports import LOOPBACK
+from ildm_bench.chaos.proxies import Network, Proxy
 
 PATIENCE = 10.0
 ENDED = (ConnectionError, asyncio.IncompleteReadError)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.chaos.history import History
-from bench.chaos.recording import Recorder
+from ildm_bench.chaos.history import History
+from ildm_bench.chaos.recording import Recorder
 
 
 @pytest.mark.parametrize(

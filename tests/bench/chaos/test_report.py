@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.check import check_histories
-from bench.chaos.engines import DuckDb
-from bench.chaos.history import Event, History
-from bench.chaos.outcome import Outcome, added
-from bench.chaos.report import tables, write_report
+from ildm_bench.chaos.check import check_histories
+from ildm_bench.chaos.engines import DuckDb
+from ildm_bench.chaos.history import Event, History
+from ildm_bench.chaos.outcome import Outcome, added
+from ildm_bench.chaos.report import tables, write_report
 from tests.bench.chaos import making
 from tests.bench.chaos.making import BASE, fault, got, history, published
 from tests.bench.report.pages import Page, browse

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.drawing import SHARED, draw
-from bench.chaos.schedule import Schedule, ScheduleError
 from ildm.mqtt import topic_matches
+from ildm_bench.chaos.drawing import SHARED, draw
+from ildm_bench.chaos.schedule import Schedule, ScheduleError
 
 
 def test_a_seed_gives_one_schedule() -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from bench.chaos.check import check, check_directories, check_histories
-from bench.chaos.engines import DuckDb, Spark
-from bench.chaos.files import parquet_files
-from bench.chaos.history import History, Run
-from bench.chaos.outcome import Outcome
+from ildm_bench.chaos.check import check, check_directories, check_histories
+from ildm_bench.chaos.engines import DuckDb, Spark
+from ildm_bench.chaos.files import parquet_files
+from ildm_bench.chaos.history import History, Run
+from ildm_bench.chaos.outcome import Outcome
 from tests.bench.chaos import making
 
 

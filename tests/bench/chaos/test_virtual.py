@@ -7,12 +7,12 @@ from typing import Literal
 
 import pytest
 
-from bench.chaos.check import check_histories
-from bench.chaos.drawing import SHARED
-from bench.chaos.invariants import INVARIANTS, OURS
-from bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
-from bench.chaos.shrink import shrink
-from bench.chaos.virtual.hunt import Batch, batches, carry_out, carry_out_all, hunt
+from ildm_bench.chaos.check import check_histories
+from ildm_bench.chaos.drawing import SHARED
+from ildm_bench.chaos.invariants import INVARIANTS, OURS
+from ildm_bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
+from ildm_bench.chaos.shrink import shrink
+from ildm_bench.chaos.virtual.hunt import Batch, batches, carry_out, carry_out_all, hunt
 
 ROW = Setting("sf", ("a", "b", "c"), (("b", "a"), ("c", "b")), ("mosquitto",) * 3, mode="off")
 

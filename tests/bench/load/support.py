@@ -14,14 +14,14 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from bench.load.coordinator import RunProgress, RunSpec, run_load
-from bench.load.payload import LAYOUT, MAGIC
-from bench.load.resources import _children
-from bench.load.scenario import Scenario
-from bench.manifest import Manifest
-from bench.schema import RECEIVE, SEND, run_directory
 from ildm.mqtt import Packet, Version, decode
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm_bench.load.coordinator import RunProgress, RunSpec, run_load
+from ildm_bench.load.payload import LAYOUT, MAGIC
+from ildm_bench.load.resources import _children
+from ildm_bench.load.scenario import Scenario
+from ildm_bench.manifest import Manifest
+from ildm_bench.schema import RECEIVE, SEND, run_directory
 
 LOOPBACK = "127.0.0.1"
 
@@ -57,7 +57,7 @@ def message(seq: int = 0, size: int = 32, topic: int = 0, publisher: int = 0) ->
 def generator_processes() -> list[int]:
     """Ids of the local workers that this process has started."""
     children = _children().get(os.getpid(), [])
-    return [pid for pid in children if b"bench.load.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in children if b"ildm_bench.load.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 class During:
@@ -164,7 +164,7 @@ Rows = list[dict[str, Any]]
 
 
 def read_log(directory: Path, role: str) -> Rows:
-    """All rows of a role, whose files must have the schema of `bench.schema`."""
+    """All rows of a role, whose files must have the schema of `ildm_bench.schema`."""
     rows: Rows = []
     for path in sorted((directory / f"role={role}").glob("*.parquet")):
         table = pq.ParquetFile(path).read()

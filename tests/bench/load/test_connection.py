@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from bench.load import connection
-from bench.load.connection import Connection, LoadError, in_parts
-from bench.load.subscriber import Subscriber
 from ildm.mqtt import ConnAck, Publish, SubAck, Subscribe, Subscription, Version
+from ildm_bench.load import connection
+from ildm_bench.load.connection import Connection, LoadError, in_parts
+from ildm_bench.load.subscriber import Subscriber
 from tests.bench.load.support import WatchedBroker, message, read_packet, scenario, target
 
 WANTED = Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter="t", qos=2)])

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.load.connection import LoadError
-from bench.load.scenario import Scenario
-from bench.manifest import Process
-from bench.schema import run_directory
+from ildm_bench.load.connection import LoadError
+from ildm_bench.load.scenario import Scenario
+from ildm_bench.manifest import Process
+from ildm_bench.schema import run_directory
 from tests.bench.load.support import (
     During,
     address,

@@ -13,14 +13,14 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bench.load import logs, payload
-from bench.load.connection import LoadError
-from bench.load.logs import WAITING, LogWriter, ReceiveLog, write_send_log
-from bench.load.pacing import Schedule
-from bench.load.publisher import Publisher
-from bench.load.subscriber import Batch
-from bench.schema import RECEIVE, SEND, log_file
 from ildm.mqtt import Version
+from ildm_bench.load import logs, payload
+from ildm_bench.load.connection import LoadError
+from ildm_bench.load.logs import WAITING, LogWriter, ReceiveLog, write_send_log
+from ildm_bench.load.pacing import Schedule
+from ildm_bench.load.publisher import Publisher
+from ildm_bench.load.subscriber import Batch
+from ildm_bench.schema import RECEIVE, SEND, log_file
 from tests.bench.load.support import message, scenario
 
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.load import pacing
-from bench.load.coordinator import RunSpec, _Run, _Worker
-from bench.load.pacing import Alarm, Schedule
-from bench.load.scenario import Scenario
-from bench.load.worker import Job, group_of
 from ildm.mqtt import ConnAck
+from ildm_bench.load import pacing
+from ildm_bench.load.coordinator import RunSpec, _Run, _Worker
+from ildm_bench.load.pacing import Alarm, Schedule
+from ildm_bench.load.scenario import Scenario
+from ildm_bench.load.worker import Job, group_of
 from tests.bench.load.support import scenario
 
 intervals = st.integers(1, 10**9)

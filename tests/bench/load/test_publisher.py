@@ -8,9 +8,6 @@ from typing import Any
 
 import pytest
 
-from bench.load.pacing import Schedule
-from bench.load.payload import LAYOUT, MAGIC
-from bench.load.publisher import INFLIGHT, Publisher
 from ildm.mqtt import (
     ConnAck,
     Disconnect,
@@ -22,6 +19,9 @@ from ildm.mqtt import (
     PubRel,
     Version,
 )
+from ildm_bench.load.pacing import Schedule
+from ildm_bench.load.payload import LAYOUT, MAGIC
+from ildm_bench.load.publisher import INFLIGHT, Publisher
 from tests.bench.load.support import read_packet, scenario, target
 
 MS = 1_000_000

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench.cli import app
-from bench.load.connection import LoadError
-from bench.load.worker import SECRET_VARIABLE
-from bench.schema import log_file, run_directory
+from ildm_bench.cli import app
+from ildm_bench.load.connection import LoadError
+from ildm_bench.load.worker import SECRET_VARIABLE
+from ildm_bench.schema import log_file, run_directory
 from tests.bench.load.support import (
     During,
     WatchedBroker,
@@ -34,8 +34,8 @@ SECRET = "only for these tests"
 COORDINATOR = """
 import asyncio, sys
 from pathlib import Path
-from bench.load.coordinator import RunSpec, run_load
-from bench.load.scenario import Scenario
+from ildm_bench.load.coordinator import RunSpec, run_load
+from ildm_bench.load.scenario import Scenario
 
 load = Scenario.model_validate_json(sys.argv[1])
 _, _, target, results, worker, secret = sys.argv
@@ -58,7 +58,7 @@ class Worker:
 @contextmanager
 def listening_workers(count: int = 1) -> Iterator[list[Worker]]:
     """Workers that listen, and are ended afterwards."""
-    command = [sys.executable, "-m", "bench.cli", "worker", "--listen", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "ildm_bench.cli", "worker", "--listen", "127.0.0.1:0"]
     with ExitStack() as stack:
         processes = [
             stack.enter_context(

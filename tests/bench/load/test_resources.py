@@ -15,10 +15,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bench.load import resources
-from bench.load.resources import COUNTERS, Sampler, cpu_seconds, machine_cpu_seconds
-from bench.manifest import Process
-from bench.schema import NETWORK, RESOURCES
+from ildm_bench.load import resources
+from ildm_bench.load.resources import COUNTERS, Sampler, cpu_seconds, machine_cpu_seconds
+from ildm_bench.manifest import Process
+from ildm_bench.schema import NETWORK, RESOURCES
 
 BURN = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
 HOLD = "print(1, flush=True); input()"

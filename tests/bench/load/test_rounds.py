@@ -11,10 +11,10 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from bench.load import rounds
-from bench.load.rounds import Rounds
-from bench.load.subscriber import Subscriber
 from ildm.mqtt import Publish, Version
+from ildm_bench.load import rounds
+from ildm_bench.load.rounds import Rounds
+from ildm_bench.load.subscriber import Subscriber
 from tests.bench.load.support import message, scenario, tcp_pair
 
 NEVER = 10**15

@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bench.load import payload
-from bench.load.connection import LoadError
-from bench.manifest import Process
-from bench.schema import NETWORK, RESOURCES, run_directory
+from ildm_bench.load import payload
+from ildm_bench.load.connection import LoadError
+from ildm_bench.manifest import Process
+from ildm_bench.schema import NETWORK, RESOURCES, run_directory
 from tests.bench.load.support import (
     During,
     address,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.load.scenario import Scenario, ScenarioError, load_scenario
+from ildm_bench.load.scenario import Scenario, ScenarioError, load_scenario
 from tests.bench.load.support import scenario
 
 TOPIC = "topics: [{name: t, publishers: 1, subscribers: 1}]"

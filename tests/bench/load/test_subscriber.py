@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.load import payload, subscriber
-from bench.load.subscriber import Subscriber
 from ildm.mqtt import Framer, PingResp, PubAck, PubComp, Publish, PubRec, PubRel, Version, decode
+from ildm_bench.load import payload, subscriber
+from ildm_bench.load.subscriber import Subscriber
 from tests.bench.load.support import message, scenario
 
 TOPIC = "site/topic"

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from bench.load import wire
-from bench.load.connection import LoadError
-from bench.load.wire import PART, Channel
+from ildm_bench.load import wire
+from ildm_bench.load.connection import LoadError
+from ildm_bench.load.wire import PART, Channel
 
 
 async def _channels() -> tuple[Channel, Channel]:

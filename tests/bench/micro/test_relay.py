@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.micro.hooks import HOOKS, name_of
-from bench.micro.relay import HookedNode, load, report
 from ildm.testing.live.brokers import Mosquitto
+from ildm_bench.micro.hooks import HOOKS, name_of
+from ildm_bench.micro.relay import HookedNode, load, report
 from tests.support.brokers import require_broker
 
 pytestmark = pytest.mark.broker

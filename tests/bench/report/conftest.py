@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.report import write_comparison, write_run
+from ildm_bench.report import write_comparison, write_run
 from tests.bench.report import samples
 
 

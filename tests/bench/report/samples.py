@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from bench.figures import (
+from ildm_bench.figures import (
     Comparison,
     Group,
     Histogram,

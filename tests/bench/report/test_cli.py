@@ -8,9 +8,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from bench.figures import Comparison, Limit, RunFigures
-from bench.report import ReportError
-from bench.report.cli import compared, read, report
+from ildm_bench.figures import Comparison, Limit, RunFigures
+from ildm_bench.report import ReportError
+from ildm_bench.report.cli import compared, read, report
 from tests.bench.report import samples
 from tests.bench.report.pages import read_page
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.report import numbers
+from ildm_bench.report import numbers
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import matplotlib as mpl
 import matplotlib.image
 import pytest
 
-from bench.figures import Comparison, Group, Histogram, Limit, RunFigures, Second
-from bench.report import write_comparison, write_run
-from bench.report.distribution import MOST_POINTS
-from bench.report.entries import of_limit, of_run
-from bench.report.pages import comparison_verdict, run_verdict
+from ildm_bench.figures import Comparison, Group, Histogram, Limit, RunFigures, Second
+from ildm_bench.report import write_comparison, write_run
+from ildm_bench.report.distribution import MOST_POINTS
+from ildm_bench.report.entries import of_limit, of_run
+from ildm_bench.report.pages import comparison_verdict, run_verdict
 from tests.bench.report import samples
 from tests.bench.report.pages import Page, read_page
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from bench.figures import Comparison, Limit, RunFigures
-from bench.report import markdown_table, tables
-from bench.report.entries import limits_of, of_limit
+from ildm_bench.figures import Comparison, Limit, RunFigures
+from ildm_bench.report import markdown_table, tables
+from ildm_bench.report.entries import limits_of, of_limit
 from tests.bench.report import samples
 
 

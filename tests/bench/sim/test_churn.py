@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.sim.experiments.beyond.churn import Case, Churn
+from ildm_bench.sim.experiments.beyond.churn import Case, Churn
 
 
 @pytest.mark.parametrize("qos", [0, 1])

@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.sg_tbps import SgTbps
-from algorithms.stla import Stla
-from algorithms.stla.plugin import FromStart
-from algorithms.stla.start import shared_layers
-from algorithms.tbps.keys import Segment
-from bench.sim.clusters import (
+from ildm.api import MessageTrace
+from ildm_algorithms.sg_tbps import SgTbps
+from ildm_algorithms.stla import Stla
+from ildm_algorithms.stla.plugin import FromStart
+from ildm_algorithms.stla.start import shared_layers
+from ildm_algorithms.tbps.keys import Segment
+from ildm_bench.sim.clusters import (
     Hierarchy,
     Route,
     from_publisher,
@@ -24,10 +25,9 @@ from bench.sim.clusters import (
     start_of,
     summed,
 )
-from bench.sim.experiments.stla.places import PUBLISHER, TOPIC, fastest, world_of
-from bench.sim.routing import spread
-from bench.sim.tables import NONE, build, ideal_vectors, random_vectors
-from ildm.api import MessageTrace
+from ildm_bench.sim.experiments.stla.places import PUBLISHER, TOPIC, fastest, world_of
+from ildm_bench.sim.routing import spread
+from ildm_bench.sim.tables import NONE, build, ideal_vectors, random_vectors
 
 TWO = Hierarchy((2,), (20.0, 0.2))
 WORLD = Hierarchy((3, 4), (100.0, 20.0, 2.0))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.report.style import drawing
-from bench.sim.experiments.drawing import Words, panels
+from ildm_bench.report.style import drawing
+from ildm_bench.sim.experiments.drawing import Words, panels
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from bench.sim import cli
-from bench.sim.experiments import experiments, scribe_topics, topics
-from bench.sim.experiments.framework import Line, Result, Setting, carry_out, in_all, table
-from bench.sim.experiments.report import page, tally
-from bench.sim.experiments.summary import fisher_interval
-from bench.sim.experiments.thesis import paths, suspension, t3_13, t3_14, t3_15, t4_9, table_sizes
+from ildm_bench.sim import cli
+from ildm_bench.sim.experiments import experiments, scribe_topics, topics
+from ildm_bench.sim.experiments.framework import Line, Result, Setting, carry_out, in_all, table
+from ildm_bench.sim.experiments.report import page, tally
+from ildm_bench.sim.experiments.summary import fisher_interval
+from ildm_bench.sim.experiments.thesis import paths, suspension, t3_13, t3_14, t3_15, t4_9, table_sizes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

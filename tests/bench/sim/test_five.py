@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bench.sim.experiments import experiments
-from bench.sim.experiments.beyond import five
-from bench.sim.experiments.beyond.five_churn import Changing
-from bench.sim.experiments.beyond.five_scribe import arrival
-from bench.sim.experiments.beyond.five_sites import METHODS, NEAR, PROCESSING, SENDING, Sites
-from bench.sim.experiments.framework import Setting, carry_out
-from bench.sim.scribe import Scribe
-from bench.sim.tables import random_vectors
+from ildm_bench.sim.experiments import experiments
+from ildm_bench.sim.experiments.beyond import five
+from ildm_bench.sim.experiments.beyond.five_churn import Changing
+from ildm_bench.sim.experiments.beyond.five_scribe import arrival
+from ildm_bench.sim.experiments.beyond.five_sites import METHODS, NEAR, PROCESSING, SENDING, Sites
+from ildm_bench.sim.experiments.framework import Setting, carry_out
+from ildm_bench.sim.scribe import Scribe
+from ildm_bench.sim.tables import random_vectors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from algorithms.atm_tbps.entries import Entries
-from algorithms.atm_tbps.flexible import FlexibleGraph
-from algorithms.overlay.keys import Ref
-from algorithms.tbps.keys import Segment
-from bench.sim.flexible import FlexibleTopic, shares
-from bench.sim.tables import Graph, build, ideal_vectors, random_vectors
 from ildm.api import MessageTrace, Peer, TreeNode
+from ildm_algorithms.atm_tbps.entries import Entries
+from ildm_algorithms.atm_tbps.flexible import FlexibleGraph
+from ildm_algorithms.overlay.keys import Ref
+from ildm_algorithms.tbps.keys import Segment
+from ildm_bench.sim.flexible import FlexibleTopic, shares
+from ildm_bench.sim.tables import Graph, build, ideal_vectors, random_vectors
 from tests.algorithms.tbps.world import Node, World
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from bench.sim.several import compare, grow_several, independent
-from bench.sim.tables import build, random_vectors
+from ildm_bench.sim.several import compare, grow_several, independent
+from ildm_bench.sim.tables import build, random_vectors
 
 
 def test_grown_tables_of_nodes_with_several_keys_are_the_builders() -> None:

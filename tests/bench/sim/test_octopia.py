@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from algorithms.octopia.scot import View
-from bench.sim.brokers import Costs, Links, neighbors, whole_grid
-from bench.sim.experiments import experiments
-from bench.sim.experiments.framework import Setting, carry_out
-from bench.sim.experiments.octopia import o10_16, o17_20
-from bench.sim.experiments.octopia.o10_16 import IDR, SPR, TID_D, TID_S, publish
-from bench.sim.experiments.octopia.setting import GRID, NEIGHBORS, NODES, OCTOPIA, PADRES
-from bench.sim.octopia import Octopia
-from bench.sim.padres import Padres
-from bench.sim.workload import SYMBOLS, Publication, Publisher, Subscriber, publishers, subscribers
+from ildm_algorithms.octopia.scot import View
+from ildm_bench.sim.brokers import Costs, Links, neighbors, whole_grid
+from ildm_bench.sim.experiments import experiments
+from ildm_bench.sim.experiments.framework import Setting, carry_out
+from ildm_bench.sim.experiments.octopia import o10_16, o17_20
+from ildm_bench.sim.experiments.octopia.o10_16 import IDR, SPR, TID_D, TID_S, publish
+from ildm_bench.sim.experiments.octopia.setting import GRID, NEIGHBORS, NODES, OCTOPIA, PADRES
+from ildm_bench.sim.octopia import Octopia
+from ildm_bench.sim.padres import Padres
+from ildm_bench.sim.workload import SYMBOLS, Publication, Publisher, Subscriber, publishers, subscribers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from algorithms.overlay.graph import Arrival, SkipGraph
-from algorithms.overlay.keys import EVERYTHING, Range
-from algorithms.overlay.routing import ROUTINGS
-from bench.sim.growth import graphs, grow, member, quiet
-from bench.sim.member import Member, expected_tables, overlay_kinds, wrong_links
-from bench.sim.routing import Routing, spread
-from bench.sim.tables import NONE, Graph, build
 from ildm.testing import Cause, LinkModel, SimNode, World, lognormal, uniform
+from ildm_algorithms.overlay.graph import Arrival, SkipGraph
+from ildm_algorithms.overlay.keys import EVERYTHING, Range
+from ildm_algorithms.overlay.routing import ROUTINGS
+from ildm_bench.sim.growth import graphs, grow, member, quiet
+from ildm_bench.sim.member import Member, expected_tables, overlay_kinds, wrong_links
+from ildm_bench.sim.routing import Routing, spread
+from ildm_bench.sim.tables import NONE, Graph, build
 
 NODES = 40
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.sim.routing import Routing, Tree, spread, spread_many
-from bench.sim.tables import NONE, build, ideal_vectors, random_vectors
+from ildm_bench.sim.routing import Routing, Tree, spread, spread_many
+from ildm_bench.sim.tables import NONE, build, ideal_vectors, random_vectors
 from tests.bench.sim.views import Layout, Walk, arrays, layouts, walk
 
 ROUTINGS: list[Routing] = ["sfb", "mrf"]

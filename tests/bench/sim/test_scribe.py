@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from algorithms.overlay.keys import common_digits as shared_digits
-from bench.sim.scribe import Scribe, common_digits
-from bench.sim.tables import build, random_vectors, table_sizes
+from ildm_algorithms.overlay.keys import common_digits as shared_digits
+from ildm_bench.sim.scribe import Scribe, common_digits
+from ildm_bench.sim.tables import build, random_vectors, table_sizes
 
 IDS = st.integers(0, 2**64 - 1)
 

@@ -7,10 +7,10 @@ from random import Random
 
 import pytest
 
-from algorithms.sg_tbps import SgTbps
-from bench.sim.member import wrong_links
 from ildm.mqtt import topic_matches
 from ildm.testing import LinkModel, World, lognormal
+from ildm_algorithms.sg_tbps import SgTbps
+from ildm_bench.sim.member import wrong_links
 
 FILTERS = ["a", "a/b", "a/+", "a/#", "+/b", "#", "b/#", "c"]
 TOPICS = ["a", "a/b", "a/c", "b", "b/b", "c", "d/b", "e"]

@@ -7,8 +7,8 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from bench.sim.experiments.beyond import side_by_side
-from bench.sim.experiments.beyond.side_by_side import (
+from ildm_bench.sim.experiments.beyond import side_by_side
+from ildm_bench.sim.experiments.beyond.side_by_side import (
     METHODS,
     flooding_case,
     nodes_of,

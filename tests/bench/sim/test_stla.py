@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from bench.sim.clusters import Hierarchy, from_start
-from bench.sim.experiments import experiments
-from bench.sim.experiments.framework import Setting, carry_out
-from bench.sim.experiments.stla import s13
-from bench.sim.experiments.stla.scenarios import METHODS, ST, STLA, WITHOUT, routes
-from bench.sim.experiments.stla.thm4 import crossings
+from ildm_bench.sim.clusters import Hierarchy, from_start
+from ildm_bench.sim.experiments import experiments
+from ildm_bench.sim.experiments.framework import Setting, carry_out
+from ildm_bench.sim.experiments.stla import s13
+from ildm_bench.sim.experiments.stla.scenarios import METHODS, ST, STLA, WITHOUT, routes
+from ildm_bench.sim.experiments.stla.thm4 import crossings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from bench.sim.storm import Storm
+from ildm_bench.sim.storm import Storm
 
 
 def test_traffic_stays_in_proportion_and_falls_back() -> None:
-    """Of the large one, figures stand in algorithms/overlay/README.md."""
+    """Of the large one, figures stand in algorithms/ildm_algorithms/overlay/README.md."""
     storm = Storm(40, 40, 1, 13, loss=0.1, duplicate=0.05, publishes=4)
     storm.run(20.0, after=10.0)
     faulty, calm = storm.windows[:4], storm.windows[-1]

@@ -1,4 +1,4 @@
-"""Converged tables of bench.sim.tables against the definition of a multi-key Skip Graph."""
+"""Converged tables of ildm_bench.sim.tables against the definition of a multi-key Skip Graph."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from bench.sim.tables import (
+from ildm_bench.sim.tables import (
     NONE,
     Graph,
     build,
@@ -56,7 +56,7 @@ def test_neighbor_counts_in_several_chunks(monkeypatch: pytest.MonkeyPatch) -> N
     generator = np.random.default_rng(3)
     graph = build(generator.integers(0, 60, 300), random_vectors(generator, 60))
     whole = neighbor_counts(graph)
-    monkeypatch.setattr("bench.sim.tables.CHUNK", 200)
+    monkeypatch.setattr("ildm_bench.sim.tables.CHUNK", 200)
     assert neighbor_counts(graph).tolist() == whole.tolist()
 
 

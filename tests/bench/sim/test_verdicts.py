@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from bench.report.style import drawing
-from bench.sim.experiments.atm_tbps import a11, a12
-from bench.sim.experiments.atm_tbps.topic import ATM, METHODS
-from bench.sim.experiments.framework import Line, Summary
-from bench.sim.experiments.stla import s8, s13, thm4
-from bench.sim.experiments.stla.scenarios import ST, STLA, WITHOUT
-from bench.sim.experiments.thesis import t3_10
-from bench.sim.experiments.thesis.paths import PATTERNS, sizes
-from bench.sim.experiments.topics import SCRIBE, SG
+from ildm_bench.report.style import drawing
+from ildm_bench.sim.experiments.atm_tbps import a11, a12
+from ildm_bench.sim.experiments.atm_tbps.topic import ATM, METHODS
+from ildm_bench.sim.experiments.framework import Line, Summary
+from ildm_bench.sim.experiments.stla import s8, s13, thm4
+from ildm_bench.sim.experiments.stla.scenarios import ST, STLA, WITHOUT
+from ildm_bench.sim.experiments.thesis import t3_10
+from ildm_bench.sim.experiments.thesis.paths import PATTERNS, sizes
+from ildm_bench.sim.experiments.topics import SCRIBE, SG
 
 
 def row(mean: float, smallest: float | None = None, largest: float | None = None, **group: Any) -> Any:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from algorithms.overlay.keys import Range, Ref, common_digits, prefix
-from algorithms.overlay.routing import ROUTINGS, Levels
-from bench.sim.routing import Routing
-from bench.sim.tables import NONE, Ranks, Vectors
 from ildm.api import Peer
+from ildm_algorithms.overlay.keys import Range, Ref, common_digits, prefix
+from ildm_algorithms.overlay.routing import ROUTINGS, Levels
+from ildm_bench.sim.routing import Routing
+from ildm_bench.sim.tables import NONE, Ranks, Vectors
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from bench.testbed.cgroups import Cgroups, CgroupsV1, CgroupsV2, enter_command, find_cgroups, places, quota_us
-from bench.testbed.leftovers import give_up_name, new_name
 from ildm.testing.live.reaper import SUPERVISOR, members, release_supervisors, remove_cgroup
+from ildm_bench.testbed.cgroups import (
+    Cgroups,
+    CgroupsV1,
+    CgroupsV2,
+    enter_command,
+    find_cgroups,
+    places,
+    quota_us,
+)
+from ildm_bench.testbed.leftovers import give_up_name, new_name
 
 
 @pytest.fixture

@@ -12,19 +12,19 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bench.testbed import cli
-from bench.testbed.cli import app, show
-from bench.testbed.distance import Distances
-from bench.testbed.machine import abilities
-from bench.testbed.spec import TestbedSpec
-from bench.testbed.testbed import Testbed
 from ildm.config import load_config
 from ildm.testing.live.brokers import KINDS
+from ildm_bench.testbed import cli
+from ildm_bench.testbed.cli import app, show
+from ildm_bench.testbed.distance import Distances
+from ildm_bench.testbed.machine import abilities
+from ildm_bench.testbed.spec import TestbedSpec
+from ildm_bench.testbed.testbed import Testbed
 from tests.bench.testbed.traces import traces
 from tests.support.brokers import require_broker
 
 PROJECT = Path(__file__).parents[3]
-RUN = "import sys; from bench.testbed.cli import app; app(sys.argv[1:])"
+RUN = "import sys; from ildm_bench.testbed.cli import app; app(sys.argv[1:])"
 
 
 def test_check_tells_what_the_machine_allows() -> None:

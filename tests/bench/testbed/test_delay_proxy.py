@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.testbed import delay_proxy
-from bench.testbed.delay_proxy import (
+from ildm.mqtt import Connect, MqttError, PingReq, Version
+from ildm.testing.live.ports import LOOPBACK
+from ildm_bench.testbed import delay_proxy
+from ildm_bench.testbed.delay_proxy import (
     GRAIN,
     QUEUE,
     RECEIVE_BUFFER,
@@ -27,8 +29,6 @@ from bench.testbed.delay_proxy import (
     listening,
     source_of,
 )
-from ildm.mqtt import Connect, MqttError, PingReq, Version
-from ildm.testing.live.ports import LOOPBACK
 from tests.support.examples import examples
 
 HELLO = Connect(client_id="site-1/0", keep_alive=5, version=Version.V5).encode()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.testbed.distance import Distances, load_distances
-from bench.testbed.spec import SpecError
+from ildm_bench.testbed.distance import Distances, load_distances
+from ildm_bench.testbed.spec import SpecError
 
 TABLE = """site,region,paris,lyon,tokyo
 paris,eu/fr,0,4,40

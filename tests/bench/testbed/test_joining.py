@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bench.testbed.distance import Distances
-from bench.testbed.joining import GRID, Kind, algorithm_of, grid_of, one_overlay
-from bench.testbed.spec import TestbedSpec
+from ildm_bench.testbed.distance import Distances
+from ildm_bench.testbed.joining import GRID, Kind, algorithm_of, grid_of, one_overlay
+from ildm_bench.testbed.spec import TestbedSpec
 
 
 def view(*keys: tuple[str, str | None, str | None], status: str = "in") -> dict[str, Any]:

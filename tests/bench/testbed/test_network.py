@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bench.testbed import network as module
-from bench.testbed.leftovers import give_up_name, new_name
-from bench.testbed.network import BENCHMARK_NETWORKS, Network, NetworkError
 from ildm.testing.live.ports import free_port
 from ildm.testing.live.reaper import INTERFACE, base36, clear_up, interface_prefix, namespaces
+from ildm_bench.testbed import network as module
+from ildm_bench.testbed.leftovers import give_up_name, new_name
+from ildm_bench.testbed.network import BENCHMARK_NETWORKS, Network, NetworkError
 
 SERVE = "import socket, sys\ns = socket.create_server((sys.argv[1], int(sys.argv[2])))\nprint(flush=True)\n"
 ANSWER = SERVE + "for _ in range(2): s.accept()[0].sendall(b'here')"

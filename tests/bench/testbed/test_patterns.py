@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.load.scenario import Scenario, load_scenario
-from bench.testbed.patterns import PATTERNS, SCENARIOS, find_pattern, site_makes
-from bench.testbed.spec import SpecError
+from ildm_bench.load.scenario import Scenario, load_scenario
+from ildm_bench.testbed.patterns import PATTERNS, SCENARIOS, find_pattern, site_makes
+from ildm_bench.testbed.spec import SpecError
 
 FILES = sorted(SCENARIOS.glob("*.yaml"))
 

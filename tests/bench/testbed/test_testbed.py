@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 
-from bench.testbed import network, testbed
-from bench.testbed.distance import Distances
-from bench.testbed.leftovers import remove_leftovers
-from bench.testbed.machine import abilities
-from bench.testbed.spec import Quota, SpecError, TestbedSpec
-from bench.testbed.testbed import Server, Testbed
 from ildm.config import ConfigError
 from ildm.mqtt import IldmError
 from ildm.testing.live.process import ProcessError
 from ildm.testing.live.reaper import members
+from ildm_bench.testbed import network, testbed
+from ildm_bench.testbed.distance import Distances
+from ildm_bench.testbed.leftovers import remove_leftovers
+from ildm_bench.testbed.machine import abilities
+from ildm_bench.testbed.spec import Quota, SpecError, TestbedSpec
+from ildm_bench.testbed.testbed import Server, Testbed
 from tests.bench.testbed.traces import traces
 from tests.support.brokers import PahoClient, require_broker
 from tests.support.ports import free_port
@@ -296,8 +296,8 @@ def test_topologies_are_trees() -> None:
 SCRIPT = """
 import pathlib, sys
 from ildm.testing.live.process import reaper
-from bench.testbed.spec import Quota, TestbedSpec
-from bench.testbed.testbed import Testbed
+from ildm_bench.testbed.spec import Quota, TestbedSpec
+from ildm_bench.testbed.testbed import Testbed
 spec = TestbedSpec(["mosquitto"], front="none", quota=Quota(0.5), isolate=True)
 with Testbed(spec) as bed:
     print(bed.name, reaper().pid, *(entry.pid for entry in bed.processes), flush=True)

@@ -6,8 +6,8 @@ import os
 import tempfile
 from pathlib import Path
 
-from bench.testbed.cgroups import places
 from ildm.testing.live.reaper import MARK, interface_prefix, namespaces
+from ildm_bench.testbed.cgroups import places
 
 
 def traces(name: str) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.chaos.report.soak import write_soak
-from bench.chaos.soak.figures import GAUGES, Sample, Soak, theil_sen
+from ildm_bench.chaos.report.soak import write_soak
+from ildm_bench.chaos.soak.figures import GAUGES, Sample, Soak, theil_sen
 from tests.bench.report.pages import Page
 
 

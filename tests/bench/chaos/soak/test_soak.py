@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from bench.chaos.soak.figures import SOAK, Soak
-from bench.cli import app
+from ildm_bench.chaos.soak.figures import SOAK, Soak
+from ildm_bench.cli import app
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
 

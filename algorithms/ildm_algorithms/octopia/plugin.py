@@ -1,0 +1,462 @@
+"""The hooks of OctopiA: between the node, its tables and the other nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ildm.api import STAMP_PROPERTY, Filter, MessageTrace, OverlayAlgorithm, PluginError, Reject, TracedTree
+from ildm.mqtt import IldmError, Property, Publish, ReasonCode, Version
+from ildm_algorithms.octopia.attributes import AttributeReader
+from ildm_algorithms.octopia.carried import Carried
+from ildm_algorithms.octopia.casting import Casting
+from ildm_algorithms.octopia.config import OctopiaConfig
+from ildm_algorithms.octopia.content import ContentFilter
+from ildm_algorithms.octopia.describe import Tracer, describe
+from ildm_algorithms.octopia.loads import Loads
+from ildm_algorithms.octopia.local import LocalFilters, NoAccess
+from ildm_algorithms.octopia.members import Hooks, Members, Tables
+from ildm_algorithms.octopia.messages import (
+    CODEC,
+    Ack,
+    Adverts,
+    Again,
+    Ask,
+    Bye,
+    Civs,
+    Digests,
+    Fetch,
+    Held,
+    Hello,
+    Late,
+    Offer,
+    OverlayError,
+    Owed,
+    Pub,
+    Refused,
+    Relay,
+    Subs,
+    Trace,
+    Traced,
+    Want,
+)
+from ildm_algorithms.octopia.missed import Missing
+from ildm_algorithms.octopia.offers import Offers
+from ildm_algorithms.octopia.published import Published
+from ildm_algorithms.octopia.replicas import Replicas
+from ildm_algorithms.octopia.retained import Retained
+from ildm_algorithms.tbps.kept import Kept
+from ildm_algorithms.tbps.messages import Message
+from ildm_algorithms.tbps.seen import Seen
+
+if TYPE_CHECKING:
+    from ildm.api import Link, NodeApi, OverlayView, Peer, Session, Unreachable
+    from ildm.mqtt import Connect, Subscribe, Subscription
+    from ildm_algorithms.octopia.scot import View
+
+__all__ = ["Octopia"]
+
+CHANGES = 20
+"""Changes of what local clients want that are made at once; clients at work meanwhile wait for them."""
+SLACK = 60.0
+"""Seconds for which a message may be on its way after its origin has forgotten it."""
+BYE = 0.2
+"""Seconds between looks at what is still to be acknowledged when the node stops."""
+LOOKS = 20
+"""Looks after which it does not wait any more."""
+
+
+class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
+    """Content-based publish/subscribe over a grid of clusters of brokers."""
+
+    def __init__(self, api: NodeApi, config: OctopiaConfig) -> None:
+        super().__init__(api, config)
+        if api.node_id not in config.grid.members:
+            raise PluginError(
+                f"this node is {api.node_id!r}, and algorithm.members lists {', '.join(config.grid.members)}"
+            )
+        self.counters: Counter[str] = Counter()
+        self.local = LocalFilters(config, self.count, api.log)
+        self.reader = AttributeReader(config.attributes, self.count)
+        hooks = Hooks(
+            self._tables,
+            self._hello,
+            self._restarted,
+            self._view_changed,
+            self._lost,
+        )
+        self.members = Members(api, config, hooks, self.count)
+        self.loads = Loads(api, config, self.members)
+        self.replicas = Replicas(api, config, self.members, self.count)
+        self.casting = Casting(
+            api, config, self.members, self.replicas, self.loads, self.reader.read, self._arrived, self.count
+        )
+        kept = config.interest_period + config.cast_deadline + SLACK
+        self.seen = Seen(api.now, kept, config.seen_bytes, self.count)
+        self.kept = Kept(api, config.interest_period, config.kept_bytes, self.count)
+        self.offers = Offers(api, config, self.members, self.kept, self.reader.read, self.count)
+        self.missing = Missing(api, config, self.members, self.seen, self._take_late, self.count)
+        self.retained = Retained(
+            api,
+            self.members,
+            self._deliver_retained,
+            self._deliver_held,
+            config.root,
+            config.retained_answers,
+            config.query_rate,
+            self.count,
+        )
+        self.tracer = Tracer(api, self.members, self.replicas, self.loads)
+        self.published = Published(api, config, self.replicas, self.count)
+        self._changes: dict[str, int | None] = {}
+        self._leaving = False
+        self._users: dict[int, str] = {}
+        """By session."""
+
+    def count(self, name: str, by: int = 1) -> None:
+        self.counters[name] += by
+        self.api.count(name, by)
+
+    # hooks of the node ----------------------------------------------------------------------------------
+
+    def on_ildm_start(self) -> None:
+        """Say what is advertised; who the others are is learnt from neighbours."""
+        self.members.start()
+        self.missing.start()
+        self.retained.start()
+        self.published.start()
+        self.kept.restore()
+        self.offers.start()
+
+    def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
+        """What local clients want goes to the nodes of the cluster, thousands in their turns."""
+        if source is not None:
+            return
+        waiting = bool(self._changes)
+        for topic_filter, qos in changes.items():
+            if not topic_filter.startswith("$"):  # what the standard reserves for the broker stays with it
+                self._changes.pop(topic_filter, None)
+                self._changes[topic_filter] = qos
+        if not waiting:
+            self._change_some()
+
+    @property
+    def changing(self) -> int:
+        """Changes of what local clients want that wait for their turn."""
+        return len(self._changes)
+
+    def _change_some(self) -> None:
+        some = list(islice(self._changes.items(), CHANGES))
+        for topic_filter, _ in some:
+            del self._changes[topic_filter]
+        changed: dict[ContentFilter, int | None] = {}
+        for topic_filter, qos in some:
+            wanted = self.local.change(topic_filter, qos)
+            if wanted is not None:
+                changed[wanted.filter] = wanted.qos
+            if qos is not None and self.local.is_below_root(topic_filter):
+                self.retained.ask(topic_filter)
+        added = {content: qos for content, qos in changed.items() if qos is not None}
+        removed = [content for content, qos in changed.items() if qos is None]
+        for content in added:
+            self.missing.subscribed(content)
+        for content in removed:
+            self.missing.unsubscribed(content)
+        if changed:
+            self.replicas.change(added, removed)
+        if self._changes:
+            self.api.call_later(0.0, self._change_some)
+
+    def on_publish(self, message: Publish, turn: int) -> None:
+        """Spread a local client's message, or its will."""
+        if self.local.is_below_root(message.topic):
+            self.count("published_below_root")  # nobody matches it against anything: it stays here
+            return
+        carried = self._carried(message, turn)
+        self.seen.add(self.api.node_id, carried.number)
+        if message.retain:
+            self.retained.entered(message.topic)
+        self._deliver(carried, include_plain=False)
+        wanted = self.published.wanted(carried)
+        if message.qos and self.config.qos:
+            expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+            payload = Message(carried.number, 0, carried.turn, carried.frame).encode()
+            self.kept.add(carried.number, message.topic, payload, expiry, heard=True)
+        contacts, secondary = self.members.contacts, self.members.view.secondary.values()
+        absent = frozenset().union(*(contacts[node_id].absent for node_id in secondary))
+        self.casting.publish(carried, wanted, partial(self._done, carried, absent))
+
+    def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
+        self._take(sender, data, direct=True)
+
+    def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
+        self.members.on_unreachable(node_id, reason)
+
+    def on_link_up(self, link: Link) -> None:
+        self.loads.link_up(link)
+        if link.introducer:
+            self.members.introduced(link.peer)
+        else:
+            self.members.linked(link.node_id)
+
+    def on_link_down(self, link: Link) -> None:
+        self.loads.link_down(link)
+
+    def on_ildm_remove(self, host: str, port: int) -> None:
+        self.members.forget_introducer(f"{host}:{port}")
+
+    def on_ildm_stop(self) -> None:
+        """What is under way comes to its end first; then the others are told."""
+        self._leaving = True
+        self.missing.stop()
+        self._leave(LOOKS)
+
+    def _leave(self, looks: int) -> None:
+        if self.casting.busy and looks:
+            self.api.call_later(BYE, self._leave, looks - 1)
+            return
+        if self.casting.busy:
+            self.count("left_unfinished")
+        self.members.stop()
+        self._leaving = False
+        self.api.log("left the grid")
+
+    def is_leaving(self) -> bool:
+        return self._leaving
+
+    def admit_client(self, session: Session, packet: Connect) -> Connect:
+        """Remember the user's name, for the rules of access."""
+        if self.config.access and packet.username is not None:
+            self._users[session.id] = packet.username
+        return packet
+
+    def on_session_closed(self, session: Session) -> None:
+        self._users.pop(session.id, None)
+
+    def admit_subscription(
+        self, session: Session, subscription: Subscription, packet: Subscribe
+    ) -> Subscription | Reject:
+        """Refuse an expression that cannot be understood, or is not allowed, with the reason."""
+        user = self._users.get(session.id)
+        error = self.local.admit(subscription.topic_filter, user, session.client_id)
+        if error is None:
+            return subscription
+        self.count("subscriptions_refused")
+        allowed = not isinstance(error, NoAccess)
+        return Reject(ReasonCode.TOPIC_FILTER_INVALID if allowed else ReasonCode.NOT_AUTHORIZED, error)
+
+    def overlay(self) -> OverlayView:
+        return describe(self)
+
+    def trace(self, topic: str, done: Callable[[MessageTrace], None]) -> None:
+        if self.local.is_below_root(topic):  # as on_publish
+            stays = [TracedTree(name=topic, tree=None)]
+            done(MessageTrace(topic=topic, trees=stays, nodes=0, messages=0, depth=0, complete=True))
+            return
+        self.tracer.trace(topic, done)
+
+    # advertisements -------------------------------------------------------------------------------------
+
+    def advertise(self, content: ContentFilter) -> int:
+        """Announce what this node's clients publish; answers a number to withdraw it by."""
+        return self.published.advertise(content)
+
+    def unadvertise(self, uid: int) -> bool:
+        """Withdraw it. False: there is no such advertisement."""
+        return self.replicas.sessions.unadvertise(uid)
+
+    # messages -------------------------------------------------------------------------------------------
+
+    def _carried(self, message: Publish, turn: int) -> Carried:
+        qos = min(message.qos, self.config.qos)
+        properties = dict(message.properties)
+        properties.pop(Property.TOPIC_ALIAS, None)
+        copy = replace(message, qos=qos, dup=False, packet_id=1 if qos else None, properties=properties)
+        return Carried(
+            self.members.number,
+            self.casting.next_number(),
+            turn & 0xFFFF,
+            copy.encode(Version.V5),
+            self.reader.read,
+            self.api.now(),
+            everywhere=message.retain,
+            reliable=qos > 0 or message.retain,
+            publish=copy,
+        )
+
+    def _done(self, carried: Carried, absent: frozenset[str], missed: frozenset[str]) -> None:
+        """A message has reached all that it could; some nodes may have missed it. ``absent``: what they want
+        was not known when it was published."""
+        missed |= absent
+        if missed and carried.publish.qos:
+            self.count("incomplete")
+            self.offers.owe(sorted(missed), carried.published)
+
+    def _arrived(self, carried: Carried, sender: str) -> None:
+        """A message has come from another node."""
+        if not self.seen.add(self.members.order[carried.origin], carried.number):
+            self.count("duplicates")
+            return
+        self._take_message(carried)
+
+    def _take_late(self, origin: str, message: Message) -> None:
+        """One that this node had missed."""
+        if not self.seen.add(origin, message.number):
+            self.count("duplicates")
+            return
+        number = self.members.contacts[origin].number
+        carried = Carried(
+            number, message.number, message.turn, message.frame, self.reader.read, self.api.now()
+        )
+        if carried.publish.retain and carried.publish in self.retained.fetched:
+            self.count("late_fetched")
+            return
+        self._take_message(carried)
+
+    def _take_message(self, carried: Carried) -> None:
+        message = carried.publish
+        if self.local.is_below_root(message.topic) or message.topic.startswith("$"):
+            raise OverlayError("a message on a topic that does not cross")
+        identity = self.members.order[carried.origin], carried.number
+        if message.qos and self.api.has_injected(*identity):
+            self.count("duplicates")
+            return
+        if message.retain:
+            self._inject(message)
+            self.retained.entered(message.topic)
+        self._deliver(carried, include_plain=not message.retain, identity=identity)
+
+    def _deliver(
+        self, carried: Carried, include_plain: bool, identity: tuple[str, int] | None = None
+    ) -> None:
+        """Publish a message in the local broker, under each topic that local filters want it on."""
+        copies = [
+            _copy(carried.publish, topic, qos)
+            for topic, qos in self.local.deliveries(carried.publish, carried.attributes, include_plain)
+        ]
+        copies.sort(key=lambda copy: copy.qos > 0)
+        for copy in copies:
+            # the last one tells that all have been
+            self._inject(copy, identity if copy is copies[-1] and copy.qos else None)
+
+    def _inject(self, message: Publish, identity: tuple[str, int] | None = None) -> None:
+        self.count("injected")
+        self.api.inject(message, identity)
+
+    def _deliver_retained(self, message: Publish) -> None:
+        """A newer retained message has come from a node that had it."""
+        self._inject(message)
+        self.retained.entered(message.topic)
+        if message.payload:
+            attributes = partial(self.reader.read, message)
+            for topic, qos in self.local.deliveries(message, attributes, include_plain=False):
+                self._inject(_copy(message, topic, qos))
+
+    def _deliver_held(self, topic_filter: str, message: Publish) -> bool:
+        """A retained message, to a content filter that is new; whether that matches it."""
+        found = self.local.delivery(topic_filter, message, partial(self.reader.read, message))
+        if found is not None:
+            self._inject(_copy(message, *found))
+        return found is not None
+
+    # other nodes ----------------------------------------------------------------------------------------
+
+    def _tables(self, node_id: str) -> Tables:
+        return Tables(
+            *self.replicas.sessions.to(node_id),
+            *self.replicas.sessions.of(node_id),
+            self.retained.digest,
+            self.replicas.absent(),
+            self.replicas.sets(node_id),
+        )
+
+    def _hello(self, node_id: str, hello: Hello, new: bool) -> None:
+        self.replicas.hello(node_id, hello)
+        self.retained.hello(node_id, hello.retained)
+        if new:
+            self.offers.back(node_id)
+
+    def _restarted(self, node_id: str) -> None:
+        self.replicas.restarted(node_id)
+        self.casting.lost(node_id)
+
+    def _view_changed(self, before: View) -> None:
+        self.members.greet_region()  # before they hear that nobody wants what those did who have gone
+        self.replicas.view_changed(before)
+        self.casting.view_changed()
+
+    def _lost(self, node_id: str) -> None:
+        self.casting.lost(node_id)
+
+    def _take(self, sender: Peer, data: bytes, direct: bool) -> None:
+        """What another node sends in error is dropped and counted, and does no harm here."""
+        try:
+            self._take_one(sender, CODEC.decode(data), direct)
+        except IldmError as error:
+            self.count("malformed")
+            self.api.log("dropped what another node sent", node=sender.node_id, error=str(error))
+
+    def _take_one(self, sender: Peer, message: object, direct: bool) -> None:
+        if isinstance(message, Hello):
+            self.members.on_hello(sender, message, direct)
+            return
+        if isinstance(message, Refused):
+            self.members.on_refused(sender, message)
+            return
+        if not self.members.accepts(sender, direct):
+            return
+        node_id = sender.node_id
+        match message:
+            case Pub():
+                self.casting.on_pub(node_id, message)
+            case Ack():
+                self.casting.on_ack(node_id, message)
+            case Subs():
+                self.replicas.on_subs(node_id, message)
+            case Fetch():
+                self.replicas.on_fetch(node_id, message)
+            case Adverts():
+                self.replicas.sessions.on_adverts(node_id, message)
+            case Again():
+                self.replicas.sessions.on_again(node_id, message)
+            case Civs():
+                self.replicas.sessions.on_civs(node_id, message)
+            case Relay() if direct:
+                self.members.on_relay(message, partial(self._take, direct=False))
+            case Bye():
+                self.members.on_bye(sender, message)
+            case Owed(age):
+                self.missing.owed(node_id, self.api.now() - age / 1000)
+            case Ask():
+                self.offers.on_ask(node_id, message)
+            case Offer():
+                self.missing.on_offer(node_id, message)
+            case Want():
+                self.offers.on_want(node_id, message)
+            case Late():
+                self.missing.on_late(node_id, message)
+            case Digests():
+                self.retained.on_digests(node_id, message)
+            case Held():
+                self.retained.on_held(message)
+            case Trace():
+                self.tracer.on_trace(node_id, message)
+            case Traced():
+                self.tracer.on_traced(node_id, message)
+            case _:
+                raise OverlayError(f"{type(message).__name__} is not expected here")
+
+
+def _copy(message: Publish, topic: str, qos: int) -> Publish:
+    """An ordinary message for live subscribers."""
+    properties = dict(message.properties)
+    users = [pair for pair in properties.pop(Property.USER_PROPERTY, ()) if pair[0] != STAMP_PROPERTY]
+    if users:
+        properties[Property.USER_PROPERTY] = users
+    return replace(
+        message, topic=topic, qos=qos, retain=False, packet_id=1 if qos else None, properties=properties
+    )

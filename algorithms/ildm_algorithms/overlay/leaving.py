@@ -1,0 +1,106 @@
+"""How keys leave the lists (DDLL): in agreement with their left neighbours, from the highest level down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ildm_algorithms.overlay.context import Context
+from ildm_algorithms.overlay.ddll import Lists
+from ildm_algorithms.overlay.finder import Finder
+from ildm_algorithms.overlay.keys import Ref
+from ildm_algorithms.overlay.messages import SetR, SetRAck, SetRNak
+from ildm_algorithms.overlay.tables import Link, Status, Table, VirtualNode
+
+__all__ = ["Leaving"]
+
+
+class Leaving:
+    """The keys of one node that are on their way out."""
+
+    def __init__(self, context: Context, table: Table, finder: Finder, lists: Lists) -> None:
+        self.context = context
+        self.table = table
+        self.finder = finder
+        self.lists = lists
+        self.departed: Callable[[VirtualNode], None] = lambda node: None
+
+    def remove(self, node: VirtualNode) -> None:
+        """Leave all lists, from the highest down; a list that is being entered is entered first."""
+        node.leaving = True
+        top = len(node.links) - 1
+        for level in range(top + 1):
+            attach = self.lists.attaching.get((node.key, level))
+            if attach is None:
+                continue
+            if attach.link.status is not Status.INS:
+                self.lists.finish(attach)
+            elif not attach.waiting:
+                self.lists.abandon(attach)
+                return
+            else:
+                return
+        self.leave(node)
+        self.lists.placed(node.key)
+
+    def leave(self, node: VirtualNode, attempt: int = 0, deadline: float | None = None) -> None:
+        """Ask the left neighbour of the highest level, and go on with the next one."""
+        context = self.context
+        if deadline is None:
+            deadline = context.env.now() + context.config.leave_timeout
+        while node.links:
+            level = len(node.links) - 1
+            link = node.links[level]
+            late = context.env.now() >= deadline
+            alone = node.key in (link.left.key, link.right.key)
+            if not (alone or late):
+                self.table.set_status(link, Status.DEL)
+                self._ask_out(node, level, link, attempt, deadline)
+                return
+            if late:
+                context.count("left_alone")
+            self._drop(node)
+        if self.table.nodes.get(node.key) is node:
+            self.table.gone(node)
+            del self.table.nodes[node.key]
+            self.departed(node)
+
+    def _drop(self, node: VirtualNode) -> None:
+        link = node.links.pop()
+        self.table.set_status(link, Status.OUT)
+        if not node.links:
+            self.finder.parted((link.left, link.right, *link.lefts))
+
+    def _ask_out(self, node: VirtualNode, level: int, link: Link, attempt: int, deadline: float) -> None:
+        left, right, seq = link.left, link.right, link.rseq.next
+
+        def answered(answer: object) -> None:
+            if not node.links or node.links[-1] is not link:
+                return
+            if isinstance(answer, SetRAck):
+                self._drop(node)
+                self.leave(node, 0, deadline)
+                return
+            # The left neighbour is leaving, too, or is not the left neighbour any more.
+            self.table.set_status(link, Status.IN)
+            if isinstance(answer, SetRNak):
+                self._move_left(node, level, link, left, answer.hint)
+            else:
+                self._move_left(node, level, link, left, self._next_left(link))
+            self.context.later(self.context.back_off(attempt) / 2, self.leave, node, attempt + 1, deadline)
+
+        context = self.context
+        context.request(
+            left.peer,
+            lambda number: SetR(
+                number, context.peer, level, left.key, right, seq, b"", node.key, False, context.terms
+            ),
+            answered,
+        )
+
+    def _next_left(self, link: Link) -> Ref | None:
+        return next((ref for ref in link.lefts if not self.context.avoid(ref.peer.node_id)), None)
+
+    def _move_left(self, node: VirtualNode, level: int, link: Link, asked: Ref, hint: Ref | None) -> None:
+        """A key that leaves does not repair its link: it asks the key that was named instead."""
+        if hint is not None and link.left == asked and hint.key != node.key:
+            self.table.set_left(node, level, hint, link.lseq)

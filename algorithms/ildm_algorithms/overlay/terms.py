@@ -1,0 +1,136 @@
+"""What all nodes of a graph must have alike, and how two that do not are kept apart and told.
+
+Digits of membership vectors decide who is in which list: nodes that count these in different bases would
+link keys which do not belong together, and each of them would be right in its own eyes. So every message
+that looks for a neighbour or names one (Lookup, SetR, SetL) carries a checksum of its origin's terms. Who
+finds another one than its own does nothing with the message but tell the origin its terms, which answers
+with its own: both then know by name what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from itertools import starmap
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from ildm.api import Peer
+from ildm_algorithms.overlay.context import Context
+from ildm_algorithms.overlay.messages import Lookup, SetL, SetR, SetRNak, Term, Terms
+from ildm_algorithms.overlay.routing import Routing
+from ildm_algorithms.overlay.wire import Format
+
+__all__ = ["PROTOCOL", "Agreement", "Difference"]
+
+PROTOCOL = "1"
+"""Version of the messages that every graph has, and of what they mean."""
+_MOST = 64
+"""Refused nodes remembered."""
+_TERMS = 16
+"""Terms of another node looked at."""
+_ABSENT = "-"
+
+
+class Difference(NamedTuple):
+    """A parameter that must be the same at two nodes, and is not."""
+
+    name: str
+    here: str
+    there: str
+
+    def __str__(self) -> str:
+        return f"{self.name} is {self.here} here, {self.there} there"
+
+
+class _Said(NamedTuple):
+    """The terms of a node; all nodes of a process that have the same share them."""
+
+    by_name: Mapping[str, str]
+    terms: tuple[Term, ...]
+    check: int
+
+
+@lru_cache(maxsize=64)
+def _said(base: int, routings: tuple[Routing, ...], formats: tuple[Format, ...]) -> _Said:
+    """By name as the configuration has it."""
+    by_name = {
+        "messages": " ".join(sorted(f"{one.code}:{one.kind.__name__}" for one in formats)) or _ABSENT,
+        "overlay.base": str(base),
+        "protocol": PROTOCOL,
+        "routings": " ".join(sorted(f"{routing.code}:{routing.name}" for routing in routings)) or _ABSENT,
+    }
+    text = "\n".join(f"{name}={value}" for name, value in by_name.items())
+    return _Said(by_name, tuple(starmap(Term, by_name.items())), crc32(text.encode()))
+
+
+class Agreement:
+    """Keeps those out with which a node could not be in one graph."""
+
+    def __init__(
+        self,
+        context: Context,
+        routings: Iterable[Routing],
+        formats: Iterable[Format],
+        forget: Callable[[str], None],
+    ) -> None:
+        """``routings`` and ``formats``: those that not every graph has. ``forget``: called with a refused
+        node, which is no use as a contact."""
+        self.context = context
+        self.terms, self._own, self.check = _said(context.config.base, tuple(routings), tuple(formats))
+        self.forget = forget
+        self.refused: dict[str, tuple[Difference, ...]] = {}
+        """By node id, the latest last: what differs."""
+
+    def guarded(self, handle: Callable[[Any], None]) -> Callable[[Any], None]:
+        """A handler of messages with terms that only sees those of nodes with the same ones."""
+
+        def take(message: Any) -> None:
+            if message.terms != self.check:
+                self._refuse(message)
+                return
+            if self.refused and not isinstance(message, SetL):
+                self.refused.pop(message.origin.node_id, None)
+            handle(message)
+
+        return take
+
+    def _refuse(self, message: Lookup | SetR | SetL) -> None:
+        self.context.count("messages_refused")
+        if isinstance(message, SetL):
+            return  # it does not tell whose it is; that one asks, too
+        if isinstance(message, SetR):
+            self.context.send(message.origin, SetRNak(message.id, False, None))
+        self._tell(message.origin, answer=True)
+
+    def _tell(self, to: Peer, answer: bool) -> None:
+        self.context.send(to, Terms(self.context.peer, answer, self._own))
+
+    def on_terms(self, message: Terms) -> None:
+        """Another node has refused this one, or answers to being refused."""
+        origin = message.origin
+        if origin.node_id == self.context.node_id:
+            return
+        theirs = dict(message.terms[:_TERMS])
+        differences = tuple(
+            Difference(name, self.terms.get(name, _ABSENT), theirs.get(name, _ABSENT))
+            for name in sorted({*self.terms, *theirs})
+            if self.terms.get(name) != theirs.get(name)
+        )
+        if not differences:
+            self.refused.pop(origin.node_id, None)
+            return
+        if message.answer:
+            self._tell(origin, answer=False)
+        self.forget(origin.node_id)
+        known = self.refused.pop(origin.node_id, None)
+        if known != differences:
+            self.context.count("nodes_refused")
+            self.context.env.log(
+                "node refused: parameters that must be the same differ",
+                refused=origin.node_id,
+                differences="; ".join(map(str, differences)),
+            )
+        if len(self.refused) >= _MOST:
+            del self.refused[next(iter(self.refused))]
+        self.refused[origin.node_id] = differences

@@ -1,0 +1,228 @@
+"""The messages of QoS 1 and 2 of local clients, for sites that missed them.
+
+A node with a spool has them on disk as well, from before its client gets the acknowledgement; so it offers
+them in its next life, too, by the numbers they had.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from math import inf
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from ildm.mqtt import IldmError, Property, Publish, Version, decode
+from ildm_algorithms.tbps.messages import Message, MessageError, decode_payload
+
+if TYPE_CHECKING:
+    from ildm.api import NodeApi
+
+__all__ = ["OVERHEAD", "Entry", "Kept", "read_message"]
+
+OVERHEAD = 500
+"""Bytes a message takes besides its topic and frame (measured: 280, or 340 if each has its own topic)."""
+UNHEARD_SHARE = 8
+"""Messages which nobody is known to want get this part of the bytes; they never displace others."""
+SWEEPS = 10
+"""How often within the period what is too old is looked for."""
+LOGGED = 10
+"""Topics named in the log at once."""
+GATHER = 1.0
+"""Seconds in which they are gathered."""
+_ON_DISK = Struct(">dd")
+"""Before the payload: Unix times when it was published, and when it expires (0.0: never)."""
+
+
+def read_message(payload: bytes) -> tuple[Message, Publish]:
+    """What is kept. Raises: IldmError: it is no client's message."""
+    carried = decode_payload(payload)
+    if isinstance(carried, Message):
+        message = decode(carried.frame, Version.V5)
+        if isinstance(message, Publish) and message.topic:
+            return carried, message
+    raise MessageError("no message of a client")
+
+
+class Entry:
+    """A message that is kept."""
+
+    __slots__ = ("at", "expires_at", "on_disk", "payload", "topic", "unsure")
+
+    def __init__(
+        self, at: float, topic: str, payload: bytes, expires_at: float | None, on_disk: int | None
+    ) -> None:
+        self.at = at
+        """When it was published."""
+        self.on_disk = on_disk
+        """Its number there (:meth:`NodeApi.keep`)."""
+        self.topic = topic
+        self.payload = payload
+        """An encoded :class:`Message`."""
+        self.expires_at = expires_at
+        self.unsure = 0
+        """Segments in which some may have missed it."""
+
+    @property
+    def size(self) -> int:
+        return len(self.payload) + len(self.topic) + OVERHEAD
+
+    def aged(self, now: float) -> bytes | None:
+        """The payload with what is left of the expiry interval (MQTT-3.3.2-6); None: it has expired."""
+        if self.expires_at is None:
+            return self.payload
+        left = self.expires_at - now
+        if left <= 0:
+            return None
+        carried, message = read_message(self.payload)
+        # seconds begun count whole
+        properties = {**message.properties, Property.MESSAGE_EXPIRY_INTERVAL: int(left) + (left > int(left))}
+        return carried._replace(frame=replace(message, properties=properties).encode(Version.V5)).encode()
+
+
+class Kept:
+    """By number, for ``period`` seconds, within ``max_bytes``; the oldest makes room.
+
+    What some site may have missed by the time it goes is counted (``kept_missed``) and logged by topic.
+    """
+
+    def __init__(
+        self, api: NodeApi, period: float, max_bytes: int, count: Callable[[str, int], None]
+    ) -> None:
+        self._api = api
+        self._period = period
+        self._count = count
+        self._shelves: dict[bool, OrderedDict[int, Entry]] = {True: OrderedDict(), False: OrderedDict()}
+        """Heard by somebody in this period, or not."""
+        self._most = {True: max_bytes, False: max_bytes // UNHEARD_SHARE}
+        self.bytes = {True: 0, False: 0}
+        self.newest = 0
+        """The highest number there was, in earlier lives as well."""
+        self._sweeping = False
+        self._given_up: Counter[str] = Counter()
+        """Messages by topic that are still to be named in the log."""
+        self._unnamed = 0
+        """Those of other topics."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._shelves.values()))
+
+    def add(self, number: int, topic: str, payload: bytes, expiry: int | None, heard: bool) -> None:
+        """Keep a message; ``heard``: somebody wants it, or did within the period."""
+        api = self._api
+        now, wall = api.now(), api.wall()
+        on_disk = api.keep(_ON_DISK.pack(wall, 0.0 if expiry is None else wall + expiry) + payload)
+        expires_at = None if expiry is None else now + expiry
+        self._enter(number, Entry(now, topic, payload, expires_at, on_disk), heard)
+
+    def _enter(self, number: int, entry: Entry, heard: bool) -> None:
+        self.newest = number
+        self._shelves[heard][number] = entry
+        self.bytes[heard] += entry.size
+        while self.bytes[heard] > self._most[heard]:
+            self._count("kept_displaced" if heard else "kept_unheard_displaced", 1)
+            self._drop(heard)
+        if not self._sweeping:
+            self._sweeping = True
+            self._api.call_later(self._period / SWEEPS, self._sweep)
+
+    def restore(self) -> None:
+        """Take up what earlier lives have left, to be called before anything is added."""
+        for on_disk, data in self._api.kept():
+            found = self._restored(on_disk, data)
+            if found is None:
+                self._api.unkeep(on_disk)
+            else:
+                self._count("kept_restored", 1)
+                self._enter(*found, heard=True)
+
+    def _restored(self, on_disk: int, data: bytes) -> tuple[int, Entry] | None:
+        """Number and entry; None: its time is over, or it cannot be understood."""
+        api = self._api
+        try:
+            carried, message = read_message(data[_ON_DISK.size :])
+        except IldmError as error:
+            self._count("kept_unreadable", 1)
+            api.log("a message of an earlier life that cannot be understood", error=str(error))
+            return None
+        at, expires_at = _ON_DISK.unpack_from(data)
+        wall = api.wall()
+        age = max(0.0, wall - at)  # a clock that was set back does not tell
+        if age >= self._period or (expires_at and expires_at <= wall):
+            return None
+        now = api.now()
+        expires = now + expires_at - wall if expires_at else None
+        entry = Entry(now - age, message.topic, data[_ON_DISK.size :], expires, on_disk)
+        return carried.number, entry
+
+    def newest_within(self, seconds: float, most: int) -> list[Entry]:
+        """The newest messages, published within so many seconds, in order."""
+        found: list[Entry] = []
+        for _, entry in self.since(-inf):
+            if len(found) == most or (found and entry.at < found[0].at - seconds):
+                break
+            found.append(entry)
+        return found[::-1]
+
+    def topics(self) -> list[str]:
+        """Of all messages, each once."""
+        return list({entry.topic: None for shelf in self._shelves.values() for entry in shelf.values()})
+
+    def __contains__(self, number: int) -> bool:
+        return any(number in shelf for shelf in self._shelves.values())
+
+    def get(self, number: int) -> Entry | None:
+        return self._shelves[True].get(number) or self._shelves[False].get(number)
+
+    def since(self, at: float) -> Iterator[tuple[int, Entry]]:
+        """Numbers and messages not older than a time, the newest first."""
+        ways = [iter(reversed(shelf.items())) for shelf in self._shelves.values()]
+        heads = [next(way, None) for way in ways]
+        while True:
+            newest = max(
+                (index for index, head in enumerate(heads) if head is not None and head[1].at >= at),
+                key=lambda index: heads[index][0],  # type: ignore[index]
+                default=None,
+            )
+            if newest is None:
+                return
+            head = heads[newest]
+            assert head is not None
+            yield head
+            heads[newest] = next(ways[newest], None)
+
+    def _sweep(self) -> None:
+        due = self._api.now() - self._period
+        for heard, shelf in self._shelves.items():
+            while shelf and next(iter(shelf.values())).at <= due:
+                self._drop(heard)
+        self._sweeping = bool(len(self))
+        if self._sweeping:
+            self._api.call_later(self._period / SWEEPS, self._sweep)
+
+    def _drop(self, heard: bool) -> None:
+        _, entry = self._shelves[heard].popitem(last=False)
+        self.bytes[heard] -= entry.size
+        if entry.on_disk is not None:
+            self._api.unkeep(entry.on_disk)
+        if entry.unsure:
+            self.give_up(entry.topic)
+
+    def give_up(self, topic: str) -> None:
+        """Some site may have missed a message, and it will not be offered any more."""
+        self._count("kept_missed", 1)
+        if not self._given_up:
+            self._api.call_later(GATHER, self._name_given_up)
+        if topic in self._given_up or len(self._given_up) < LOGGED:
+            self._given_up[topic] += 1
+        else:
+            self._unnamed += 1
+
+    def _name_given_up(self) -> None:
+        for topic, number in self._given_up.most_common():
+            self._api.log("messages some site may have missed", topic=topic, messages=number)
+        if self._unnamed:
+            self._api.log("messages of other topics some site may have missed", messages=self._unnamed)
+        self._given_up.clear()
+        self._unnamed = 0

@@ -1,0 +1,226 @@
+"""What a node knows after a crash: since when it wants each filter, and how far it has heard each publisher.
+
+The time of its absence a node finds in its state. But if it crashes in a partition, it has missed what was
+published in the other half before that, too, and has not known it. So it remembers since when each filter is
+wanted, to ask for all of that once more, and the last number that has come from each origin, to tell what it
+has missed from what came before the crash: an origin in the other half has gone on counting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from ildm.api import PluginError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ildm.api import NodeApi
+    from ildm_algorithms.tbps.config import TbpsConfig
+
+__all__ = ["HEARD", "LIFE", "LOOKBACK", "WANTED", "Memory", "begin_life"]
+
+LOOKBACK = 5.0
+"""What was published in so many seconds before a moment may still have been under way then."""
+HEARD = "tbps.heard"
+"""Entry of the state: origins, each with the last number that has come from it."""
+WANTED = "tbps.wanted."
+"""Begins the names of entries with digests of filters, and since when (Unix time) each is wanted."""
+SHELVES = 64
+"""Entries the filters are divided among: one is written when something in it has changed."""
+SAVE = 1.0
+"""Seconds in which changes are collected that follow one which was saved at once."""
+LIFE = 32
+"""Binary logarithm of the numbers of one life; a later life has higher ones."""
+BEGUN = "tbps.life"
+"""Entry of the state: the number of this life, from which those of its messages begin."""
+_LIFE = Struct(">I")
+_FILTER = Struct(">8sd")
+_ORIGIN = Struct(">HQ")
+
+
+def _write_heard(numbers: dict[str, int]) -> bytes:
+    parts: list[bytes] = []
+    for origin, number in numbers.items():
+        name = origin.encode()
+        parts += (_ORIGIN.pack(len(name), number), name)
+    return b"".join(parts)
+
+
+def _read_heard(data: bytes) -> dict[str, int]:
+    """What :func:`_write_heard` was given; nothing if it has not made that."""
+    numbers = {}
+    at = 0
+    while at + _ORIGIN.size <= len(data):
+        size, number = _ORIGIN.unpack_from(data, at)
+        at += _ORIGIN.size + size
+        numbers[data[at - size : at].decode(errors="replace")] = number
+    return numbers if at == len(data) else {}
+
+
+def begin_life(api: NodeApi, newest: int, count: Callable[..., None]) -> int:
+    """The number before the first one of this life: greater than those of any life before, of which
+    ``newest`` is known. The clock tells where the state of the node is lost."""
+    saved = api.state.get(BEGUN, b"")
+    before = _LIFE.unpack(saved)[0] if len(saved) == _LIFE.size else 0
+    life: int = max(int(api.wall()) & 0xFFFF_FFFF, before + 1, (newest >> LIFE) + 1)
+    try:
+        api.state[BEGUN] = _LIFE.pack(life)
+    except PluginError as error:
+        count("memory_full")
+        api.log("which life of the node this is cannot be saved", reason=str(error))
+    return life << LIFE
+
+
+class Memory:
+    """Times are those of :meth:`ildm.api.NodeApi.now`, also of what an earlier life has saved."""
+
+    def __init__(self, api: NodeApi, config: TbpsConfig, count: Callable[..., None]) -> None:
+        self._api = api
+        self._count = count
+        self._filters = config.remembered_filters
+        self._origins = config.remembered_origins
+        self._period = config.interest_period
+        self._wanted: list[dict[bytes, float]] = [{} for _ in range(SHELVES)]
+        """Unix time by digest of the filter."""
+        self._size = 0
+        self._unclaimed: set[bytes] = set()
+        """Filters of the earlier life that have not come back yet."""
+        self._changed: set[int] = set()
+        self._collecting = False
+        self._numbers: dict[str, int] = {}
+        """Last number by origin, the longest silent first."""
+        self._before: dict[str, int] = {}
+        """As the earlier life has left them."""
+        self._looked: dict[str, int] | None = None
+        """At the last look, if nothing was missing then."""
+
+    # an earlier life ----------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Take up what the earlier life has saved."""
+        for number, shelf in enumerate(self._wanted):
+            data = self._api.state.get(f"{WANTED}{number}", b"")
+            if len(data) % _FILTER.size == 0:
+                shelf.update(_FILTER.iter_unpack(data))
+            self._unclaimed.update(shelf)
+        self._size = len(self._unclaimed)
+        self._before = _read_heard(self._api.state.get(HEARD, b""))
+        self._numbers.update(self._before)
+        # publishers keep nothing that is older
+        self._api.call_later(self._period + LOOKBACK, self._before.clear)
+
+    def wanted_since(self, topic_filter: str) -> float | None:
+        """Since when the earlier life had wanted a filter that has come back; None: not known."""
+        digest = _digest(topic_filter)
+        since = self._shelf(digest).get(digest)
+        if since is None:
+            return None
+        self._unclaimed.discard(digest)
+        api = self._api
+        age = api.wall() - since
+        # after a clock that was set back the age is not known: all that publishers keep may be missing
+        return api.now() - (age if age >= 0 else self._period)
+
+    def started(self) -> None:
+        """All filters that outlived the restart have come: others are wanted no more."""
+        for digest in self._unclaimed:
+            self._drop(digest)
+        self._unclaimed.clear()
+
+    def came_before(self, origin: str, number: int) -> bool:
+        """Whether a message has come in the earlier life: a later one of its origin had."""
+        known = self._before.get(origin)
+        return known is not None and known >> LIFE == number >> LIFE and number <= known
+
+    # this life ----------------------------------------------------------------------------------
+
+    def wanted(self, topic_filter: str, since: float) -> None:
+        """Local clients want a filter."""
+        digest = _digest(topic_filter)
+        shelf = self._shelf(digest)
+        if digest not in shelf:
+            if self._size >= self._filters:
+                self._count("filters_not_remembered")
+                return
+            self._size += 1
+        shelf[digest] = self._api.wall() - (self._api.now() - since)
+        self._change(digest)
+
+    def unwanted(self, topic_filter: str) -> None:
+        self._drop(_digest(topic_filter))
+
+    def heard(self, origin: str, number: int) -> None:
+        """A message has come."""
+        numbers = self._numbers
+        # what comes late has a smaller number
+        numbers[origin] = max(number, numbers.pop(origin, 0))
+        if len(numbers) > self._origins:
+            del numbers[next(iter(numbers))]
+            self._count("origins_not_remembered")
+
+    def look(self, settled: bool) -> None:
+        """To be called some seconds apart. What was known at the last look is saved: by now all has
+        come that was under way then, and it would be known if graphs had just merged.
+
+        ``settled``: nothing is missing, as far as is known.
+        """
+        if settled and self._looked is not None:
+            self._save(HEARD, _write_heard(self._looked))
+        self._looked = dict(self._numbers) if settled else None
+
+    def leave(self, settled: bool) -> None:
+        """The node has left the graph in order: nothing is under way to it any more."""
+        if settled:
+            self._save(HEARD, _write_heard(self._numbers))
+        if self._changed:
+            self._save_changed()
+
+    # inside -------------------------------------------------------------------------------------
+
+    def _shelf(self, digest: bytes) -> dict[bytes, float]:
+        return self._wanted[digest[0] % SHELVES]
+
+    def _drop(self, digest: bytes) -> None:
+        if self._shelf(digest).pop(digest, None) is not None:
+            self._size -= 1
+            self._change(digest)
+
+    def _change(self, digest: bytes) -> None:
+        self._changed.add(digest[0] % SHELVES)
+        if not self._collecting:
+            self._collecting = True
+            self._save_changed()
+            self._api.call_later(SAVE, self._collected)
+
+    def _collected(self) -> None:
+        self._collecting = bool(self._changed)
+        if self._collecting:
+            self._save_changed()
+            self._api.call_later(SAVE, self._collected)
+
+    def _save_changed(self) -> None:
+        changed, self._changed = self._changed, set()
+        for number in changed:
+            self._save(f"{WANTED}{number}", b"".join(_packed(self._wanted[number])))
+
+    def _save(self, name: str, value: bytes) -> None:
+        try:
+            if value:
+                self._api.state[name] = value
+            else:
+                self._api.state.pop(name, None)
+        except PluginError as error:
+            self._count("memory_full")
+            self._api.log("what was missed before a crash cannot be asked for after it", reason=str(error))
+
+
+def _digest(topic_filter: str) -> bytes:
+    return blake2b(topic_filter.encode(), digest_size=8).digest()
+
+
+def _packed(shelf: dict[bytes, float]) -> Iterator[bytes]:
+    return (_FILTER.pack(digest, since) for digest, since in shelf.items())

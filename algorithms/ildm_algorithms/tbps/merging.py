@@ -1,0 +1,184 @@
+"""Notices that this node's graph has become one with another, and how often something is done about it.
+
+The keys stay in the graph meanwhile; but what this node has asked and told so far has not reached the other
+half. The graph tells of signs of merging where this node does something about it; a node that was alone may
+just find that it has neighbours now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ildm.api import NodeApi, Timer
+    from ildm_algorithms.overlay.graph import CastResult
+    from ildm_algorithms.overlay.keys import Ref
+
+__all__ = ["AGAIN", "QUIET", "Damper", "MergeTeller", "MergeWatch"]
+
+QUIET = 2.0
+"""Seconds without a sign of merging after which it is over."""
+TURNS = 3.0
+"""Seconds within which those who have seen one tell all others, unless somebody has done so before them."""
+
+AGAIN = 10.0
+"""Seconds until all are told once more. Pieces that the checks of the graph have yet to find are in it by
+then, as a rule."""
+TIMES = 4
+"""How often all are told once more, at most."""
+
+
+class MergeTeller:
+    """Tells all nodes that graphs have become one, and again until that reaches no more of them than before.
+
+    While graphs become one even a complete cast may pass keys over, also the one by which a node asks what
+    it has missed. A whole piece may come in that way, of which only the first key sees that anything has
+    changed.
+    """
+
+    def __init__(self, api: NodeApi, cast: Callable[[bool, Callable[[CastResult], None]], None]) -> None:
+        """``cast``: to all nodes; its first argument is whether it is for those not reached before."""
+        self._api = api
+        self._cast = cast
+        self._told = 0
+        self._timer: Timer | None = None
+
+    def tell(self) -> None:
+        self.leave_it()
+        self._tell(0, self._told, 0)
+
+    def leave_it(self) -> None:
+        """Another node tells all, and will again."""
+        self._told += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tell(self, times: int, told: int, before: int) -> None:
+        self._timer = None
+
+        def done(result: CastResult) -> None:
+            more = not times or not result.complete or result.nodes > before
+            if told == self._told and more and times < TIMES:
+                self._timer = self._api.call_later(AGAIN, self._tell, times + 1, told, result.nodes)
+
+        self._cast(times > 0, done)
+
+
+class MergeWatch:
+    """Waits until merging is over, then calls ``merged(alone)``; ``alone``: this node was a graph of its
+    own before."""
+
+    def __init__(self, api: NodeApi, is_alone: Callable[[], bool], merged: Callable[[bool], None]) -> None:
+        self._api = api
+        self._is_alone = is_alone
+        self._merged = merged
+        self._was_alone = True
+        self._alone_since: float | None = -inf
+        """Since when this node was a graph of its own, last; None: that has been asked for."""
+        self._alone_before = False
+        self._others = False
+        self._last = 0.0
+        self._told = 0.0
+        self._knows_until = 0.0
+        self._turn: float | None = None
+        self._timer: Timer | None = None
+
+    @property
+    def merging(self) -> bool:
+        """It is not over yet."""
+        return self._timer is not None
+
+    def neighbors_changed(self, left: Ref | None, right: Ref | None) -> None:
+        """An own key has entered, or its neighbours at level 0 are others now."""
+        foreign = any(ref is not None and ref.peer.node_id != self._api.node_id for ref in (left, right))
+        if foreign and self._was_alone:
+            self._was_alone = False
+            self._alone_before = True
+            self.sign()
+        elif not foreign and not self._was_alone:
+            self._was_alone = self._is_alone()
+            if self._was_alone and self._alone_since is None:
+                self._alone_since = self._api.now()
+
+    def take_alone_since(self) -> float | None:
+        """Since when this node had been alone before the merging that is over now; None: it was not, or this
+        has been asked."""
+        since, self._alone_since = self._alone_since, None
+        return since
+
+    def sign(self, others: bool = True) -> None:
+        """The graph is about to merge, or goes on; ``others``: other nodes than this one may have missed
+        something, too."""
+        self._alone_before = self._alone_before or self._is_alone()
+        self._others = self._others or others
+        self._last = self._api.now()
+        if self._timer is None:
+            self._turn = None
+            self._timer = self._api.call_later(QUIET, self._look)
+
+    def told(self) -> None:
+        """Another node has told all that graphs have merged."""
+        self._told = self._api.now()
+        self._knows_until = self._told + AGAIN * (TIMES + 1)
+
+    def told_again(self) -> bool:
+        """It tells those who have not heard it before. Whether this node has not."""
+        news = self._api.now() >= self._knows_until
+        if news:
+            self.told()
+        return news
+
+    def _look(self) -> None:
+        alone = self._alone_before or not self._others
+        if not alone and self._turn is None:
+            self._turn = TURNS * self._api.random.random()
+        wait = QUIET if alone or self._turn is None else QUIET + self._turn
+        left = self._last + wait - self._api.now()
+        if left > 0:
+            self._timer = self._api.call_later(left, self._look)
+            return
+        self._timer = None
+        self._alone_before = self._others = False
+        # Who has told it had waited, too: half of that later there was nothing left to tell.
+        if alone or self._told < self._last + QUIET / 2:
+            self._merged(alone)
+
+
+class Damper:
+    """Calls ``action`` as soon as it is asked for; while that goes on, after ever longer pauses.
+
+    ``longest``: of them, in seconds; the first one is a sixth of that, as is the next one after a quiet time
+    of twice the last one.
+    """
+
+    def __init__(self, api: NodeApi, longest: float, action: Callable[[], None]) -> None:
+        self._api = api
+        self._first = longest / 6
+        self._longest = longest
+        self._action = action
+        self._pause = 0.0
+        self._last = 0.0
+        self._timer: Timer | None = None
+
+    @property
+    def asked(self) -> bool:
+        """It is still to be done."""
+        return self._timer is not None
+
+    def ask(self) -> None:
+        """Let it be done; one call follows, however often this was asked for before."""
+        if self._timer is not None:
+            return
+        passed = self._api.now() - self._last
+        if passed > 2 * self._pause:
+            self._pause = 0.0
+        self._timer = self._api.call_later(max(0.0, self._pause - passed), self._act)
+
+    def _act(self) -> None:
+        self._timer = None
+        self._last = self._api.now()
+        self._pause = min(max(self._first, 2 * self._pause), self._longest)
+        self._action()

@@ -1,0 +1,499 @@
+"""What this node may have missed: it asks the publishers, and fetches what it lacks.
+
+A node cannot know which messages passed it by. But it knows since when it wants a filter, and when it may not
+have been part of the graph as others saw it: while its key joined, before its graph became one with another,
+while its process stood still or was not there. Then it asks; publishers offer what they have kept
+(:mod:`~ildm_algorithms.tbps.offers`), and what has not come here is fetched from them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from ildm.mqtt import IldmError, topic_matches
+from ildm_algorithms.tbps.keys import ALL_NODES, publisher_ranges, segments_of_topic
+from ildm_algorithms.tbps.memory import LOOKBACK, Memory
+from ildm_algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
+
+if TYPE_CHECKING:
+    from ildm.api import NodeApi, Peer, Timer
+    from ildm_algorithms.overlay.graph import CastResult, SkipGraph
+    from ildm_algorithms.tbps.config import TbpsConfig
+    from ildm_algorithms.tbps.seen import Seen
+    from ildm_algorithms.tbps.segments import Segments
+
+__all__ = ["Missing"]
+
+SETTLE = 2.0
+"""Seconds after a key has joined until it is asked what was published meanwhile."""
+SPREAD = 5.0
+"""Seconds within which the nodes of a graph that has merged ask, at least."""
+QUESTIONS = 4
+"""Nodes that ask then in one second, about, as far as a fifth of the interest period suffices for all."""
+RETRY = 3.0
+"""Seconds until a question is asked again that has not reached everybody."""
+ATTEMPTS = 5
+MERGING = 3.0
+"""Seconds more while its graph is about to merge: one question does for both."""
+ON_THE_WAY = 5.0
+"""Seconds a question may take to reach everybody, besides those for which nodes keep it; what it asks for is
+told by age."""
+RETURN = 10.0
+"""Seconds in which a node that comes back finds its graph, and hears of what it has missed."""
+ANSWERS = 1.0
+"""Seconds until most offers that answer a question are there; what they offer is fetched then, in order."""
+OLDER = 3.0
+"""Seconds between the question for an absence and the one for what came before it."""
+HOLD = SETTLE + MERGING + OLDER + ANSWERS
+"""Seconds for which what is offered waits, at most, for offers of older messages that a question brings."""
+FEW = 4
+"""Filters whose publishers are asked each in their place; more are asked of all nodes at once."""
+FILTERS = 500
+"""In one question."""
+STALL = 2.0
+"""Beats that are missed by a process which has stood still for long enough to be taken for dead."""
+STAMP = "tbps.present"
+"""Entry of the state: Unix time when this node was surely part of the overlay."""
+STAMPS = 10.0
+"""Seconds between two such entries."""
+LOOKS = 6.0
+"""Seconds between two looks at what has come: longer than until all are told that graphs have merged."""
+CLOCK = 0.01
+"""Seconds by which a timer may be early."""
+PAGE = 1_000
+"""Messages in one offer at most."""
+FETCH = 100
+"""Messages wanted at once from one publisher."""
+PATIENCE = 3.0
+"""Seconds without a late message until what is lacking is wanted again; grows with each attempt."""
+FETCH_ATTEMPTS = 6
+LOGGED = 10
+"""Topics named in the log at once."""
+_TIME = Struct(">d")
+
+
+class _Source:
+    """A publisher's node that has messages this one lacks."""
+
+    __slots__ = ("attempts", "lacking", "peer", "timer", "wanted")
+
+    def __init__(self, peer: Peer) -> None:
+        self.peer = peer
+        self.lacking: dict[int, str] = {}
+        """Topics by number."""
+        self.wanted: set[int] = set()
+        """Those of them that are under way."""
+        self.attempts = 0
+        self.timer: Timer | None = None
+
+
+class Missing:
+    """Asks for what may have passed this node by.
+
+    Args:
+        is_alone: whether this node sees no other in its graph.
+        take: gets each late message, with the id of its origin.
+    """
+
+    def __init__(
+        self,
+        api: NodeApi,
+        graph: SkipGraph,
+        segments: Segments,
+        seen: Seen,
+        config: TbpsConfig,
+        is_alone: Callable[[], bool],
+        take: Callable[[str, Message], None],
+        count: Callable[..., None],
+    ) -> None:
+        self.api = api
+        self.graph = graph
+        self.segments = segments
+        self.seen = seen
+        self.config = config
+        self.is_alone = is_alone
+        self.take = take
+        self.count = count
+        self.merging: Callable[[], bool] = lambda: False
+        """Whether graphs are about to become one, or have and :meth:`merged` is still to come."""
+        self.memory = Memory(api, config, count)
+        self._since: dict[str, float] = {}
+        """Since when each local filter is wanted."""
+        self._absent: dict[str, float] = {}
+        """Filters wanted before this node was absent -> since when it was. That comes first: publishers
+        may have no room to offer all."""
+        self._open = 0
+        """Questions that have not reached all, or not yet."""
+        self._to_ask: dict[str, float] = {}
+        """Filters to ask for, and since when something may be missing."""
+        self._asking: Timer | None = None
+        self._ask_at = 0.0
+        """When that fires."""
+        self._fetch_from = 0.0
+        """Until then offers are only collected."""
+        self._held_until: float | None = None
+        """When offers that are being collected are fetched at the latest; None: there are none."""
+        self._sources: dict[str, _Source] = {}
+        self._lacking = 0
+        self._restored: float | None = None
+        self._beats = config.overlay.ping_timeout
+        """Seconds between two looks at the clock."""
+        self._last_beat = 0.0
+        self._last_stamp = 0.0
+        self._last_look = 0.0
+        self._given = 0
+        """Messages for the local broker by the last beat."""
+
+    def start(self) -> None:
+        """Filters that come before any time has passed are those of sessions which outlived a restart."""
+        self._restored = self._absent_since()
+        self.memory.load()
+        if self._restored < self.api.now():
+            self._collect(RETURN)
+        self._last_beat = self.api.now()
+        self.api.call_later(0.0, self._started)
+        self.api.call_later(self._beats, self._beat)
+
+    def _absent_since(self) -> float:
+        saved = self.api.state.get(STAMP)
+        now = self.api.now()
+        if saved is None or len(saved) != _TIME.size:
+            return now
+        (present,) = _TIME.unpack(saved)
+        away: float = self.api.wall() - present + LOOKBACK
+        if away < 0:
+            # how long it was is not known; what came before this question is asked for by the second one
+            self.count("clock_set_back")
+            self.api.log("the clock was set back while this node was away", seconds=round(-away))
+            away = LOOKBACK
+        if away > self.config.interest_period:
+            self.count("away_too_long")
+            self.api.log("away for longer than publishers keep messages", seconds=round(away))
+        return now - away
+
+    def _started(self) -> None:
+        self._restored = None
+        self.memory.started()
+
+    def stop(self) -> None:
+        """The node is about to leave the graph in order."""
+        self._stamp()
+
+    def left(self) -> None:
+        """It has left: nothing is under way to it any more."""
+        if self._since and self.api.now() - self._last_stamp < STAMPS and self._broker_keeps_up:
+            self.api.state[STAMP] = _TIME.pack(self.api.wall() + LOOKBACK)
+            self.memory.leave(self._settled)
+
+    # when something may have been missed ----------------------------------------------------------
+
+    def wished(self, topic_filter: str) -> tuple[float, float]:
+        """A local client wants a filter: since when, and since when something may be missing."""
+        now = self.api.now()
+        if self._restored is None:
+            return now, now
+        since = self.memory.wanted_since(topic_filter)
+        return (self._restored if since is None else since), self._restored
+
+    def subscribed(self, topic_filter: str, wished: tuple[float, float] | None = None) -> None:
+        """A local client is the first to want a filter; ``wished``: what :meth:`wished` has said of it."""
+        since, absent = wished or self.wished(topic_filter)
+        if topic_filter not in self._since:
+            self._since[topic_filter] = since
+            self.memory.wanted(topic_filter, since)
+            if since < absent:
+                self._absent[topic_filter] = absent
+
+    def unsubscribed(self, topic_filter: str) -> None:
+        if self._since.pop(topic_filter, None) is not None:
+            self.memory.unwanted(topic_filter)
+        self._absent.pop(topic_filter, None)
+        self._to_ask.pop(topic_filter, None)
+
+    def joined(self, filters: Iterable[str], merging: bool) -> None:
+        """The key that serves these filters has joined: what came before, and meanwhile, is missing.
+        ``merging``: :meth:`merged` follows."""
+        self._ask_for(((name, 0.0) for name in filters), SETTLE + MERGING * merging)
+
+    def merged(self, alone: bool) -> None:
+        """The graph has become one with another, at a time nobody knows since when they were two."""
+        filters = ((name, 0.0) for name in self._since)
+        if alone:
+            self._ask_for(filters, SETTLE)
+        else:
+            # the first turn it was given holds: the least of several would be too soon
+            self._ask_for(filters, SETTLE + self._spread() * self.api.random.random(), sooner=False)
+
+    def _spread(self) -> float:
+        """Seconds for the questions of all nodes; how many there are is seen from the levels of own keys."""
+        keys = self.graph.keys()
+        levels = len(self.graph.neighbors(keys[0])) if keys else 0
+        most: float = max(SPREAD, self.config.interest_period / 5)
+        return float(min(max(SPREAD, 2**levels / QUESTIONS), most))
+
+    def _beat(self) -> None:
+        now = self.api.now()
+        self.api.call_later(self._beats, self._beat)
+        if now - self._last_beat > STALL * self._beats:
+            self.count("stood_still")
+            since = self._last_beat - LOOKBACK - self.config.overlay.cast_deadline
+            self._ask_for(((name, since) for name in self._since), SETTLE)
+        self._last_beat = now
+        if now - self._last_stamp >= STAMPS:
+            self._stamp()
+        if now - self._last_look >= LOOKS and not self.is_alone():
+            self._last_look = now
+            self.memory.look(self._settled)
+        self._given = self.api.injections.given
+
+    def _stamp(self) -> None:
+        """Remember that this node is here, for its next life."""
+        if self._since and not self.is_alone() and self._broker_keeps_up:
+            self._last_stamp = self.api.now()
+            self.api.state[STAMP] = _TIME.pack(self.api.wall())
+
+    @property
+    def _broker_keeps_up(self) -> bool:
+        """It has all that had come by the last beat. What waits for it is lost if this node crashes now, and
+        has to be fetched again."""
+        return self.api.injections.taken >= self._given
+
+    @property
+    def _settled(self) -> bool:
+        """Nothing is missing, as far as is known."""
+        asking = bool(self._to_ask or self._open) or self.api.now() < self._fetch_from
+        return self._broker_keeps_up and not (asking or self._sources or self.merging())
+
+    # asking -----------------------------------------------------------------------------------
+
+    def _ask_for(self, filters: Iterable[tuple[str, float]], wait: float, sooner: bool = True) -> None:
+        """Ask in ``wait`` seconds. Another question that is later by then comes with this one if it is to be
+        ``sooner``; else this one with that."""
+        now = self.api.now()
+        earliest = now - self.config.interest_period
+        for name, since in filters:
+            known = self._since.get(name)
+            if known is not None:
+                since = max(since, known, earliest)  # noqa: PLW2901
+                self._to_ask[name] = min(since, self._to_ask.get(name, since))
+        if self._asking is not None and sooner and now + wait < self._ask_at:
+            self._asking.cancel()
+            self._asking = None
+        if self._asking is None and self._to_ask:
+            self._ask_in(wait)
+
+    def _ask_in(self, wait: float) -> None:
+        self._ask_at = self.api.now() + wait
+        self._asking = self.api.call_later(wait, self._ask)
+
+    def _ask(self) -> None:
+        self._asking = None
+        self._collect(ANSWERS)
+        asked, self._to_ask = self._to_ask, {}
+        for name, since in asked.items():
+            absent = self._absent.pop(name, None)
+            if absent is not None and since < absent:
+                asked[name], self._to_ask[name] = absent, since
+        if self._to_ask:
+            self._ask_in(OLDER)
+        filters = sorted(asked)
+        if len(filters) <= FEW:
+            for name in filters:
+                self._question({name: asked[name]}, 1)
+        else:
+            for at in range(0, len(filters), FILTERS):
+                self._question({name: asked[name] for name in filters[at : at + FILTERS]}, 1)
+
+    def _collect(self, seconds: float) -> None:
+        """Wait for offers, so that what one publisher has sent is fetched in order."""
+        self._fetch_from = max(self._fetch_from, self.api.now() + seconds)
+        self.api.call_later(seconds, self._fetch)
+
+    def _fetch(self) -> None:
+        """Fetch what is offered, unless what is older may be offered soon. A turn to ask that is far off, or
+        one question after the other, keeps nothing from coming."""
+        now = self.api.now()
+        offered = [source for source in self._sources.values() if not source.wanted]
+        if not offered:
+            self._held_until = None
+            return
+        if self._held_until is None:
+            self._held_until = max(now + HOLD, self._fetch_from)
+        older = self._fetch_from if self._asking is None else max(self._fetch_from, self._ask_at + ANSWERS)
+        if now < older - CLOCK and older <= self._held_until:
+            return
+        self._held_until = None
+        for source in offered:
+            self._want(source)
+
+    def _question(self, asked: dict[str, float], attempt: int) -> None:
+        now = self.api.now()
+        asked = {name: since for name, since in asked.items() if name in self._since}
+        if not asked:
+            return
+        self.count("questions_missed")
+        # what is offered that is too old is not fetched
+        ages = [(name, int(1000 * (now - since + ON_THE_WAY))) for name, since in asked.items()]
+        payload = Missed(ages).encode()
+        only = next(iter(asked))
+        # who has not published for longer than that keeps messages, but has no key for their topics any more
+        keyed = now - asked[only] <= self.config.publisher_idle
+        ranges = publisher_ranges(only) if len(asked) == 1 and keyed else [ALL_NODES]
+        left = len(ranges)
+        complete = True
+        self._open += 1
+
+        def done(result: CastResult) -> None:
+            nonlocal left, complete
+            left -= 1
+            complete = complete and result.complete
+            if left:
+                return
+            if not complete and attempt < ATTEMPTS:
+                self.api.call_later(RETRY * attempt, self._again, asked, attempt + 1)
+                return
+            self._open -= 1
+            if not complete:
+                self.count("questions_incomplete")
+
+        for target in ranges:
+            self.graph.cast(target, payload, reliable=True, done=done)
+
+    def _again(self, asked: dict[str, float], attempt: int) -> None:
+        self._open -= 1
+        self._question(asked, attempt)
+
+    # fetching -----------------------------------------------------------------------------------
+
+    def offered(self, sender: Peer, offer: Offer) -> None:
+        """Another node has messages: fetch what is lacking here, and not older than the wish for it.
+
+        An offer for which there is no room is not answered, so that it is made again.
+
+        Raises:
+            IldmError: more are offered than any node offers at once.
+        """
+        if sender.node_id == self.api.node_id:
+            return
+        if (size := sum(len(messages) for _, messages in offer.topics)) > PAGE:
+            raise IldmError(f"{size} messages offered at once, more than {PAGE}")
+        refused: list[str] = []
+        now = self.api.now()
+        source = self._sources.get(sender.node_id)
+        for topic, messages in offer.topics:
+            since = self._wanted_since(topic)
+            if since is None:
+                continue
+            for number, age in messages:
+                if now - age / 1000 < since or (sender.node_id, number) in self.seen:
+                    continue
+                if self._came_before(sender.node_id, number):
+                    continue
+                if source is not None and number in source.lacking:
+                    continue
+                if not self._has_room(source):
+                    refused.append(topic)
+                    continue
+                if source is None:
+                    source = self._sources[sender.node_id] = _Source(sender)
+                source.lacking[number] = topic
+                self._lacking += 1
+        if refused:
+            self._refuse(sender, refused, again=offer.number != 0)
+        elif offer.number:
+            self.graph.tell(sender, Want(offer.number, ()).encode())
+        self._fetch()
+
+    def _came_before(self, origin: str, number: int) -> bool:
+        """Whether a message has come in an earlier life of this node: its spool knows, or else it is told by
+        how far the origin was heard."""
+        injected = self.api.has_injected(origin, number)
+        return self.memory.came_before(origin, number) if injected is None else injected
+
+    def _has_room(self, source: _Source | None) -> bool:
+        """Whether one more can be fetched from a node: it takes no more than what is left for others."""
+        left = self.config.offered_messages - self._lacking
+        return left > 0 and (source is None or len(source.lacking) <= left)
+
+    def _refuse(self, sender: Peer, topics: list[str], again: bool) -> None:
+        if again:
+            self.count("offers_refused")
+            self.api.log("no room to fetch what a site offers", site=sender.node_id, messages=len(topics))
+        else:
+            self._given_up(topics)
+
+    def _wanted_since(self, topic: str) -> float | None:
+        found = None
+        for segment in segments_of_topic(topic):
+            member = self.segments.get(segment)
+            for name in member.filters if member is not None else ():
+                since = self._since.get(name)
+                if since is not None and topic_matches(name, topic):
+                    found = since if found is None else min(found, since)
+        return found
+
+    def _want(self, source: _Source) -> None:
+        # what has come meanwhile on another way is not lacking any more
+        for number in [n for n in source.lacking if (source.peer.node_id, n) in self.seen]:
+            self._arrived(source, number)
+        source.wanted = set(sorted(source.lacking)[:FETCH])
+        if source.timer is not None:
+            source.timer.cancel()
+        if not source.wanted:
+            self._sources.pop(source.peer.node_id, None)
+            return
+        self.count("wants")
+        self.graph.tell(source.peer, Want(0, sorted(source.wanted)).encode())
+        wait = PATIENCE * (1 + source.attempts)
+        source.timer = self.api.call_later(wait, self._impatient, source)
+
+    def _impatient(self, source: _Source) -> None:
+        source.attempts += 1
+        if source.attempts < FETCH_ATTEMPTS:
+            self._want(source)
+            return
+        del self._sources[source.peer.node_id]
+        self._lacking -= len(source.lacking)
+        self._given_up(source.lacking.values())
+
+    def arrived(self, sender: Peer, late: Late) -> None:
+        """Messages that were wanted."""
+        source = self._sources.get(sender.node_id)
+        now = self.api.now()
+        for age, data in late.messages:
+            message = decode_payload(data)
+            if not isinstance(message, Message):
+                raise IldmError("a late message that is none")
+            if source is None or message.number not in source.lacking:
+                self.count("late_unwanted")
+                continue
+            since = self._wanted_since(source.lacking[message.number])
+            self._arrived(source, message.number)
+            source.attempts = 0
+            # the offer may have been under way for long
+            if since is not None and now - age / 1000 >= since:
+                self.count("fetched")
+                self.take(sender.node_id, message)
+        if source is None:
+            return
+        gone = [source.lacking[number] for number in late.gone if number in source.lacking]
+        for number in late.gone:
+            self._arrived(source, number)
+        self._given_up(gone)
+        if late.last:
+            self._want(source)
+
+    def _arrived(self, source: _Source, number: int) -> None:
+        source.wanted.discard(number)
+        if source.lacking.pop(number, None) is not None:
+            self._lacking -= 1
+
+    def _given_up(self, topics: Iterable[str]) -> None:
+        lost = Counter(topics)
+        if lost:
+            self.count("missed", lost.total())
+            for topic, number in lost.most_common(LOGGED):
+                self.api.log("messages missed", topic=topic, messages=number)

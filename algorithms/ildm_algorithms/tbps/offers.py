@@ -1,0 +1,377 @@
+"""What the node of a publisher does for sites that may have missed a message: it offers what it has kept.
+
+To one site that asks (MISSED), page by page. To all subscribers of a segment, where a message may have missed
+some: its cast was not complete, or the publisher was suspended and is not any more. Who lacks something wants
+it, and gets it.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ildm.mqtt import FilterTable, IldmError, topic_matches
+from ildm_algorithms.tbps.aggregates import ASK_EVERY
+from ildm_algorithms.tbps.keys import ALL_NODES, segments_of_topic
+from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want
+
+if TYPE_CHECKING:
+    from ildm.api import NodeApi, Peer, Timer
+    from ildm_algorithms.overlay.graph import CastResult, SkipGraph
+    from ildm_algorithms.overlay.keys import Range
+    from ildm_algorithms.tbps.config import TbpsConfig
+    from ildm_algorithms.tbps.kept import Kept
+    from ildm_algorithms.tbps.keys import Segment
+    from ildm_algorithms.tbps.segments import Member
+
+__all__ = ["Offers"]
+
+PAGE = 1_000
+"""Messages in one offer."""
+LATE_BYTES = 32_768
+"""Bytes in one message with late messages; a larger one makes one of its own."""
+WANT_BYTES = 262_144
+"""Bytes sent at once in answer to one WANT."""
+ANSWER_TIME = 2.0
+"""Seconds until an offer that was not answered is made again."""
+ATTEMPTS = 6
+"""How often one offer to one site is made; each time the pause grows by ``ANSWER_TIME``."""
+ASKERS = 1_000
+"""Questions of sites answered at once."""
+QUESTION = 1_000
+"""Filters in one question at most."""
+LEARN = 0.5
+"""Seconds in which segments are collected that an aggregate hears of."""
+LEARNED = 10_000
+"""Of them, at most."""
+TICK = 5.0
+"""Seconds between looks at segments which are to get an offer once more."""
+FOUND = 1_000
+"""Messages published while the node was alone, or in an earlier life, that are looked at in one call."""
+AT_ONCE = 16
+"""Segments that get offers of their own; where more are to get one, all nodes get a page for all of them."""
+LONGEST = 12
+"""Looks between two offers to one segment, at most."""
+
+
+class _Asker:
+    """A site that has asked."""
+
+    __slots__ = ("attempts", "numbers", "page", "peer", "timer")
+
+    def __init__(self, peer: Peer, numbers: array[int]) -> None:
+        self.peer = peer
+        self.numbers = numbers
+        """Still to be offered, the oldest last."""
+        self.page: list[int] = []
+        """Offered, but not answered."""
+        self.attempts = 0
+        self.timer: Timer | None = None
+
+
+class _Unsure:
+    """Messages that some in a segment may have missed."""
+
+    __slots__ = ("attempts", "numbers", "segment", "under_way", "wait")
+
+    def __init__(self, segment: Segment) -> None:
+        self.segment = segment
+        self.numbers: dict[int, None] = {}
+        self.attempts = 0
+        self.wait = 0
+        """Looks to let pass."""
+        self.under_way = False
+
+
+class Offers:
+    """Offers kept messages to those who may lack them."""
+
+    def __init__(
+        self,
+        api: NodeApi,
+        graph: SkipGraph,
+        kept: Kept,
+        config: TbpsConfig,
+        count: Callable[..., None],
+    ) -> None:
+        self.api = api
+        self.graph = graph
+        self.kept = kept
+        self.config = config
+        self.count = count
+        self._askers: dict[int, _Asker] = {}
+        self._offered = 0
+        """Numbers kept for askers."""
+        self._number = 0
+        self._unsure: dict[bytes, _Unsure] = {}
+        """By code of the segment."""
+        self._unsure_numbers = 0
+        self._learned: set[bytes] = set()
+        self._ticking = False
+        # by then an aggregate has asked everybody once
+        longest = 1.5 * ASK_EVERY * config.status_interval + TICK
+        self._window = min(config.interest_period, longest)
+
+    # who asks -----------------------------------------------------------------------------------
+
+    def asked(self, asker: Peer, missed: Missed, age: float) -> None:
+        """Offer what filters of another site match, as far as it is not older than they allow.
+
+        ``age``: seconds since it has asked.
+
+        Raises:
+            IldmError: it asks for more than any node asks for at once.
+        """
+        if len(missed.filters) > QUESTION:
+            raise IldmError(f"a question for {len(missed.filters)} filters, more than {QUESTION}")
+        asked_at = self.api.now() - age
+        oldest = [asked_at - most / 1000 for _, most in missed.filters]
+        table: FilterTable[int] = FilterTable()
+        for index, (topic_filter, _) in enumerate(missed.filters):
+            table.add(topic_filter, index)
+        since: dict[str, float] = {}
+        numbers = array("Q")
+        for number, entry in self.kept.since(min(oldest, default=asked_at)):
+            first = since.get(entry.topic)
+            if first is None:
+                matching = [oldest[index] for index in table.match(entry.topic)]
+                first = since[entry.topic] = min(matching, default=asked_at)
+            if entry.at >= first:
+                numbers.append(number)
+        if not numbers:
+            return
+        if not self._has_room(asker, len(numbers)):
+            self.count("offers_full")
+            self.api.log("no room to offer what a site has missed", site=asker.node_id, messages=len(numbers))
+            return
+        self._number += 1
+        self._askers[self._number] = asking = _Asker(asker, numbers)
+        self._offered += len(numbers)
+        self._next_page(self._number, asking)
+
+    def _has_room(self, asker: Peer, numbers: int) -> bool:
+        """Whether so many more can be offered to a site. In all it takes no more than what it leaves to
+        others."""
+        its = [asking for asking in self._askers.values() if asking.peer.node_id == asker.node_id]
+        taken = sum(len(asking.page) + len(asking.numbers) for asking in its) + numbers
+        left = self.config.offered_messages - self._offered - numbers
+        return len(its) < ASKERS - len(self._askers) and taken <= left
+
+    def _next_page(self, number: int, asker: _Asker) -> None:
+        asker.page = [asker.numbers.pop() for _ in range(min(PAGE, len(asker.numbers)))]
+        asker.attempts = 0
+        if asker.page:
+            self._send_page(number, asker)
+        else:
+            del self._askers[number]
+
+    def _send_page(self, number: int, asker: _Asker) -> None:
+        asker.attempts += 1
+        self.count("offers")
+        self.graph.tell(asker.peer, self._offer(number, asker.page).encode())
+        asker.timer = self.api.call_later(ANSWER_TIME * asker.attempts, self._unanswered, number)
+
+    def _unanswered(self, number: int) -> None:
+        asker = self._askers.get(number)
+        if asker is None:
+            return
+        if asker.attempts < ATTEMPTS:
+            self._send_page(number, asker)
+            return
+        # it asks again when it is back
+        self.count("offers_unanswered")
+        self._offered -= len(asker.page) + len(asker.numbers)
+        del self._askers[number]
+
+    def _offer(self, number: int, messages: Iterable[int]) -> Offer:
+        now = self.api.now()
+        topics: dict[str, list[tuple[int, int]]] = {}
+        for at in messages:
+            entry = self.kept.get(at)
+            if entry is not None and (entry.expires_at is None or entry.expires_at > now):
+                topics.setdefault(entry.topic, []).append((at, int(1000 * (now - entry.at))))
+        return Offer(number, list(topics.items()))
+
+    def wanted(self, sender: Peer, want: Want) -> None:
+        """A site has got an offer, or lacks messages of one: send them.
+
+        Raises:
+            IldmError: it wants more than there are in any offer.
+        """
+        if len(want.numbers) > PAGE:
+            raise IldmError(f"{len(want.numbers)} messages wanted at once, more than {PAGE}")
+        asker = self._askers.get(want.offer)
+        if asker is not None and asker.peer.node_id == sender.node_id:
+            if asker.timer is not None:
+                asker.timer.cancel()
+            self._offered -= len(asker.page)
+            self._next_page(want.offer, asker)
+        if not want.numbers:
+            return
+        now = self.api.now()
+        gone: list[int] = []
+        batch: list[tuple[int, bytes]] = []
+        size = total = 0
+        for number in want.numbers:
+            entry = self.kept.get(number)
+            payload = None if entry is None else entry.aged(now)
+            if entry is None or payload is None:
+                gone.append(number)
+                continue
+            if batch and size + len(payload) > LATE_BYTES:
+                self.graph.tell(sender, Late(False, (), batch).encode())
+                batch, size = [], 0
+            if total and total + len(payload) > WANT_BYTES:
+                break
+            batch.append((int(1000 * (now - entry.at)), payload))
+            size += len(payload)
+            total += len(payload)
+            self.count("late_sent")
+        self.graph.tell(sender, Late(True, gone, batch).encode())
+
+    # where some may have missed something -------------------------------------------------------
+
+    def resumed(self, member: Member) -> None:
+        """What an own publisher has not sent into a segment while it was suspended some may have wanted,
+        if it is not suspended any more."""
+        if member.skipped is None or not member.active:
+            return
+        since, member.skipped = member.skipped, None
+        segment = member.segment
+        if segment.is_exact:
+            self._skipped(segment, since, member.topics.__contains__)
+        else:
+            self._skipped(segment, since, partial(topic_matches, segment.text))
+
+    def overlooked(self, segment: Segment) -> None:
+        """A segment below an aggregate has subscribers, and they have not told so in time."""
+        self._skipped(segment, 0.0, partial(topic_matches, segment.text))
+
+    def _skipped(self, segment: Segment, since: float, concerns: Callable[[str], bool]) -> None:
+        for number, entry in self.kept.since(max(since, self.api.now() - self._window)):
+            if concerns(entry.topic):
+                self.unsure(segment, number)
+        unsure = self._unsure.get(segment.code)
+        if unsure is not None and not unsure.under_way:
+            self._offer_to_all(segment.subscribers, [unsure])
+
+    def learned(self, codes: Iterable[bytes]) -> None:
+        """An own aggregate has not sent into these segments, and hears now that they have subscribers: they
+        may have had them for a while."""
+        if not self._learned:
+            self.api.call_later(LEARN, self._offer_learned)
+        for code in codes:
+            if len(self._learned) >= LEARNED:
+                self.count("learned_full")
+                return
+            self._learned.add(code)
+
+    def _offer_learned(self) -> None:
+        codes, self._learned = self._learned, set()
+        segments: dict[str, list[Segment]] = {}
+        for number, entry in self.kept.since(self.api.now() - self._window):
+            found = segments.get(entry.topic)
+            if found is None:
+                found = [segment for segment in segments_of_topic(entry.topic) if segment.code in codes]
+                segments[entry.topic] = found
+            for segment in found:
+                self.unsure(segment, number)
+
+    def found_others(self, since: float) -> None:
+        """This node was alone since that time, and is no more: what its clients have published meanwhile, or
+        an earlier life may not have sent, nobody asks for who has been in the graph all the time."""
+        self._found(array("Q", (number for number, _ in self.kept.since(since))), 0)
+
+    def _found(self, numbers: array[int], at: int) -> None:
+        """The newest first, so many in one call."""
+        for number in numbers[at : at + FOUND]:
+            entry = self.kept.get(number)
+            for segment in segments_of_topic(entry.topic) if entry is not None else ():
+                self.unsure(segment, number)
+        if at + FOUND < len(numbers):
+            self.api.call_later(0.0, self._found, numbers, at + FOUND)
+        else:
+            self._offer_due()
+
+    def unsure(self, segment: Segment, number: int) -> None:
+        """A message may not have reached all in a segment: offer it to them, until that has."""
+        entry = self.kept.get(number)
+        if entry is None or self._unsure_numbers >= self.config.offered_messages:
+            self.kept.give_up(segment.text if entry is None else entry.topic)
+            return
+        unsure = self._unsure.get(segment.code)
+        if unsure is None:
+            unsure = self._unsure[segment.code] = _Unsure(segment)
+        if number not in unsure.numbers:
+            unsure.numbers[number] = None
+            self._unsure_numbers += 1
+            entry.unsure += 1
+        if not self._ticking:
+            self._ticking = True
+            self.api.call_later(TICK * (0.5 + self.api.random.random()), self._tick)
+
+    def merged(self) -> None:
+        """The graph is another: what could not be told before may be told now."""
+        for unsure in self._unsure.values():
+            unsure.attempts = unsure.wait = 0
+
+    def _tick(self) -> None:
+        self._ticking = bool(self._unsure)
+        if not self._ticking:
+            return
+        self.api.call_later(TICK * (0.5 + self.api.random.random()), self._tick)
+        for unsure in self._unsure.values():
+            unsure.wait -= 1
+        self._offer_due()
+
+    def _offer_due(self) -> None:
+        due = [one for one in self._unsure.values() if one.wait <= 0 and not one.under_way]
+        if len(due) > AT_ONCE:
+            self._offer_to_all(ALL_NODES, due)
+        else:
+            for unsure in due:
+                self._offer_to_all(unsure.segment.subscribers, [unsure])
+
+    def _offer_to_all(self, target: Range, segments: list[_Unsure]) -> None:
+        """Offer a page of what some in these segments may have missed."""
+        told: list[tuple[_Unsure, list[int]]] = []
+        room = PAGE
+        for unsure in segments:
+            for number in list(unsure.numbers):
+                if self.kept.get(number) is None:
+                    self._sure(unsure, number)
+            if not room:
+                break
+            if numbers := list(islice(unsure.numbers, room)):
+                room -= len(numbers)
+                unsure.under_way = True
+                told.append((unsure, numbers))
+        if told:
+            self.count("offers_to_all")
+            payload = self._offer(0, {number for _, numbers in told for number in numbers}).encode()
+            self.graph.cast(target, payload, reliable=True, done=partial(self._told_all, told))
+
+    def _told_all(self, told: list[tuple[_Unsure, list[int]]], result: CastResult) -> None:
+        for unsure, numbers in told:
+            unsure.under_way = False
+            if result.complete:
+                unsure.attempts = unsure.wait = 0
+                for number in numbers:
+                    self._sure(unsure, number)
+            else:
+                unsure.attempts += 1
+                unsure.wait = min(2**unsure.attempts, LONGEST)
+
+    def _sure(self, unsure: _Unsure, number: int) -> None:
+        if number not in unsure.numbers:
+            return
+        del unsure.numbers[number]
+        self._unsure_numbers -= 1
+        entry = self.kept.get(number)
+        if entry is not None:
+            entry.unsure -= 1
+        if not unsure.numbers:
+            self._unsure.pop(unsure.segment.code, None)

@@ -1,0 +1,463 @@
+"""Messages of local clients on their way out: topics this node publishes, waiting, sending."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ildm.mqtt import Property, Publish, Version
+from ildm_algorithms.tbps.announcing import Announcer
+from ildm_algorithms.tbps.kept import read_message
+from ildm_algorithms.tbps.keys import prefixes_above, segments_of_topic
+from ildm_algorithms.tbps.memory import LOOKBACK
+from ildm_algorithms.tbps.messages import Message, Newer
+from ildm_algorithms.tbps.order import Streams
+from ildm_algorithms.tbps.outlets import Outlet, Outlets, Waiting
+
+if TYPE_CHECKING:
+    from ildm.api import Fact, NodeApi
+    from ildm_algorithms.overlay.graph import CastResult, SkipGraph
+    from ildm_algorithms.overlay.keys import Range
+    from ildm_algorithms.tbps.config import TbpsConfig
+    from ildm_algorithms.tbps.kept import Kept
+    from ildm_algorithms.tbps.keys import Segment
+    from ildm_algorithms.tbps.segments import Member, Segments
+    from ildm_algorithms.tbps.spreading import Spreading
+    from ildm_algorithms.tbps.surveys import Surveys
+
+__all__ = ["OVERHEAD", "Outbox"]
+
+OVERHEAD = 200
+"""Bytes a waiting message is taken to need besides its topic and payload."""
+FIND = 10.0
+"""Seconds after a restart until messages go out even if no other node has been found."""
+LOG_EVERY = 10.0
+"""Seconds between two words in the log about topics without keys; all are counted."""
+
+
+class Outbox:
+    """Keeps this node in the segments of the topics it publishes to, and casts its messages there.
+
+    A key is needed for short ways and to know of subscribers, not to reach them: what cannot have one goes
+    to all segments of its topic from wherever this node is in the graph.
+    """
+
+    def __init__(
+        self,
+        api: NodeApi,
+        graph: SkipGraph,
+        spreading: Spreading,
+        segments: Segments,
+        surveys: Surveys,
+        config: TbpsConfig,
+        kept: Kept,
+        first_number: int,
+        unsure: Callable[[Segment, int], None],
+        holds: Callable[[str], bool],
+        unheard: Callable[[Member], None],
+        count: Callable[..., None],
+    ) -> None:
+        self.api = api
+        self._node_id = api.node_id
+        self.spreading = spreading
+        self.segments = segments
+        self.config = config
+        self.count = count
+        self.kept = kept
+        self.unsure = unsure
+        """Hears of the number of a message that may not have reached all in a segment."""
+        self.holds = holds
+        """Whether a retained message entered at this node is the newest on a topic."""
+        self.unheard = unheard
+        self.outlets = Outlets(segments, surveys, config, api.now, self._opened, self._closed, count)
+        self.waiting = 0
+        self.waiting_bytes = 0
+        self._number = first_number
+        self._streams = Streams(config.order_streams)
+        self._sweeping = False
+        self._logged: float | None = None
+        self._finding = False
+        """After a restart nothing is sent until the others are found: first goes what was under way."""
+        self._orphans: list[Outlet] = []
+        """Outlets that have been closed with something in them."""
+        self._newer = Announcer(api, graph, Newer, "retained_told", count)
+        self._told: OrderedDict[str, None] = OrderedDict()
+        """Topics whose retained message from here all who may hold another know of."""
+
+    def publish(self, message: Publish, turn: int) -> None:
+        """Spread one message, or let it wait until the keys of its topic are in the graph."""
+        outlet = self.open(message.topic)
+        if message.retain:
+            outlet.holds = True
+        now = self.api.now()
+        keep = bool(message.qos and self.config.qos)
+        waits = self._finding or not outlet.ready
+        if not (waits or keep):
+            self._send(outlet, message, turn, now)
+            return
+        carried = self._numbered(message, turn)
+        payload = carried.encode()
+        if keep:
+            # before anything is sent, and before its client gets the acknowledgement
+            self._keep(outlet, message, carried.number, payload)
+        if waits:
+            expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+            expires_at = None if expiry is None else now + expiry
+            size = len(message.topic) + len(message.payload) + OVERHEAD
+            if self._wait(outlet, Waiting(message, turn, now, expires_at, size, carried)):
+                return
+            self.count("waiting_full")
+            self._go_late(outlet)
+        self._send(outlet, message, turn, now, carried, payload)
+
+    def open(self, topic: str) -> Outlet:
+        """Be a publisher of a topic from now on, or go on being one."""
+        outlet = self.outlets.open(topic)
+        self._take_in_orphans()
+        return outlet
+
+    def hold(self, topic: str) -> None:
+        """A retained message that has entered here is to be found by new subscribers."""
+        self.open(topic).holds = True
+
+    def prepared(self, member: Member) -> None:
+        """An own key of the segment is in the graph, and it is known how to send there: messages go."""
+        if not member.inside:
+            return  # the key has left meanwhile
+        member.prepared = True
+        waiters, member.waiters = member.waiters, set()
+        for name in waiters:
+            outlet = self.outlets.named.get(name)
+            if outlet is not None:
+                outlet.missing.discard(member.segment.code)
+                self._flush(outlet)
+
+    def repeat(self, message: Publish) -> None:
+        """Cast a retained message once more, to all segments of its topic that are not suspended."""
+        outlet = self.outlets.find(message.topic)
+        if outlet is not None and outlet.ready:
+            self.count("retained_repeated")
+            self._send(outlet, message, 0, self.api.now(), repeated=True)
+
+    def responsible(self, topic: str) -> bytes | None:
+        """Code of the segment in which this node is to be found as publisher of a topic."""
+        outlet = self.outlets.topics.get(topic) or self.outlets.find(topic)
+        return None if outlet is None else outlet.segments[0].code
+
+    def publishes(self, topic: str) -> bool:
+        """Whether local clients do, or lately did, publish to a topic, with a key for it or through an
+        aggregate."""
+        return self.outlets.find(topic) is not None
+
+    def suspended(self, topic: str, segment: Segment) -> bool | None:
+        """Whether messages on a topic are kept from one of its segments; None: nothing is known here."""
+        member = self._ready_member(segment)
+        if member is not None:
+            return member.suspended
+        outlet = self.outlets.find(topic)
+        if outlet is None or not outlet.covers(segment):
+            return None
+        return not outlet.aggregate.sends_to(segment.code) if outlet.aggregate is not None else None
+
+    def facts(self) -> dict[str, Fact]:
+        """What this node publishes and how, for people."""
+        return {
+            "topics with keys": len(self.outlets.topics),
+            "aggregates": len(self.outlets.aggregates),
+            "waiting messages": self.waiting,
+        }
+
+    def superseded(self, topic: str) -> None:
+        """Another node holds the retained message of a topic now."""
+        self._told.pop(topic, None)
+
+    def merged(self) -> None:
+        """The graph has become one with another, where others may hold what is held here."""
+        self._told.clear()
+
+    # sending ----------------------------------------------------------------------------------
+
+    def _send(
+        self,
+        outlet: Outlet,
+        message: Publish,
+        turn: int,
+        at: float,
+        carried: Message | None = None,
+        payload: bytes = b"",
+        repeated: bool = False,
+    ) -> None:
+        """To all segments that are not suspended. ``at``: when it was published; ``carried``, ``payload``:
+        with its number, if it has one."""
+        topic = message.topic
+        qos = min(message.qos, self.config.qos)
+        aggregate = outlet.aggregate
+        segments = outlet.segments if aggregate is None else segments_of_topic(topic)
+        telling = message.retain and topic not in self._told
+        now = self.api.now()
+        asleep = 0
+        for segment in segments:
+            member = self.segments.get(segment)
+            if member is None or (active := member.sends) is None:
+                member, active = None, self._wanted(outlet, segment, now)
+            elif active:
+                member.heard = now
+                member.publisher.used = True
+            elif member.skipped is None:
+                member.skipped = at
+            # the publishers of the very topic are told of retained messages: they may hold older ones
+            held = message.retain and segment.is_exact and (telling or aggregate is None)
+            if not (active or held):
+                asleep += 1
+                continue
+            if carried is None:
+                carried = self._numbered(message, turn)
+                payload = carried.encode()
+            target = segment.subscribers if member is None else member.subscribers
+            if held:
+                target = segment.members if active else segment.publishers
+            reliable = qos > 0 or repeated or (held and telling)
+            if reliable:
+                self._cast(outlet, segment, member, target, carried.number, payload, turn, at)
+            else:
+                self.spreading.send(member, target, payload, False, turn, None)
+        if asleep:
+            self.count("suspended_publishes", asleep)
+        if telling:
+            self._tell_holders(message)
+        if aggregate is not None and aggregate.knows(segments[0].code):
+            self.outlets.heard(topic, outlet)
+            self._take_in_orphans()
+
+    def _ready_member(self, segment: Segment) -> Member | None:
+        member = self.segments.get(segment)
+        return member if member is not None and member.ready else None
+
+    def _wanted(self, outlet: Outlet, segment: Segment, now: float) -> bool:
+        """Whether a message goes into a segment in which this node has no key that is ready."""
+        if outlet.aggregate is None or not outlet.covers(segment):
+            return True  # without a key nothing is known
+        if outlet.aggregate.knows(segment.code):
+            outlet.heard.pop(segment.code, None)
+            outlet.heard[segment.code] = now
+            if len(outlet.heard) > self.config.max_interest:
+                outlet.heard.popitem(last=False)
+        return outlet.aggregate.wants(segment.code)
+
+    def _keep(self, outlet: Outlet, message: Publish, number: int, payload: bytes) -> None:
+        """Keep a message for those it may not reach."""
+        heard = not outlet.ready
+        if not heard:
+            segments = outlet.segments if outlet.aggregate is None else segments_of_topic(message.topic)
+            since = self.api.now() - self.config.interest_period
+            heard = any(self._heard_since(outlet, segment, since) for segment in segments)
+        expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
+        self.kept.add(number, message.topic, payload, expiry, heard)
+
+    def _heard_since(self, outlet: Outlet, segment: Segment, since: float) -> bool:
+        """Whether a segment has, or has lately had, subscribers."""
+        member = self.segments.get(segment)
+        sends = None if member is None else member.sends
+        if member is not None and sends is not None:
+            return sends or (member.heard is not None and member.heard > since)
+        if outlet.aggregate is None or not outlet.covers(segment):
+            return True
+        return outlet.aggregate.knows(segment.code) or outlet.heard.get(segment.code, since) > since
+
+    def _cast(
+        self,
+        outlet: Outlet,
+        segment: Segment,
+        member: Member | None,
+        target: Range,
+        number: int,
+        payload: bytes,
+        turn: int,
+        at: float,
+    ) -> None:
+        """To all in a segment, reliably."""
+        aggregate = outlet.aggregate
+        moment = 0 if aggregate is None else aggregate.moment
+
+        def done(result: CastResult) -> None:
+            if not result.complete:
+                self.count("casts_incomplete")
+                if number in self.kept:
+                    self.unsure(segment, number)
+            elif result.keys or target != segment.subscribers:
+                return
+            elif member is not None:
+                # perhaps there is one now that could not be seen yet
+                member.skipped = at if member.skipped is None else min(at, member.skipped)
+                self.unheard(member)
+            elif aggregate is not None:
+                aggregate.unheard(segment.code, moment)
+
+        self.spreading.send(member, target, payload, True, turn, done)
+
+    def _numbered(self, message: Publish, turn: int) -> Message:
+        self._number += 1
+        turn &= 0xFFFF
+        stream = self._node_id, message.topic, turn
+        before = self._streams.get(stream)
+        behind = 0 if before is None else self._number - before
+        self._streams.put(stream, self._number)
+        return Message(self._number, behind if behind < 1 << 32 else 0, turn, self._frame(message))
+
+    def _tell_holders(self, message: Publish) -> None:
+        """Aggregates of other nodes may hold older retained messages of the topic; they hear of a newer one
+        once, not of each that follows."""
+        topic = message.topic
+        self._told[topic] = None
+        if len(self._told) > self.config.told_topics:
+            self._told.popitem(last=False)
+
+        def done(complete: bool) -> None:
+            if not complete:
+                self._told.pop(topic, None)
+
+        ranges = [segment.publishers for segment in prefixes_above(topic)]
+        self._newer.add(self._frame(message), ranges, done)
+
+    def _frame(self, message: Publish) -> bytes:
+        qos = min(message.qos, self.config.qos)
+        properties = message.properties
+        if Property.TOPIC_ALIAS in properties:
+            properties = {k: v for k, v in properties.items() if k is not Property.TOPIC_ALIAS}
+        packet_id = 1 if qos else None
+        same = properties is message.properties and qos == message.qos and packet_id == message.packet_id
+        if not same or message.dup:
+            message = replace(message, qos=qos, dup=False, packet_id=packet_id, properties=properties)
+        return message.encode(Version.V5)
+
+    def _aged(self, waiting: Waiting) -> Waiting | None:
+        """A message that has waited, with what is left of its expiry interval (MQTT-3.3.2-6)."""
+        message = waiting.message
+        if waiting.expires_at is None:
+            return waiting
+        left = waiting.expires_at - self.api.now()
+        if left <= 0:
+            self.count("expired")
+            return None
+        # seconds begun count whole, so that waiting for a moment does not let a message of 1 s expire
+        seconds = int(left) + (left > int(left))
+        message = replace(
+            message, properties={**message.properties, Property.MESSAGE_EXPIRY_INTERVAL: seconds}
+        )
+        carried = waiting.carried._replace(frame=self._frame(message))
+        return waiting._replace(message=message, carried=carried)
+
+    # waiting ----------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """There was an earlier life: be publisher of the topics of what it has kept, and send again what
+        may have been under way, before all that comes now and as soon as the others are found."""
+        self._finding = True
+        self.api.call_later(FIND, self.found)
+        for entry in self.kept.newest_within(LOOKBACK, self.config.waiting_messages):
+            carried, message = read_message(entry.payload)
+            size = len(entry.topic) + len(message.payload) + OVERHEAD
+            waiting = Waiting(message, carried.turn, entry.at, entry.expires_at, size, carried)
+            if not self._wait(self.open(entry.topic), waiting):
+                return
+
+    def found(self) -> None:
+        """This node is in the graph with others, or has looked for them for long enough."""
+        if self._finding:
+            self._finding = False
+            for outlet in list(self.outlets.named.values()):
+                self._flush(outlet)
+
+    def _wait(self, outlet: Outlet, waiting: Waiting) -> bool:
+        """Let a message wait, if there is room."""
+        if (
+            self.waiting >= self.config.waiting_messages
+            or self.waiting_bytes + waiting.size > self.config.waiting_bytes
+        ):
+            return False
+        self.waiting += 1
+        self.waiting_bytes += waiting.size
+        outlet.waiting.append(waiting)
+        return True
+
+    def _flush(self, outlet: Outlet) -> None:
+        while outlet.waiting and outlet.ready and not self._finding:
+            waiting = outlet.waiting.popleft()
+            self.waiting -= 1
+            self.waiting_bytes -= waiting.size
+            aged = self._aged(waiting)
+            if aged is not None:
+                self._send(outlet, aged.message, aged.turn, aged.at, aged.carried, aged.carried.encode())
+
+    def _go_late(self, outlet: Outlet) -> None:
+        """The keys take too long: messages go without."""
+        if self.outlets.named.get(outlet.name) is not outlet:
+            return
+        if outlet.missing and not outlet.late:
+            outlet.late = True
+            self.count("outlets_late")
+            if self._logged is None or self.api.now() - self._logged >= LOG_EVERY:
+                self._logged = self.api.now()
+                missing = len(outlet.missing)
+                self.api.log("messages go out without a key", topic=outlet.name, missing=missing)
+        self._flush(outlet)
+
+    # the life of topics and aggregates ------------------------------------------------------------
+
+    def _opened(self, outlet: Outlet) -> None:
+        if outlet.missing:
+            self.api.call_later(self.config.key_wait, self._go_late, outlet)
+        if not self._sweeping:
+            self._sweeping = True
+            self.api.call_later(self.config.publisher_idle, self._sweep)
+
+    def _closed(self, outlet: Outlet) -> None:
+        if outlet.waiting or outlet.holds:
+            self._orphans.append(outlet)
+
+    def _take_in_orphans(self) -> None:
+        """What waited or is held in an outlet that made room goes on through another."""
+        while self._orphans:
+            closed = self._orphans.pop()
+            if closed.below is None and self.holds(closed.name):
+                self.outlets.open(closed.name).holds = True
+            elif closed.below is not None and closed.holds:
+                for outlet in self.outlets.aggregates.values():
+                    outlet.holds = outlet.holds or (
+                        outlet.below is not None and closed.segments[0].code in outlet.below
+                    )
+            for waiting in closed.waiting:
+                outlet = self.outlets.open(waiting.message.topic)
+                outlet.waiting.append(waiting)
+                self._flush(outlet)
+
+    def _sweep(self) -> None:
+        """Leave the topics nobody has published to for too long."""
+        now = self.api.now()
+        idle = self.config.publisher_idle
+        for outlet in list(self.outlets.aggregates.values()):
+            if outlet.holds:
+                outlet.used = now
+            elif outlet.used + idle <= now:
+                self.count("aggregates_idle")
+                self.outlets.close(outlet)
+        topics = self.outlets.topics
+        while topics:
+            topic, outlet = next(iter(topics.items()))
+            if outlet.used + idle > now:
+                break
+            if self.holds(topic):
+                outlet.used = now
+                topics.move_to_end(topic)
+            else:
+                self.count("topics_idle")
+                outlet.holds = False
+                self.outlets.close(outlet)
+        self._take_in_orphans()
+        due = [outlet.used + idle for outlet in self.outlets.aggregates.values()]
+        due += [outlet.used + idle for outlet in list(topics.values())[:1]]
+        self._sweeping = bool(due)
+        if due:
+            self.api.call_later(max(min(due) - now, 0.0), self._sweep)

@@ -1,0 +1,248 @@
+"""Through which keys the topics of local clients are published: keys of their own, or aggregates.
+
+A topic has keys of its own as long as there are few below its prefix (``siblings``) and in all
+(``max_topics``). Each further one goes through the aggregate of a prefix, which has one key behind all
+that is below the prefix, and is publisher in the wildcard segments of the prefixes above.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ildm_algorithms.overlay.keys import Range
+from ildm_algorithms.tbps.keys import Segment, prefixes_above, segments_of_topic, topics_below
+
+if TYPE_CHECKING:
+    from ildm.mqtt import Publish
+    from ildm_algorithms.tbps.aggregates import Aggregate
+    from ildm_algorithms.tbps.config import TbpsConfig
+    from ildm_algorithms.tbps.messages import Message
+    from ildm_algorithms.tbps.segments import Segments
+    from ildm_algorithms.tbps.surveys import Surveys
+
+__all__ = ["Outlet", "Outlets", "Waiting"]
+
+
+class Waiting(NamedTuple):
+    """A message that waits for keys."""
+
+    message: Publish
+    turn: int
+    at: float
+    """Since when."""
+    expires_at: float | None
+    size: int
+    carried: Message
+
+
+class Outlet:
+    """A way out for messages: a topic with keys of its own, or an aggregate."""
+
+    __slots__ = (
+        "aggregate",
+        "below",
+        "heard",
+        "holds",
+        "late",
+        "missing",
+        "name",
+        "segments",
+        "used",
+        "waiting",
+    )
+
+    def __init__(self, name: str, segments: Sequence[Segment], now: float) -> None:
+        self.name = name
+        """The topic, or the prefix with ``#`` behind it."""
+        self.segments = segments
+        """Where this node has keys for it: that of the topic or of aggregates first, then wildcard ones."""
+        self.aggregate: Aggregate | None = None
+        self.below: Range | None = None
+        """What the aggregate knows about; None for a topic."""
+        self.missing: set[bytes] = set()
+        """Codes of segments with no key of this node in the graph yet."""
+        self.waiting: deque[Waiting] = deque()
+        self.heard: OrderedDict[bytes, float] = OrderedDict()
+        """When an aggregate sent to segments below that are known to have subscribers, the latest last."""
+        self.late = False
+        """Messages do not wait any more for the keys that are missing."""
+        self.holds = False
+        """Retained messages have gone through an aggregate: it stays, for new subscribers to find them."""
+        self.used = now
+
+    @property
+    def ready(self) -> bool:
+        """Messages need not wait."""
+        return self.late or not self.missing
+
+    def covers(self, segment: Segment) -> bool:
+        """Whether an aggregate knows if a segment has subscribers."""
+        return self.below is not None and segment.code in self.below
+
+
+class Outlets:
+    """The topics and the aggregates of one node."""
+
+    def __init__(
+        self,
+        segments: Segments,
+        surveys: Surveys,
+        config: TbpsConfig,
+        now: Callable[[], float],
+        opened: Callable[[Outlet], None],
+        closed: Callable[[Outlet], None],
+        count: Callable[[str], None],
+    ) -> None:
+        self.segments = segments
+        self.surveys = surveys
+        self.config = config
+        self.now = now
+        self.opened = opened
+        self.closed = closed
+        """Called with an outlet that is in the tables no more."""
+        self.count = count
+        self.topics: OrderedDict[str, Outlet] = OrderedDict()
+        """Topics with keys of their own, the least recently used first."""
+        self.aggregates: dict[bytes, Outlet] = {}
+        """By the code of their segment."""
+        self.named: dict[str, Outlet] = {}
+        self._below: Counter[bytes] = Counter()
+        """How many topics with keys of their own each prefix has below it."""
+        self._heat: OrderedDict[str, int] = OrderedDict()
+
+    def find(self, topic: str) -> Outlet | None:
+        """Through which a topic goes by now: an aggregate also while keys of its own join."""
+        own = self.topics.get(topic)
+        if own is not None and (own.waiting or not own.missing):
+            return own
+        return self._covering(topic) or own
+
+    def open(self, topic: str) -> Outlet:
+        """Through which a topic goes from now on."""
+        outlet = self.find(topic)
+        if outlet is None:
+            prefix = self._prefix_for(topic)
+            outlet = self._open_topic(topic) if prefix is None else self._open_aggregate(prefix)
+        outlet.used = self.now()
+        own = outlet if outlet.below is None else self.topics.get(topic)
+        if own is not None:
+            own.used = outlet.used
+            self.topics.move_to_end(topic)
+        return outlet
+
+    def heard(self, topic: str, outlet: Outlet) -> None:
+        """An aggregate has sent a message to subscribers of one topic: if it is hot, it gets own keys."""
+        if not self.config.hot or not self.config.hot_topics or topic in self.topics:
+            return
+        heat = self._heat.pop(topic, 0) + 1
+        if heat < self.config.hot:
+            self._heat[topic] = heat
+            if len(self._heat) > self.config.hot_topics:
+                self._heat.popitem(last=False)
+        elif self.config.max_topics and not outlet.missing:
+            if len(self.topics) >= self.config.max_topics:
+                self.count("topics_displaced")
+                self.close(next(iter(self.topics.values())))
+            self.count("topics_hot")
+            self._open_topic(topic)
+
+    def close(self, outlet: Outlet) -> None:
+        """Leave the segments of an outlet, and those only it was in."""
+        del self.named[outlet.name]
+        if outlet.below is None:
+            del self.topics[outlet.name]
+            self._count_below(outlet.name, -1)
+        else:
+            del self.aggregates[outlet.segments[0].code]
+            self.surveys.close(outlet.segments[0])
+        for segment in outlet.segments:
+            self.segments.withdraw(segment, outlet.name)
+        self.closed(outlet)
+
+    # inside -----------------------------------------------------------------------------------
+
+    def _covering(self, topic: str) -> Outlet | None:
+        if self.aggregates:
+            for segment in prefixes_above(topic):
+                outlet = self.aggregates.get(segment.code)
+                if outlet is not None:
+                    return outlet
+        return None
+
+    def _prefix_for(self, topic: str) -> Segment | None:
+        """The prefix to be aggregated for a new topic; None if it gets keys of its own.
+
+        The subtree of the empty prefix are the topics of all nodes, so it is the last resort.
+        """
+        *prefixes, root = prefixes_above(topic)
+        for segment in prefixes:
+            if self._below[segment.code] >= max(self.config.siblings, 1):
+                return segment
+        if len(self.topics) < self.config.max_topics:
+            return None
+        for segment in prefixes:
+            if self._below[segment.code]:
+                return segment
+        return prefixes[-1] if prefixes else root
+
+    def _open_topic(self, topic: str) -> Outlet:
+        outlet = self.topics[topic] = Outlet(topic, segments_of_topic(topic), self.now())
+        self._count_below(topic, 1)
+        return self._advertise(outlet)
+
+    def _count_below(self, topic: str, by: int) -> None:
+        for segment in prefixes_above(topic):
+            self._below[segment.code] += by
+            if not self._below[segment.code]:
+                del self._below[segment.code]
+
+    def _open_aggregate(self, prefix: Segment) -> Outlet:
+        while len(self.aggregates) >= self.config.max_aggregates:
+            prefix = self._merge(prefix)
+            if prefix.code in self.aggregates:
+                return self.aggregates[prefix.code]
+        return self._add_aggregate(prefix)
+
+    def _merge(self, prefix: Segment) -> Segment:
+        """Make room for the aggregate of ``prefix``: the longest prefix that has two or more takes their
+        place. Returns the one to be opened now."""
+        below = Counter(
+            segment.code
+            for code in (*self.aggregates, prefix.code)
+            for segment in prefixes_above(Segment(code).text)
+        )
+        common = max(
+            (Segment(code) for code, number in below.items() if number > 1),
+            key=lambda segment: (len(segment.levels), segment.code),
+        )
+        merged = topics_below(common.levels)
+        for code, outlet in list(self.aggregates.items()):
+            if code in merged:
+                self.count("aggregates_merged")
+                self.close(outlet)
+        if prefix.code in merged or prefix == common:
+            return common
+        if common.code not in self.aggregates:
+            self._add_aggregate(common)
+        return prefix
+
+    def _add_aggregate(self, prefix: Segment) -> Outlet:
+        levels = prefix.levels
+        above = [Segment.wildcard(levels[:depth]) for depth in reversed(range(len(levels)))]
+        outlet = self.aggregates[prefix.code] = Outlet(prefix.text, [prefix, *above], self.now())
+        outlet.below = topics_below(levels)
+        outlet.aggregate = self.surveys.open(prefix)
+        self.count("aggregates_opened")
+        return self._advertise(outlet)
+
+    def _advertise(self, outlet: Outlet) -> Outlet:
+        self.named[outlet.name] = outlet
+        for segment in outlet.segments:
+            member = self.segments.advertise(segment, outlet.name)
+            if not member.ready:
+                outlet.missing.add(segment.code)
+                member.waiters.add(outlet.name)
+        self.opened(outlet)
+        return outlet

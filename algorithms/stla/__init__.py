@@ -1,5 +1,0 @@
-"""STLA: SG-TBPS made aware of where sites are (Teranishi, Banno, Akiyama, GLOBECOM 2015)."""
-
-from algorithms.stla.plugin import Stla, StlaConfig
-
-__all__ = ["Stla", "StlaConfig"]

@@ -1,0 +1,315 @@
+"""Schedules drawn from seeds.
+
+Seeds that differ by little share a setting (:data:`SHARED`), so that the sites need to find together once
+for all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Literal
+
+from ildm_bench.chaos.schedule import Client, Fault, Kind, Operation, Schedule, Setting
+
+SHARED = 16
+"""Seeds with one setting."""
+SITES = "abcde"
+TREE = frozenset({"pf", "sf"})
+"""Algorithms whose links are those of the configuration, and carry all."""
+FIRST, OVERLAY_FIRST = 4.0, 7.0
+"""Seconds after which all first subscriptions are known everywhere; publications and faults begin then."""
+TOPICS = ("t/0", "t/1", "t/2", "u/0")
+FILTERS: tuple[tuple[str, ...], ...] = (
+    ("t/#",),
+    ("t/+", "u/0"),
+    ("t/0", "t/1"),
+    ("#",),
+    ("t/1", "r/#"),
+    ("+/0",),
+)
+"""What one client subscribes to; those of one do not overlap."""
+
+MIXED: dict[Kind, int] = {
+    "kill": 10,
+    "pause": 3,
+    "cut": 4,
+    "hold": 2,
+    "hold-one-way": 2,
+    "slow": 1,
+    "clock": 1,
+    "descriptors": 1,
+    "disk-full": 1,
+    "io-error": 1,
+    "tear": 1,
+}
+"""How often each is drawn where any may be. Those that lose what nothing can keep, ``power`` but for the mode
+of that name and ``flip``, have to be asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How much happens in a schedule."""
+
+    seconds: float = 10.0
+    """In which clients publish and faults begin."""
+    publications: int = 10
+    """Operations; each is of one or more messages, mostly few."""
+    burst: int = 64
+    """Messages of one, at most."""
+    faults: int = 2
+    """At most."""
+    publishers: int = 3
+    subscribers: int = 4
+    pause: float = 6.0
+    """Seconds a process is down, or a link cut, at most."""
+
+
+SMALL = Scale()
+TINY = Scale(seconds=3.0, publications=5, burst=8, publishers=2, subscribers=3, pause=3.0)
+
+
+def usual(seed: int) -> Scale:
+    """Of schedules in great number: most bugs need little to show, and some show only where much happens."""
+    return TINY if seed % 4 else SMALL
+
+
+def draw_setting(
+    seed: int,
+    algorithm: str,
+    *,
+    sites: int | None = None,
+    brokers: Sequence[str] = (),
+    mode: str = "process",
+    rings: bool = True,
+) -> Setting:
+    """``brokers``: the makes to draw from; Mosquitto with persistence if there are none. ``rings``: links may
+    close one, as nodes can do with."""
+    random = Random(f"setting {algorithm} {seed}")
+    count = sites or random.choice((2, 3, 3, 3, 4, 5))
+    names = tuple(SITES[:count])
+    makes = tuple(random.choice(list(brokers)) for _ in names) if brokers else ("mosquitto",) * count
+    link: dict[str, Any] = {}
+    if random.random() < 0.3:
+        link["sessions"] = 2
+    if random.random() < 0.2:
+        link["inflight"] = random.choice((1, 5, 20))
+    if random.random() < 0.1:
+        link["overflow"] = "block"
+    options: dict[str, Any] = {"link": link} if link else {}
+    if random.random() < 0.3:
+        options["spool"] = {"page_bytes": 4096}
+    latency = random.choice((0.001, 0.001, 0.02, 0.1))
+    return Setting(
+        algorithm, names, _links(random, names, algorithm, rings), makes, mode, options, latency, seed
+    )
+
+
+def _links(
+    random: Random, names: tuple[str, ...], algorithm: str, rings: bool
+) -> tuple[tuple[str, str], ...]:
+    if algorithm not in TREE:  # a way in is all they need
+        return tuple((name, names[0]) for name in names[1:])
+    shape = random.choice(("row", "star", "tree", "ring", "ring"))
+    if shape == "star":
+        pairs = [(name, names[0]) for name in names[1:]]
+    elif shape == "tree":
+        pairs = [(name, random.choice(names[:place])) for place, name in enumerate(names) if place]
+    else:
+        pairs = list(itertools.pairwise(names))
+        if shape == "ring" and rings and len(names) > 2:
+            pairs.append((names[-1], names[0]))
+    return tuple(pair if random.random() < 0.5 else (pair[1], pair[0]) for pair in pairs)
+
+
+def draw(
+    seed: int,
+    algorithm: str,
+    *,
+    fault: str = "mixed",
+    scale: Scale | None = None,
+    sites: int | None = None,
+    brokers: Sequence[str] = (),
+    mode: str = "process",
+    setting: Setting | None = None,
+) -> Schedule:
+    """The schedule of a seed; ``scale``: if it is not to be the :func:`usual` one.
+
+    ``fault``: a :data:`Kind`, ``kill-all`` (every node at once), ``mixed`` or ``none``. ``setting``: as
+    :func:`draw_setting` has made it, if it is at hand.
+    """
+    setting = setting or draw_setting(seed // SHARED, algorithm, sites=sites, brokers=brokers, mode=mode)
+    random = Random(f"schedule {algorithm} {seed}")
+    drawing = _Drawing(random, setting, scale or usual(seed))
+    drawing.subscribers()
+    drawing.publishers()
+    faults = drawing.faults(fault)
+    drawing.after(faults)
+    operations = sorted(drawing.operations, key=lambda operation: operation.at)
+    return Schedule(setting, tuple(drawing.clients), tuple(operations), faults, seed)
+
+
+class _Drawing:
+    def __init__(self, random: Random, setting: Setting, scale: Scale) -> None:
+        self.random = random
+        self.setting = setting
+        self.scale = scale
+        self.clients: list[Client] = []
+        self.operations: list[Operation] = []
+        self.publishing: list[tuple[Client, Literal[1, 2], bool]] = []
+        """Who publishes, at which QoS, and whether retained messages, too."""
+
+    def client(self, prefix: str, **given: Any) -> Client:
+        client = Client(
+            f"{prefix}{len(self.clients)}",
+            given.pop("site", None) or self.random.choice(self.setting.sites),
+            self.random.choice((4, 5)),
+            **given,
+        )
+        self.clients.append(client)
+        return client
+
+    def do(self, at: float, client: Client, what: Any, **more: Any) -> None:
+        self.operations.append(Operation(round(at, 3), client.name, what, **more))
+
+    def moment(self) -> float:
+        first = FIRST if self.setting.algorithm in TREE else OVERLAY_FIRST
+        return first + self.random.random() * self.scale.seconds
+
+    def subscribers(self) -> None:
+        random = self.random
+        alike = random.choice((1, 2, 2)) if random.random() < 0.5 else None
+        for number in range(self.scale.subscribers):
+            site = self.setting.sites[number % len(self.setting.sites)]
+            subscriber = self.client("s", site=site, clean=random.random() < 0.4)
+            qos = alike or random.choice((1, 2, 2, 2, 0))
+            self.do(random.random() * 0.3, subscriber, "connect")
+            filters = random.choice(FILTERS)
+            for topic in filters:
+                self.do(0.3 + random.random() * 0.5, subscriber, "subscribe", topic=topic, qos=qos)
+            if random.random() < 0.3:
+                away = self.moment()
+                self.do(away, subscriber, random.choice(("disconnect", "drop")))
+                self.do(away + random.random() * 4, subscriber, "connect")
+            if random.random() < 0.15:
+                self.do(self.moment(), subscriber, "unsubscribe", topic=filters[-1])
+        if random.random() < 0.3:
+            late = self.client("s", clean=random.random() < 0.5)
+            at = self.moment()
+            self.do(at, late, "connect")
+            self.do(at + 0.2, late, "subscribe", topic=random.choice(FILTERS)[0], qos=alike or 2)
+
+    def publishers(self) -> None:
+        random = self.random
+        self.publishing = [self._publisher() for _ in range(self.scale.publishers)]
+        for _ in range(self.scale.publications):
+            publisher, qos, retains = random.choice(self.publishing)
+            topic = random.choice(TOPICS)
+            at = self.moment()
+            if retains and random.random() < 0.5:
+                own = f"r/{publisher.name}" if random.random() < 0.7 else "r/all"
+                if random.random() < 0.2:
+                    self.do(at, publisher, "delete", topic=own, qos=qos, retain=True)
+                else:
+                    self.do(at, publisher, "publish", topic=own, qos=qos, retain=True)
+                continue
+            count = random.choice((1, 1, 1, 2, 3, 5, 8, random.randint(1, self.scale.burst)))
+            size = random.choice((0, 0, 100, 1000, random.randint(0, 8000)))
+            level: Literal[0, 1, 2] = 0 if random.random() < 0.1 else qos
+            self.do(at, publisher, "publish", topic=topic, qos=level, count=count, size=size)
+
+    def _publisher(self) -> tuple[Client, Literal[1, 2], bool]:
+        random = self.random
+        will = {"will": "t/w", "will_qos": random.choice((1, 2))} if random.random() < 0.3 else {}
+        publisher = self.client(
+            "p", clean=random.random() < 0.3, inflight=random.choice((1, 5, 20, 20, 64)), **will
+        )
+        self.do(1.0 + random.random(), publisher, "connect")
+        if random.random() < 0.4:
+            away = self.moment()
+            self.do(away, publisher, random.choice(("disconnect", "drop", "drop")))
+            if not will or random.random() < 0.5:
+                self.do(away + random.random() * 3, publisher, "connect")
+        qos: Literal[1, 2] = random.choice((1, 2))
+        return publisher, qos, random.random() < 0.4
+
+    def after(self, faults: tuple[Fault, ...]) -> None:
+        """Some publish when faults are just over and links find together again."""
+        random = self.random
+        for fault in faults:
+            if random.random() < 0.5:
+                publisher, qos, _ = random.choice(self.publishing)
+                for _ in range(random.randint(1, 4)):
+                    at = fault.over + random.random() * 1.5
+                    self.do(at, publisher, "publish", topic=random.choice(TOPICS), qos=qos)
+
+    # what befalls them ------------------------------------------------------------------------
+
+    def faults(self, kind: str) -> tuple[Fault, ...]:
+        random = self.random
+        if kind == "none":
+            return ()
+        if kind == "kill-all":
+            order = list(self.setting.sites)
+            random.shuffle(order)
+            targets = tuple(f"node/{site}" for site in order)
+            between = random.choice((0.0, 0.0, random.random()))
+            return (self.fault("kill", targets, value=round(between, 3)),)
+        drawn: list[Fault] = []
+        for _ in range(random.randint(1, self.scale.faults)):
+            one: Any = kind
+            if kind == "mixed":
+                weights = MIXED | ({"power": 10} if self.setting.mode == "power" else {})
+                one = random.choices(list(weights), list(weights.values()))[0]
+            fault = self.one_fault(one)
+            if drawn and random.random() < 0.4:  # while the one before lasts, or just after it
+                before = drawn[-1]
+                fault = replace(fault, at=round(before.at + random.random() * (before.lasts + 0.1), 4))
+            drawn.append(fault)
+        return tuple(sorted(drawn, key=lambda fault: fault.at))
+
+    def fault(self, kind: Kind, targets: tuple[str, ...], value: float = 0.0) -> Fault:
+        random = self.random
+        lasts = random.choice((0.05, 0.5, random.random() * self.scale.pause))
+        at = self.moment()
+        published = [operation.at for operation in self.operations if operation.do == "publish"]
+        if published and random.random() < 0.6:  # while something is under way
+            at = random.choice(published) + random.choice((0.001, 0.003, 0.01)) * random.random() * 4
+        return Fault(round(at, 4), kind, targets, round(lasts, 3), value)
+
+    def one_fault(self, kind: Kind) -> Fault:
+        random = self.random
+        site = random.choice(self.setting.sites)
+        match kind:
+            case "cut" | "hold" | "hold-one-way" | "slow":
+                ends = list(self.link())
+                random.shuffle(ends)
+                target = f"link/{ends[0]}/{ends[1]}"
+                return self.fault(kind, (target,), round(random.random() * 0.5, 3) if kind == "slow" else 0.0)
+            case "kill":
+                processes = [f"{what}/{each}" for each in self.setting.sites for what in ("node", "broker")]
+                chosen = random.sample(processes, random.choice((1, 1, 1, 2, 2, 3)))
+                if random.random() < 0.5:
+                    chosen = [f"node/{target.partition('/')[2]}" for target in chosen]
+                return self.fault(kind, tuple(dict.fromkeys(chosen)), round(random.random(), 3))
+            case "pause":
+                return self.fault(kind, (f"{random.choice(('node', 'node', 'broker'))}/{site}",))
+            case "clock":
+                return self.fault(kind, (f"node/{site}",), random.choice((-3600.0, -5.0, 5.0, 3600.0)))
+            case "flip":
+                return self.fault(kind, (f"node/{site}",), round(random.random(), 4))
+            case "tear":
+                return self.fault(kind, (f"node/{site}",), float(random.randint(1, 60)))
+            case "disk-full":
+                return self.fault(kind, (f"node/{site}",), float(random.choice((0, 100, 5000))))
+            case _:
+                return self.fault(kind, (f"node/{site}",))
+
+    def link(self) -> tuple[str, str]:
+        """Two sites with a link; with an overlay any two."""
+        if self.setting.algorithm in TREE:
+            return self.random.choice(self.setting.links)
+        first, second = self.random.sample(self.setting.sites, 2)
+        return first, second

@@ -1,0 +1,320 @@
+"""What must hold in every history, each said once, in SQL that Spark and DuckDB both understand.
+
+Tables that are there before: ``events`` and ``runs`` (`ildm_bench.chaos.tables`), and ``matches`` (filter,
+topic): which topics in the history match which of its filters. `STEPS` are made of them, in order, then
+`INVARIANTS`, whose rows are what was found against them, all with the columns `FINDING`.
+
+A message is *owed* to a session that has subscribed to its topic when the message is handed over, once the
+subscription is known at all sites: after the first stretch of ``runs.settle`` seconds without any fault that
+begins at or after its SUBACK. The session must not unsubscribe, and must be connected when the history ends.
+Owed at QoS 0 is not promised; how much of it came is only counted.
+"""
+
+from __future__ import annotations
+
+FINDING = ("run", "cause", "site", "session", "publisher", "seq", "topic", "t")
+"""``cause``: `OURS`, or why it does not count against the nodes."""
+
+OURS = "ours"
+CAUSES = {
+    OURS: "against what is promised",
+    "store": "the broker had it, or had the session, and lost it when it was killed",
+    "unclear": "the broker there was killed after it was published and may lose what it has acknowledged; "
+    "nobody at the site has seen the message",
+    "disk": "what the node had written was torn off or altered, or its machine lost power in a mode that "
+    "does not promise to survive that",
+    "replaced": "a retained message that came late over an overlay, when its site knew a newer one",
+    "tree": "while the links that are used for messages changed, in an overlay also while a path was broken: "
+    "the stated exception of order",
+}
+
+KILLS = "(topic LIKE 'kill%' AND session LIKE 'broker/%')"
+"""Faults after which a broker knows only what its store has."""
+
+ADMITTING = (
+    "%dropped%",
+    "%expired",
+    "%_refused",
+    "%_forgotten",
+    "refused_by_broker",
+    "undecided",
+    "spool_damaged",
+    "spool_unreadable",
+    "wills_not_saved",
+    "subscriptions_over_limit",
+)
+"""Counters of a node (patterns of LIKE) by which it says that it has not passed on what it was given."""
+
+STEPS: dict[str, str] = {
+    # Wills are published when they are due.
+    "published": """
+        SELECT run, publisher, seq, MAX(op) AS op, MAX(site) AS site, MAX(topic) AS topic, MAX(qos) AS qos,
+               MAX(value) AS value, MAX(CASE WHEN retain THEN 1 ELSE 0 END) AS retain,
+               MIN(CASE WHEN phase = 'invoke' AND op = 'publish' OR phase = 'ok' AND op = 'will'
+                        THEN t END) AS t,
+               MIN(CASE WHEN phase = 'ok' THEN t END) AS acknowledged,
+               MAX(CASE WHEN phase = 'fail' THEN 1 ELSE 0 END) AS refused
+        FROM events WHERE op IN ('publish', 'will')
+        GROUP BY run, publisher, seq""",
+    "receipts": """
+        SELECT run, session, publisher, seq, MIN(n) AS n, MIN(t) AS t, MAX(site) AS site, MAX(qos) AS qos,
+               MIN(topic) AS topic, MAX(topic) AS last_topic, MIN(value) AS value, MAX(value) AS last_value,
+               MIN(CASE WHEN retain THEN 1 ELSE 0 END) AS retain,
+               MIN_BY(CASE WHEN retain THEN 1 ELSE 0 END, n) AS replayed, COUNT(*) AS messages
+        FROM events WHERE op = 'receive' AND phase = 'ok' AND (publisher <> '' OR value <> '')
+        GROUP BY run, session, publisher, seq""",
+    "sessions": """
+        SELECT run, session, site, connected,
+               CASE WHEN kind <> 'clean' AND LEAD(kind) OVER following = 'resume' THEN 1 ELSE 0 END AS lost
+        FROM (SELECT run, process, session, MAX(site) AS site, MIN(n) AS n, MIN_BY(value, n) AS kind,
+                     CASE WHEN MAX_BY(phase, n) = 'ok' THEN 1 ELSE 0 END AS connected
+              FROM events WHERE op = 'connect' AND session <> '' GROUP BY run, process, session) AS lives
+        WINDOW following AS (PARTITION BY run, process ORDER BY n)""",
+    "disturbances": """
+        SELECT f.run, f.topic AS kind, f.session AS target, f.t AS begins, COALESCE(MIN(h.t), 1e300) AS ends
+        FROM events f
+        LEFT JOIN events h ON h.run = f.run AND h.op = 'heal' AND h.value = f.value AND h.t >= f.t
+        WHERE f.op = 'fault'
+        GROUP BY f.run, f.value, f.topic, f.session, f.t""",
+    "asked": """
+        SELECT run, session, filter, MIN(t) AS t, MIN(qos) AS qos
+        FROM (SELECT s.run, s.session, s.topic AS filter, s.t, s.qos, MIN(u.t) AS gone
+              FROM events s
+              LEFT JOIN events u ON u.run = s.run AND u.session = s.session AND u.topic = s.topic
+                   AND u.op = 'unsubscribe' AND u.phase = 'invoke' AND u.t >= s.t
+              WHERE s.op = 'subscribe' AND s.phase = 'ok'
+              GROUP BY s.run, s.session, s.topic, s.t, s.qos) AS terms
+        WHERE gone IS NULL
+        GROUP BY run, session, filter""",
+    "subscriptions": """
+        SELECT c.run, c.session, c.filter, c.qos, MIN(c.calm) + MIN(c.settle) AS entitled
+        FROM (SELECT a.run, a.session, a.filter, a.qos, a.t AS calm, r.settle
+              FROM asked a JOIN runs r ON r.run = a.run
+              UNION ALL
+              SELECT a.run, a.session, a.filter, a.qos, d.ends AS calm, r.settle
+              FROM asked a JOIN runs r ON r.run = a.run
+              JOIN disturbances d ON d.run = a.run AND d.ends > a.t AND d.ends < 1e300) AS c
+        WHERE NOT EXISTS (SELECT 1 FROM disturbances d
+                          WHERE d.run = c.run AND d.begins < c.calm + c.settle AND d.ends > c.calm)
+        GROUP BY c.run, c.session, c.filter, c.qos""",
+    "owed": """
+        SELECT p.run, w.session, s.site, p.publisher, p.seq, p.topic, p.t, s.lost, LEAST(p.qos, w.qos) AS qos
+        FROM published p
+        JOIN matches m ON m.topic = p.topic
+        JOIN subscriptions w ON w.run = p.run AND w.filter = m.filter AND p.t > w.entitled
+        JOIN sessions s ON s.run = w.run AND s.session = w.session AND (s.connected = 1 OR s.lost = 1)
+        WHERE p.value <> '' AND (p.acknowledged IS NOT NULL OR p.qos = 0)
+              AND w.session NOT LIKE 'witness.%'""",
+    "missing": """
+        SELECT o.* FROM owed o
+        WHERE NOT EXISTS (SELECT 1 FROM receipts r WHERE r.run = o.run AND r.session = o.session
+                          AND r.publisher = o.publisher AND r.seq = o.seq)""",
+    # What the broker of a site has had: another session there got it before the broker was killed.
+    "excused": f"""
+        SELECT m.run, m.session, m.publisher, m.seq,
+               MAX(CASE WHEN r.t <= d.t THEN 1 ELSE 0 END) AS seen, MAX(CASE WHEN runs.store = 'lossy'
+               THEN 1 ELSE 0 END) AS lossy
+        FROM missing m
+        JOIN runs ON runs.run = m.run
+        JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {KILLS}) d
+             ON d.run = m.run AND d.session = 'broker/' || m.site AND d.t >= m.t
+        LEFT JOIN receipts r ON r.run = m.run AND r.site = m.site AND r.publisher = m.publisher
+             AND r.seq = m.seq
+        WHERE m.qos > 0
+        GROUP BY m.run, m.session, m.publisher, m.seq""",
+    # Newer retained messages that a site knows of: by its own clients, or as a subscriber there got them. Who
+    # has got a deletion does not tell whose it was.
+    "newer": """
+        SELECT run, topic, t, site FROM published WHERE retain = 1
+        UNION SELECT q.run, q.topic, q.t, r.site FROM published q
+        JOIN receipts r ON r.run = q.run AND r.publisher = q.publisher AND r.seq = q.seq
+        WHERE q.retain = 1
+        UNION SELECT q.run, q.topic, q.t, o.site FROM published q
+        JOIN (SELECT DISTINCT run, site FROM owed) o ON o.run = q.run
+        WHERE q.retain = 1 AND q.value = '' AND q.acknowledged IS NOT NULL""",
+    "replaced": """
+        SELECT DISTINCT m.run, m.session, m.publisher, m.seq
+        FROM missing m
+        JOIN runs ON runs.run = m.run AND runs.target = 'ildm' AND runs.algorithm NOT IN ('pf', 'sf')
+        JOIN published p ON p.run = m.run AND p.publisher = m.publisher AND p.seq = m.seq AND p.retain = 1
+        JOIN newer q ON q.run = m.run AND q.topic = m.topic AND q.site = m.site AND q.t > p.t""",
+    "damaged": """
+        SELECT d.run, MIN(d.begins) AS t, MAX(d.begins) AS last
+        FROM disturbances d JOIN runs r ON r.run = d.run
+        WHERE d.kind IN ('tear', 'flip') OR d.kind = 'power' AND r.mode <> 'power'
+        GROUP BY d.run""",
+    "forgotten": """
+        SELECT DISTINCT run, site, publisher, seq FROM events WHERE op = 'receive' AND phase = 'fail'""",
+    "wanted": """
+        SELECT DISTINCT s.run, s.session, m.topic FROM events s JOIN matches m ON m.filter = s.topic
+        WHERE s.op = 'subscribe' AND s.phase = 'invoke'""",
+    # A message crosses with the QoS that is wanted of its topic, and order is promised for each of these.
+    "uniform": """
+        SELECT run FROM events WHERE op = 'subscribe' AND phase = 'ok' AND session NOT LIKE 'witness.%'
+        GROUP BY run HAVING COUNT(DISTINCT qos) = 1""",
+    # In the order of arrival, by publisher, QoS and, where paths or that QoS differ by topic, topic. What
+    # brokers retain and give first is left out.
+    "arrivals": """
+        SELECT r.run, r.session, r.site, r.publisher, r.seq, r.topic, r.t, p.t AS since,
+               MAX(r.seq) OVER (PARTITION BY r.run, r.session, r.publisher, r.qos, p.qos, p.retain,
+                   CASE WHEN runs.target = 'ildm' AND runs.algorithm IN ('pf', 'sf') AND u.run IS NOT NULL
+                        THEN '' ELSE r.topic END
+                   ORDER BY r.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest
+        FROM receipts r
+        JOIN published p ON p.run = r.run AND p.publisher = r.publisher AND p.seq = r.seq
+             AND p.op = 'publish'
+        JOIN runs ON runs.run = r.run
+        LEFT JOIN uniform u ON u.run = r.run
+        WHERE r.replayed = 0""",
+    "places": """
+        SELECT DISTINCT e.run, e.site FROM events e JOIN runs r ON r.run = e.run
+        WHERE e.op = 'retained' AND e.phase = 'invoke' AND r.complete""",
+    "kept": """
+        SELECT t.run, t.topic, p.site, COALESCE(MAX(v.value), '') AS value
+        FROM (SELECT DISTINCT run, topic FROM events WHERE op = 'retained' AND phase = 'ok'
+              UNION
+              SELECT DISTINCT run, topic FROM published WHERE retain = 1) AS t
+        JOIN places p ON p.run = t.run
+        LEFT JOIN (SELECT run, site, topic, value FROM events WHERE op = 'retained' AND phase = 'ok') v
+             ON v.run = t.run AND v.topic = t.topic AND v.site = p.site
+        GROUP BY t.run, t.topic, p.site""",
+    # What a topic may hold is certain where one publisher alone has set it, at one QoS above 0.
+    "newest": """
+        SELECT run, topic, MAX(publisher) AS publisher,
+               MAX(CASE WHEN acknowledged IS NOT NULL THEN seq END) AS seq
+        FROM published WHERE retain = 1
+        GROUP BY run, topic
+        HAVING COUNT(DISTINCT publisher) = 1 AND COUNT(DISTINCT qos) = 1 AND MIN(qos) > 0
+               AND MAX(op) = 'publish' AND MAX(acknowledged) IS NOT NULL""",
+    "readings": """
+        SELECT run, process, topic, incarnation, MAX(CASE WHEN phase = 'ok' THEN seq END) AS highest,
+               MAX(CASE WHEN phase = 'ok' THEN t END) AS t
+        FROM events WHERE op = 'counters' GROUP BY run, process, topic, incarnation""",
+    "bounds": """
+        SELECT run, process, topic, MIN(seq) AS bound FROM events
+        WHERE op = 'counters' AND phase = 'info' GROUP BY run, process, topic""",
+}
+
+INVARIANTS: dict[str, str] = {
+    "lost": """
+        SELECT m.run,
+               CASE WHEN m.lost = 1 OR f.seq IS NOT NULL OR x.seen = 1 THEN 'store'
+                    WHEN a.seq IS NOT NULL THEN 'replaced'
+                    WHEN d.last >= m.t THEN 'disk'
+                    WHEN x.lossy = 1 THEN 'unclear' ELSE 'ours' END AS cause,
+               m.site, m.session, m.publisher, m.seq, m.topic, m.t
+        FROM missing m
+        LEFT JOIN excused x ON x.run = m.run AND x.session = m.session AND x.publisher = m.publisher
+             AND x.seq = m.seq
+        LEFT JOIN forgotten f ON f.run = m.run AND f.site = m.site AND f.publisher = m.publisher
+             AND f.seq = m.seq
+        LEFT JOIN replaced a ON a.run = m.run AND a.session = m.session AND a.publisher = m.publisher
+             AND a.seq = m.seq
+        LEFT JOIN damaged d ON d.run = m.run
+        WHERE m.qos > 0""",
+    "twice": """
+        SELECT e.run, CASE WHEN MAX(d.t) <= MAX(e.t) THEN 'disk' ELSE 'ours' END AS cause,
+               MAX(e.site) AS site, e.session, e.publisher, e.seq, MAX(e.topic) AS topic, MAX(e.t) AS t
+        FROM events e LEFT JOIN damaged d ON d.run = e.run
+        WHERE e.op = 'receive' AND e.phase = 'ok' AND e.qos = 2 AND NOT e.retain AND e.publisher <> ''
+        GROUP BY e.run, e.session, e.incarnation, e.publisher, e.seq
+        HAVING COUNT(*) > 1""",
+    "unexpected": """
+        SELECT r.run, 'ours' AS cause, r.site, r.session, r.publisher, r.seq, r.topic, r.t
+        FROM receipts r
+        LEFT JOIN published p ON p.run = r.run AND p.publisher = r.publisher AND p.seq = r.seq
+        LEFT JOIN wanted w ON w.run = r.run AND w.session = r.session AND w.topic = r.topic
+        WHERE p.seq IS NULL OR r.topic <> p.topic OR r.last_topic <> p.topic
+              OR r.value <> p.value OR r.last_value <> p.value
+              OR (p.op = 'will' AND p.refused = 1 AND p.acknowledged IS NULL) OR w.topic IS NULL""",
+    "order": """
+        SELECT a.run,
+               CASE WHEN COUNT(e.t) + COUNT(b.begins) > 0 THEN 'tree'
+                    WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
+               a.site, a.session, a.publisher, a.seq, a.topic, a.t
+        FROM arrivals a
+        JOIN runs r ON r.run = a.run
+        LEFT JOIN events e ON e.run = a.run AND e.op = 'tree' AND e.t BETWEEN a.since - r.settle AND a.t
+        LEFT JOIN damaged d ON d.run = a.run
+        LEFT JOIN disturbances b ON b.run = a.run AND b.ends >= a.since - r.settle AND b.begins <= a.t
+             AND r.algorithm IN ('sg_tbps', 'atm_tbps', 'stla', 'octopia')
+        WHERE a.seq < a.highest
+        GROUP BY a.run, a.site, a.session, a.publisher, a.seq, a.topic, a.t""",
+    "retained": """
+        SELECT k.run, CASE WHEN MAX(d.t) >= 0 THEN 'disk' ELSE 'ours' END AS cause, MIN(k.site) AS site,
+               '' AS session, '' AS publisher, -1 AS seq, k.topic, 0.0 AS t
+        FROM kept k LEFT JOIN damaged d ON d.run = k.run
+        GROUP BY k.run, k.topic HAVING COUNT(DISTINCT k.value) > 1""",
+    "stale": """
+        SELECT k.run, CASE WHEN d.t >= 0 THEN 'disk' ELSE 'ours' END AS cause, k.site, '' AS session,
+               w.publisher, w.seq, k.topic, 0.0 AS t
+        FROM kept k JOIN newest w ON w.run = k.run AND w.topic = k.topic
+        LEFT JOIN damaged d ON d.run = k.run
+        WHERE NOT EXISTS (SELECT 1 FROM published p WHERE p.run = k.run AND p.topic = k.topic
+                          AND p.publisher = w.publisher AND p.retain = 1 AND p.seq >= w.seq
+                          AND p.value = k.value)""",
+    "unbounded": """
+        SELECT r.run, 'ours' AS cause, '' AS site, r.process AS session, '' AS publisher,
+               MAX(r.highest) AS seq, r.topic, MAX(r.t) AS t
+        FROM readings r JOIN bounds b ON b.run = r.run AND b.process = r.process AND b.topic = r.topic
+        WHERE r.highest > b.bound
+        GROUP BY r.run, r.process, r.topic""",
+    "unadmitted": f"""
+        SELECT l.run, 'ours' AS cause, '' AS site, '' AS session, '' AS publisher,
+               l.messages - COALESCE(a.messages, 0) AS seq, '' AS topic, 0.0 AS t
+        FROM (SELECT run, COUNT(DISTINCT publisher || '/' || CAST(seq AS VARCHAR(20)) || '@' || site)
+                     AS messages
+              FROM found_lost WHERE cause = 'ours' GROUP BY run) l
+        JOIN runs r ON r.run = l.run AND r.target = 'ildm'
+        LEFT JOIN (SELECT run, SUM(highest) AS messages FROM readings
+                   WHERE {" OR ".join(f"topic LIKE '{name}'" for name in ADMITTING)}
+                   GROUP BY run) a ON a.run = l.run
+        WHERE l.messages > COALESCE(a.messages, 0)""",
+}
+"""Each becomes a table, ``found_NAME``, which those after it may use.
+
+``lost``: owed at QoS 1 or 2, acknowledged, not received. ``twice``: received at QoS 2 more than once by one
+session from one life of a broker. ``unexpected``: received, but never published so, or not subscribed to.
+``order``: the first receipt of a message after that of a later one of its publisher and QoS. ``retained``:
+sites differ in what they keep of a topic after quiet. ``stale``: a site keeps something older than what was
+acknowledged last. ``unbounded``: a gauge of ``session`` was ``seq``, over its bound. ``unadmitted``: of the
+messages lost, by site, ``seq`` are in no counter of any node.
+"""
+
+GROUP = ("engine", "target", "algorithm", "broker", "store", "mode", "sites", "fault")
+"""Columns of ``runs`` by which the outcome is summed up."""
+
+_COUNTS = {
+    "published": "SELECT run, COUNT(*) AS amount FROM published WHERE t IS NOT NULL GROUP BY run",
+    "acknowledged": "SELECT run, COUNT(acknowledged) AS amount FROM published GROUP BY run",
+    "refused": "SELECT run, SUM(refused) AS amount FROM published WHERE op = 'publish' GROUP BY run",
+    "received": "SELECT run, COUNT(*) AS amount FROM receipts GROUP BY run",
+    "repeated": "SELECT run, SUM(messages) - COUNT(*) AS amount FROM receipts WHERE qos = 1 GROUP BY run",
+    "owed": "SELECT run, COUNT(*) AS amount FROM owed WHERE qos > 0 GROUP BY run",
+    "owed_qos0": "SELECT run, COUNT(*) AS amount FROM owed WHERE qos = 0 GROUP BY run",
+    "missing_qos0": "SELECT run, COUNT(*) AS amount FROM missing WHERE qos = 0 GROUP BY run",
+    "faults": "SELECT run, COUNT(*) AS amount FROM disturbances GROUP BY run",
+}
+COUNTS = tuple(_COUNTS)
+"""What is counted of each run beside what was found, for every figure of the report to have its whole."""
+
+
+def counted() -> str:
+    """A query of the sums of `COUNTS`, runs and their seconds, by `GROUP`."""
+    columns = ", ".join(f"r.{name}" for name in GROUP)
+    sums = ", ".join(f"CAST(COALESCE(SUM({name}.amount), 0) AS BIGINT) AS {name}" for name in COUNTS)
+    joins = " ".join(f"LEFT JOIN ({sql}) {name} ON {name}.run = r.run" for name, sql in _COUNTS.items())
+    return (
+        f"SELECT {columns}, COUNT(*) AS runs, SUM(r.seconds) AS seconds, "
+        f"SUM(CASE WHEN r.complete THEN 0 ELSE 1 END) AS incomplete, {sums} "
+        f"FROM runs r {joins} GROUP BY {columns}"
+    )
+
+
+def found(name: str) -> str:
+    """A query of how many findings against an invariant there are, in how many runs, by `GROUP` and cause."""
+    columns = ", ".join(f"r.{name}" for name in GROUP)
+    return (
+        f"SELECT {columns}, f.cause, COUNT(*) AS found, COUNT(DISTINCT f.run) AS runs "
+        f"FROM found_{name} f JOIN runs r ON r.run = f.run GROUP BY {columns}, f.cause"
+    )

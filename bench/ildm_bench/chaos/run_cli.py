@@ -1,0 +1,215 @@
+"""``ildm-bench chaos run``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ildm.terminal import make_console
+from ildm.testing.live.brokers import KINDS, broker_class
+from ildm_bench.chaos.drawing import SMALL, Scale, draw, draw_setting
+from ildm_bench.chaos.invariants import INVARIANTS, OURS
+from ildm_bench.chaos.live_runs import Finished, LiveRuns, Planned
+from ildm_bench.chaos.outcome import Outcome, Setting, added
+from ildm_bench.chaos.schedule import Schedule
+
+CHUNK = 6.6
+"""Messages of a publication, on average; see `ildm_bench.chaos.drawing`."""
+LIVE = Scale(seconds=30.0, publications=round(60 * 30 / CHUNK), faults=3, pause=8.0)
+COLUMNS = ("runs", "published", "owed", "lost", "twice", "order", "retained", "stale", "other", "apart")
+"""Of the table; those between are invariants, with all that are not named in ``other``."""
+
+
+def run(
+    target: Annotated[
+        str,
+        typer.Option(metavar="ildm|bridge", help="Nodes, or Mosquitto's own bridges between the brokers."),
+    ] = "ildm",
+    algorithm: Annotated[
+        list[str] | None, typer.Option(help="Cooperation algorithm. May be repeated.", show_default="sf")
+    ] = None,
+    broker: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MAKE[-default]",
+            help=f"{', '.join(KINDS)}, which keep what they can on disk; with -default, what they are set up "
+            "to keep. Several: mixed.",
+            show_default="mosquitto",
+        ),
+    ] = None,
+    sites: Annotated[int | None, typer.Option(min=2, max=5, help="Default: 2 to 5, drawn.")] = None,
+    mode: Annotated[
+        str, typer.Option(metavar="off|process|power", help="spool.mode of the nodes.")
+    ] = "process",
+    fault: Annotated[
+        str,
+        typer.Option(
+            metavar="KIND|kill-all|mixed|none", help="What befalls them; see bench/ildm_bench/chaos."
+        ),
+    ] = "mixed",
+    runs: Annotated[int, typer.Option(min=1)] = 1,
+    seed: Annotated[int, typer.Option(help="Of the first run; the next ones count up.")] = 1,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--schedule", metavar="FILE", help="Run this instead of what is drawn. May be repeated."
+        ),
+    ] = None,
+    virtual: Annotated[
+        bool, typer.Option("--virtual", help="In virtual time: real nodes, simulated disks and brokers.")
+    ] = False,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            min=1, help="In which clients publish and faults come.", show_default="30; virtual: drawn"
+        ),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            min=1, max=2000, help="Messages a second that are published.", show_default="60; virtual: drawn"
+        ),
+    ] = None,
+    faults: Annotated[
+        int | None, typer.Option(min=1, help="At most, in a run.", show_default="3; virtual: 2")
+    ] = None,
+    pause: Annotated[
+        float | None,
+        typer.Option(min=0, help="Seconds that a fault lasts, at most.", show_default="8; virtual: drawn"),
+    ] = None,
+    queries: Annotated[
+        bool,
+        typer.Option("--queries", help="With --virtual: check histories by queries, too."),
+    ] = False,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Runs at the same time.")] = 1,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Histories, and what is kept of bad runs.")] = Path(
+        "bench-results/chaos"
+    ),
+) -> None:
+    """Run clients, nodes and brokers under faults, and check what came of it.
+
+    Exit status 1: something promised did not hold, or a run did not come to rest.
+    """
+    given = (seconds, rate, faults, pause) != (None,) * 4
+    usual = SMALL if virtual else LIVE
+    seconds = usual.seconds if seconds is None else seconds
+    scale = Scale(
+        seconds=seconds,
+        publications=max(1, round(rate * seconds / CHUNK)) if rate else usual.publications,
+        faults=faults or usual.faults,
+        pause=usual.pause if pause is None else pause,
+    )
+    if virtual:
+        from ildm_bench.chaos.virtual.cli import simulate  # noqa: PLC0415 - slow to import
+
+        simulate(
+            algorithm or ["sf"],
+            runs,
+            seed,
+            jobs,
+            out,
+            brokers=broker or [],
+            queries=queries,
+            scale=scale if given else None,
+            sites=sites,
+            mode=mode,
+            fault=fault,
+        )
+        return
+    for make in {each.partition("-")[0] for each in broker or ["mosquitto"]}:
+        if make not in KINDS:
+            raise typer.BadParameter(f"{make!r} is none of {', '.join(KINDS)}", param_hint="--broker")
+        if missing := broker_class(make).available():
+            raise typer.BadParameter(missing, param_hint="--broker")
+    out.mkdir(parents=True, exist_ok=True)
+
+    def planned() -> Iterator[Planned]:
+        for path in file or []:
+            schedule = Schedule.load(path)
+            if target == "bridge" and len(schedule.setting.links) >= len(schedule.setting.sites):
+                text = f"{path}: its links close a ring, in which bridges send messages round without end"
+                raise typer.BadParameter(text, param_hint="--schedule")
+            yield Planned(f"{target}-{path.stem.removeprefix('schedule-')}", schedule, target)
+        if file:
+            return
+        for number in range(seed, seed + runs):
+            for name in algorithm or ["sf"]:
+                setting = draw_setting(
+                    number, name, sites=sites, brokers=broker or (), mode=mode, rings=target != "bridge"
+                )
+                schedule = draw(number, name, fault=fault, scale=scale, setting=setting)
+                words = [target if target != "ildm" else name, *(broker or ["mosquitto"]), mode, fault]
+                yield Planned("-".join([*words, str(number)]), schedule, target)
+
+    plans = list(planned())
+    finished = _shown(LiveRuns(out, jobs), plans)
+    outcome = added(each.outcome for each in finished if each.outcome is not None)
+    outcome.write(out)
+    console = make_console()
+    console.print(table_of(outcome))
+    bad = [each for each in finished if not each.good]
+    for each in bad:
+        console.print(f"{each.planned.run}: {'; '.join(_words(each))}; {each.kept}")
+    if bad:
+        raise typer.Exit(1)
+
+
+def _shown(runs: LiveRuns, plans: list[Planned]) -> list[Finished]:
+    finished = []
+    console = Console(stderr=True, highlight=False)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bars:
+        task = bars.add_task("running", total=len(plans))
+        for each in runs.run(plans):
+            finished.append(each)
+            if not each.good:
+                bars.console.print(f"{each.planned.run}: {'; '.join(_words(each))}", markup=False)
+            bad = sum(not one.good for one in finished)
+            bars.update(task, advance=1, description=f"running, {bad} bad" if bad else "running")
+    return finished
+
+
+def _words(finished: Finished) -> list[str]:
+    """What is to be said of a run."""
+    words = list(finished.wrong)
+    if finished.outcome is not None:
+        target = finished.planned.target
+        totals = {name: finished.outcome.total(name, target=target) for name in INVARIANTS}
+        words += [f"{name} {amount}" for name, amount in totals.items() if amount]
+        if not finished.complete:
+            words.append("did not come to rest")
+    return words
+
+
+def table_of(outcome: Outcome) -> Table:
+    """What was published and owed, what was found against the promise, and what is said apart.
+
+    Of all runs, then by fault: a run counts at each of its kinds.
+    """
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("what")
+    table.add_column("fault")
+    for name in COLUMNS:
+        table.add_column(name, justify="right")
+    rows: dict[tuple[str, str], Counter[str]] = {}
+
+    def add(setting: Setting, **amounts: int) -> None:
+        for fault in ("", *setting.fault.split("+")):
+            rows.setdefault((setting.name, fault), Counter()).update(amounts)
+
+    for each in outcome.counted:
+        add(each.setting, runs=each.runs, published=each.published, owed=each.owed)
+    for found in outcome.found:
+        name = found.invariant if found.invariant in COLUMNS else "other"
+        add(found.setting, **{name if found.cause == OURS else "apart": found.found})
+    for (name, fault), row in sorted(rows.items()):
+        table.add_row(name, fault or "all", *(f"{row[column]:,}" for column in COLUMNS))
+    return table

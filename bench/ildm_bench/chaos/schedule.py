@@ -1,0 +1,239 @@
+"""A schedule: who is there, what clients do and what befalls them; data, made beforehand.
+
+As nothing in it depends on what happens, parts can be left out and the rest stays what it was. One file of
+JSON holds one schedule. Times are seconds from when all sites have found together, sites are ``a`` to ``e``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from ildm.mqtt import IldmError
+
+Kind = Literal[
+    "kill",
+    "power",
+    "pause",
+    "tear",
+    "flip",
+    "disk-full",
+    "io-error",
+    "clock",
+    "descriptors",
+    "cut",
+    "hold",
+    "hold-one-way",
+    "slow",
+]
+"""What befalls whom; ``value`` of the :class:`Fault` in brackets.
+
+On processes, ``node/SITE`` and ``broker/SITE``:
+
+kill: kill -9; started again after ``lasts``, several in the order of ``targets`` [seconds between two].
+pause: SIGSTOP, and SIGCONT after ``lasts``.
+
+On nodes alone:
+
+power: as kill, but the machine goes: nobody hears of it, and what was not synced is lost.
+tear: as kill, and of what was written last [bytes] are missing.
+flip: as kill, and one bit of the spool is another [where, as a share of its bytes].
+disk-full, io-error: nothing more can be written for ``lasts`` [disk-full: bytes that still can].
+clock: wall time jumps [seconds]; it stays so.
+descriptors: for ``lasts`` no connection can be made or accepted.
+
+On links, ``link/SITE/SITE``, where the first is named by the second, or dials it, or neither:
+
+cut: connections break, and new ones get no answer.
+hold: nothing arrives; it does when that is over, as TCP sends it again.
+hold-one-way: the same for what the first sends to the second.
+slow: everything takes [seconds] longer.
+"""
+PROCESS_FAULTS = frozenset({"kill", "pause"})
+NODE_FAULTS = frozenset({"power", "tear", "flip", "disk-full", "io-error", "clock", "descriptors"})
+LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "slow"})
+DEADLY = frozenset({"kill", "power", "tear", "flip"})
+"""Those that end a process."""
+
+
+class ScheduleError(IldmError):
+    """A file is no schedule."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is there before anything happens; many schedules share one.
+
+    ``links``: who dials whom. ``brokers``: the make of each site's, a name in :mod:`ildm_bench.chaos.makes`.
+    ``options``: the rest of the nodes' configuration, the same for all but for what the engine sets.
+    ``latency``: seconds from one site to another, in virtual time.
+    """
+
+    algorithm: str
+    sites: tuple[str, ...]
+    links: tuple[tuple[str, str], ...]
+    brokers: tuple[str, ...]
+    mode: str = "process"
+    options: dict[str, Any] = field(default_factory=dict)
+    latency: float = 0.001
+    seed: int = 0
+    """Of what happens while the sites find together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """It connects at its first ``connect`` and comes back by itself when its connection breaks.
+
+    All its messages of QoS 1 or 2 have one QoS, as nobody promises an order between two. It never has two
+    filters that overlap (brokers may then send one message twice).
+    """
+
+    name: str
+    site: str
+    version: Literal[4, 5] = 4
+    clean: bool = True
+    inflight: int = 20
+    """Messages of QoS 1 and 2 under way at most."""
+    will: str = ""
+    """Topic of its will; empty: none."""
+    will_qos: Literal[0, 1, 2] = 1
+    will_retain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What one client does.
+
+    ``publish``: ``count`` messages of ``size`` bytes at least, in one chunk; ``delete``: one of no bytes.
+    ``subscribe``, ``unsubscribe``: ``topic`` is a filter. ``drop``: its connection breaks without DISCONNECT;
+    after it as after ``disconnect`` it stays away until the next ``connect``.
+    """
+
+    at: float
+    client: str
+    do: Literal["connect", "disconnect", "drop", "subscribe", "unsubscribe", "publish", "delete"]
+    topic: str = ""
+    qos: Literal[0, 1, 2] = 0
+    retain: bool = False
+    count: int = 1
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """See :data:`Kind`."""
+
+    at: float
+    kind: Kind
+    targets: tuple[str, ...]
+    lasts: float = 0.0
+    value: float = 0.0
+
+    @property
+    def over(self) -> float:
+        """When all of it is healed."""
+        last = self.value * (len(self.targets) - 1) if self.kind == "kill" else 0.0
+        return self.at + self.lasts + last
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One run, to be repeated at will."""
+
+    setting: Setting
+    clients: tuple[Client, ...]
+    operations: tuple[Operation, ...]
+    faults: tuple[Fault, ...]
+    seed: int = 0
+    """Of chance in it, such as pauses between attempts to connect."""
+    note: str = ""
+    """What it has shown, for people."""
+
+    @property
+    def size(self) -> int:
+        """Of how many parts it is."""
+        return len(self.clients) + len(self.operations) + len(self.faults)
+
+    @property
+    def seconds(self) -> float:
+        """Until nothing more is done and all is healed."""
+        done = [operation.at for operation in self.operations]
+        return max([0.0, *done, *(fault.over for fault in self.faults)])
+
+    def save(self, path: Path) -> None:
+        """Write it as JSON.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        document = _ADAPTER.dump_python(self, mode="json", exclude_defaults=True)
+        path.write_text(_lines(document), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Schedule:
+        """Read what :meth:`save` has written.
+
+        Raises:
+            ScheduleError: it cannot be read, or makes no sense.
+        """
+        try:
+            schedule = _ADAPTER.validate_json(path.read_bytes())
+        except OSError as error:
+            raise ScheduleError(f"{path}: {error.strerror}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ScheduleError(f"{path}: {where}: {first['msg']}") from error
+        problem = schedule.problem()
+        if problem is not None:
+            raise ScheduleError(f"{path}: {problem}")
+        return schedule
+
+    def problem(self) -> str | None:
+        """What of it makes no sense, if anything."""
+        sites = self.setting.sites
+        if len(self.setting.brokers) != len(sites):
+            return "setting.brokers: one for each site is needed"
+        links = {site for link in self.setting.links for site in link}
+        for unknown in sorted(links - set(sites)):
+            return f"setting.links: there is no site {unknown!r}"
+        names = {client.name for client in self.clients}
+        for client in self.clients:
+            if client.site not in sites:
+                return f"client {client.name}: there is no site {client.site!r}"
+        for operation in self.operations:
+            if operation.client not in names:
+                return f"operation at {operation.at}: there is no client {operation.client!r}"
+        for fault in self.faults:
+            for target in fault.targets:
+                what, *ends = target.split("/")
+                if not set(ends) <= set(sites) or len(ends) != (2 if what == "link" else 1):
+                    return f"fault at {fault.at}: there is no {target!r}"
+                wanted = (
+                    {"link"}
+                    if fault.kind in LINK_FAULTS
+                    else {"node"}
+                    if fault.kind in NODE_FAULTS
+                    else {"node", "broker"}
+                )
+                if what not in wanted:
+                    return f"fault at {fault.at}: {fault.kind} does not happen to {target!r}"
+        return None
+
+
+_ADAPTER = TypeAdapter(Schedule)
+
+
+def _lines(document: dict[str, Any]) -> str:
+    """JSON with one client, operation or fault a line."""
+    parts = []
+    for key, value in document.items():
+        text = json.dumps(value)
+        if isinstance(value, list) and value:
+            text = "[\n  " + ",\n  ".join(map(json.dumps, value)) + "\n ]"
+        parts.append(f' "{key}": {text}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"

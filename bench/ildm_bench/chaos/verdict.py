@@ -1,0 +1,400 @@
+"""What is wrong in the history of one run, in plain Python: the same as `ildm_bench.chaos.invariants`, at
+once.
+
+Thousands of short histories a minute are judged so; the queries are for many or long ones.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from ildm.mqtt import topic_matches
+from ildm_bench.chaos.history import Event, Run
+from ildm_bench.chaos.invariants import OURS
+
+NEVER = float("inf")
+BY_TOPIC = frozenset({"sg_tbps", "atm_tbps", "stla", "octopia"})
+"""Algorithms whose paths differ by topic, so that order is kept for each topic alone."""
+
+WITNESS = "witness."
+"""How the names of sessions past the node begin, of whose filters it does not know."""
+
+
+class Finding(NamedTuple):
+    """One time that an invariant did not hold; columns as in `ildm_bench.chaos.invariants.FINDING`."""
+
+    invariant: str
+    cause: str
+    site: str = ""
+    session: str = ""
+    publisher: str = ""
+    seq: int = -1
+    topic: str = ""
+    t: float = 0.0
+
+    def __str__(self) -> str:
+        """For people."""
+        words = [self.invariant]
+        if self.cause != OURS:
+            words.append(f"({self.cause})")
+        if self.publisher:
+            words.append(f"{self.publisher}/{self.seq}")
+        if self.topic:
+            words.append(f"on {self.topic}")
+        if self.session:
+            words.append(f"at {self.session}")
+        if self.site:
+            words.append(f"site {self.site}")
+        return " ".join(words)
+
+
+class Verdict(NamedTuple):
+    findings: list[Finding]
+    owed: int
+    """Receipts that had to be, at QoS 1 and 2."""
+
+    @property
+    def ours(self) -> list[Finding]:
+        """Those against what is promised."""
+        return [finding for finding in self.findings if finding.cause == OURS]
+
+
+class _Message:
+    __slots__ = ("acknowledged", "op", "published", "qos", "refused", "retain", "site", "t", "topic", "value")
+
+    def __init__(self, event: Event) -> None:
+        self.op = event.op
+        self.site, self.topic, self.value = event.site, event.topic, event.value
+        self.qos, self.retain = event.qos, event.retain
+        self.t: float | None = None
+        self.acknowledged: float | None = None
+        self.refused = False
+
+
+class _Receipt:
+    __slots__ = ("first", "messages", "others")
+
+    def __init__(self, event: Event) -> None:
+        self.first = event
+        self.messages = 0
+        self.others: list[Event] = []
+        """Of another topic or value than the first."""
+
+
+class _Session(NamedTuple):
+    site: str
+    connected: bool
+    lost: bool
+    """The broker had it no more when the client wanted to go on with it."""
+
+
+def judge(events: Iterable[Event], about: Run) -> Verdict:
+    """All that is wrong; ``events`` in order."""
+    return _Judge(about, list(events)).verdict()
+
+
+class _Judge:
+    def __init__(self, about: Run, events: list[Event]) -> None:
+        self.about = about
+        self.events = events
+        self.messages: dict[tuple[str, int], _Message] = {}
+        self.receipts: dict[tuple[str, str, int], _Receipt] = {}
+        self.order: list[tuple[str, str, int]] = []
+        self.lives: dict[str, dict[str, tuple[str, Event]]] = defaultdict(dict)
+        """Client -> session -> what was asked for at first, and its last event of ``connect``."""
+        self.asked: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
+        self.withdrawn: dict[tuple[str, str], list[float]] = defaultdict(list)
+        self.wanted: dict[str, set[str]] = defaultdict(set)
+        self.faults: dict[str, tuple[Event, float]] = {}
+        self.forgotten: set[tuple[str, str, int]] = set()
+        self.tree: list[float] = []
+        self.at_qos_2: dict[tuple[str, int, str, int], list[Event]] = defaultdict(list)
+        self.newer: dict[str, list[tuple[float, str]]] = {}
+        """Topic -> of its retained messages when each was published, and a site that knows it."""
+        self.places: set[str] = set()
+        self.kept: dict[str, dict[str, str]] = defaultdict(dict)
+        """Topic -> site -> value."""
+        self.found: list[Finding] = []
+        for event in events:
+            getattr(self, f"_{event.op}", self._skip)(event)
+        damaging = {"tear", "flip"} if about.mode == "power" else {"tear", "flip", "power"}
+        damages = [fault.t for fault, _ in self.faults.values() if fault.topic in damaging]
+        self.damaged = min(damages, default=NEVER)
+        self.damaged_last = max(damages, default=-1.0)
+
+    # reading ----------------------------------------------------------------------------------
+
+    def _skip(self, event: Event) -> None:
+        pass
+
+    def _publish(self, event: Event) -> None:
+        key = event.publisher, event.seq
+        message = self.messages.get(key)
+        if message is None:
+            message = self.messages[key] = _Message(event)
+        if (event.phase == "invoke" and event.op == "publish") or (
+            event.phase == "ok" and event.op == "will"
+        ):
+            message.t = event.t if message.t is None else min(message.t, event.t)
+        if event.phase == "ok" and message.acknowledged is None:
+            message.acknowledged = event.t
+        elif event.phase == "fail":
+            message.refused = True
+
+    _will = _publish
+
+    def _receive(self, event: Event) -> None:
+        key = event.session, event.publisher, event.seq
+        if event.phase == "fail":
+            self.forgotten.add((event.site, event.publisher, event.seq))
+            return
+        if event.phase != "ok":
+            return
+        if event.publisher or event.value:
+            receipt = self.receipts.get(key)
+            if receipt is None:
+                receipt = self.receipts[key] = _Receipt(event)
+                self.order.append(key)
+            receipt.messages += 1
+            first = receipt.first
+            if event.topic != first.topic or event.value != first.value:
+                receipt.others.append(event)
+        if event.qos == 2 and not event.retain and event.publisher:
+            self.at_qos_2[event.session, event.incarnation, event.publisher, event.seq].append(event)
+
+    def _connect(self, event: Event) -> None:
+        if event.session:
+            kind, _ = self.lives[event.process].get(event.session, (event.value, event))
+            self.lives[event.process][event.session] = kind, event
+
+    def _subscribe(self, event: Event) -> None:
+        if event.phase == "ok":
+            self.asked[event.session, event.topic].append((event.t, event.qos))
+        elif event.phase == "invoke":
+            self.wanted[event.session].add(event.topic)
+
+    def _unsubscribe(self, event: Event) -> None:
+        if event.phase == "invoke":
+            self.withdrawn[event.session, event.topic].append(event.t)
+
+    def _fault(self, event: Event) -> None:
+        self.faults[event.value] = event, NEVER
+
+    def _heal(self, event: Event) -> None:
+        if event.value in self.faults:
+            self.faults[event.value] = self.faults[event.value][0], event.t
+
+    def _tree(self, event: Event) -> None:
+        self.tree.append(event.t)
+
+    def _retained(self, event: Event) -> None:
+        if event.phase == "invoke":
+            self.places.add(event.site)
+        elif event.phase == "ok":
+            self.kept[event.topic][event.site] = event.value
+
+    # judging ----------------------------------------------------------------------------------
+
+    def verdict(self) -> Verdict:
+        self.sessions = self._sessions()
+        owed = self._lost()
+        self._twice()
+        self._unexpected()
+        self._out_of_order()
+        if self.about.complete:
+            self._unequal()
+        return Verdict(self.found, owed)
+
+    def _sessions(self) -> Mapping[str, _Session]:
+        sessions = {}
+        for lives in self.lives.values():
+            kinds = [kind for kind, _ in lives.values()]
+            for place, (name, (kind, last)) in enumerate(lives.items()):
+                lost = kind != "clean" and kinds[place + 1 : place + 2] == ["resume"]
+                sessions[name] = _Session(last.site, last.phase == "ok", lost)
+        return sessions
+
+    def _entitled(self, since: float) -> float:
+        """From when on a subscription made at a time is known everywhere."""
+        settle = self.about.settle
+        spans = [(fault.t, end) for fault, end in self.faults.values()]
+        ends = sorted(end for _, end in spans if since < end < NEVER)
+        for calm in (since, *ends):
+            if not any(begin < calm + settle and end > calm for begin, end in spans):
+                return calm + settle
+        return NEVER
+
+    def _lost(self) -> int:
+        owed = 0
+        topics = {message.topic for message in self.messages.values()}
+        by_topic: dict[str, list[tuple[tuple[str, int], _Message]]] = defaultdict(list)
+        for key, message in self.messages.items():
+            if message.value and message.qos and message.acknowledged is not None:
+                by_topic[message.topic].append((key, message))
+        for (name, wanted), terms in self.asked.items():
+            if name.startswith(WITNESS):
+                continue
+            gone = max(self.withdrawn.get((name, wanted), ()), default=-1.0)
+            standing = [(t, qos) for t, qos in terms if t > gone]
+            session = self.sessions.get(name)
+            if not standing or session is None or not (session.connected or session.lost):
+                continue
+            if min(qos for _, qos in standing) == 0:
+                continue
+            entitled = self._entitled(min(t for t, _ in standing))
+            for topic in topics:
+                if topic != wanted and not topic_matches(wanted, topic):
+                    continue
+                for (publisher, seq), message in by_topic[topic]:
+                    if message.t is None or message.t <= entitled:
+                        continue
+                    owed += 1
+                    if (name, publisher, seq) not in self.receipts:
+                        cause = self._why(message, session, publisher, seq)
+                        self._find("lost", cause, session.site, name, publisher, seq, topic, message.t)
+        return owed
+
+    def _why(self, message: _Message, session: _Session, publisher: str, seq: int) -> str:
+        """A message was not received."""
+        assert message.t is not None
+        if session.lost or (session.site, publisher, seq) in self.forgotten:
+            return "store"
+        killed = [
+            fault.t
+            for fault, _ in self.faults.values()
+            if fault.topic.startswith("kill")
+            and fault.session == f"broker/{session.site}"
+            and fault.t >= message.t
+        ]
+        seen = [
+            receipt.first.t
+            for (_, *what), receipt in self.receipts.items()
+            if what == [publisher, seq] and receipt.first.site == session.site
+        ]
+        if killed and seen and min(seen) <= max(killed):
+            return "store"
+        if self._is_replaced(message, session.site):
+            return "replaced"
+        if self.damaged_last >= message.t:
+            return "disk"
+        return "unclear" if killed and self.about.store == "lossy" else OURS
+
+    def _is_replaced(self, message: _Message, site: str) -> bool:
+        """Whether its site knew a newer retained message of the topic: overlays pass on none after that."""
+        if not message.retain or self.about.target != "ildm" or self.about.algorithm not in BY_TOPIC:
+            return False
+        if message.topic not in self.newer:
+            self.newer[message.topic] = list(self._known(message.topic))
+        assert message.t is not None
+        return any(t > message.t and where in {site, ""} for t, where in self.newer[message.topic])
+
+    def _known(self, topic: str) -> Iterator[tuple[float, str]]:
+        """Of retained messages of a topic when each was published, and a site that knows it; empty: all."""
+        for key, message in self.messages.items():
+            if message.topic != topic or not message.retain or message.t is None:
+                continue
+            yield message.t, message.site
+            if not message.value and message.acknowledged is not None:
+                yield message.t, ""  # who has got a deletion does not tell whose it was
+            for (_, *what), receipt in self.receipts.items():
+                if what == [*key]:
+                    yield message.t, receipt.first.site
+
+    def _twice(self) -> None:
+        for (session, _, publisher, seq), events in self.at_qos_2.items():
+            if len(events) > 1:
+                last = events[-1]
+                cause = "disk" if self.damaged <= last.t else OURS
+                self._find("twice", cause, last.site, session, publisher, seq, last.topic, last.t)
+
+    def _unexpected(self) -> None:
+        for (session, publisher, seq), receipt in self.receipts.items():
+            first = receipt.first
+            message = self.messages.get((publisher, seq))
+            right = (
+                message is not None
+                and not receipt.others
+                and first.topic == message.topic
+                and first.value == message.value
+                and not (message.op == "will" and message.refused and message.acknowledged is None)
+                and any(topic_matches(each, first.topic) for each in self.wanted[session])
+            )
+            if not right:
+                self._find("unexpected", OURS, first.site, session, publisher, seq, first.topic, first.t)
+
+    def _out_of_order(self) -> None:
+        # A message crosses with the QoS that is wanted of its topic, a retained one with its own, as all
+        # sites keep it; order is promised for each of these.
+        wanted = {
+            qos
+            for (session, _), terms in self.asked.items()
+            for _, qos in terms
+            if not session.startswith(WITNESS)
+        }
+        by_topic = self.about.algorithm in BY_TOPIC or self.about.target != "ildm" or len(wanted) != 1
+        highest: dict[tuple[str, str, int, int, bool, str], int] = {}
+        for key in self.order:
+            session, publisher, seq = key
+            receipt = self.receipts[key]
+            message = self.messages.get((publisher, seq))
+            if message is None or message.op != "publish" or receipt.first.retain:
+                continue
+            first = receipt.first
+            topic = first.topic if by_topic else ""
+            stream = session, publisher, first.qos, message.qos, message.retain, topic
+            before = highest.get(stream, -1)
+            if seq >= before:
+                highest[stream] = seq
+                continue
+            since = (message.t or 0.0) - self.about.settle
+            if any(since <= t <= first.t for t in self.tree) or (
+                self.about.algorithm in BY_TOPIC
+                and any(fault.t <= first.t and end >= since for fault, end in self.faults.values())
+            ):
+                cause = "tree"
+            else:
+                cause = "disk" if self.damaged <= first.t else OURS
+            self._find("order", cause, first.site, session, publisher, seq, first.topic, first.t)
+
+    def _unequal(self) -> None:
+        if not self.places:
+            return
+        cause = "disk" if self.damaged < NEVER else OURS
+        setters: dict[str, list[tuple[str, int, _Message]]] = defaultdict(list)
+        for (publisher, seq), message in self.messages.items():
+            if message.retain:
+                setters[message.topic].append((publisher, seq, message))
+        for topic in sorted({*self.kept, *setters}):
+            values = {site: self.kept[topic].get(site, "") for site in sorted(self.places)}
+            if len(set(values.values())) > 1:
+                self._find("retained", cause, min(values), "", "", -1, topic, 0.0)
+            of = setters[topic]
+            acknowledged = [seq for _, seq, message in of if message.acknowledged is not None]
+            certain = (
+                acknowledged
+                and len({publisher for publisher, _, _ in of}) == 1
+                and len({message.qos for _, _, message in of}) == 1
+                and all(message.qos and message.op == "publish" for _, _, message in of)
+            )
+            if not certain:
+                continue
+            newest = max(acknowledged)
+            fresh = {message.value for _, seq, message in of if seq >= newest}
+            for site, value in values.items():
+                if value not in fresh:
+                    self._find("stale", cause, site, "", of[0][0], newest, topic, 0.0)
+
+    def _find(
+        self,
+        invariant: str,
+        cause: str,
+        site: str,
+        session: str,
+        publisher: str,
+        seq: int,
+        topic: str,
+        t: float,
+    ) -> None:
+        self.found.append(Finding(invariant, cause, site, session, publisher, seq, topic, t))

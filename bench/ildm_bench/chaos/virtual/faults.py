@@ -1,0 +1,163 @@
+"""What befalls sites in virtual time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from ildm.config import Address
+from ildm.testing.virtual.pipe import Pipe
+from ildm.testing.virtual.process import Process
+from ildm.testing.virtual.world import World
+from ildm_bench.chaos.recording import Recorder
+from ildm_bench.chaos.schedule import DEADLY, Fault
+from ildm_bench.chaos.virtual.site import LINKS, Site
+
+
+class Nemesis:
+    """Faults begin and end at their times; those that overlap are over when the last of them is."""
+
+    def __init__(self, world: World, sites: Mapping[str, Site], recorder: Recorder, latency: float) -> None:
+        self.world = world
+        self.sites = sites
+        self.recorder = recorder
+        self.active: Counter[tuple[str, str]] = Counter()
+        """How often each kind acts on each target; ``down``: what ends processes."""
+        self.slow: dict[str, float] = {}
+        self.latency = latency
+        world.joined = self._joined
+        self._number = 0
+
+    def plan(self, fault: Fault, begin: float) -> None:
+        """Let it happen, ``begin`` being when the schedule begins."""
+        for place, target in enumerate(fault.targets):
+            self._number += 1
+            between = fault.value * place if fault.kind == "kill" else 0.0
+            at = begin + fault.at
+            self.world.call_at(at, self._begin, fault, target, str(self._number))
+            self.world.call_at(at + fault.lasts + between, self._end, fault, target, str(self._number))
+
+    def _begin(self, fault: Fault, target: str, number: str) -> None:
+        self.recorder.note("nemesis", "fault", "info", topic=fault.kind, session=target, value=number)
+        kind = "down" if fault.kind in DEADLY else fault.kind
+        self.active[kind, target] += 1
+        what, _, where = target.partition("/")
+        if what == "link":
+            if fault.kind == "slow":
+                self.slow[target] = fault.value
+            self._paths(where)
+            return
+        site = self.sites[where]
+        if kind == "down":
+            if self.active[kind, target] == 1:
+                self._kill(what, site, fault)
+        elif fault.kind == "pause":
+            self._process(what, site).pause()
+        elif fault.kind == "clock":
+            site.jump(fault.value)
+        elif fault.kind == "descriptors":
+            site.driver.descriptors = False
+        elif fault.kind == "disk-full":
+            site.fill_disk(int(fault.value))
+        elif fault.kind == "io-error":
+            site.break_disk()
+
+    def _end(self, fault: Fault, target: str, number: str) -> None:
+        kind = "down" if fault.kind in DEADLY else fault.kind
+        self.active[kind, target] -= 1
+        if not self.active[kind, target]:
+            what, _, where = target.partition("/")
+            if what == "link":
+                self._paths(where)
+            elif kind == "down":
+                self._start(what, self.sites[where])
+            elif fault.kind == "pause":
+                process = self._process(what, self.sites[where])
+                if process.paused:
+                    process.go_on()
+            elif fault.kind == "descriptors":
+                self.sites[where].driver.descriptors = True
+            elif fault.kind in {"disk-full", "io-error"}:
+                self.sites[where].mend_disk()
+        self.recorder.note("nemesis", "heal", "info", topic=fault.kind, session=target, value=number)
+
+    # processes --------------------------------------------------------------------------------
+
+    @staticmethod
+    def _process(what: str, site: Site) -> Process:
+        return site.driver if what == "node" else site.broker.process
+
+    def _kill(self, what: str, site: Site, fault: Fault) -> None:
+        if what == "broker":
+            site.broker.lost = lambda message: self.recorder.note(
+                f"broker/{site.name}",
+                "receive",
+                "fail",
+                site=site.name,
+                topic=message.topic,
+                qos=message.qos,
+                payload=message.payload,
+            )
+            site.broker.kill()
+            self.recorder.began(f"broker/{site.name}")
+        else:
+            site.kill(power=fault.kind == "power")
+            if fault.kind == "tear":
+                site.tear(int(fault.value))
+            elif fault.kind == "flip":
+                site.flip(fault.value)
+
+    def _start(self, what: str, site: Site) -> None:
+        if what == "broker":
+            site.broker.start()
+        else:
+            site.start()
+            self.recorder.began(f"node/{site.name}")
+
+    # links ------------------------------------------------------------------------------------
+
+    def _paths(self, where: str) -> None:
+        """Make all connections between two sites what the faults upon them say, old and new ones."""
+        first, _, second = where.partition("/")
+        pairs = ((first, second), (second, first))
+        cut = any(self.active["cut", f"link/{one}/{other}"] for one, other in pairs)
+        held = any(self.active["hold", f"link/{one}/{other}"] for one, other in pairs)
+        mute = {one: bool(self.active["hold-one-way", f"link/{one}/{other}"]) for one, other in pairs}
+        for one, other in pairs:
+            path = (one, Address(other, LINKS))
+            if cut or held or any(mute.values()):
+                self.world.barred.add(path)
+            else:
+                self.world.barred.discard(path)
+        for pipe in list(self.world.pipes):
+            ends = _ends(pipe)
+            if ends is None or set(ends) != {first, second}:
+                continue
+            if cut:
+                pipe.reset()
+                continue
+            pipe.latency = self._latency(first, second)
+            if pipe.cut != held:
+                pipe.cut = held
+            if pipe.mute != mute[ends[0]]:
+                pipe.mute = mute[ends[0]]
+
+    def _latency(self, first: str, second: str) -> float:
+        """Seconds from one site to another, now."""
+        targets = f"link/{first}/{second}", f"link/{second}/{first}"
+        return self.latency + max(
+            self.slow[target] if self.active["slow", target] else 0.0 for target in targets
+        )
+
+    def _joined(self, pipe: Pipe) -> None:
+        """A new connection is as slow as its path."""
+        ends = _ends(pipe)
+        if ends is not None and set(ends) <= self.sites.keys():
+            pipe.latency = pipe.other.latency = self._latency(*ends)
+
+
+def _ends(pipe: Pipe) -> tuple[str, str] | None:
+    """Names of the processes at this end and at the other, where both are known."""
+    if pipe.owner is None or pipe.other.owner is None:
+        return None
+    return pipe.owner.name, pipe.other.owner.name

@@ -1,0 +1,104 @@
+"""Bugs that the check has to find: each is planted into the node's code and taken out again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest.mock import patch
+
+from ildm.core.transfer.custody import Custody
+from ildm.core.transfer.lane import Lane
+from ildm.state.spool import FileSpool
+from ildm_bench.chaos.drawing import Scale
+
+if TYPE_CHECKING:
+    from ildm.core.spool import Record
+    from ildm.core.transfer.custody import Way
+
+LATE = 0.5
+"""Seconds."""
+BUSY = Scale(publications=30, faults=3)
+
+
+class Plant(NamedTuple):
+    """A bug. ``breaks``: what does not hold then, any of it."""
+
+    bug: Callable[[], Any]
+    breaks: frozenset[str]
+    fault: str = "mixed"
+    """What is to befall the nodes for it to show."""
+    scale: Scale | None = None
+
+
+def _acknowledged_before_written() -> Any:
+    """Nobody waits for the disk, which is written to a little later."""
+    commit = FileSpool.commit
+
+    def late(self: FileSpool) -> None:
+        self._call_later(LATE, lambda: commit(self))
+
+    return patch.multiple(FileSpool, commit=late, durable=property(lambda self: self.last))
+
+
+def _reused_sequence() -> Any:
+    """Numbers of messages begin anew with each life."""
+    made = Custody.__init__
+
+    def make(self: Custody, *args: Any) -> None:
+        made(self, *args)
+        self._next_number = 1
+
+    return patch.object(Custody, "__init__", make)
+
+
+def _forgotten_identities() -> Any:
+    """What has come from neighbours is not known after a restart."""
+    return patch.object(Custody, "_restore", lambda self: None)
+
+
+def _forgotten_window() -> Any:
+    """What was under way when a connection broke is not sent again."""
+    resume = Lane.resume
+
+    def forget(self: Lane, session_present: bool = True) -> None:
+        if self.transport is not None and not self.open:
+            for _ in self._window.take_all():
+                pass
+        resume(self, session_present)
+
+    return patch.object(Lane, "resume", forget)
+
+
+def _acknowledged_while_blocked() -> Any:
+    """What is for a neighbour or broker that takes nothing now is acknowledged all the same, and not kept."""
+    append = Custody._append
+
+    def only_open(self: Custody, record: Record, ways: Iterable[Way]) -> tuple[int, list[Way]]:
+        return append(self, record, [way for way in ways if way[0].open])
+
+    return patch.object(Custody, "_append", only_open)
+
+
+def _retained_without_a_stamp() -> Any:
+    """Retained messages cross without what tells which of two is newer."""
+    return patch("ildm.core.transfer.router.stamped", lambda message, stamp, repeated=False: message)
+
+
+PLANTS = {
+    "acknowledged-before-written": Plant(_acknowledged_before_written, frozenset({"lost"}), "kill-all"),
+    "reused-sequence": Plant(_reused_sequence, frozenset({"lost"}), "kill-all"),
+    "forgotten-identities": Plant(_forgotten_identities, frozenset({"twice"}), "kill", BUSY),
+    "forgotten-window": Plant(_forgotten_window, frozenset({"lost"}), "cut"),
+    "acknowledged-while-blocked": Plant(_acknowledged_while_blocked, frozenset({"lost"}), "cut"),
+    "retained-without-a-stamp": Plant(
+        _retained_without_a_stamp, frozenset({"stale", "retained", "twice"}), "cut"
+    ),
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """A context in which nodes have a bug."""
+    with PLANTS[name].bug():
+        yield

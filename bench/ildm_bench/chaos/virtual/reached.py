@@ -1,0 +1,52 @@
+"""Rare states that schedules are to reach: what never is, is not checked (after Antithesis' "sometimes")."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from ildm_bench.chaos.history import Event
+
+REACHED = {
+    "spool_torn": "torn tails of spools",
+    "spool_resumed": "messages under way taken up after a restart",
+    "spool_read": "messages read back from spools",
+    "spool_held": "sources held without room",
+    "spool_writes_failed": "writes that failed",
+    "link_repeated": "repeated by neighbours",
+    "link_again": "sent round once more",
+    "link_rerouted": "routed anew",
+    "retained_repaired": "retained values repaired",
+    "sent_dup": "publications sent again",
+    "received_dup": "receipts marked so",
+    "in_doubt": "publications of unknown outcome",
+    "session_lost": "sessions that brokers lost",
+    "tree": "changes of the tree",
+    "wills": "wills sent on",
+}
+"""Counter -> what it counts. Names of nodes' counters, and of :func:`rare`."""
+
+
+def rare(events: Iterable[Event]) -> Counter[str]:
+    """What a history says of such states."""
+    found: Counter[str] = Counter()
+    invoked: dict[tuple[str, int], bool] = {}
+    lives: dict[str, str] = {}
+    for event in events:
+        match event.op, event.phase:
+            case "publish", "invoke" if event.qos:
+                invoked[event.publisher, event.seq] = True
+            case "publish", "ok" | "fail":
+                invoked.pop((event.publisher, event.seq), None)
+            case "publish", "info" if event.dup:
+                found["sent_dup"] += 1
+            case "receive", "ok" if event.dup:
+                found["received_dup"] += 1
+            case "connect", "ok":
+                if event.value == "resume" and lives.get(event.process, event.session) != event.session:
+                    found["session_lost"] += 1
+                lives[event.process] = event.session
+            case "tree", "info":
+                found["tree"] += 1
+    found["in_doubt"] = len(invoked)
+    return found

@@ -1,0 +1,217 @@
+"""A site in virtual time: a node and a broker, each through all its lives, and what outlives them."""
+
+from __future__ import annotations
+
+import errno
+import json
+from collections import Counter
+from collections.abc import Callable
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+from ildm.config import Address, Config
+from ildm.core.link.session import LinkSession
+from ildm.core.local.client_session import ClientSession
+from ildm.core.node import Node
+from ildm.core.plugin.loading import PluginSpecs, load_plugins
+from ildm.state.spool import FileSpool
+from ildm.testing.virtual.disk import SimDisk
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.makes import MAKES
+from ildm.testing.virtual.session_broker import SessionBroker
+from ildm.testing.virtual.store import StateFile, VirtualStore
+from ildm.testing.virtual.world import World
+from ildm_bench.chaos.drawing import TREE
+from ildm_bench.chaos.schedule import Setting
+
+CLIENTS, LINKS, BROKER = 1, 2, 3
+"""Ports of a site, whose host is its name."""
+REGION = "r"
+WRITING = ("create", "write", "truncate", "sync", "rename")
+"""Operations of a disk that fail when nothing can be written."""
+TREE_CHANGES = frozenset(
+    {"link active", "link left the cooperation", "what waits goes round once more", "what waited went round"}
+)
+"""What a node logs when the links change that it uses for messages, here or where these go."""
+
+
+class NodeDriver(WorldDriver):
+    """The driver of one life of a node; what it logs is counted."""
+
+    def __init__(self, world: World, name: str, tree_changed: Callable[[], None]) -> None:
+        super().__init__(world, name)
+        self.events: Counter[str] = Counter()
+        self._tree_changed = tree_changed
+
+    def log(self, level: str, event: str, **fields: object) -> None:
+        self.events[event] += 1
+        if event in TREE_CHANGES:
+            self._tree_changed()
+
+
+class Site:
+    """``tree_changed``: told when the node uses other links for messages."""
+
+    def __init__(self, world: World, name: str, setting: Setting, tree_changed: Callable[[], None]) -> None:
+        self.world = world
+        self.name = name
+        self.setting = setting
+        self.tree_changed = tree_changed
+        make = MAKES[setting.brokers[setting.sites.index(name)]]
+        self.broker = SessionBroker(world, Address(name, BROKER), make)
+        self.file = StateFile()
+        self.disk = SimDisk(
+            Random(f"disk {name} {setting.seed}"),
+            (lambda delay, work: world.call_at(world.time + delay, work))
+            if setting.mode == "power"
+            else None,
+        )
+        self.spool: FileSpool | None
+        self.clock = 0.0
+        """Seconds the machine's wall clock is ahead."""
+        self.lives = 0
+        self.counters: Counter[str] = Counter()
+        """Of the node's former lives."""
+        self.node: Node
+        self.driver: NodeDriver
+        self.start()
+
+    def start(self) -> None:
+        """Begin a life of the node."""
+        self.lives += 1
+        world, name = self.world, self.name
+        if self.lives > 1:
+            world.notice(self.driver)  # its machine is there again
+        self.driver = driver = NodeDriver(world, name, self.tree_changed)
+        driver.clock = self.clock
+        config, specs = configured(self.setting.algorithm, self.setting.mode, _key(self.setting), name)
+        self.spool = None
+        if config.spool.mode != "off":
+            self.spool = FileSpool(
+                self.disk, config.spool, wall=driver.wall, call_later=driver.call_later, log=driver.log
+            )
+        store = VirtualStore(self.file, driver.call_later, self.spool)
+        self.node = node = Node(config, specs, driver, store, node_id=name, spool=self.spool)
+        world.listen(Address(name, CLIENTS), lambda: ClientSession(node), driver)
+        world.listen(Address(name, LINKS), lambda: LinkSession(node.links, None, 0), driver)
+        dialed = [far for near, far in self.setting.links if near == name]
+        node.start({Address(far, LINKS): False for far in dialed})
+
+    def kill(self, *, power: bool = False) -> None:
+        """kill -9; ``power``: the machine goes with it, and what its disk has not synced."""
+        self.counters = self.totals()
+        if power:
+            self.disk.cut_power()
+        else:
+            self.disk.kill()
+        self.world.kill(self.driver, silent=power)
+
+    # what befalls the disk; the node is down where bytes are damaged -----------------------------
+
+    def fill_disk(self, left: int) -> None:
+        """So many bytes more find room."""
+        self.disk.capacity += left - self.disk.free
+
+    def break_disk(self) -> None:
+        """Nothing can be written."""
+        self.disk.fails |= dict.fromkeys(WRITING, errno.EIO)
+
+    def mend_disk(self) -> None:
+        """There is room, and all that was written since works."""
+        self.disk.fails.clear()
+        self.disk.capacity = 1 << 40
+
+    def tear(self, size: int) -> None:
+        """Of what was written to the spool last, bytes are missing."""
+        written = self._written()
+        if written:
+            name, end = written[-1]
+            self.disk.cut(name, max(0, end - size))
+
+    def flip(self, where: float) -> None:
+        """One bit of the spool is another, at a share of its bytes."""
+        written = self._written()
+        place = int(where * sum(end for _, end in written))
+        for name, end in written:
+            if place < end:
+                self.disk.flip(name, place)
+                return
+            place -= end
+
+    def _written(self) -> list[tuple[str, int]]:
+        """Files of the spool and where what was written to each ends, in their order."""
+        ends = ((name, len(file.content.rstrip(b"\0"))) for name, file in sorted(self.disk.files.items()))
+        return [(name, end) for name, end in ends if end]
+
+    def jump(self, seconds: float) -> None:
+        """The wall clock does."""
+        self.clock += seconds
+        self.driver.clock = self.clock
+
+    def undisturbed(self) -> object:
+        """Which lives of node and broker go on here; never equal to another answer while one stands still."""
+        processes = self.driver, self.broker.process
+        return object() if any(process.paused or process.dead for process in processes) else processes
+
+    def totals(self) -> Counter[str]:
+        """Counters of all lives of the node."""
+        totals = Counter(self.counters)
+        if not self.driver.dead:
+            totals.update(self.node.counters)
+            totals.update({} if self.spool is None else self.spool.counters)
+            totals.update({f"log: {event}": count for event, count in self.driver.events.items()})
+        return totals
+
+
+def _key(setting: Setting) -> str:
+    return json.dumps([setting.options, setting.sites], sort_keys=True)
+
+
+@lru_cache(maxsize=256)
+def configured(algorithm: str, mode: str, key: str, name: str) -> tuple[Config, PluginSpecs]:
+    """Configuration and plugins of a node; ``key``: the rest of the configuration, and the sites, as JSON.
+
+    Pauses between attempts are short, so that little time has to pass until all is well again.
+    """
+    options, sites = json.loads(key)
+    document: dict[str, Any] = {
+        "listen": f"{name}:{CLIENTS}",
+        "algorithm": {"name": algorithm, **_plugin_options(algorithm, sites, name)},
+        "broker": {
+            "address": f"{name}:{BROKER}",
+            "connect_timeout": 1.0,
+            "reconnect_min": 0.1,
+            "reconnect_max": 0.5,
+        },
+        "link": {
+            "listen": None,
+            "allow_without_secret": True,
+            "connect_timeout": 1.0,
+            "reconnect_min": 0.1,
+            "reconnect_max": 1.0,
+            "keep_alive": 3,
+            "sync_interval": 5.0,
+        },
+        "limits": {"will_grace": 1.0},
+        "spool": {"mode": mode, "segment_bytes": 1 << 16, "bytes": 1 << 20},
+    }
+    if algorithm not in TREE:
+        document["link"]["advertise"] = f"{name}:{LINKS}"
+    for section, values in options.items():
+        document[section] = {**document.get(section, {}), **values}
+    config = Config.model_validate(document)
+    return config, load_plugins(config)
+
+
+def _plugin_options(algorithm: str, sites: list[str], name: str) -> dict[str, Any]:
+    """What an algorithm has to be told of where sites are: each is a place of its own."""
+    if algorithm == "stla":
+        return {"locality": [name]}
+    if algorithm == "octopia":
+        return {
+            "regions": [REGION],
+            "clusters": sites,
+            "members": {site: f"{REGION}/{site}" for site in sites},
+        }
+    return {}

@@ -1,0 +1,288 @@
+"""Result 8: each wants a twentieth of the readings, by content-based filters or by choosing itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from ildm.mqtt import Publish
+from ildm.testing.live.process import ProcessError
+from ildm_bench.figures import Comparison, RunFigures
+from ildm_bench.micro.measure import cpu_seconds, machine
+from ildm_bench.results.clients import Client
+from ildm_bench.results.common import SHARED_CORES, Bench, client_figures, testbed
+from ildm_bench.results.exactness import Outcome, Plan, exactness
+from ildm_bench.results.overlay import crossing
+from ildm_bench.testbed.distance import Distances, load_distances
+from ildm_bench.testbed.spec import TestbedSpec
+from ildm_bench.testbed.testbed import Testbed
+
+DISTANCES = Path(__file__).parents[3] / "configs/distance/three-regions.yaml"
+WAYS: dict[str, str | Mapping[str, Any]] = {
+    "SF, subscribers choose": "sf",
+    "OctopiA": "octopia",
+    "OctopiA, bits of the paper": {"name": "octopia", "summary": 0},
+}
+"""Each in a row: of sites in the regions, or within each cluster."""
+SYMBOLS = 100
+SHARE = 0.05
+"""Of all readings, that each subscriber wants."""
+PUBLISHER = 5
+RATE = 50.0
+"""Readings a second."""
+SIZE = 200
+"""Bytes of a reading, about."""
+MESSAGES = 1500
+WARM_UP = 300
+SEED = 8
+PATIENCE = 30.0
+"""Seconds for the subscribers to be known, and for the last readings to arrive."""
+EXACT = Plan(messages=100_000, rate=80.0, changes=2.0, wishes=6, seed=SEED)
+HEADING = [
+    "",
+    "copies between regions, per reading",
+    "bytes between regions, per reading",
+    "got of wanted",
+    "came unwanted",
+    "delivery ms, mean",
+    "CPU ms per reading",
+]
+
+
+class Wanted(NamedTuple):
+    """The symbols that the subscriber at one site wants: from ``low``, below ``high``."""
+
+    low: int
+    high: int
+
+    def __contains__(self, symbol: object) -> bool:
+        return isinstance(symbol, int) and self.low <= symbol < self.high
+
+
+def wanted(sites: int) -> list[Wanted]:
+    """Of each site its own share, from the first symbols on."""
+    width = round(SHARE * SYMBOLS)
+    return [Wanted(site * width % SYMBOLS, site * width % SYMBOLS + width) for site in range(sites)]
+
+
+def topic_filter(algorithm: str, share: Wanted) -> str:
+    """What a subscriber subscribes to."""
+    return "stock/#" if algorithm == "sf" else f"filter/sym>={share.low}&sym<{share.high}/stock/#"
+
+
+def least_copies(distances: Distances) -> float:
+    """Copies between regions of a reading, if one goes to each other region that wants it."""
+    here = distances.regions[PUBLISHER]
+    regions = {region for region in distances.regions if region != here}
+    shares = list(zip(distances.regions, wanted(len(distances.names)), strict=True))
+    wishes = sum(
+        any(symbol in share for region, share in shares if region == there)
+        for there in regions
+        for symbol in range(SYMBOLS)
+    )
+    return wishes / SYMBOLS
+
+
+def run(bench: Bench, command: str, messages: int) -> Comparison:
+    """Copies and bytes between regions, then the same testbed while expressions come and go."""
+    distances = load_distances(DISTANCES)
+    rows: list[list[str]] = []
+    runs: list[RunFigures] = []
+    for label, algorithm in WAYS.items():
+        bench.console.rule(label)
+        name = algorithm if isinstance(algorithm, str) else "-".join(map(str, algorithm.values()))
+        spec = TestbedSpec(["mosquitto"] * len(distances.names), algorithm=algorithm, distances=distances)
+        done = bench.out / f"{name}.json"
+        if not done.exists():
+            with testbed(spec, bench.out / "testbed", label) as (_, bed):
+                done.write_text(json.dumps(asyncio.run(measure(bed))))
+        found = json.loads(done.read_text())
+        rows.append(row(label, **found))
+        runs.append(
+            client_figures(label, found["latencies_ms"], found["wanted"], found["missing"], 1000 / RATE)
+        )
+    done = bench.out / "exactness.json"
+    if not done.exists():
+        bench.console.rule("Exactness")
+        spec = TestbedSpec(
+            ["mosquitto"] * len(distances.names), algorithm="octopia", distances=distances, link_qos=1
+        )
+        with testbed(spec, bench.out / "testbed", "exactness") as (_, bed):
+            plan = EXACT._replace(messages=messages)
+            outcome = asyncio.run(exactness(addresses(bed), plan, bench.console.print))
+        done.write_text(json.dumps(outcome))
+    outcome = Outcome(*json.loads(done.read_text()))
+    text = [
+        "Twelve sites in three regions, 40 ms one way between regions and 4 ms within. One publishes "
+        f"{RATE:g} readings a second, of {SYMBOLS} symbols and {SIZE} bytes (QoS 0); a subscriber at each "
+        f"site wants {SHARE:.0%} of the symbols, each other ones. With SF it subscribes to all and chooses "
+        "itself. "
+        "A copy to each other region where somebody wants it would be "
+        f"{least_copies(distances):.2f} per reading.",
+        outcome.words(messages),
+        *outcome.examples,
+        SHARED_CORES,
+        machine(),
+    ]
+    return Comparison(
+        title="Content-based subscriptions over distance",
+        text="\n".join(text),
+        command=command,
+        runs=runs,
+        table=[HEADING, *rows],
+        reference=runs[0].label,
+    )
+
+
+class Reading(NamedTuple):
+    """What is published; the topic has less in it than the payload."""
+
+    number: int
+    symbol: int
+
+    @property
+    def topic(self) -> str:
+        return f"stock/{self.symbol // 20}"
+
+    def payload(self) -> bytes:
+        values = {"n": self.number, "sym": self.symbol, "price": self.symbol + 0.5}
+        return json.dumps({**values, "note": "-" * (SIZE - 60)}).encode()
+
+
+async def measure(bed: Testbed) -> dict[str, Any]:
+    """Publish readings at one site of a testbed.
+
+    Returns what :func:`row` shows, and ``latencies_ms`` of the deliveries that were wanted.
+
+    Raises:
+        ProcessError: the subscribers do not get what they want within the warm-up.
+    """
+    name = bed.spec.algorithm_name or ""
+    distances = bed.spec.distances
+    assert distances is not None
+    shares = wanted(len(bed.servers))
+    sent: dict[int, float] = {}
+    got: Counter[tuple[int, int]] = Counter()
+    latencies: list[float] = []
+    unwanted = 0
+
+    def arrived(site: int) -> Callable[[Publish], None]:
+        def at_once(message: Publish) -> None:
+            nonlocal unwanted
+            reading = json.loads(message.payload)
+            if reading["sym"] in shares[site]:
+                got[site, reading["n"]] += 1
+                latencies.append(1000 * (time.monotonic() - sent[reading["n"]]))
+            else:
+                unwanted += 1
+
+        return at_once
+
+    clients = []
+    for site, address in enumerate(addresses(bed)):
+        clients.append(await Client.connect(address, f"content-{site}", arrived(site)))
+        await clients[-1].subscribe(topic_filter(name, shares[site]))
+    publisher = await Client.connect(addresses(bed)[PUBLISHER], "content-publisher")
+    numbers = Random(SEED)
+
+    async def publish(first: int, count: int) -> Counter[tuple[int, int]]:
+        """Returns who is to get which of them."""
+        due: Counter[tuple[int, int]] = Counter()
+        began = time.monotonic()
+        for step in range(count):
+            await asyncio.sleep(max(0.0, began + step / RATE - time.monotonic()))
+            reading = Reading(first + step, numbers.randrange(SYMBOLS))
+            due.update((site, reading.number) for site, share in enumerate(shares) if reading.symbol in share)
+            sent[reading.number] = time.monotonic()
+            await publisher.publish(reading.topic, reading.payload())
+        give_up = time.monotonic() + PATIENCE
+        while due - got and time.monotonic() < give_up:  # noqa: ASYNC110 - it is bounded
+            await asyncio.sleep(0.1)
+        return due
+
+    give_up = time.monotonic() + 2 * PATIENCE
+    first = 0
+    while (due := await publish(first, WARM_UP)) - got:  # links are made, bits are set
+        first += WARM_UP
+        if time.monotonic() > give_up:
+            raise ProcessError(f"{(due - got).total()} readings of the warm-up are missing")
+    await asyncio.sleep(1.0)
+    latencies.clear()
+    unwanted = 0
+    traffic, copies, cpu = _traffic(bed), copies_between(bed, distances), cpu_by_role(bed)
+    due = await publish(first + WARM_UP, MESSAGES)
+    await asyncio.sleep(1.0)  # what nobody wants is counted, too
+    now = cpu_by_role(bed)
+    for client in (*clients, publisher):
+        client.close()
+    return {
+        "copies": (copies_between(bed, distances) - copies) / MESSAGES,
+        "bytes_between": crossing(_traffic(bed), traffic, distances) / MESSAGES,
+        "wanted": due.total(),
+        "missing": (due - got).total(),
+        "unwanted": unwanted,
+        "cpu_ms": {role: 1000 * (now[role] - used) / MESSAGES for role, used in cpu.items()},
+        "latencies_ms": latencies,
+    }
+
+
+def row(
+    label: str,
+    *,
+    copies: float,
+    bytes_between: float,
+    wanted: int,
+    missing: int,
+    unwanted: int,
+    cpu_ms: Mapping[str, float],
+    latencies_ms: list[float],
+) -> list[str]:
+    return [
+        label,
+        f"{copies:.2f}",
+        f"{bytes_between:,.0f}",
+        f"{wanted - missing} of {wanted}",
+        f"{unwanted:,}",
+        f"{sum(latencies_ms) / len(latencies_ms):.0f}" if latencies_ms else "",
+        ", ".join(f"{role} {used:.2f}" for role, used in cpu_ms.items()),
+    ]
+
+
+def addresses(bed: Testbed) -> list[tuple[str, int]]:
+    """Where clients connect to."""
+    return [server.front.address for server in bed.servers if server.front is not None]
+
+
+def cpu_by_role(bed: Testbed) -> dict[str, float]:
+    """CPU seconds so far of the brokers, of the nodes, and of what keeps the sites apart."""
+    used: dict[str, float] = {}
+    for each in bed.processes:
+        used[each.process.role] = used.get(each.process.role, 0.0) + cpu_seconds(each.pid)
+    return used
+
+
+def copies_between(bed: Testbed, distances: Distances) -> int:
+    """Messages that nodes have sent to nodes of other regions so far; of OctopiA publications alone."""
+    count = 0
+    for server in bed.servers:
+        assert server.node is not None
+        if bed.spec.algorithm_name == "sf":
+            count += sum(
+                row["transferred_out"]
+                for row in server.node.admin.neighbors().items
+                if distances.crosses(server.index, int(row["node_id"].removeprefix("site-")))
+            )
+        else:  # clusters are the regions of the distances: what leaves one goes over a secondary link
+            count += server.node.admin.algorithm()["counters"].get("copies_secondary", 0)
+    return count
+
+
+def _traffic(bed: Testbed) -> Counter[tuple[str, str]]:
+    assert bed.distance is not None
+    return bed.distance.traffic()

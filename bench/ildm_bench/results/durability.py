@@ -1,0 +1,64 @@
+"""Result: what it costs to keep on disk what was acknowledged, beside a bridge between the same brokers."""
+
+from __future__ import annotations
+
+from ildm_bench.figures import Comparison, RunFigures
+from ildm_bench.micro.measure import machine
+from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role
+from ildm_bench.results.latency import KEY, measure_in_turn
+from ildm_bench.testbed.spec import TestbedSpec
+
+INTERVALS_MS = {0: (4.0,), 1: (10.0, 20.0), 2: (20.0,)}
+"""By QoS: between two messages of each of 50 publishers; 12,500, 5,000 and 2,500 messages/s."""
+
+
+def ways(qos: int) -> dict[str, TestbedSpec]:
+    """A bridge that keeps its queue in memory, and one link in each mode of the spool; at QoS 0 nothing goes
+    to the spool, and two modes show it."""
+    brokers = ["mosquitto"] * 2
+    bridge = {"bridge": TestbedSpec(brokers, front="none", bridge=True, link_qos=qos)}
+    return bridge | {
+        f"link, spool {mode}": TestbedSpec(
+            brokers, algorithm="sf", link_qos=qos, node_extra={"spool": {"mode": mode}}
+        )
+        for mode in (("off", "process", "power") if qos else ("off", "process"))
+    }
+
+
+def run(bench: Bench, command: str) -> Comparison:
+    """CPU for each message of all processes of a kind, and latency from site to site."""
+    runs: list[RunFigures] = []
+    rows: list[list[str]] = []
+    for qos, intervals in INTERVALS_MS.items():
+        for interval in intervals:
+            scenario = bench.scenario("two-sites-latency").model_copy(
+                update={"qos": qos, "interval": interval, "name": f"qos-{qos}-{interval:g}-ms"}
+            )
+            for each in measure_in_turn(bench, scenario, ways(qos)):
+                runs.append(each.model_copy(update={"label": f"QoS {qos}, {interval:g} ms, {each.label}"}))
+                latency = each.latency[KEY]
+                rows.append(
+                    [
+                        f"QoS {qos}, {each.egress:,.0f}/s, {each.label}",
+                        cpu_by_role(each),
+                        *(f"{value / 1000:.2f}" for value in (latency.p50, latency.p99, latency.p999)),
+                        f"{each.missing} of {each.expected}",
+                    ]
+                )
+    return Comparison(
+        title="What durability costs",
+        text="\n".join(
+            [
+                "Publishers at one site, subscribers at the other, 32 bytes. A bridge keeps what it "
+                "has not delivered in memory (and on disk every 30 minutes); the nodes keep nothing on disk "
+                "(off), what the end of the process must not destroy (process), or what the end of the "
+                "machine's power must not (power). Latency from the write to the read. No quotas.",
+                SHARED_CORES,
+                machine(),
+            ]
+        ),
+        command=command,
+        runs=runs,
+        table=[["", "CPU us/message", "p50 ms", "p99 ms", "p99.9 ms", "lost"], *rows],
+        reference=runs[0].label if runs else "",
+    )

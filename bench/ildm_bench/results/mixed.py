@@ -1,0 +1,71 @@
+"""Result 5: four brokers of different make joined by SF, under load."""
+
+from __future__ import annotations
+
+from ildm.testing.live.brokers import broker_class
+from ildm_bench.analysis.pipeline import analyse, write_figures
+from ildm_bench.analysis.session import spark_session
+from ildm_bench.figures import Comparison
+from ildm_bench.limits import measure
+from ildm_bench.micro.measure import machine
+from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, testbed
+from ildm_bench.testbed.spec import TestbedSpec
+
+MAKES = ("mosquitto", "activemq", "rabbitmq", "moquette")
+WARM_UP = 10.0
+
+
+def run(bench: Bench, command: str) -> Comparison:
+    """Every topic has publishers and subscribers at all four sites; nothing may be lost."""
+    scenario = bench.scenario("heterogeneous")
+    makes = [make for make in MAKES if broker_class(make).available() is None]
+    if len(makes) < len(MAKES):
+        missing = "; ".join(filter(None, (broker_class(make).available() for make in MAKES)))
+        raise SystemExit(f"all four brokers are needed: {missing}")
+    results = bench.out / "runs"
+    with testbed(TestbedSpec(makes, algorithm="sf", topology="tree"), bench.out / "testbed", "SF") as (
+        target,
+        _,
+    ):
+        bench.console.print("warming up")
+        measure(scenario.shortened(WARM_UP), target, results / "warm-up")
+        bench.console.print("measuring")
+        manifest = measure(scenario, target, results)
+    (figures,) = analyse(spark_session(quick=True), results, [manifest.run])
+    write_figures([figures], results)
+    latency = figures.latency.get("latency.sent") or figures.latency["throughput.sent"]
+    return Comparison(
+        title="Four makes joined by SF",
+        text="\n".join(
+            [
+                f"{', '.join(makes)} in a tree, each with its node; every topic has publishers and "
+                "subscribers at all four sites.",
+                SHARED_CORES,
+                machine(),
+            ]
+        ),
+        command=command,
+        runs=[figures],
+        table=[
+            [
+                "ingress/s",
+                "egress/s",
+                "ratio",
+                "lost",
+                "duplicates",
+                "out of order",
+                "latency ms p50 / p99",
+                "CPU",
+            ],
+            [
+                f"{figures.ingress:,.0f}",
+                f"{figures.egress:,.0f}",
+                f"{figures.ratio:.4f}",
+                f"{figures.missing} of {figures.expected}",
+                f"{figures.duplicates}",
+                f"{figures.order_violations}",
+                f"{latency.p50 / 1000:.1f} / {latency.p99 / 1000:.1f}",
+                cpu_by_role(figures),
+            ],
+        ],
+    )

@@ -1,0 +1,172 @@
+"""Result 6: sites far from each other, by trees that somebody lays out and by overlays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ildm_bench.analysis.pipeline import analyse
+from ildm_bench.analysis.session import spark_session
+from ildm_bench.figures import Comparison, RunFigures
+from ildm_bench.limits import measure
+from ildm_bench.manifest import Manifest
+from ildm_bench.micro.measure import machine
+from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, testbed
+from ildm_bench.schema import run_directory
+from ildm_bench.testbed.distance import Distances, load_distances
+from ildm_bench.testbed.spec import TestbedSpec, Topology
+from ildm_bench.testbed.testbed import Testbed
+
+DISTANCES = Path(__file__).parents[3] / "configs/distance/three-regions.yaml"
+WAYS: dict[str, tuple[str, Topology]] = {
+    "SF, row": ("sf", "row"),
+    "SF, star": ("sf", "star"),
+    "SG-TBPS": ("sg_tbps", "row"),
+    "ATM-TBPS": ("atm_tbps", "row"),
+    "STLA": ("stla", "row"),
+}
+WARM_UP = 12.0
+"""Seconds of load before: links are made, and nodes of an overlay learn of each other."""
+PUBLISHER = 5
+
+
+class Measured(NamedTuple):
+    """One way: its run, and what went from one region into another."""
+
+    run: str
+    copies: int
+    """Of one message."""
+    bytes: int
+    """In the whole run."""
+
+
+HEADING = [
+    "",
+    "time to all ms, mean / worst",
+    "delivery ms, mean",
+    "messages between regions",
+    "bytes between regions",
+    "CPU us per delivery",
+    "lost",
+]
+Traffic = Mapping[tuple[str, str], int]
+
+
+def run(bench: Bench, command: str) -> Comparison:
+    """Messages and bytes between regions are for one message to all sites; the bytes have all that nodes tell
+    each other in them, acknowledgements and upkeep, too."""
+    distances = load_distances(DISTANCES)
+    scenario = bench.scenario("overlay")
+    results = bench.out / "runs"
+    measured: dict[str, Measured] = {}
+    for label, (algorithm, topology) in WAYS.items():
+        bench.console.rule(label)
+        spec = TestbedSpec(
+            ["mosquitto"] * len(distances.names), algorithm=algorithm, topology=topology, distances=distances
+        )
+        done = bench.out / f"{algorithm}-{topology}.json"
+        if done.exists():
+            bench.console.print(f"found before: {done}")
+            measured[label] = Measured(*json.loads(done.read_text()))
+            continue
+        with testbed(spec, bench.out / "testbed", label) as (target, bed):
+            assert bed.distance is not None
+            measure(scenario.shortened(WARM_UP), target, bench.out / "warm-up")
+            before = bed.distance.traffic()
+            manifest = measure(scenario, target, results)
+            between = crossing(bed.distance.traffic(), before, distances)
+            measured[label] = Measured(manifest.run, copies_between(bed, distances), between)
+        done.write_text(json.dumps(measured[label]))
+    figures = analyse(spark_session(quick=True), results, [each.run for each in measured.values()])
+    rows = [
+        row(of_run, times_to_all(results, each.run), each.copies, each.bytes / messages(results, each.run))
+        for each, of_run in zip(measured.values(), figures, strict=True)
+    ]
+    return Comparison(
+        title="Overlays over distance",
+        text="\n".join(
+            [
+                "Twelve sites in three regions, 40 ms one way between regions and 4 ms within; a proxy on "
+                "the same machine delays. One site publishes, all subscribe, 32 bytes, QoS 0. The row goes "
+                "from region to region; the middle of the star is in another region than the publisher.",
+                SHARED_CORES,
+                machine(),
+            ]
+        ),
+        command=command,
+        runs=figures,
+        table=[HEADING, *rows],
+        reference=figures[0].label if figures else "",
+    )
+
+
+def row(figures: RunFigures, to_all: Sequence[float], copies: int, bytes_between: float) -> list[str]:
+    latency = figures.latency.get("latency.sent")
+    return [
+        figures.label,
+        f"{sum(to_all) / len(to_all):.0f} / {max(to_all):.0f}" if to_all else "",
+        f"{latency.mean / 1000:.0f}" if latency else "",
+        str(copies),
+        f"{bytes_between:,.0f}",
+        cpu_by_role(figures),
+        f"{figures.missing} of {figures.expected}",
+    ]
+
+
+def crossing(now: Traffic, before: Traffic, distances: Distances) -> int:
+    """Bytes that have gone from one region into another."""
+    return sum(
+        count - before.get(way, 0)
+        for way, count in now.items()
+        if all(way) and distances.crosses(*(int(name.removeprefix("site-")) for name in way))
+    )
+
+
+def copies_between(bed: Testbed, distances: Distances) -> int:
+    """Copies of one message that go from a region into another; an overlay is asked for its tree."""
+    # In a tree somebody subscribes beyond each link, so each carries every message once.
+    ends = _traced(bed) if bed.is_overlay else bed.spec.edges
+    return sum(distances.crosses(*pair) for pair in ends)
+
+
+def _traced(bed: Testbed) -> list[tuple[int, int]]:
+    node = bed.servers[PUBLISHER].node
+    assert node is not None
+    trees = [part["tree"] for part in node.admin.trace("topic1")["trees"] if part["tree"] is not None]
+    return [pair for tree in trees for pair in _pairs(tree)]
+
+
+def _pairs(tree: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    for child in tree["children"]:
+        yield _site(tree["node"]), _site(child["node"])
+        yield from _pairs(child)
+
+
+def _site(node_id: str) -> int:
+    return int(node_id.removeprefix("site-"))
+
+
+def messages(results: Path, run: str) -> int:
+    """All that was sent."""
+    return int(ds.dataset(run_directory(results, run) / "role=send").count_rows())
+
+
+def times_to_all(results: Path, run: str) -> list[float]:
+    """For each message of an l-client within the window: ms until the last subscriber had it."""
+    manifest = Manifest.read(run_directory(results, run))
+    topic = next(i for i, t in enumerate(manifest.scenario.topics) if t.clients == "latency")
+    sent = ds.field("sent_ns")
+    table = ds.dataset(run_directory(results, run) / "role=receive").to_table(
+        ["publisher", "seq", "sent_ns", "received_ns"],
+        filter=(ds.field("topic") == topic)
+        & (sent >= manifest.window_begin_ns)
+        & (sent < manifest.window_end_ns),
+    )
+    late = table.append_column("late", pc.subtract(table["received_ns"], table["sent_ns"]))
+    last = late.group_by(["publisher", "seq"]).aggregate([("late", "max")])
+    return [ns / 1e6 for ns in last["late_max"].to_pylist()]

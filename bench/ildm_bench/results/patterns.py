@@ -1,0 +1,88 @@
+"""Result 2: what a node costs, and what five pairs bring (thesis 5.6.2, Fig. 5.13-5.15)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ildm_bench.figures import Comparison, Group, Limit
+from ildm_bench.micro.measure import machine
+from ildm_bench.results.common import HEADING, SHARED_CORES, Bench, limit_row
+from ildm_bench.testbed.spec import Quota, QuotaModel, TestbedSpec
+
+CORES: dict[QuotaModel, float] = {"per-process": 0.1, "shared": 0.15}
+PAIRS = 5
+START_MS = {"direct": 64.0, "A": 64.0, "none": 64.0, "low": 32.0, "high": 16.0, "sum": 12.0}
+
+
+COST = 4
+"""How much longer than with PF and SF the intervals of overlays are guessed to be."""
+TREES = ("pf", "sf")
+OVERLAYS = ("sg_tbps", "atm_tbps", "stla")
+NAMES = {"pf": "PF", "sf": "SF", "sg_tbps": "SG-TBPS", "atm_tbps": "ATM-TBPS", "stla": "STLA"}
+
+
+def run(
+    bench: Bench,
+    command: str,
+    model: QuotaModel = "per-process",
+    pairs: bool = True,
+    algorithms: Sequence[str] = (*TREES, *OVERLAYS),
+    patterns: Sequence[str] = ("none", "low", "high"),
+) -> Comparison:
+    """Pattern A beside the broker alone and HAProxy, with PF and SF; ``none``, ``low``, ``high`` with all.
+
+    ``sum`` is one broker with the quota of five: what five pairs may bring at most, but for the nodes. A and
+    ``sum`` are left out where no tree is among the algorithms.
+    """
+    cores = CORES[model]
+    quota = Quota(cores, model)
+    one, big = TestbedSpec(["mosquitto"], front="none", quota=quota), Quota(PAIRS * cores, model)
+
+    def limit(name: str, label: str, scenario: str, spec: TestbedSpec, start: str) -> Limit:
+        loaded = bench.scenario(scenario)
+        guess = START_MS[start] * (COST if spec.algorithm in OVERLAYS else 1)
+        return bench.limit(f"{model}-{name}", label, loaded, spec, start_ms=guess, first_ms=0.5)
+
+    direct = limit("direct", "broker alone", "pattern-a", one, "direct")
+    trees = [algorithm for algorithm in algorithms if algorithm in TREES]
+    limits = [direct]
+    if trees:
+        relay = TestbedSpec(["mosquitto"], front="haproxy", quota=quota)
+        limits.append(limit("haproxy", "HAProxy", "pattern-a", relay, "A"))
+    for algorithm in trees:
+        spec = TestbedSpec(["mosquitto"], algorithm=algorithm, quota=quota)
+        limits.append(limit(f"A-{algorithm}", NAMES[algorithm], "pattern-a", spec, "A"))
+    groups = [Group(name="A", limits=limits)]
+    if pairs:
+        for pattern in patterns:
+            limits = []
+            for algorithm in algorithms:
+                spec = TestbedSpec(["mosquitto"] * PAIRS, algorithm=algorithm, quota=quota)
+                name = f"{pattern}-{algorithm}"
+                limits.append(limit(name, NAMES[algorithm], f"pattern-{pattern}", spec, pattern))
+            groups.append(Group(name=pattern, limits=limits))
+        if trees:
+            alone = TestbedSpec(["mosquitto"], front="none", quota=big)
+            total = limit("sum", f"broker with {PAIRS} quotas", "pattern-a", alone, "sum")
+            groups.append(Group(name="sum", limits=[total]))
+    rows = []
+    for group in groups:
+        for found in group.limits:
+            label, *rest = limit_row(found, direct)
+            rows.append([f"{group.name}: {label}", *rest])
+    parts = "broker and node have" if model == "per-process" else "broker and node share"
+    return Comparison(
+        title=f"Patterns, quota {model}",
+        text="\n".join(
+            [
+                f"{parts} {cores:g} of a core{' each' if model == 'per-process' else ''} at every site; "
+                "Mosquitto; 32 bytes, QoS 0. Ratios are to the broker alone with one such quota.",
+                SHARED_CORES,
+                machine(),
+            ]
+        ),
+        command=command,
+        groups=groups,
+        table=[HEADING, *rows],
+        reference=direct.label,
+    )

@@ -1,0 +1,234 @@
+"""Result 9: a link between clusters becomes ten times slower; OctopiA goes around it (IDR) or waits (SPR)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from statistics import mean
+from typing import Any, NamedTuple
+
+from ildm.mqtt import Publish
+from ildm.testing.live.process import ProcessError
+from ildm_bench.analysis.histogram import bucket, from_buckets, quantile
+from ildm_bench.figures import Comparison, Course, Line, RunFigures
+from ildm_bench.micro.measure import machine
+from ildm_bench.results.clients import Client
+from ildm_bench.results.common import SHARED_CORES, Bench, client_figures, testbed
+from ildm_bench.results.content import addresses, copies_between
+from ildm_bench.testbed.distance import Distances
+from ildm_bench.testbed.spec import TestbedSpec
+from ildm_bench.testbed.testbed import Testbed
+
+WAYS = {"SPR": "spr", "IDR": "idr"}
+CLUSTERS = ("tokyo", "osaka", "kyoto")
+DISTANCES = Distances.by_regions(dict.fromkeys(CLUSTERS, 2), 1.0, 5.0)
+"""Sites 0 and 1 are in Tokyo, 2 and 3 in Osaka; the even ones are a region, the others another."""
+PUBLISHER, FAR, BESIDE = 0, 2, 3
+"""The link between the first two becomes slow; the third is in the cluster of the second."""
+FAST = 1_000_000.0
+"""Bytes a second of each link between clusters."""
+SLOW = FAST / 10
+PAYLOAD = 8_000
+UNSENT = 64 << 10
+"""Bytes that the system may take from a node before it has sent them."""
+RATE = 50.0
+"""Messages a second; each cluster gets 0.4 MB of them."""
+SECONDS = 70.0
+SLOWED, RESTORED = 10.0, 40.0
+"""When, of these seconds."""
+REST = 60.0
+"""Seconds that the last messages may take."""
+TOPIC = "feed/all"
+FILTER = "filter/n>=0/feed/#"
+HEADING = [
+    "",
+    "delay ms at the far cluster before, mean / 99 %",
+    "while slow, mean / 99 %",
+    "largest",
+    "copies between clusters, per message",
+    "lost",
+    "overtaken",
+]
+
+
+class Delivery(NamedTuple):
+    """One message at one subscriber, in seconds since the first was sent."""
+
+    site: int
+    number: int
+    sent: float
+    delay: float
+
+
+def run(bench: Bench, command: str) -> Comparison:
+    """The same stream with each routing; from one second on a link is slow, from another on as before."""
+    rows: list[list[str]] = []
+    lines: list[Line] = []
+    runs: list[RunFigures] = []
+    for label, routing in WAYS.items():
+        bench.console.rule(label)
+        spec = TestbedSpec(
+            ["mosquitto"] * len(DISTANCES.names),
+            algorithm={"name": "octopia", "routing": routing},
+            distances=DISTANCES,
+            shaped=True,
+            node_extra={"link": {"unsent_bytes": UNSENT}},
+        )
+        done = bench.out / f"{routing}.json"
+        if not done.exists():
+            with testbed(spec, bench.out / "testbed", label) as (_, bed):
+                done.write_text(json.dumps(asyncio.run(deliver(bed))))
+        found = json.loads(done.read_text())
+        deliveries = [Delivery(*each) for each in found["deliveries"]]
+        far = [each for each in deliveries if each.site in {FAR, BESIDE}]
+        expected = found["messages"] * (len(DISTANCES.names) - 1)
+        rows.append(row(label, far, found["copies"], expected - len(deliveries), found["overtaken"]))
+        lines.append(over_time(label, far))
+        runs.append(
+            client_figures(
+                label,
+                [1000 * each.delay for each in far],
+                expected,
+                expected - len(deliveries),
+                1000 / RATE,
+            )
+        )
+    return Comparison(
+        title="A link becomes slow",
+        text="\n".join(
+            [
+                f"Three clusters of two sites, {FAST / 1e6:g} MB/s between clusters. A site of {CLUSTERS[0]} "
+                f"sends {RATE:g} messages of {PAYLOAD / 1000:g} kB a second to all others (QoS 0). After "
+                f"{SLOWED:g} s its link to {CLUSTERS[1]} passes a tenth, from {RESTORED:g} s on all again. "
+                f"Drawn is the delay at the two sites of {CLUSTERS[1]}. IDR notices by what waits at a node: "
+                "what the system and the connection have taken by then (about 150 kB with link.unsent_bytes "
+                f"{UNSENT}) waits for the slow link all the same.",
+                SHARED_CORES,
+                machine(),
+            ]
+        ),
+        command=command,
+        runs=runs,
+        courses=[
+            Course(
+                title=f"Delay of what arrives at {CLUSTERS[1]}, by when it was sent",
+                axis="Mean delay in the second, ms",
+                caption="Of all messages that were sent in a second.",
+                logarithmic=True,
+                lines=lines,
+                marks={"slow": SLOWED, "as before": RESTORED},
+            )
+        ],
+        table=[HEADING, *rows],
+        reference=runs[0].label,
+    )
+
+
+def row(label: str, far: Sequence[Delivery], copies: float, lost: int, overtaken: int) -> list[str]:
+    before = [each.delay for each in far if each.sent < SLOWED]
+    slow = [each.delay for each in far if SLOWED <= each.sent < RESTORED]
+    return [
+        label,
+        _mean_and_tail(before),
+        _mean_and_tail(slow),
+        f"{1000 * max(each.delay for each in far):,.0f}",
+        f"{copies:.2f}",
+        str(lost),
+        str(overtaken),
+    ]
+
+
+def _mean_and_tail(delays: Sequence[float]) -> str:
+    tail = quantile(from_buckets((bucket(round(each * 1e9)), 1) for each in delays), 0.99) / 1e6
+    return f"{1000 * mean(delays):,.0f} / {tail:,.0f}"
+
+
+def over_time(label: str, deliveries: Sequence[Delivery]) -> Line:
+    """Mean delay in ms of what was sent in each second."""
+    by_second: dict[int, list[float]] = defaultdict(list)
+    for each in deliveries:
+        by_second[int(each.sent)].append(1000 * each.delay)
+    seconds = sorted(by_second)
+    return Line(
+        label=label,
+        seconds=[float(second) for second in seconds],
+        values=[mean(by_second[second]) for second in seconds],
+    )
+
+
+async def deliver(bed: Testbed) -> dict[str, Any]:
+    """Publish at one site to a subscriber at each other site, and slow the link meanwhile.
+
+    Raises:
+        ProcessError: the subscribers are not found.
+    """
+    distance = bed.distance
+    assert distance is not None
+    sites = range(len(bed.servers))
+    for one in sites:
+        for other in sites[:one]:
+            if DISTANCES.crosses(one, other):
+                distance.slow(one, other, FAST)
+    clock = time.monotonic
+    sent: dict[int, float] = {}
+    found: list[Delivery] = []
+    newest: dict[int, int] = {}
+    overtaken = 0
+    began = clock()
+
+    def arrived(site: int) -> Callable[[Publish], None]:
+        def at_once(message: Publish) -> None:
+            nonlocal overtaken
+            number = int(message.payload[:20].partition(b":")[2].partition(b",")[0])
+            overtaken += number < newest.get(site, -1)
+            newest[site] = max(number, newest.get(site, -1))
+            found.append(Delivery(site, number, sent[number] - began, clock() - sent[number]))
+
+        return at_once
+
+    clients = [
+        await Client.connect(address, f"slow-{site}", arrived(site))
+        for site, address in enumerate(addresses(bed))
+        if site != PUBLISHER
+    ]
+    for client in clients:
+        await client.subscribe(FILTER)
+    publisher = await Client.connect(addresses(bed)[PUBLISHER], "slow-publisher")
+
+    async def publish(number: int) -> None:
+        sent[number] = clock()
+        await publisher.publish(TOPIC, b'{"n":%d,"x":"%s"}' % (number, b"x" * PAYLOAD))
+
+    give_up = clock() + REST
+    number = 0
+    while len({each.site for each in found if each.number == number - 1}) < len(clients):
+        if clock() > give_up:
+            raise ProcessError("not all subscribers are reached")
+        await publish(number)
+        number += 1
+        await asyncio.sleep(0.5)
+    found.clear()
+    overtaken = 0
+    copies, first, began = copies_between(bed, DISTANCES), number, clock()
+    pending = [(SLOWED, SLOW), (RESTORED, FAST)]
+    for step in range(round(SECONDS * RATE)):
+        await asyncio.sleep(max(0.0, began + step / RATE - clock()))
+        if pending and clock() - began >= pending[0][0]:
+            distance.slow(PUBLISHER, FAR, pending.pop(0)[1])
+        await publish(number)
+        number += 1
+    messages = number - first
+    give_up = clock() + REST
+    while len(found) < messages * len(clients) and clock() < give_up:  # noqa: ASYNC110 - it is bounded
+        await asyncio.sleep(0.1)
+    for client in (*clients, publisher):
+        client.close()
+    return {
+        "deliveries": found,
+        "messages": messages,
+        "copies": (copies_between(bed, DISTANCES) - copies) / messages,
+        "overtaken": overtaken,
+    }

@@ -1,6 +1,0 @@
-"""S9: routing locality in the Internet scenario."""
-
-from bench.sim.experiments.stla.locality import experiment
-from bench.sim.experiments.stla.scenarios import INTERNET
-
-EXPERIMENT = experiment(INTERNET, "S9", "the graphs of the two distributions overlap")
