@@ -12,6 +12,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.set-up
 STAMP_ALL := $(VENV)/.set-up-all
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
+# On every processor, as pip does not. What this Python cannot compile (some packages carry such) stays as it is.
+BYTECODE := $(BIN)/python -m compileall -qq -j 0
 COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
 .PHONY: help setup setup-all test unit-tests spark-tests site-tests other-tests lint format demo bench fuzz lock clean
@@ -37,6 +39,7 @@ $(STAMP): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --require-hashes -r requirements.lock
 	$(PIP) --no-deps --no-build-isolation -e .
+	-@$(BYTECODE) $(VENV)/lib ildm algorithms bench
 	@touch $@
 
 setup-all: $(STAMP_ALL)
@@ -44,6 +47,7 @@ setup-all: $(STAMP_ALL)
 $(STAMP_ALL): $(STAMP) requirements-all.lock
 	@echo 'installing what tests and benchmarks need, Spark among it: about 1 GB, once'
 	$(PIP) --require-hashes -r requirements-all.lock
+	-@$(BYTECODE) $(VENV)/lib tests
 	@touch $@
 
 # Without ARGS: what keeps the processors busy, then what mostly waits. JUNIT_DIR: for reports.
