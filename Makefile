@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 BYTECODE := $(BIN)/python -m compileall -qq -j 0
 COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help setup setup-all test unit-tests spark-tests site-tests other-tests lint format demo bench fuzz lock clean
+.PHONY: help setup setup-all test unit-tests spark-tests site-tests other-tests lint format demo bench fuzz lock man clean
 
 help:
 	@echo 'make demo          three brokers that behave as one, on this machine (ARGS=--once: a short run, no screen)'
@@ -26,6 +26,7 @@ help:
 	@echo 'make setup-all     what make test and make bench need'
 	@echo 'make lint          ruff and mypy alone'
 	@echo 'make format        let ruff rewrite what it can'
+	@echo 'make man           the manual pages ildm(1) and ildm.yaml(5), into dist/man'
 	@echo 'make lock          work the lock files out again (needs uv)'
 	@echo 'make clean         remove .venv and all that was generated'
 
@@ -96,6 +97,9 @@ bench: $(STAMP_ALL)
 
 fuzz: $(STAMP_ALL)
 	$(BIN)/python -m tests.fuzz --time $(TIME) $(TARGET)
+
+man: $(STAMP)
+	$(BIN)/python -m ildm.manual dist/man
 
 lock:
 	$(UV) $(COMPILE) --extra demo --extra build pyproject.toml -o requirements.lock

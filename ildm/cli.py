@@ -1,4 +1,4 @@
-"""The command line ``ildm``. Exit status: 0 done, 1 failed, 2 wrong usage or configuration."""
+"""The command line ``ildm``."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ SHELLS = ("bash", "zsh", "fish")
 COMPLETE_VARIABLE = "_ILDM_COMPLETE"
 """Set when a shell wants to know what may follow."""
 SOCKET_VARIABLE = "ILDM_SOCKET"
+EXIT_STATUS = {0: "Done.", 1: "Failed.", 2: "Wrong usage or configuration.", 130: "Ended by Ctrl-C."}
 DEFAULT_SOCKET = Path("ildm-state/admin.sock")
 FAMILIES = {
     "neighbor": "Neighbour nodes: list, add, remove.",

@@ -63,7 +63,7 @@ class ConfigError(IldmError):
     """A configuration that cannot be used; the text names the file, the key and what is allowed."""
 
 
-Bytes = Annotated[int, Field(ge=1024, le=1 << 30)]
+Bytes = Annotated[int, Field(ge=1024, le=1 << 30, json_schema_extra={"unit": "bytes"})]
 
 
 class BrokerConfig(Section):
@@ -78,14 +78,21 @@ class BrokerConfig(Section):
     protocol: Literal["auto", "3.1.1", "5"] = "auto"
     """MQTT version of the node's own sessions; ``auto`` tries 5 and falls back."""
     username: str | None = None
+    """Of the node's own sessions, which need the right to publish what other sites send."""
     password: SecretStr | None = None
+    """Of the same; give this or ``password_file``."""
     password_file: Path | None = None
+    """Its first line is the password."""
     connect_timeout: Seconds = 5.0
+    """Until the connection, TLS included, is there."""
     connack_timeout: Seconds = 30.0
     """Time from a client's CONNECT, or its last AUTH, until the broker's answer."""
     keep_alive: Annotated[int, Field(ge=1, le=65535)] = 30
+    """Seconds, of the node's own sessions."""
     reconnect_min: Seconds = 0.2
+    """First pause between attempts; it doubles, with jitter."""
     reconnect_max: Seconds = 10.0
+    """The longest pause."""
     packet_size: Annotated[int, Field(ge=128, le=1 << 28)] = 1 << 28
     """Bytes of the largest packet given to a broker of 3.1.1, which cannot say what it takes."""
     audit: bool = True
@@ -114,12 +121,15 @@ class LinkConfig(Section):
     advertise: LinkAddress | None = None
     """Where other nodes reach this one, told to them; default: ``listen``."""
     neighbors: list[LinkAddress] = []
+    """Neighbours to join, each by its ``link.listen``. One side naming the other is enough."""
     rules: TopicRules = []
     """What may cross: the first rule that matches decides, the rest is denied; empty: everything may."""
     neighbor_rules: RulesOfNeighbors = []
     """The same for the neighbour of a node id, in place of ``rules``."""
     secret: SecretStr | None = None
+    """Shared by all nodes; proven by HMAC, never sent. Give this or ``secret_file``."""
     secret_file: Path | None = None
+    """Its first line is the secret."""
     allow_without_secret: bool = False
     """Needed to listen for links on an address other than loopback without a secret or TLS."""
     tls: LinkTls | None = None
@@ -127,6 +137,8 @@ class LinkConfig(Section):
     sessions: Annotated[int, Field(ge=1, le=64)] = 1
     """TCP connections per link, and injection sessions to the local broker (thesis 5.4.1)."""
     round_robin: Literal["publisher", "message"] = "publisher"
+    """``publisher``: each publisher keeps one session, so its messages stay in order. ``message``: each
+    message takes the next session (thesis 5.4.1); order is not kept."""
     qos: Literal[0, 1, 2] = 2
     """A message crosses with the smaller of its own QoS and this."""
     transfer: Literal["acknowledged", "received"] = "acknowledged"
@@ -135,8 +147,12 @@ class LinkConfig(Section):
     subscribe_wait: Annotated[float, Field(ge=0, le=60)] = 1.0
     """How long a client's SUBACK may wait until the neighbours know of its filters; 0: it never waits."""
     overflow: Literal["drop", "block"] = "drop"
+    """When a queue is full: discard the oldest message, which is counted, or stop reading from those who send
+    to the full link or broker, transit included."""
     queue_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
+    """Of each link, while it is slow or down; also towards the broker."""
     queue_bytes: Bytes = 32 << 20
+    """Bytes of the same."""
     inflight: Annotated[int, Field(ge=1, le=10_000)] = 1000
     """QoS 1 and 2 messages sent but not acknowledged, per session."""
     inflight_bytes: Bytes = 8 << 20
@@ -145,12 +161,17 @@ class LinkConfig(Section):
     """What the system may take for a neighbour before it has sent it (Linux). A slow link then shows sooner
     by its queue, and fast ones cost more; null: as much as the system wants, which may be megabytes."""
     packet_size: Bytes = 16 << 20
+    """Of the largest packet on a link."""
     control_bytes: Bytes = 4 << 20
     """Answers and news that may wait towards a neighbour that does not read; then the session ends."""
     keep_alive: Annotated[int, Field(ge=1, le=3600)] = 10
+    """Seconds between signs of life; a link silent for twice that is cut."""
     connect_timeout: Seconds = 5.0
+    """For TCP, and again for the handshake."""
     reconnect_min: Seconds = 0.5
+    """First pause between attempts; it doubles, with jitter."""
     reconnect_max: Seconds = 30.0
+    """The longest pause."""
     settle: Seconds = 0.25
     """How long the topology must stay unchanged before a link becomes part of the tree."""
     expiry: Seconds = 300.0
@@ -162,9 +183,11 @@ class LinkConfig(Section):
     idle: Seconds = 60.0
     """A link made on demand is closed when it has carried nothing for so long."""
     max_neighbors: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """Neighbours that are configured, added or connected at a time."""
     max_links: Annotated[int, Field(ge=1, le=100_000)] = 1024
     """Links made on demand; at the bound the one longest unused is closed."""
     max_nodes: Annotated[int, Field(ge=1, le=100_000)] = 1024
+    """Nodes known in the whole network."""
     max_filters: Annotated[int, Field(ge=1, le=10_000_000)] = 1_000_000
     """Filters one neighbour may inter-subscribe to."""
     max_filter_bytes: Bytes = 512 << 20
@@ -257,7 +280,9 @@ class SpoolConfig(Section):
     directory: Path | None = None
     """Default ``STATE_DIR/spool``."""
     bytes: Annotated[int, Field(ge=1 << 20, le=1 << 44)] = 1 << 30
+    """Bytes of disk, at most."""
     segment_bytes: Annotated[int, Field(ge=64 << 10, le=1 << 30)] = 16 << 20
+    """Bytes of one file."""
     page_bytes: Bytes = 1 << 20
     """Of what waits for one session of a link, or with the broker, so much is in memory."""
     full: Literal["hold", "refuse", "drop_oldest"] = "hold"
@@ -285,7 +310,9 @@ class LimitsConfig(Section):
     """Bounds of what local clients can make the node hold."""
 
     clients: Annotated[int, Field(ge=1, le=1_000_000)] = 100_000
+    """Connections; further ones are closed."""
     packet_size: Bytes = 16 << 20
+    """Of the largest packet from a client."""
     connect_timeout: Seconds = 10.0
     """Time from the TCP connection until CONNECT is complete."""
     per_address: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
@@ -303,6 +330,7 @@ class LimitsConfig(Section):
     properties: Annotated[int, Field(ge=1, le=2000)] = 1000
     """User properties of a packet; a message with more is relayed but does not cross."""
     properties_bytes: Annotated[int, Field(ge=1024, le=1 << 20)] = 64 << 10
+    """Bytes of all properties of a packet."""
     filters_per_packet: Annotated[int, Field(ge=1, le=2000)] = 2000
     """Topic filters of a SUBSCRIBE or UNSUBSCRIBE; with more the client is closed."""
     topic_levels: Annotated[int, Field(ge=1, le=65_536)] = 128
@@ -312,18 +340,23 @@ class LimitsConfig(Section):
     subscription_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 64 << 20
     """What the filters of one client may take in memory, about 800 bytes for one of one level."""
     all_subscription_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 512 << 20
+    """The same for all clients together."""
     persistent_sessions: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
+    """Sessions kept while their clients are away."""
     retained_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """Topics whose newest retained message is remembered to keep the sites alike."""
     retained_bytes: Bytes = 64 << 20
+    """Bytes of the same."""
     retained_deletions: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """Topics of which a deletion is remembered, apart from the values."""
     retained_deletion_bytes: Bytes = 64 << 20
+    """Bytes of the same."""
     retained_deletion_expiry: Seconds = 86_400.0
     """How long: a site that was away for longer may bring back what was deleted meanwhile."""
     clock_skew: Seconds = 86_400.0
     """Retained messages stamped further in the future are refused."""
     route_cache: Annotated[int, Field(ge=1, le=10_000_000)] = 65_536
+    """Topics per source whose route is remembered."""
     hook_warn: Seconds = 0.05
     """A plugin's hook that takes longer, while which nothing else runs, is logged and counted."""
     decision_timeout: Seconds = 5.0
@@ -351,7 +384,9 @@ class LimitsConfig(Section):
     """A client's QoS 1 and 2 messages that wait for the broker's acknowledgement before reading from it
     pauses."""
     unanswered_bytes: Bytes = 8 << 20
+    """Bytes of the same."""
     drain_timeout: Seconds = 10.0
+    """At the end, until queues are given up."""
 
     @property
     def packet(self) -> PacketLimits:
@@ -360,6 +395,8 @@ class LimitsConfig(Section):
 
 
 class AdminConfig(Section):
+    """The admin API."""
+
     socket: Path | None = None
     """Unix socket of the admin API; default ``STATE_DIR/admin.sock``."""
 
@@ -385,13 +422,21 @@ class MetricsConfig(Section):
 
 
 class LogConfig(Section):
+    """What the node logs, on standard error."""
+
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is logged."""
     format: Literal["auto", "console", "json"] = "auto"
+    """``auto``: coloured on a terminal, else JSON."""
 
 
 class PluginChoice(Section):
+    """A plugin, with its options."""
+
     name: str
+    """Of an installed plugin."""
     options: dict[str, Any] = {}
+    """What it takes; in the file they stand beside the name."""
 
 
 def _plugin_choice(value: object) -> object:
@@ -427,22 +472,32 @@ class Config(Section):
     node_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = None
     """Identifier among all nodes; by default one is made and kept in the state directory."""
     state_dir: Path = Path("ildm-state")
+    """What survives a restart: identity, neighbours added at run time, interest of persistent sessions."""
     listen: PlainAddress = Address("127.0.0.1", 1883)
     """Where local clients connect to; with ``listeners`` only if it is given, too."""
     listeners: list[ListenerConfig] = []
     """More such places, each with its transport."""
     broker: BrokerConfig = BrokerConfig()
+    """The local broker."""
     algorithm: Choice | None = None
     """Cooperation algorithm; null relays only."""
     filters: list[Choice] = []
+    """Filters that PUBLISH messages pass in this order. Each is an installed plugin's name, or a mapping of
+    name and options."""
     publish: list[PublishRule] = []
     """What local clients may send to other sites: the first rule that matches decides; none: it may cross."""
     link: LinkConfig = LinkConfig()
+    """Links with neighbour nodes."""
     spool: SpoolConfig = SpoolConfig()
+    """What is acknowledged and not had by others yet."""
     limits: LimitsConfig = LimitsConfig()
+    """Bounds of what local clients can make the node hold."""
     admin: AdminConfig = AdminConfig()
+    """The admin API."""
     metrics: MetricsConfig = MetricsConfig()
+    """Metrics and health over HTTP."""
     log: LogConfig = LogConfig()
+    """The log, on standard error."""
 
     @model_validator(mode="after")
     def _links_need_an_algorithm(self) -> Config:

@@ -15,7 +15,9 @@ class FilterRule(Section):
     """Filters that are either allowed or denied."""
 
     allow: list[str] | None = None
+    """Topic filters that may cross; give these or ``deny``."""
     deny: list[str] | None = None
+    """Topic filters that may not."""
 
     @field_validator("allow", "deny")
     @classmethod
@@ -118,6 +120,7 @@ class NeighborRules(Section):
     id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
     """Its ``node_id``; whichever side has dialed."""
     rules: TopicRules
+    """In place of ``link.rules``."""
 
 
 def _once(each: list[NeighborRules]) -> list[NeighborRules]:

@@ -34,7 +34,7 @@ def _of(*schemes: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-Seconds = Annotated[float, Field(gt=0, le=86400 * 365)]
+Seconds = Annotated[float, Field(gt=0, le=86400 * 365, json_schema_extra={"unit": "seconds"})]
 
 AddressField = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str)]
 PlainAddress = Annotated[AddressField, _of("mqtt")]
@@ -48,6 +48,7 @@ class KeyPair(Section):
     cert: Path
     """The certificate, and after it those that lead to its authority."""
     key: Path
+    """Of the certificate, not encrypted."""
 
 
 class TlsFiles(Section):
@@ -58,6 +59,7 @@ class TlsFiles(Section):
     crl: Path | None = None
     """Revoked certificates; once given, it has to be there and current."""
     min_version: Literal["1.2", "1.3"] = "1.2"
+    """Of TLS, the oldest."""
     ciphers: str | None = None
     """Of TLS 1.2, in OpenSSL's form; null: OpenSSL's own choice."""
     watch: Seconds = 60.0
@@ -109,6 +111,7 @@ class BrokerTls(TlsFiles):
     cert: Path | None = None
     """What the node shows, if the broker asks for a certificate."""
     key: Path | None = None
+    """Of the certificate."""
     server_name: str | None = None
     """What the broker's certificate must be for; null: the host of the address."""
 
@@ -133,6 +136,7 @@ class LinkTls(TlsFiles, KeyPair):
     """TLS on links: both ends show a certificate of ``ca``, bound to the node id."""
 
     min_version: Literal["1.3"] = "1.3"
+    """Of TLS; there is no other for links."""
     identity: Literal["san", "pin"] = "san"
     """A neighbour's certificate has the alternative name ``URI:ildm:NODE_ID``, or is the one in ``pins``."""
     pins: dict[str, Fingerprint] = {}
@@ -172,12 +176,15 @@ class ListenerConfig(Section):
     """One place where local clients connect to."""
 
     url: Annotated[AddressField, _of(*SCHEMES)]
+    """``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://HOST:PORT``, or ``unix:/PATH``."""
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = None
     """Unique; stands in the log and in the metrics. Default: the URL."""
     mode: Annotated[str, Field(pattern=r"^0?[0-7]{3}$")] = "0600"
     """Permissions of a unix socket, octal: who may connect."""
     tls: ListenerTls | None = None
+    """Needed with mqtts and wss."""
     proxy: ProxyConfig | None = None
+    """Behind proxies that say by the PROXY protocol whom they bring."""
     path: str | None = "/mqtt"
     """Of a WebSocket's request; null: any."""
     origins: list[str] | None = None
