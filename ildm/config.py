@@ -321,8 +321,13 @@ class LimitsConfig(Section):
     """Connections a second from there, after those at once."""
     handshakes: Annotated[int, Field(ge=1, le=1_000_000)] = 64
     """Those among them that have not finished TLS."""
+    auth_failures: Annotated[int, Field(ge=0, le=1_000_000)] = 20
+    """CONNECTs from there, within ``auth_block``, that may be refused for who sends them: user, password, not
+    authorized, banned. Then nobody is taken from there for as long. 0: any number."""
+    auth_block: Seconds = 60.0
+    """How long."""
     exempt: list[Network] = ["127.0.0.0/8", "::1/128"]
-    """Networks that these three are not for."""
+    """Networks that these five are not for."""
     write_buffer: Annotated[int, Field(ge=4096, le=1 << 30)] = 256 << 10
     """Bytes waiting towards one peer before reading from the paired session pauses."""
     partial_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 128 << 20

@@ -348,9 +348,10 @@ def _until(moment: float | None) -> str:
 def _bans(page: Page) -> RenderableType:
     if not page.items:
         return Text("nobody is kept out", style="dim")
-    grid = table(["kind", "name", "kept out"])
+    grid = table(["kind", "name", "kept out", "by"])
     for row in page.items:
-        grid.add_row(row["kind"], cell(row["name"]), _until(row["until"]))
+        by = "refused logins" if row["why"] == "authentication" else "an administrator"
+        grid.add_row(row["kind"], cell(row["name"]), _until(row["until"]), by)
     return Group(grid, *_rest(page))
 
 

@@ -82,7 +82,9 @@ class NodeView(Protocol):
         """
 
     def bans(self) -> list[Row]:
-        """Each with ``kind, name, until`` (None: until it is lifted)."""
+        """Each with ``kind, name, until`` (None: until it is lifted) and ``why``: ``administrator``, or
+        ``authentication`` of an address from which too many clients were refused.
+        """
 
     def ban(self, kind: Kind, name: str, seconds: float | None) -> Row:
         """Keep clients out, for some seconds or until that is lifted, and end those connected.

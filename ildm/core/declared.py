@@ -57,6 +57,11 @@ CLIENTS = united(
     counter("clients_banned", "connections", "Clients refused, as an administrator keeps them out"),
     counter("clients_kicked", "connections", "Clients ended by an administrator"),
     counter("clients_rejected", "connections", "Clients rejected by a filter"),
+    counter(
+        "authentication_failures",
+        "connections",
+        "Clients refused for who they are: by the broker, a filter or an administrator",
+    ),
     counter("clients_over_inflight", "connections", "Clients ended, as they sent on although a link is full"),
     counter(
         "connections_refused", "connections", "Connections of clients refused: a limit, or the node stops"
@@ -197,7 +202,7 @@ LINKS = united(
         "connections_refused_address",
         "connections",
         "Connections of clients refused for what comes from their address",
-        ("connections", "handshakes", "rate"),
+        ("auth", "connections", "handshakes", "rate"),
     ),
     counter("proxy_headers_refused", "connections", "Connections of proxies without a PROXY header in time"),
     counter("accept_failures", "errors", "Times accepting paused, as file descriptors or memory had run out"),

@@ -35,6 +35,12 @@ class Origin(Protocol):
     def end(self) -> None:
         """The connection has gone."""
 
+    def authentication_failed(self) -> str | None:
+        """It was refused for who it is; the address, or network, that is blocked from now on, if it is."""
+
+    def is_blocked(self) -> bool:
+        """Whether its address is blocked, since it has come."""
+
     def told(self, version: str) -> bytes:
         """What the broker is told of it by the PROXY protocol, ``v1`` or ``v2``."""
 

@@ -11,6 +11,7 @@ from ildm.mqtt import topic_matches
 
 if TYPE_CHECKING:
     from ildm.core.node import Node
+    from ildm.net.transport.gate import AddressGate
 
 SHOWN_PAYLOAD = 256
 """Bytes of a payload that are shown."""
@@ -41,9 +42,24 @@ def ban(node: Node, kind: Kind, name: str, seconds: float | None) -> dict[str, A
     return {**made._asdict(), "ended": len(barred)}
 
 
-def lift(node: Node, kind: Kind, name: str) -> dict[str, Any]:
+def bans(node: Node, gate: AddressGate | None) -> list[dict[str, Any]]:
+    """See :meth:`ildm.admin.view.NodeView.bans`."""
+    rows = [{**each._asdict(), "why": "administrator"} for each in node.bans]
+    if gate is not None:
+        now = node.driver.wall()
+        rows += [
+            {"kind": "address", "name": key, "until": now + left, "why": "authentication"}
+            for key, left in gate.failures.blocked()
+        ]
+    return rows
+
+
+def lift(node: Node, gate: AddressGate | None, kind: Kind, name: str) -> dict[str, Any]:
     """See :meth:`ildm.admin.view.NodeView.lift_ban`."""
-    if not node.bans.lift(kind, name):
+    lifted = node.bans.lift(kind, name)
+    if gate is not None and kind == "address":
+        lifted = gate.lift(name) or lifted
+    if not lifted:
         raise UnknownError(f"there is no ban of {kind} {name!r}")
     node.driver.log("info", "ban lifted", kind=kind, name=name)
     return {"kind": kind, "name": name}

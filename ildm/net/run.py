@@ -117,12 +117,12 @@ class NodeServer:
             self.node.admission.descriptors_for = descriptors_for_clients(config, files)
             self._lag = LagWatch(loop)
             self._lag.start()
+            gate = AddressGate(config.limits, loop.time, counters)
             view = LiveView(
-                self.node, self.store, self.request_stop, self.source, self._lag, self.driver.history
+                self.node, self.store, self.request_stop, self.source, self._lag, self.driver.history, gate
             )
             self.admin = AdminServer(view, config.admin_socket)
             await self.admin.start()
-            gate = AddressGate(config.limits, loop.time, counters)
             for key, each in config.clients_at:
                 listener = Listener(
                     each.url,

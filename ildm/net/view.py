@@ -13,7 +13,7 @@ from ildm.core.plugin.reloading import differing_keys, reload_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
 from ildm.mqtt import IldmError, Version
-from ildm.net.clients_view import ban, kick, lift, retained_page
+from ildm.net.clients_view import ban, bans, kick, lift, retained_page
 from ildm.net.figures import scrape
 from ildm.net.health import Health
 from ildm.net.internals import internals
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ildm.core.node import Node
     from ildm.net.history import History
     from ildm.net.lag import LagWatch
+    from ildm.net.transport.gate import AddressGate
     from ildm.state.store import StateStore
 
 DROPPED = ("injection_dropped_", "link_dropped_", "spool_dropped_", "transfer_dropped_")
@@ -53,6 +54,7 @@ class LiveView:
         source: Path | None = None,
         lag: LagWatch | None = None,
         history: History | None = None,
+        gate: AddressGate | None = None,
     ) -> None:
         self.node = node
         self.store = store
@@ -60,6 +62,7 @@ class LiveView:
         self._source = source
         self._lag = lag
         self._history = history
+        self._gate = gate
         self.health = Health(node)
 
     def status(self) -> dict[str, Any]:
@@ -239,13 +242,13 @@ class LiveView:
         return kick(self.node, client_id)
 
     def bans(self) -> list[dict[str, Any]]:
-        return [each._asdict() for each in self.node.bans]
+        return bans(self.node, self._gate)
 
     def ban(self, kind: Kind, name: str, seconds: float | None) -> dict[str, Any]:
         return ban(self.node, kind, name, seconds)
 
     def lift_ban(self, kind: Kind, name: str) -> dict[str, Any]:
-        return lift(self.node, kind, name)
+        return lift(self.node, self._gate, kind, name)
 
     def events(self) -> list[dict[str, Any]]:
         return self._history.rows() if self._history is not None else []

@@ -218,7 +218,7 @@ class FakeView:
     def ban(self, kind: Kind, name: str, seconds: float | None) -> dict[str, Any]:
         self.calls.append(("ban", kind, name, seconds))
         row = {"kind": kind, "name": name, "until": None if seconds is None else 4_000_000_000.0}
-        self.banned.append(row)
+        self.banned.append({**row, "why": "administrator"})
         return {**row, "ended": 2}
 
     def lift_ban(self, kind: Kind, name: str) -> dict[str, Any]:

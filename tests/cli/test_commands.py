@@ -60,7 +60,16 @@ ANSWERS: dict[str, list[Any]] = {
         {"kind": "address", "name": "192.0.2.1", "until": 4_000_000_000.0, "ended": 2},
     ],
     "client allow": [{"kind": "user", "name": "x"}],
-    "client bans": [Page(1, [{"kind": "user", "name": "x", "until": None}]), Page(0, [])],
+    "client bans": [
+        Page(
+            2,
+            [
+                {"kind": "user", "name": "x", "until": None, "why": "administrator"},
+                {"kind": "address", "name": "192.0.2.1", "until": 4e9, "why": "authentication"},
+            ],
+        ),
+        Page(0, []),
+    ],
     "events": [Page(9, [EVENT]), Page(0, [])],
     "retained": [Page(1, [KEPT_VALUE]), Page(0, [])],
     "health": [{"ready": True, "problems": []}],

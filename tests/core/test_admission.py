@@ -56,6 +56,50 @@ def test_a_storm_is_one_line_of_the_log_in_a_while(world: World) -> None:
     assert site.node.counters["connections_refused"] == 101
 
 
+class FromOneAddress:
+    """A connection of a client whose address is blocked at the third failure."""
+
+    def __init__(self, address: str, failures: int) -> None:
+        self.address = address
+        self.failures = failures
+
+    def authentication_failed(self) -> str | None:
+        self.failures -= 1
+        return None if self.failures else self.address
+
+    def is_blocked(self) -> bool:
+        return self.failures <= 0
+
+    def begin(self, transport: object) -> str:
+        return self.address
+
+    def end(self) -> None: ...
+
+    def told(self, version: str) -> bytes:
+        return b""
+
+
+def test_blocked_addresses_are_one_line_of_the_log_in_a_while(world: World) -> None:
+    site = Site(world, "a", None)
+    admission = site.node.admission
+
+    def lines() -> list[tuple[object, object]]:
+        event = "address blocked: its clients were refused too often"
+        return [(f["address"], f["blocked"]) for _, name, f in site.node.driver.logged if name == event]
+
+    origin = FromOneAddress("192.0.2.1", 3)
+    for expected in ([], [], [("192.0.2.1", 1)], [("192.0.2.1", 1)]):
+        admission.not_authenticated(origin)
+        assert lines() == expected
+    for number in range(2, 5):
+        admission.not_authenticated(FromOneAddress(f"192.0.2.{number}", 1))
+    admission.not_authenticated(None)
+    world.run(LOG_EVERY)
+    admission.not_authenticated(FromOneAddress("192.0.2.9", 1))
+    assert lines() == [("192.0.2.1", 1), ("192.0.2.9", 4)]
+    assert site.node.counters["authentication_failures"] == 9
+
+
 def test_refused_clients_that_say_nothing_do_not_add_up(world: World) -> None:
     """Each would hold what there is too little of."""
     site = Site(world, "a", None, limits={"clients": 1, "connect_timeout": 5})

@@ -48,7 +48,9 @@ async def test_a_ban_ends_who_is_there_keeps_out_and_outlives_the_node(sites: Si
     await site.stop()
     await site.start()
     assert (await site.connect("unwanted", accepted=False)).connack.reason_code == 5
-    assert (await site.shell("client bans"))[1] == [{"kind": "client", "name": "unwanted", "until": None}]
+    assert (await site.shell("client bans"))[1] == [
+        {"kind": "client", "name": "unwanted", "until": None, "why": "administrator"}
+    ]
     await site.shell("client allow client unwanted")
     assert (await site.connect("unwanted")).connack.reason_code == 0
     with pytest.raises(UnknownError):

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from ildm.config import LimitsConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
-    from ildm.core.session import BaseSession
+    from ildm.core.session import BaseSession, Origin
 
 TOLD_AT_ONCE = 16
 """Refused clients whose CONNECT is awaited, so that they can be told why; further ones are closed."""
@@ -31,6 +31,8 @@ class Admission:
         self.being_told: set[BaseSession] = set()
         self._quiet_until = 0.0
         self._unlogged = 0
+        self._quiet_of_blocked_until = 0.0
+        self._blocked = 0
 
     def refuses(self, clients: int) -> str | None:
         """What a further client would exceed; None if it may stay."""
@@ -55,6 +57,26 @@ class Admission:
         """There was none left for a connection to the broker."""
         self.counters["out_of_descriptors"] += 1
         self._log("file descriptors")
+
+    def not_authenticated(self, origin: Origin | None) -> None:
+        """A client was refused for who it is; its address may be blocked for that."""
+        self.counters["authentication_failures"] += 1
+        address = None if origin is None else origin.authentication_failed()
+        if address is None:
+            return
+        self._blocked += 1
+        now = self.driver.now()
+        if now < self._quiet_of_blocked_until:
+            return
+        self._quiet_of_blocked_until = now + LOG_EVERY
+        self.driver.log(
+            "warning",
+            "address blocked: its clients were refused too often",
+            address=address,
+            seconds=self.limits.auth_block,
+            blocked=self._blocked,
+        )
+        self._blocked = 0
 
     def _log(self, limit: str) -> None:
         self._unlogged += 1

@@ -175,6 +175,8 @@ class BrokerSession(BaseSession):
                     return
                 continue
             self.paired.write(frame)
+            if frame[0] >> 4 == PacketType.CONNACK:
+                self.paired.refused_with(connack_code(frame))
             if frame[0] >> 4 in (PacketType.AUTH, PacketType.CONNACK):
                 self.node.dispatch.arrived(Source.BROKER, self, PacketType(frame[0] >> 4), frame)
         rest, self._held = self._held, b""

@@ -50,6 +50,17 @@ MAX_CONNECT = 1 << 20
 """Bytes of a CONNECT: more than its fields can take, but for an odd number of user properties."""
 MAX_HELD = 1 << 20
 """Bytes of another packet, but PUBLISH, that the node must read before the broker gets it."""
+NOT_AUTHENTICATED = frozenset(
+    (
+        ConnectReturnCode.BAD_USER_NAME_OR_PASSWORD,
+        ConnectReturnCode.NOT_AUTHORIZED,
+        ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+        ReasonCode.NOT_AUTHORIZED,
+        ReasonCode.BANNED,
+        ReasonCode.BAD_AUTHENTICATION_METHOD,
+    )
+)
+"""CONNACKs that refuse a client for who it is (3.1.1: 3.2.2.3; 5: 3.2.2.2); no code means two things."""
 AT_ONCE = 500
 """Packets, or runs of them, that are looked at in a row: 30,000 of the smallest may be read at once."""
 
@@ -229,6 +240,12 @@ class ClientSession(RefusingClient):
         if self in self.node.admission.being_told:
             self._refuse(ReasonCode.QUOTA_EXCEEDED, ConnectReturnCode.SERVER_UNAVAILABLE)
             return
+        if self.origin is not None and self.origin.is_blocked():
+            # it has come before its address was blocked, with many others perhaps: no more of them is tried
+            self._cancel_connect_timer()
+            self.state = State.ENDED
+            self.abort()
+            return
         self.client_id = packet.client_id
         chain = self.node.dispatch.chain
         if not chain.admits_clients or self._is_reserved(packet.client_id):
@@ -284,8 +301,14 @@ class ClientSession(RefusingClient):
         self._cancel_connect_timer()
         answer = int(reason if self.version is Version.V5 else code)
         self.write(self.with_reason(ConnAck(session_present=False, reason_code=answer), text))
+        self.refused_with(answer)
         self.state = State.ENDED
         self.close()
+
+    def refused_with(self, code: int) -> None:
+        """A CONNACK with this code has gone to the client."""
+        if code in NOT_AUTHENTICATED:
+            self.node.admission.not_authenticated(self.origin)
 
     def _connect_timed_out(self) -> None:
         self._connect_timer = None

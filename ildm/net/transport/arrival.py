@@ -62,6 +62,12 @@ class Arrival:
         self._entered = True
         return peer
 
+    def authentication_failed(self) -> str | None:
+        return None if self._gate is None else self._gate.authentication_failed(self._host)
+
+    def is_blocked(self) -> bool:
+        return self._gate is not None and self._gate.blocks(self._host)
+
     def end(self) -> None:
         self._transport = None
         self.handshake_ended()

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from ildm.net.transport.failures import AuthFailures
+
 if TYPE_CHECKING:
     from ildm.config import LimitsConfig
     from ildm.core.counters import Counters
@@ -48,6 +50,8 @@ class AddressGate:
         self._exempt = [ipaddress.ip_network(network) for network in limits.exempt]
         self._present: dict[str, _Seen] = {}
         self._absent: OrderedDict[str, _Seen] = OrderedDict()
+        self.failures = AuthFailures(limits, now)
+        """By :meth:`key`."""
         self.key = lru_cache(4096)(self._key)
         """What an address is counted by; None if it is exempt or there is none."""
 
@@ -78,7 +82,9 @@ class AddressGate:
         seen.tokens = min(limits.per_address, seen.tokens + (now - seen.at) * limits.connect_rate)
         seen.at = now
         refused = (
-            "connections"
+            "auth"
+            if self.failures.blocks(key)
+            else "connections"
             if seen.connections >= limits.per_address
             else "handshakes"
             if handshake and seen.handshakes >= limits.handshakes
@@ -94,6 +100,24 @@ class AddressGate:
             self._counters[f"connections_refused_address_{refused}"] += 1
         self._put(key, seen)
         return refused is None
+
+    def authentication_failed(self, host: str) -> str | None:
+        """A client from there was refused for who it is: what is blocked now, if that was once too often."""
+        key = self.key(host)
+        return key if key is not None and self.failures.count(key) else None
+
+    def blocks(self, host: str) -> bool:
+        """Whether its clients are refused for what they have tried; counted as a refusal."""
+        key = self.key(host)
+        if key is None or not self.failures.blocks(key):
+            return False
+        self._counters["connections_refused_address_auth"] += 1
+        return True
+
+    def lift(self, host: str) -> bool:
+        """Let clients from there try again; whether they could not. ``host`` may be a key, too."""
+        key = self.key(host.partition("/")[0])
+        return key is not None and self.failures.lift(key)
 
     def handshake_ended(self, host: str) -> None:
         key = self.key(host)
