@@ -222,6 +222,27 @@ def top(
     show_top(find_node(socket, config), interval, count or None)
 
 
+@app.command(name="dashboard-token")
+def dashboard_token(
+    config: Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration of the node.")],
+) -> None:
+    """Print where the dashboard is, with its token.
+
+    Who has this address may look at the node: open it in a browser, give it to nobody. The token is made if
+    there is none yet; to replace it, remove its file and restart the node.
+    """
+    from ildm.config import ConfigError, load_config  # noqa: PLC0415
+
+    loaded = load_config(config)
+    if loaded.dashboard.listen is None:
+        raise ConfigError(f"{config}: dashboard.listen: is null, so there is no dashboard")
+    from ildm.net.dashboard.token import login_address, take_token  # noqa: PLC0415
+
+    with _naming(config):
+        token, _ = take_token(loaded.dashboard_token)
+    print(login_address(loaded, token))
+
+
 @app.command()
 def completion(
     shell: Annotated[str, typer.Argument(metavar="|".join(SHELLS), autocompletion=lambda: list(SHELLS))],

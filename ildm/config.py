@@ -18,6 +18,7 @@ from pydantic import (
 )
 
 from ildm.address import Address, parse_address
+from ildm.dashboard_config import TOKEN_NAME, DashboardConfig, own_address
 from ildm.mqtt import IldmError, PacketLimits
 from ildm.rules_config import FilterRule, RulesOfNeighbors, TopicRule, TopicRules
 from ildm.text import reason
@@ -40,6 +41,7 @@ __all__ = [
     "BrokerConfig",
     "Config",
     "ConfigError",
+    "DashboardConfig",
     "LimitsConfig",
     "LinkAddress",
     "LinkConfig",
@@ -406,15 +408,10 @@ class AdminConfig(Section):
     """Unix socket of the admin API; default ``STATE_DIR/admin.sock``."""
 
 
-def _metrics_address(value: object) -> object:
-    """A port alone is one of this machine."""
-    return Address("127.0.0.1", value) if type(value) is int and 0 <= value <= 65535 else value
-
-
 class MetricsConfig(Section):
     """Metrics and health for programs that watch; see :mod:`ildm.admin.metrics`."""
 
-    listen: Annotated[PlainAddress, BeforeValidator(_metrics_address)] | None = None
+    listen: Annotated[PlainAddress, BeforeValidator(own_address)] | None = None
     """``HOST:PORT``, or a port of 127.0.0.1; null: on the admin socket only."""
     token_file: Path | None = None
     """Its first line is demanded as a bearer token."""
@@ -501,6 +498,8 @@ class Config(Section):
     """The admin API."""
     metrics: MetricsConfig = MetricsConfig()
     """Metrics and health over HTTP."""
+    dashboard: DashboardConfig = DashboardConfig()
+    """Pages for people, in a browser."""
     log: LogConfig = LogConfig()
     """The log, on standard error."""
 
@@ -535,6 +534,11 @@ class Config(Section):
     @property
     def admin_socket(self) -> Path:
         return self.admin.socket or self.state_dir / "admin.sock"
+
+    @property
+    def dashboard_token(self) -> Path:
+        """File of what the dashboard demands."""
+        return self.dashboard.token_file or self.state_dir / TOKEN_NAME
 
     @property
     def spool_directory(self) -> Path:
@@ -669,6 +673,7 @@ def _anchored(config: Config, base: Path) -> Config:
             "spool": config.spool.model_copy(update={"directory": anchor(config.spool.directory)}),
             "admin": config.admin.model_copy(update={"socket": anchor(config.admin.socket)}),
             "metrics": config.metrics.model_copy(update={"token_file": anchor(config.metrics.token_file)}),
+            "dashboard": config.dashboard.anchored(base),
         }
     )
 

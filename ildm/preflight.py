@@ -81,6 +81,8 @@ def _addresses(config: Config) -> Iterator[tuple[str, Address]]:
             yield f"link.neighbors.{index}", address
     if config.metrics.listen is not None:
         yield "metrics.listen", config.metrics.listen
+    if config.dashboard.listen is not None:
+        yield "dashboard.listen", config.dashboard.listen
 
 
 def _for_clients(config: Config) -> Iterator[tuple[str, Address]]:
@@ -97,6 +99,8 @@ def _listening(config: Config) -> Iterator[tuple[str, Address]]:
         yield "link.listen", config.link.listen
     if config.metrics.listen is not None:
         yield "metrics.listen", config.metrics.listen
+    if config.dashboard.listen is not None:
+        yield "dashboard.listen", config.dashboard.listen
 
 
 # where addresses lead to -------------------------------------------------------------------------

@@ -390,7 +390,7 @@ def retained(node: AdminClient, *, filter: Filter = EVERYTHING, limit: Limit = R
 
 @command("health")
 def health(node: AdminClient) -> Row:
-    """Whether the node serves: exit status 0, else 1 and why not."""
+    """Whether it serves: exit status 0, else 1 and why not."""
     answer = node.health()
     if not answer["ready"]:
         raise AdminError("\n".join(f"not ready: {printable(problem)}" for problem in answer["problems"]))
@@ -439,7 +439,7 @@ def overlay_trace(node: AdminClient, topic: TopicName) -> Row:
 
 @command("trace")
 def trace(node: AdminClient, topic: TopicName) -> Row:
-    """The way of a message on a topic over all sites, with times."""
+    """Sites on the way of a message on a topic, with times."""
     return node.follow(topic)
 
 

@@ -38,15 +38,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal
 
 from aiohttp import web
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
+from pydantic import Field
 
 from ildm.admin.metrics import told, watch_routes
+from ildm.admin.requests import AddNeighbor, Body, Model, RequestError, number, parsed, saved
 from ildm.admin.unix_socket import open_socket
 from ildm.admin.view import AdminError, NodeView, Row, UnknownError
-from ildm.config import LinkAddress
 from ildm.core.local.bans import KINDS
 from ildm.log import get_logger
 from ildm.mqtt import MqttError, validate_topic_filter
@@ -55,24 +55,12 @@ from ildm.unix_socket import close_socket, socket_inode
 BODY_LIMIT = 16 << 10
 DEFAULT_LIMIT = 1000
 MAX_LIMIT = 100_000
-SAVE_TIMEOUT = 5.0
 TRACE_TIMEOUT = 8.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class AddNeighbor(_Body):
-    """Body of ``POST /v1/neighbors``."""
-
-    address: LinkAddress
-    save: StrictBool = True
-
-
-class AddBan(_Body):
+class AddBan(Body):
     """Body of ``POST /v1/bans``."""
 
     kind: Literal["client", "user", "address"]
@@ -80,13 +68,10 @@ class AddBan(_Body):
     seconds: Annotated[float, Field(gt=0, le=86400 * 3650)] | None = None
 
 
-class LogLevel(_Body):
+class LogLevel(Body):
     """Body of ``PUT /v1/log-level``."""
 
     level: Literal["debug", "info", "warning", "error"]
-
-
-Model = TypeVar("Model", bound=_Body)
 
 
 class AdminServer:
@@ -175,7 +160,7 @@ class AdminServer:
         async def handler(request: web.Request) -> web.Response:
             topic = request.query.get("topic")
             if not topic:
-                raise _RequestError("topic: is missing")
+                raise RequestError("topic: is missing")
             found: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
 
             def done(answer: Row | AdminError) -> None:
@@ -203,9 +188,9 @@ class AdminServer:
         try:
             validate_topic_filter(wanted)
         except MqttError as error:
-            raise _RequestError(f"filter: {error}") from None
-        limit = _number(request, "limit", DEFAULT_LIMIT, MAX_LIMIT)
-        return web.json_response(self.view.retained(wanted, limit, _number(request, "offset", 0, None)))
+            raise RequestError(f"filter: {error}") from None
+        limit = number(request.query, "limit", DEFAULT_LIMIT, MAX_LIMIT)
+        return web.json_response(self.view.retained(wanted, limit, number(request.query, "offset", 0, None)))
 
     async def _kick(self, request: web.Request) -> web.Response:
         return web.json_response(self.view.kick(request.match_info["client_id"]))
@@ -217,14 +202,14 @@ class AdminServer:
     async def _lift_ban(self, request: web.Request) -> web.Response:
         kind, name = request.match_info["kind"], request.match_info["name"]
         if kind not in KINDS:
-            raise _RequestError(f"kind: expected one of {', '.join(KINDS)}")
+            raise RequestError(f"kind: expected one of {', '.join(KINDS)}")
         return web.json_response(self.view.lift_ban(kind, name))
 
     async def _add_neighbor(self, request: web.Request) -> web.Response:
         body = await _body(request, AddNeighbor)
         row = self.view.add_neighbor(body.address, body.save)
         if body.save:
-            await self._saved("added")
+            await saved(self.view, "added")
         get_logger("ildm.admin").info("neighbour added", address=str(body.address), saved=body.save)
         return web.json_response(row, status=201)
 
@@ -233,7 +218,7 @@ class AdminServer:
         save, force = _truth(request, "save", True), _truth(request, "force", False)
         row = self.view.remove_neighbor(target, save, force)
         if save:
-            await self._saved("removed")
+            await saved(self.view, "removed")
         get_logger("ildm.admin").info(
             "neighbour removed", target=target, saved=save, thrown_away=row["thrown_away"]["messages"]
         )
@@ -241,29 +226,14 @@ class AdminServer:
 
     async def _spooled(self, request: web.Request) -> web.Response:
         receiver = request.match_info["receiver"]
-        after = _number(request, "after", 0, None)
-        limit = _number(request, "limit", DEFAULT_LIMIT, MAX_LIMIT)
+        after = number(request.query, "after", 0, None)
+        limit = number(request.query, "limit", DEFAULT_LIMIT, MAX_LIMIT)
         return web.json_response(await asyncio.to_thread(self.view.spooled, receiver, after, limit))
 
     async def _drop_spooled(self, request: web.Request) -> web.Response:
         row = self.view.drop_spooled(request.match_info["receiver"])
         get_logger("ildm.admin").warning("messages of the spool thrown away", **row)
         return web.json_response(row)
-
-    async def _saved(self, done: str) -> None:
-        """Wait until a neighbour that was added or removed will be so after a restart.
-
-        Raises:
-            AdminError: it cannot be saved now; the node goes on trying.
-        """
-        saved: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self.view.when_saved(lambda problem: None if saved.done() else saved.set_result(problem))
-        try:
-            problem = await asyncio.wait_for(saved, SAVE_TIMEOUT)
-        except TimeoutError:
-            problem = f"the disk gave no answer within {SAVE_TIMEOUT:g} s"
-        if problem is not None:
-            raise AdminError(f"{done}, but not saved: {problem}; the node goes on trying")
 
     async def _reload_plugins(self, request: web.Request) -> web.Response:
         config = await asyncio.to_thread(self.view.read_config)
@@ -283,10 +253,6 @@ class AdminServer:
         return web.json_response({"stopping": True}, status=202)
 
 
-class _RequestError(Exception):
-    """The text goes to the client with status 400."""
-
-
 def _object(read: Callable[[], Row]) -> Handler:
     async def handler(request: web.Request) -> web.Response:
         return web.json_response(read())
@@ -296,8 +262,8 @@ def _object(read: Callable[[], Row]) -> Handler:
 
 def _page(read: Callable[[], Sequence[Row]]) -> Handler:
     async def handler(request: web.Request) -> web.Response:
-        limit = _number(request, "limit", DEFAULT_LIMIT, MAX_LIMIT)
-        offset = _number(request, "offset", 0, None)
+        limit = number(request.query, "limit", DEFAULT_LIMIT, MAX_LIMIT)
+        offset = number(request.query, "offset", 0, None)
         rows = read()
         return web.json_response({"total": len(rows), "items": rows[offset : offset + limit]})
 
@@ -307,34 +273,12 @@ def _page(read: Callable[[], Sequence[Row]]) -> Handler:
 def _truth(request: web.Request, name: str, default: bool) -> bool:
     text = request.query.get(name, "true" if default else "false")
     if text not in ("true", "false"):
-        raise _RequestError(f"{name}: expected true or false, found {text!r}")
+        raise RequestError(f"{name}: expected true or false, found {text!r}")
     return text == "true"
 
 
-def _number(request: web.Request, name: str, default: int, highest: int | None) -> int:
-    text = request.query.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdecimal() and len(text) < 20) or (
-        highest is not None and int(text) > highest
-    ):
-        allowed = "a number" if highest is None else f"a number from 0 to {highest}"
-        raise _RequestError(f"{name}: expected {allowed}, found {text!r}")
-    return int(text)
-
-
 async def _body(request: web.Request, model: type[Model]) -> Model:
-    raw = await request.read()
-    try:
-        return model.model_validate_json(raw)
-    except ValidationError as error:
-        raise _RequestError("; ".join(_problem(item) for item in error.errors(include_url=False))) from None
-
-
-def _problem(item: Any) -> str:
-    where = ".".join(str(part) for part in item["loc"]) or "body"
-    text = "unknown key" if item["type"] == "extra_forbidden" else str(item["msg"])
-    return f"{where}: {text.removeprefix('Value error, ')}"
+    return parsed(await request.read(), model)
 
 
 def _error(status: int, text: str) -> web.Response:
@@ -345,7 +289,7 @@ def _error(status: int, text: str) -> web.Response:
 async def _json_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
-    except _RequestError as error:
+    except RequestError as error:
         return _error(400, str(error))
     except UnknownError as error:
         return _error(404, str(error))

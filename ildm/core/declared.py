@@ -261,5 +261,15 @@ STATE = united(
     counter("state_rows_damaged", "rows", "Damaged rows of the state, set aside"),
 )
 
-COUNTED = united(CLIENTS, PLUGINS, TRANSFER, LINKS, STATE)
+DASHBOARD = united(
+    counter("dashboard_logins_refused", "attempts", "Logins to the dashboard refused: wrong token, too many"),
+    counter(
+        "dashboard_requests_refused", "requests", "Requests to it refused: foreign page, name, or stranger"
+    ),
+    counter("dashboard_readers_refused", "requests", "Requests for its stream beyond the bound of readers"),
+    counter("dashboard_events_skipped", "events", "Events that a reader of the stream was too slow for"),
+    counter("dashboard_connections_refused", "connections", "Connections to it beyond the bound"),
+)
+
+COUNTED = united(CLIENTS, PLUGINS, TRANSFER, LINKS, STATE, DASHBOARD)
 """Name in the node -> where it is shown."""

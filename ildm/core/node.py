@@ -76,6 +76,8 @@ class Node:
         self.started_at = driver.wall()
         self.sessions: set[ClientSession] = set()
         self.broker_down_reason: str | None = None
+        self.broker_since = self.started_at
+        """Unix time at which the broker was found to be there, or not."""
         self.algorithm_name = plugins.algorithm.name if plugins.algorithm else None
         self.custody: Custody | None = None
         """What survives this node of messages that cross; None: nothing does."""
@@ -294,6 +296,8 @@ class Node:
         if reason == self.broker_down_reason:
             return
         came_back = reason is None
+        if came_back or self.broker_down_reason is None:
+            self.broker_since = self.driver.wall()
         self.broker_down_reason = reason
         address = str(self.broker_address)
         if came_back:

@@ -1,20 +1,97 @@
-"""What an administrator does to clients, and looks up in retained messages: the live node as plain data."""
+"""Clients, their filters, retained messages: the live node as plain data, and what can be done to clients."""
 
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ildm.admin.view import AdminError, UnknownError
 from ildm.core.local.bans import Ban, Kind, TooManyBansError
-from ildm.mqtt import topic_matches
+from ildm.core.local.clients import ClientRecord
+from ildm.mqtt import Version, topic_matches
 
 if TYPE_CHECKING:
+    from ildm.core.link.link import NeighborLink
+    from ildm.core.local.client_session import ClientSession
     from ildm.core.node import Node
     from ildm.net.transport.gate import AddressGate
 
 SHOWN_PAYLOAD = 256
 """Bytes of a payload that are shown."""
+VERSIONS = {Version.V31: "3.1", Version.V311: "3.1.1", Version.V5: "5"}
+
+
+def client_rows(node: Node) -> list[dict[str, Any]]:
+    """See :meth:`ildm.admin.view.NodeView.clients`."""
+    rows = [
+        session_row(session, session.record)
+        for session in node.sessions
+        if session.record is not None and session.connect is not None
+    ]
+    rows.extend(away_row(record) for record in node.clients.records.values() if record.session is None)
+    return rows
+
+
+def record_row(record: ClientRecord) -> dict[str, Any]:
+    """One client, connected or not."""
+    session = record.session
+    if session is None or session.connect is None:
+        return away_row(record)
+    return session_row(session, record)
+
+
+def session_row(session: ClientSession, record: ClientRecord) -> dict[str, Any]:
+    """One client that is connected."""
+    assert session.connect is not None
+    return {
+        "client_id": session.client_id,
+        "peer": session.peer,
+        "version": VERSIONS[session.version],
+        "connected": True,
+        "since": session.opened_at,
+        "clean_start": session.connect.clean_start,
+        "subscriptions": len(record.filters),
+        "messages_in": session.messages_in,
+        "messages_out": session.paired.messages_out if session.paired is not None else 0,
+    }
+
+
+def away_row(record: ClientRecord) -> dict[str, Any]:
+    """A persistent session whose client is away."""
+    return {
+        "client_id": record.key,
+        "peer": "",
+        "version": "",
+        "connected": False,
+        "since": None,
+        "clean_start": False,
+        "subscriptions": len(record.filters),
+        "messages_in": 0,
+        "messages_out": 0,
+    }
+
+
+def sources(node: Node) -> Iterator[ClientRecord | NeighborLink]:
+    """Whoever has filters: clients, then neighbours."""
+    return chain(node.clients.records.values(), node.links.links.values())
+
+
+def filters_of(source: ClientRecord | NeighborLink) -> Mapping[str, int]:
+    """With the QoS of each."""
+    return source.filters if isinstance(source, ClientRecord) else source.interest
+
+
+def source_name(source: ClientRecord | NeighborLink) -> str:
+    """``client ID`` or ``neighbor ID``."""
+    if isinstance(source, ClientRecord):
+        return f"client {source.key.removeprefix(chr(0))}"
+    return f"neighbor {source.node_id}"
+
+
+def subscription_row(source: ClientRecord | NeighborLink, topic_filter: str, qos: int) -> dict[str, Any]:
+    return {"filter": topic_filter, "qos": qos, "source": source_name(source)}
 
 
 def kick(node: Node, client_id: str) -> dict[str, Any]:
@@ -74,10 +151,12 @@ def retained_page(node: Node, topic_filter: str, limit: int, offset: int) -> dic
         topics = [topic for topic in values if topic_matches(topic_filter, topic)]
     else:
         topics = [topic_filter] if topic_filter in values else []
-    return {"total": len(topics), "items": [_row(node, topic) for topic in topics[offset : offset + limit]]}
+    shown = topics[offset : offset + limit]
+    return {"total": len(topics), "items": [retained_row(node, topic) for topic in shown]}
 
 
-def _row(node: Node, topic: str) -> dict[str, Any]:
+def retained_row(node: Node, topic: str) -> dict[str, Any]:
+    """One retained message that the node remembers."""
     entry = node.retained.values[topic]
     message = entry.message
     left = None if entry.expires_at is None else max(0.0, entry.expires_at - node.driver.now())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from heapq import merge
 from operator import itemgetter
 from typing import Any
@@ -35,8 +35,12 @@ class History:
 
     def rows(self) -> list[dict[str, Any]]:
         """The newest first, values under keys that name a secret masked."""
+        return list(self.newest())
+
+    def newest(self) -> Iterator[dict[str, Any]]:
+        """The same one by one; to be used up before anything else is logged."""
         found = merge(reversed(self._clients), reversed(self._others), key=itemgetter("number"), reverse=True)
-        return [{**row, "fields": redact(None, "", row["fields"])} for row in found]
+        return ({**row, "fields": redact(None, "", row["fields"])} for row in found)
 
 
 def _short(value: object) -> object:

@@ -21,6 +21,8 @@ from ildm.core.plugin.loading import load_plugins
 from ildm.core.tables import NEIGHBORS
 from ildm.log import configure_logging, get_logger
 from ildm.net.allocator import keep_freed_memory
+from ildm.net.dashboard.server import DashboardServer
+from ildm.net.dashboard.token import take_token
 from ildm.net.driver import AsyncioDriver
 from ildm.net.lag import LagWatch
 from ildm.net.metrics import MetricsServer
@@ -70,6 +72,7 @@ class NodeServer:
         self.node: Node
         self.admin: AdminServer
         self.metrics: MetricsServer | None = None
+        self.dashboard: DashboardServer | None = None
         self._lag: LagWatch | None = None
 
     async def start(self) -> None:
@@ -140,6 +143,13 @@ class NodeServer:
             if config.metrics.listen is not None:
                 self.metrics = MetricsServer(view, config.metrics.listen, metrics_token)
                 await self.metrics.start()
+            if config.dashboard.listen is not None:
+                token, made = take_token(config.dashboard_token)
+                if made:
+                    get_logger("ildm").info("token of the dashboard made", file=str(config.dashboard_token))
+                pages = DashboardServer(view, config.dashboard, token, counters, tls.dashboard)
+                self.dashboard = pages
+                await pages.start()
             if config.link.listen is not None and self.node.router.active:
                 manager = self.node.links
                 listener = Listener(
@@ -208,6 +218,8 @@ class NodeServer:
             self._lag.stop()
         if self.metrics is not None:
             await self.metrics.stop()
+        if self.dashboard is not None:
+            await self.dashboard.stop()
         await self.driver.close()
         await asyncio.to_thread(self.store.end())  # it waits for the disk
         if self.renewal is not None:

@@ -12,10 +12,22 @@ from ildm.core.counters import Tally
 from ildm.core.plugin.reloading import differing_keys, reload_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
-from ildm.mqtt import IldmError, Version
-from ildm.net.clients_view import ban, bans, kick, lift, retained_page
+from ildm.mqtt import IldmError
+from ildm.net.clients_view import (
+    VERSIONS,
+    ban,
+    bans,
+    client_rows,
+    filters_of,
+    kick,
+    lift,
+    retained_page,
+    sources,
+    subscription_row,
+)
 from ildm.net.figures import scrape
 from ildm.net.health import Health
+from ildm.net.history import History
 from ildm.net.internals import internals
 from ildm.net.plugin_view import plugin_rows
 from ildm.net.spool_view import drop_spooled, only_here, spool_row, spooled_rows, state_row
@@ -30,7 +42,6 @@ if TYPE_CHECKING:
     from ildm.core.link.tracing import Hop
     from ildm.core.local.bans import Kind
     from ildm.core.node import Node
-    from ildm.net.history import History
     from ildm.net.lag import LagWatch
     from ildm.net.transport.gate import AddressGate
     from ildm.state.store import StateStore
@@ -40,7 +51,6 @@ DROPPED = ("injection_dropped_", "link_dropped_", "spool_dropped_", "transfer_dr
 DEEPEST = 200
 """Nodes in a row of a traced tree that are shown."""
 Answer = TypeVar("Answer")
-VERSIONS = {Version.V31: "3.1", Version.V311: "3.1.1", Version.V5: "5"}
 
 
 class LiveView:
@@ -61,7 +71,7 @@ class LiveView:
         self._stop = stop
         self._source = source
         self._lag = lag
-        self._history = history
+        self.history = History() if history is None else history
         self._gate = gate
         self.health = Health(node)
 
@@ -203,40 +213,7 @@ class LiveView:
         }
 
     def clients(self) -> list[dict[str, Any]]:
-        rows = []
-        for session in self.node.sessions:
-            record, connect = session.record, session.connect
-            if record is None or connect is None:
-                continue
-            rows.append(
-                {
-                    "client_id": session.client_id,
-                    "peer": session.peer,
-                    "version": VERSIONS[session.version],
-                    "connected": True,
-                    "since": session.opened_at,
-                    "clean_start": connect.clean_start,
-                    "subscriptions": len(record.filters),
-                    "messages_in": session.messages_in,
-                    "messages_out": session.paired.messages_out if session.paired is not None else 0,
-                }
-            )
-        rows.extend(
-            {
-                "client_id": record.key,
-                "peer": "",
-                "version": "",
-                "connected": False,
-                "since": None,
-                "clean_start": False,
-                "subscriptions": len(record.filters),
-                "messages_in": 0,
-                "messages_out": 0,
-            }
-            for record in self.node.clients.records.values()
-            if record.session is None
-        )
-        return rows
+        return client_rows(self.node)
 
     def kick(self, client_id: str) -> dict[str, Any]:
         return kick(self.node, client_id)
@@ -251,23 +228,17 @@ class LiveView:
         return lift(self.node, self._gate, kind, name)
 
     def events(self) -> list[dict[str, Any]]:
-        return self._history.rows() if self._history is not None else []
+        return self.history.rows()
 
     def retained(self, topic_filter: str, limit: int, offset: int) -> dict[str, Any]:
         return retained_page(self.node, topic_filter, limit, offset)
 
     def subscriptions(self) -> list[dict[str, Any]]:
-        rows = [
-            {"filter": topic_filter, "qos": qos, "source": f"client {record.key.removeprefix(chr(0))}"}
-            for record in self.node.clients.records.values()
-            for topic_filter, qos in record.filters.items()
+        return [
+            subscription_row(source, topic_filter, qos)
+            for source in sources(self.node)
+            for topic_filter, qos in filters_of(source).items()
         ]
-        rows.extend(
-            {"filter": topic_filter, "qos": qos, "source": f"neighbor {link.node_id}"}
-            for link in self.node.links.links.values()
-            for topic_filter, qos in link.interest.items()
-        )
-        return rows
 
     def algorithm(self) -> dict[str, Any]:
         return plugin_rows(self.node)

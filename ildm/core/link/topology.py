@@ -181,6 +181,11 @@ class Topology:
                 chosen.append((a, b))
         return chosen
 
+    def graph(self) -> list[tuple[str, str, bool]]:
+        """All links that both ends advertise, as pairs of nodes, and whether each is in the forest."""
+        forest = set(self._forest())
+        return [(a, b, (a, b) in forest) for _, a, b in sorted(self._edges())]
+
     def agreed(self, node: str) -> bool:
         """Whether a neighbour advertises the link to this node as this node does."""
         far = self._known.get(node)

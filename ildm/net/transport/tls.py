@@ -18,7 +18,6 @@ from ildm.config import ConfigError
 from ildm.text import reason
 
 if TYPE_CHECKING:
-    from ildm.address import Address
     from ildm.api import Timer
     from ildm.config import Config
     from ildm.core.counters import Counters
@@ -38,8 +37,8 @@ class Context(ssl.SSLContext):
     """SHA-256 of the certificate, in DER; empty where there is none."""
 
 
-def listener_context(tls: ListenerTls, key: str, address: Address) -> Context:
-    """For those who connect to this node.
+def listener_context(tls: ListenerTls, key: str, *, http: bool) -> Context:
+    """For those who connect to this node; ``http``: what they talk begins as HTTP, as WebSocket does.
 
     Raises:
         ConfigError: a file cannot be used; the text names its key and the file. So do the others here.
@@ -47,7 +46,7 @@ def listener_context(tls: ListenerTls, key: str, address: Address) -> Context:
 
     def one(pair: KeyPair, where: str) -> Context:
         context = _context(ssl.PROTOCOL_TLS_SERVER, tls, key)
-        context.set_alpn_protocols(["http/1.1"] if address.has_websocket else ["mqtt"])
+        context.set_alpn_protocols(["http/1.1"] if http else ["mqtt"])
         context.verify_mode = VERIFY[tls.verify]
         _trust(context, tls, key)
         _show(context, pair, where)
@@ -208,7 +207,13 @@ class NodeTls:
             tls = each.tls
             if tls is not None:
                 where = f"{key}.tls"
-                self.listeners[key] = _following(partial(listener_context, tls, where, each.url), where, tls)
+                make = partial(listener_context, tls, where, http=each.url.has_websocket)
+                self.listeners[key] = _following(make, where, tls)
+        pages = config.dashboard.tls
+        self.dashboard: LiveContext | None = None
+        if pages is not None and config.dashboard.listen is not None:
+            where = "dashboard.tls"
+            self.dashboard = _following(partial(listener_context, pages, where, http=True), where, pages)
         broker, link = config.broker.tls, config.link.tls
         self.broker: LiveContext | None = None
         self.link_in: LiveContext | None = None
@@ -223,7 +228,7 @@ class NodeTls:
 
     def __iter__(self) -> Iterator[LiveContext]:
         yield from self.listeners.values()
-        for each in (self.broker, self.link_in, self.link_out):
+        for each in (self.dashboard, self.broker, self.link_in, self.link_out):
             if each is not None:
                 yield each
 

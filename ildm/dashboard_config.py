@@ -1,0 +1,50 @@
+"""Section ``dashboard`` of the configuration file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from ildm.address import Address
+from ildm.transport_config import ListenerTls, PlainAddress, Section
+
+TOKEN_NAME = "dashboard.token"  # noqa: S105 - the name of its file
+"""Of the file in the state directory, unless another is given."""
+
+
+def own_address(value: object) -> object:
+    """A port alone is one of this machine."""
+    return Address("127.0.0.1", value) if type(value) is int and 0 <= value <= 65535 else value
+
+
+class DashboardConfig(Section):
+    """Pages for people, served by the node; see ``ildm/net/dashboard``."""
+
+    listen: Annotated[PlainAddress, BeforeValidator(own_address)] | None = None
+    """``HOST:PORT``, or a port of 127.0.0.1; null: none."""
+    token_file: Path | None = None
+    """Who knows the token in it may look; made if it is not there. Default ``STATE_DIR/dashboard.token``."""
+    tls: ListenerTls | None = None
+    """Needed beyond loopback."""
+    hosts: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,253}$")]] = []
+    """Names by which browsers reach it, besides ``localhost``, that of ``listen`` and IP addresses."""
+    write: bool = False
+    """Whether clients can be ended, and neighbours added and removed, from there."""
+
+    @model_validator(mode="after")
+    def _guarded(self) -> Self:
+        if self.listen is not None and not self.listen.is_loopback and self.tls is None:
+            raise ValueError(f"listen {self.listen} is reached from elsewhere: that needs tls")
+        return self
+
+    @property
+    def scheme(self) -> str:
+        return "http" if self.tls is None else "https"
+
+    def anchored(self, base: Path) -> Self:
+        """With the paths of a file in the directory ``base``."""
+        token = None if self.token_file is None else base / self.token_file.expanduser()
+        tls = None if self.tls is None else self.tls.anchored(base)
+        return self.model_copy(update={"token_file": token, "tls": tls})
