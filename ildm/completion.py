@@ -21,12 +21,23 @@ MOST = 200
 """Values that are offered."""
 SAFE = re.compile(r"[A-Za-z0-9._:/@+-]+")
 """What clients and nodes call themselves is offered only if no shell could take it for more than a word."""
+_REGISTER = "compdef _ildm_completion ildm"
+_AUTOLOADED = (
+    _REGISTER,
+    f"""if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+  _ildm_completion "$@"
+else
+  {_REGISTER}
+fi""",
+)
+"""zsh runs a file ``_ildm`` of its path when completion is first asked for, and it is to complete then."""
 FindNode = Callable[[Path | None, Path | None], AdminClient]
 
 
 def script(shell: str) -> str:
     """What a shell is to read, such as ``source <(ildm completion bash)``."""
-    return get_completion_script(prog_name="ildm", complete_var="_ILDM_COMPLETE", shell=shell)
+    text = get_completion_script(prog_name="ildm", complete_var="_ILDM_COMPLETE", shell=shell)
+    return text.replace(*_AUTOLOADED) if shell == "zsh" else text
 
 
 def prepare() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +85,46 @@ def test_the_other_shells_get_the_same(environment: dict[str, str], shell: str) 
     done = subprocess.run(["ildm"], env=environment | asked, capture_output=True, text=True)
     assert "overlay" in done.stdout
     assert "neighbor" not in done.stdout
+
+
+@pytest.mark.parametrize("way", ["sourced", "in its path"])
+def test_zsh_completes_the_first_time_it_is_asked(
+    environment: dict[str, str], tmp_path: Path, way: str
+) -> None:
+    zsh = need("zsh")
+    script = subprocess.run(["ildm", "completion", "zsh"], env=environment, capture_output=True, check=True)
+    (tmp_path / "_ildm").write_bytes(script.stdout)
+    begin = "autoload -U compinit; compinit -u -D"
+    begin = f"{begin}; source _ildm" if way == "sourced" else f"fpath=({tmp_path} $fpath); {begin}"
+    ours, theirs = pty.openpty()
+    shell = subprocess.Popen(
+        [zsh, "-f", "-i"],
+        cwd=tmp_path,
+        env=environment | {"TERM": "dumb"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    try:
+        os.write(ours, f"{begin}; PS1='begun '\n".encode())
+        until(ours, b"\rbegun ")
+        os.write(ours, b"ildm nei\t")
+        until(ours, b"ildm neighbor ")
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(ours)
+        os.close(theirs)
+
+
+def until(terminal: int, text: bytes) -> None:
+    """Reads what a shell shows until it has shown that."""
+    shown = b""
+    while text not in shown:
+        ready, _, _ = select.select([terminal], [], [], 60)
+        assert ready, shown
+        shown += os.read(terminal, 4096)
 
 
 def test_an_unknown_shell_is_refused(environment: dict[str, str]) -> None:

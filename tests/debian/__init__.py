@@ -1,0 +1,1 @@
+"""The Debian package, as it is built, installed, used and removed."""
