@@ -137,7 +137,7 @@ def check(
     neighbors = ", ".join(map(str, loaded.link.neighbors)) or "none"
     print(f"{config}: ok")
     print(f"  clients at     {loaded.clients_text}")
-    print(f"  local broker   {loaded.broker.address}")
+    print(f"  local broker   {', '.join(map(str, loaded.broker.candidates))}")
     print(f"  algorithm      {loaded.algorithm.name if loaded.algorithm else 'none: relays only'}")
     if loaded.filters:
         print(f"  filters        {', '.join(choice.name for choice in loaded.filters)}")

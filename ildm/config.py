@@ -73,6 +73,8 @@ class BrokerConfig(Section):
 
     address: BrokerAddress = Address("127.0.0.1", 1884)
     """``HOST:PORT``, ``mqtts://HOST:PORT``, or ``unix:/PATH``."""
+    addresses: Annotated[list[BrokerAddress], Field(max_length=16)] = []
+    """In the place of ``address``: several, each tried when the one before cannot be reached."""
     tls: BrokerTls | None = None
     """Needed with mqtts."""
     proxy: Literal["none", "v1", "v2"] = "none"
@@ -106,13 +108,30 @@ class BrokerConfig(Section):
     def _one_password(self) -> BrokerConfig:
         if self.password is not None and self.password_file is not None:
             raise ValueError("give password or password_file, not both")
-        if self.proxy != "none" and self.address.scheme == "unix":
-            raise ValueError("proxy is for TCP")
-        if self.address.has_tls and self.tls is None:
-            raise ValueError(f"tls: {self.address} needs it, at least {{ca: FILE}}")
-        if self.tls is not None and not self.address.has_tls:
-            raise ValueError(f"tls is without effect with {self.address}: write mqtts://")
+        if self.addresses and "address" in self.model_fields_set:
+            raise ValueError("give address or addresses, not both")
+        for number, address in enumerate(self.candidates):
+            if address in self.candidates[:number]:
+                raise ValueError(f"addresses: {address} stands there twice")
+            if self.proxy != "none" and address.scheme == "unix":
+                raise ValueError("proxy is for TCP")
+            if address.has_tls and self.tls is None:
+                raise ValueError(f"tls: {address} needs it, at least {{ca: FILE}}")
+        if self.tls is not None and not any(address.has_tls for address in self.candidates):
+            raise ValueError(f"tls is without effect with {self.candidates[0]}: write mqtts://")
         return self
+
+    @property
+    def candidates(self) -> list[Address]:
+        """Where the broker may be, in the order in which that is tried."""
+        return self.addresses or [self.address]
+
+    @property
+    def located(self) -> list[tuple[str, Address]]:
+        """The same, each with its key in the file."""
+        if not self.addresses:
+            return [("broker.address", self.address)]
+        return [(f"broker.addresses.{index}", address) for index, address in enumerate(self.addresses)]
 
 
 class LinkConfig(Section):
@@ -660,6 +679,7 @@ def _anchored(config: Config, base: Path) -> Config:
             "broker": config.broker.model_copy(
                 update={
                     "address": anchored_address(config.broker.address, base),
+                    "addresses": [anchored_address(each, base) for each in config.broker.addresses],
                     "password_file": anchor(config.broker.password_file),
                     "tls": None if config.broker.tls is None else config.broker.tls.anchored(base),
                 }

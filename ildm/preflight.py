@@ -70,8 +70,7 @@ def examine(config: Config, *, thorough: bool) -> list[Finding]:
 
 def _addresses(config: Config) -> Iterator[tuple[str, Address]]:
     yield from _for_clients(config)
-    if config.broker.address.scheme != "unix":
-        yield "broker.address", config.broker.address
+    yield from ((key, address) for key, address in config.broker.located if address.scheme != "unix")
     if config.algorithm is not None:
         if config.link.listen is not None:
             yield "link.listen", config.link.listen
@@ -214,7 +213,7 @@ def _listeners(config: Config, hosts: _Hosts) -> Iterator[Finding]:
         seen.append((key, address))
     for key, address in _for_clients(config):
         told = config.broker.proxy != "none"
-        if config.broker.address.is_local and not told and not address.is_loopback:
+        if any(each.is_local for each in config.broker.candidates) and not told and not address.is_loopback:
             yield Finding(
                 key,
                 f"{address} is open to other machines, but to the broker all clients come from this one: "
@@ -242,18 +241,22 @@ def _unix_paths(config: Config) -> Iterator[Finding]:
 
 
 def _broker(config: Config, hosts: _Hosts) -> Iterator[Finding]:
-    broker = config.broker.address
+    for key, address in config.broker.located:
+        yield from _one_broker(config, hosts, key, address)
+
+
+def _one_broker(config: Config, hosts: _Hosts, place: str, broker: Address) -> Iterator[Finding]:
     if broker.scheme == "unix":
         for key, each in config.clients_at:
             if each.url == broker:
-                yield Finding("broker.address", f"{broker} leads back to this node ({key})", True)
+                yield Finding(place, f"{broker} leads back to this node ({key})", True)
         return
     if broker.port == 0:
-        yield Finding("broker.address", f"{broker}: nobody listens at port 0", True)
+        yield Finding(place, f"{broker}: nobody listens at port 0", True)
     for key, address in _listening(config):
         if hosts.leads_to(broker, address):
             yield Finding(
-                "broker.address",
+                place,
                 f"{broker} leads back to this node ({key}: {address}), not to a broker",
                 True,
             )
@@ -275,8 +278,9 @@ def _neighbors(config: Config, hosts: _Hosts) -> Iterator[Finding]:
             if hosts.leads_to(neighbor, address):
                 yield Finding(key, f"{neighbor} is this node itself ({own_key}: {address})", False)
                 break
-        if neighbor == config.broker.address:
-            yield Finding(key, f"{neighbor} is the broker, not a node (broker.address)", False)
+        for place, broker in config.broker.located:
+            if neighbor == broker:
+                yield Finding(key, f"{neighbor} is the broker, not a node ({place})", False)
         for other_key, other in seen:
             if neighbor == other or (neighbor.port == other.port and _meet(hosts, neighbor, other)):
                 yield Finding(key, f"{neighbor} is the same as {other_key}: {other}", False)

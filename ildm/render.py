@@ -40,6 +40,7 @@ def _status(data: Mapping[str, Any]) -> RenderableType:
         ("clients at", cell(data["listen"])),
         ("neighbours at", cell(data["link_listen"])),
         ("local broker", reached),
+        *_addresses(broker),
         ("clients", f"{data['clients']:,}  ({data['persistent_sessions']:,} persistent sessions)"),
         ("links", _links(data["links"])),
         ("queues", _queues(data["queues"])),
@@ -52,6 +53,17 @@ def _status(data: Mapping[str, Any]) -> RenderableType:
     if data["filters"]:
         rows.insert(3, ("filters", cell(", ".join(data["filters"]))))
     return Group(facts(rows), Text(), _counters(data["counters"]))
+
+
+def _addresses(broker: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
+    """Where else the broker may be, and whether the node had to go there."""
+    others = [address for address in broker["addresses"] if address != broker["address"]]
+    if not others:
+        return []
+    text = f"or at {', '.join(map(cell, others))}"
+    if broker["failovers"]:
+        text += f"  (changed {broker['failovers']:,} times, last {duration(broker['in_use_for'])} ago)"
+    return [("", Text(text, style="dim"))]
 
 
 def _links(numbers: Mapping[str, int]) -> str:

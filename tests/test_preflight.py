@@ -107,6 +107,25 @@ def test_ports_taken_twice(tmp_path: Path) -> None:
     assert [finding.key for finding in found(document, tmp_path) if finding.fatal] == ["broker.address"]
 
 
+def test_each_of_several_addresses_of_the_broker_is_looked_at(tmp_path: Path) -> None:
+    document = {
+        "listen": "127.0.0.1:1999",
+        "broker": {"addresses": ["127.0.0.1:2", "localhost:1999", "127.0.0.1:0"]},
+        "algorithm": "sf",
+        "link": {"neighbors": ["127.0.0.1:2"]},
+    }
+    said = [(f.key, f.text, f.fatal) for f in found(document, tmp_path, thorough=False)]
+    assert said == [
+        (
+            "broker.addresses.1",
+            "localhost:1999 leads back to this node (listen: 127.0.0.1:1999), not to a broker",
+            True,
+        ),
+        ("broker.addresses.2", "127.0.0.1:0: nobody listens at port 0", True),
+        ("link.neighbors.0", "127.0.0.1:2 is the broker, not a node (broker.addresses.0)", False),
+    ]
+
+
 def test_neighbours_that_are_none(tmp_path: Path) -> None:
     link, client = free_port(), free_port()
     document = {

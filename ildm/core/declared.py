@@ -77,6 +77,7 @@ CLIENTS = united(
     counter("connect_timeouts", "connections", "Clients without a CONNECT in time"),
     counter("connack_timeouts", "connections", "Clients whose broker has sent no CONNACK in time"),
     counter("broker_unavailable", "connections", "Clients told that the broker is not there"),
+    counter("broker_failovers", "events", "Another address of the broker was taken up"),
     counter("broker_loops", "events", "The broker's address was found to lead back to this node"),
     counter("malformed", "packets", "Packets of clients that the standard forbids"),
     counter("malformed_from_broker", "packets", "Packets of the broker that the standard forbids"),

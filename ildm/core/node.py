@@ -12,6 +12,7 @@ from ildm.core.link.manager import LinkManager
 from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
+from ildm.core.local.broker_choice import BrokerChoice
 from ildm.core.local.client_session import ClientSession, State
 from ildm.core.local.clients import ClientRecord, ClientRegistry
 from ildm.core.local.gate import Told
@@ -66,7 +67,13 @@ class Node:
         self.store = store
         self.node_id = node_id
         self.boot = int(driver.wall() * 1000)
-        self.broker_address = config.broker.address
+        self.brokers = BrokerChoice(
+            config.broker.candidates,
+            driver.now,
+            config.broker.connect_timeout,
+            self._try_next_broker,
+            self._broker_changed,
+        )
         self.broker_password = broker_password
         self.counters = Counters() if counters is None else counters
         self.packet_limits = config.limits.packet
@@ -78,6 +85,7 @@ class Node:
         self.broker_down_reason: str | None = None
         self.broker_since = self.started_at
         """Unix time at which the broker was found to be there, or not."""
+        self._told_down: dict[Address, str] = {}
         self.algorithm_name = plugins.algorithm.name if plugins.algorithm else None
         self.custody: Custody | None = None
         """What survives this node of messages that cross; None: nothing does."""
@@ -88,7 +96,10 @@ class Node:
         limits = config.limits
         self.dispatch = Dispatch(driver, self.counters, limits.hook_warn, limits.decision_timeout)
         self.retained = Retained(driver, node_id, config.limits, self.counters, store)
-        self.loop_guard = LoopGuard(driver, config.broker, self.counters, self.broker_reachable)
+        connect_timeout = config.broker.connect_timeout
+        self.loop_guard = LoopGuard(
+            driver, self.brokers, connect_timeout, self.counters, self.broker_reachable
+        )
         self.injector = Injector(self)
         self.router = Router(
             driver,
@@ -287,24 +298,56 @@ class Node:
 
     # broker -----------------------------------------------------------------------------------
 
+    @property
+    def broker_address(self) -> Address:
+        """Where the broker is dialed."""
+        return self.brokers.current
+
     def broker_reachable(self, reason: str | None) -> None:
         """The broker was reached (None) or not; logged when that changes."""
         reason = self.loop_guard.reason or reason
         if reason == NO_DESCRIPTOR:
             self.admission.out_of_descriptors()
             return
+        if reason is None:
+            self._told_down.clear()
         if reason == self.broker_down_reason:
             return
-        came_back = reason is None
-        if came_back or self.broker_down_reason is None:
+        if reason is None or self.broker_down_reason is None:
             self.broker_since = self.driver.wall()
         self.broker_down_reason = reason
-        address = str(self.broker_address)
-        if came_back:
-            self.driver.log("info", "broker reachable", broker=address)
+        address = self.broker_address
+        if reason is None:
+            self.driver.log("info", "broker reachable", broker=str(address))
             self.injector.broker_is_there()
-        else:
-            self.driver.log("warning", "broker unavailable", broker=address, reason=reason)
+        elif self._told_down.get(address) != reason:
+            self._told_down[address] = reason
+            self.driver.log("warning", "broker unavailable", broker=str(address), reason=reason)
+
+    def broker_missed(self, address: Address, reason: str) -> None:
+        """There was no way to the broker at one of its addresses: perhaps the next one is used now."""
+        if address == self.broker_address:
+            self.broker_reachable(reason)
+        if reason != NO_DESCRIPTOR:
+            self.brokers.failed(address)
+
+    def _try_next_broker(self) -> None:
+        self.injector.broker_moved()
+
+    def _broker_changed(self, before: Address) -> None:
+        """Another address was reached: whoever is still at the one before goes."""
+        self.counters["broker_failovers"] += 1
+        left = [session for session in self.sessions if session.paired and session.paired.address == before]
+        self.driver.log(
+            "warning",
+            "broker failover: another address is used",
+            broker=str(self.broker_address),
+            before=str(before),
+            clients_ended=len(left),
+        )
+        for session in left:
+            if session.paired is not None:
+                session.paired.abort()
 
     def broker_failed(self, session: BaseSession, error: MqttError) -> None:
         """The broker has sent what cannot be MQTT."""

@@ -63,6 +63,8 @@ CLOCK = Table("clock", {"of": str}, {"time": int})
 """The latest stamp of retained messages (``of`` is ``retained``), in milliseconds of Unix time."""
 BROKERS = Table("brokers", {"address": str}, {"delivers": str})
 """What was found out about the local broker: whether it delivers QoS 2 at ``publish`` or at ``release``."""
+IN_USE = Table("in_use", {"of": str}, {"address": str})
+"""Where the node's own sessions were accepted last (``of`` is ``broker``), of several addresses."""
 PLUGIN_STATE = Table("plugin_state", {"plugin": str, "entry": str}, {"value": bytes})
 """What plugins want to find again; ``plugin`` is ``algorithm/NAME`` or ``filter/NAME``, with ``/2`` after it
 for the second of that name in the chain."""
@@ -81,6 +83,7 @@ TABLES = (
     INTEREST,
     CLOCK,
     BROKERS,
+    IN_USE,
     PLUGIN_STATE,
     BANS,
 )

@@ -58,7 +58,22 @@ class Health:
             return
         self._asking.append(done)
         if len(self._asking) == 1:
-            node.driver.dial(node.broker_address, _Knock(node.driver, self._answered), PATIENCE)
+            self._knock(len(node.brokers.addresses))
+
+    def _knock(self, tries: int) -> None:
+        """At the address in use, and at the next ones if nobody is there."""
+        node = self.node
+        address = node.broker_address
+
+        def answered(reason: str | None) -> None:
+            if reason is not None:
+                node.broker_missed(address, reason)
+                if tries > 1 and node.broker_address != address:
+                    self._knock(tries - 1)
+                    return
+            self._answered(reason)
+
+        node.driver.dial(address, _Knock(node.driver, answered), PATIENCE)
 
     def _answered(self, reason: str | None) -> None:
         self._known = reason or self.node.loop_guard.reason

@@ -175,9 +175,9 @@ class NodeServer:
             "node started",
             node_id=node_id,
             listen=config.clients_text,
-            broker=str(config.broker.address),
+            broker=", ".join(map(str, config.broker.candidates)),
             algorithm=self.node.algorithm_name,
-            link_listen=None if config.link.listen is None else str(config.link.listen),
+            link_listen=str(config.link.listen) if config.link.listen and self.node.router.active else None,
             admin=str(config.admin_socket),
         )
 

@@ -80,6 +80,7 @@ class LiveView:
         config = node.config
         states = [row["state"] for row in self.neighbors()]
         version = node.injector.version
+        since = node.brokers.since
         return {
             "node_id": node.node_id,
             "version": _package_version(),
@@ -91,6 +92,9 @@ class LiveView:
             "link_listen": str(config.link.listen) if config.link.listen and node.router.active else None,
             "broker": {
                 "address": str(node.broker_address),
+                "addresses": [str(address) for address in node.brokers.addresses],
+                "failovers": node.brokers.failovers,
+                "in_use_for": None if since is None else node.driver.now() - since,
                 "protocol": VERSIONS.get(version) if version is not None else None,
                 "connected": node.broker_down_reason is None,
                 "reason": node.broker_down_reason or node.injector.last_refusal,

@@ -146,6 +146,9 @@ class FakeView:
             "link_listen": None,
             "broker": {
                 "address": "127.0.0.1:1884",
+                "addresses": ["127.0.0.1:1884"],
+                "failovers": 0,
+                "in_use_for": None,
                 "protocol": None,
                 "connected": False,
                 "reason": "connection refused",

@@ -37,14 +37,14 @@ class Sites:
         """The names of the sites that are made next."""
         return [f"{self._prefix}-{len(self.all) + number}" for number in range(1, count + 1)]
 
-    def prepare(self, broker: Broker, algorithm: Choice, **options: Any) -> Site:
+    def prepare(self, broker: Broker, algorithm: Choice, /, **options: Any) -> Site:
         """A site that is not started yet."""
         [name] = self.upcoming(1)
         site = Site(broker, self._directory / name, algorithm, name, **options)
         self.all.append(site)
         return site
 
-    async def make(self, broker: Broker | str, algorithm: Choice, **options: Any) -> Site:
+    async def make(self, broker: Broker | str, algorithm: Choice, /, **options: Any) -> Site:
         """Start a node; a name stands for the shared broker of that make."""
         if isinstance(broker, str):
             broker = self.shared_broker(broker)

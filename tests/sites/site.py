@@ -32,7 +32,7 @@ Choice = str | Mapping[str, Any] | None
 
 
 def settings(
-    broker: tuple[str, int], directory: Path, algorithm: Choice, name: str, **changes: Any
+    broker: tuple[str, int], directory: Path, algorithm: Choice, name: str, /, **changes: Any
 ) -> dict[str, Any]:
     """A configuration document; `changes` replace keys, within sections key by key."""
     document: dict[str, Any] = {
@@ -47,6 +47,8 @@ def settings(
     }
     for key, value in changes.items():
         document[key] = {**document[key], **value} if isinstance(document.get(key), dict) else value
+    if document["broker"].get("addresses"):
+        del document["broker"]["address"]
     return document
 
 
@@ -59,6 +61,7 @@ class Site:
         directory: Path,
         algorithm: Choice,
         name: str,
+        /,
         *,
         broker_address: tuple[str, int] | None = None,
         filters: Sequence[type[Filter]] = (),

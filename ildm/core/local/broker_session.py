@@ -12,6 +12,7 @@ from ildm.core.local.gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
 from ildm.core.session import LINGER, BaseSession
 from ildm.mqtt import (
     ConnAck,
+    ConnectReturnCode,
     Framer,
     MqttError,
     OverLimit,
@@ -22,6 +23,7 @@ from ildm.mqtt import (
     PubAck,
     PublishView,
     PubRec,
+    ReasonCode,
     SubAck,
     Subscription,
     UnsubAck,
@@ -38,12 +40,16 @@ if TYPE_CHECKING:
     from ildm.core.local.client_session import ClientSession
     from ildm.core.node import Node
 
+CANNOT_SERVE = (ConnectReturnCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_UNAVAILABLE)
+"""Codes in a CONNACK of a broker that is there and does not work (3.1.1: 3.2.2.3; 5: 3.2.2.2)."""
+
 
 class BrokerSession(BaseSession):
     """Relays what the broker sends as it comes, but for what a gate has to look at (see :mod:`.gate`)."""
 
     __slots__ = (
         "_accepted",
+        "_admitted",
         "_aliases",
         "_barrier",
         "_beside",
@@ -57,6 +63,8 @@ class BrokerSession(BaseSession):
         "_passed",
         "_pings",
         "_scanner",
+        "_tried",
+        "address",
         "node",
         "paired",
         "watching",
@@ -71,7 +79,7 @@ class BrokerSession(BaseSession):
         self.version = client.version
         self._passed = 0
         self._connect = connect
-        self._accepted = False
+        self._accepted = self._admitted = False
         self._connack: bytes | None = None  # until what it tells is durable
         self._interjected: list[bytes] = []
         self._beside: bytearray | None = None
@@ -85,8 +93,16 @@ class BrokerSession(BaseSession):
         self._lingering: tuple[Timer, Callable[[], None]] | None = None
         self._framer: Framer | None = None
         self._aliases: TopicAliases | None = None
+        self._tried = 0
+        self.address = node.broker_address
+        """Where the broker was dialed."""
 
     # connection -------------------------------------------------------------------------------
+
+    def dial(self) -> None:
+        self._tried += 1
+        self.address = self.node.broker_address
+        self.driver.dial(self.address, self, self.node.config.broker.connect_timeout)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -104,8 +120,13 @@ class BrokerSession(BaseSession):
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
-        self.node.broker_reachable(reason)
-        if self.paired.transport is not None:
+        node = self.node
+        node.broker_missed(self.address, reason)
+        if self.paired.transport is None:
+            return
+        if node.broker_address != self.address and self._tried < len(node.brokers.addresses):
+            self.dial()
+        else:
             self.paired.broker_unavailable()
 
     def data_received(self, data: bytes) -> None:
@@ -147,6 +168,8 @@ class BrokerSession(BaseSession):
     def connection_lost(self, exc: Exception | None) -> None:
         was_open = self.transport is not None
         super().connection_lost(exc)
+        if self._admitted:
+            self.node.brokers.ended(self.address)
         if was_open:
             self.node.session_closed(self, exc)
         self._end_lingering()
@@ -174,6 +197,8 @@ class BrokerSession(BaseSession):
                 if not self._admit(frame):
                     return
                 continue
+            if frame[0] >> 4 == PacketType.CONNACK and connack_code(frame) in CANNOT_SERVE:
+                self.node.brokers.failed(self.address)
             self.paired.write(frame)
             if frame[0] >> 4 == PacketType.CONNACK:
                 self.paired.refused_with(connack_code(frame))
@@ -185,6 +210,8 @@ class BrokerSession(BaseSession):
 
     def _admit(self, frame: bytes) -> bool:
         """The broker has accepted the client: whether it may be told now."""
+        self._admitted = True
+        self.node.brokers.reached(self.address)
         frame = self.paired.connack(frame)
         packet = decode(frame, self.version)
         assert isinstance(packet, ConnAck)

@@ -294,7 +294,7 @@ class ClientSession(RefusingClient):
         self.state = State.AWAITING_BROKER
         self.paired = BrokerSession(self.node, self, frame)
         self._hold()
-        self.driver.dial(self.node.broker_address, self.paired, self.node.config.broker.connect_timeout)
+        self.paired.dial()
 
     def _refuse(self, reason: ReasonCode, code: ConnectReturnCode, text: str = "") -> None:
         """Answer a CONNECT in the client's version (5: 3.2.2.2; 3.1.1: 3.2.2.3), and close."""
@@ -354,6 +354,7 @@ class ClientSession(RefusingClient):
         self.node.counters["connack_timeouts"] += 1
         self.broker_unavailable()
         if self.paired is not None:
+            self.node.brokers.failed(self.paired.address)
             self.paired.abort()
 
     def broker_unavailable(self) -> None:

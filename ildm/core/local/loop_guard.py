@@ -17,9 +17,9 @@ from ildm.core.session import BaseSession
 from ildm.mqtt import Connect, Disconnect, PacketType, Version
 
 if TYPE_CHECKING:
-    from ildm.config import BrokerConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
+    from ildm.core.local.broker_choice import BrokerChoice
 
 SUSPICIOUS = 16
 """Equal CONNECTs without an answer; clients that all have no identifier may well send as many."""
@@ -35,10 +35,16 @@ class LoopGuard:
     """
 
     def __init__(
-        self, driver: Driver, broker: BrokerConfig, counters: Counters, found: Callable[[str | None], None]
+        self,
+        driver: Driver,
+        brokers: BrokerChoice,
+        connect_timeout: float,
+        counters: Counters,
+        found: Callable[[str | None], None],
     ) -> None:
         self.driver = driver
-        self.broker = broker
+        self.brokers = brokers
+        self.connect_timeout = connect_timeout
         self.counters = counters
         self.reason: str | None = None
         """Why the broker cannot be reached; None as long as no loop is known."""
@@ -72,7 +78,7 @@ class LoopGuard:
         question.came_back = True
         if self.reason is None:
             self.counters["broker_loops"] += 1
-            self.reason = f"{self.broker.address} leads back to this node: see broker.address"
+            self.reason = f"{self.brokers.current} leads back to this node: see broker.address"
             self._found(self.reason)
         return True
 
@@ -81,7 +87,7 @@ class LoopGuard:
         if self._question is None and not self._stopped and self.driver.now() >= self._next:
             self._next = self.driver.now() + INTERVAL
             self._question = Question(self.driver, self._told)
-            self.driver.dial(self.broker.address, self._question, self.broker.connect_timeout)
+            self.driver.dial(self.brokers.current, self._question, self.connect_timeout)
 
     def _told(self, came_back: bool) -> None:
         self._question = None

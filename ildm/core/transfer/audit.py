@@ -136,6 +136,11 @@ class Auditor:
         self._alarm = None
         self.retained.look_for_expired()
 
+    def broker_moved(self) -> None:
+        """The broker is looked for elsewhere."""
+        if self.session is not None:
+            self.session.abort()
+
     def stop(self) -> None:
         self._stopped = True
         for timer in (self._waiting, self._alarm):
@@ -153,7 +158,7 @@ class Auditor:
         if self.session is None:
             self.session = AuditSession(self)
             config = self.node.config.broker
-            self.driver.dial(config.address, self.session, config.connect_timeout)
+            self.driver.dial(self.node.broker_address, self.session, config.connect_timeout)
         else:
             self.session.go_on()
 

@@ -63,8 +63,7 @@ class Delivery:
     def __init__(self, injector: Injector) -> None:
         self.injector = injector
         self.node = injector.node
-        self.known: Delivers | None = None
-        """Found out in this life, or an earlier one."""
+        self._known: dict[str, Delivers] = {}
         self._attempts = 0
         self._found = False
         self._probe: DeliveryProbe | None = None
@@ -77,10 +76,23 @@ class Delivery:
             except ValueError:
                 self.node.store.set_aside(BROKERS, key, f"delivers {delivers!r}")
                 continue
-            if key == (str(self.node.broker_address),):
-                self.known = known
+            if key[0] in [str(address) for address in self.node.brokers.addresses]:
+                self._known[str(key[0])] = known
             else:
                 self.node.store.put(BROKERS, key, None)
+
+    @property
+    def known(self) -> Delivers | None:
+        """Of the broker in use: found out in this life, or an earlier one."""
+        return self._known.get(str(self.node.broker_address))
+
+    def broker_moved(self) -> None:
+        """The broker is looked for at another address."""
+        self._found = False
+        self._attempts = 0
+        if self._probe is not None:
+            self._probe.abort()
+            self._probe = None
 
     def broker_came(self) -> None:
         """The node's own session was accepted."""
@@ -90,16 +102,19 @@ class Delivery:
         topics = ["$ildm/probe"] if self._attempts == 1 else []  # for that it may have hung up
         self._probe = DeliveryProbe(self, topics if self.known else [*topics, "ildm/probe"])
         config = self.node.config.broker
-        self.node.driver.dial(config.address, self._probe, config.connect_timeout)
+        self.node.driver.dial(self.node.broker_address, self._probe, config.connect_timeout)
 
-    def ended(self, found: Delivers | None) -> None:
-        """The probe has ended; None: without an answer."""
+    def ended(self, probe: DeliveryProbe, found: Delivers | None) -> None:
+        """A probe has ended; None: without an answer."""
+        if probe is not self._probe:
+            return  # of an address that was left meanwhile
+        address = str(probe.address)
         self._probe = None
         if found is not None:
             self._found = True
-            if found is not self.known:
-                self.known = found
-                self.node.store.put(BROKERS, (str(self.node.broker_address),), (found.value,))
+            if found is not self._known.get(address):
+                self._known[address] = found
+                self.node.store.put(BROKERS, (address,), (found.value,))
                 self.node.driver.log("info", "found out when the broker delivers QoS 2", at=_PACKETS[found])
 
     def stop(self) -> None:
@@ -107,14 +122,16 @@ class Delivery:
             self._probe.abort()
         self._attempts = ATTEMPTS
 
-    def sends_anew(self, released: bool) -> bool:
+    def sends_anew(self, released: bool, at: str | None = None) -> bool:
         """Whether a message is sent anew that was under way in a session which the broker has forgotten.
 
-        ``released``: the broker had answered it with PUBREC.
+        ``released``: the broker had answered it with PUBREC. ``at``: the address where that was; by default
+        the one in use.
         """
-        if self.known is Delivers.AT_RELEASE:
+        known = self.known if at is None else self._known.get(at)
+        if known is Delivers.AT_RELEASE:
             return True
-        if released and self.known is Delivers.AT_PUBLISH:
+        if released and known is Delivers.AT_PUBLISH:
             return False
         again = self.node.config.spool.uncertain == "resend"
         self.node.counters["injection_uncertain_resent" if again else "injection_uncertain_dropped"] += 1
@@ -134,6 +151,7 @@ class DeliveryProbe(AskingSession):
         "_message_id",
         "_prefixes",
         "_topic",
+        "address",
         "delivery",
         "found",
     )
@@ -143,6 +161,7 @@ class DeliveryProbe(AskingSession):
         assert injector.version is not None
         super().__init__(injector, injector.probe_id, injector.version, 1 << 20)
         self.delivery = delivery
+        self.address = injector.node.broker_address
         self.found: Delivers | None = None
         self._prefixes = prefixes
         self._topic = ""
@@ -161,11 +180,11 @@ class DeliveryProbe(AskingSession):
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
-        self.delivery.ended(None)
+        self.delivery.ended(self, None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        self.delivery.ended(self.found)
+        self.delivery.ended(self, self.found)
 
     # what is tried ----------------------------------------------------------------------------
 

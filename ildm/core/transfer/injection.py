@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ildm.api import Injections
+from ildm.core.backoff import Backoff
 from ildm.core.transfer.audit import Auditor
 from ildm.core.transfer.delivery import Delivery
 from ildm.core.transfer.injection_session import InjectionSession
@@ -13,12 +14,14 @@ from ildm.core.transfer.lane import Lane, QueueLimits, total
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.retained_order import RetainedOrder
 from ildm.core.transfer.version_probe import VersionProbe
+from ildm.core.transfer.whereabouts import Whereabouts
 from ildm.mqtt import (
     Publish,
     Version,
 )
 
 if TYPE_CHECKING:
+    from ildm.api import Timer
     from ildm.core.node import Node
     from ildm.core.transfer.custody import Way
     from ildm.core.transfer.receipt import Receipt
@@ -53,7 +56,8 @@ class Injector:
         ]
         self.sessions: list[InjectionSession] = []
         versions = {"auto": None, "3.1.1": Version.V311, "5": Version.V5}
-        self.version: Version | None = versions[config.broker.protocol]
+        self._fixed_version = versions[config.broker.protocol]
+        self.version = self._fixed_version
         """MQTT version spoken with the broker; None until one was accepted."""
         self.last_refusal: str | None = None
         cooperates = node.algorithm_name is not None  # the router gets to know the algorithm later
@@ -63,6 +67,10 @@ class Injector:
         self.client_ids = frozenset(own if cooperates else ())
         self._probe: VersionProbe | None = None
         self.order = RetainedOrder(node.retained, self.lanes)
+        self.whereabouts = Whereabouts(node)
+        self._backoff = Backoff(node.driver.random, config.broker.reconnect_min, config.broker.reconnect_max)
+        self._moves = 0  # to other addresses since a session was accepted, or the last pause
+        self._restart: Timer | None = None
         self.auditor = Auditor(self)
         self.delivery = Delivery(self)
         self._under_way: set[int] = set()
@@ -71,7 +79,7 @@ class Injector:
             lane.sent_counter = "injected"
             if custody is not None:
                 lane.spooled.make = partial(self._entry, lane)
-                lane.forgotten = self.delivery.sends_anew
+                lane.forgotten = partial(self._sends_anew, lane)
         if custody is not None:
             for name, index in custody.left_over("injection", count):
                 custody.adopt(name, self.lanes[index % count].spooled)
@@ -88,8 +96,13 @@ class Injector:
 
     def start(self) -> None:
         self.delivery.restore()
-        if self.version is not None:
-            self.found_version(self.version)
+        self.whereabouts.restore()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._restart = None
+        if self._fixed_version is not None:
+            self.found_version(self._fixed_version)
         else:
             self._probe = VersionProbe(self)
             self._probe.dial()
@@ -98,12 +111,15 @@ class Injector:
         """The broker's MQTT version is known: open the sessions."""
         self.version = version
         self._probe = None
-        self.sessions = [InjectionSession(self, lane) for lane in self.lanes]
+        goes_on = self.whereabouts.goes_on
+        self.sessions = [InjectionSession(self, lane, goes_on=goes_on(lane)) for lane in self.lanes]
         for session in self.sessions:
             session.dial()
 
     def broker_came(self) -> None:
         """The first session was accepted."""
+        self._moves = 0
+        self._backoff.reset()
         self.auditor.broker_came()
         if self.node.custody is not None and self.node.config.link.qos == 2:
             self.delivery.broker_came()
@@ -112,8 +128,30 @@ class Injector:
         """A local client has reached the broker."""
         if self._probe is not None:
             self._probe.broker_is_there()
+        if self._restart is not None:
+            self._restart.cancel()
+            self._begin()
         for session in self.sessions:
             session.broker_is_there()
+
+    def broker_moved(self) -> None:
+        """The broker is looked for at another address, which may speak another version."""
+        self.auditor.broker_moved()
+        self.delivery.broker_moved()
+        if self._probe is not None or not self.sessions:
+            return  # it asks for the address each time; or a pause has to end first
+        for session in self.sessions:
+            session.leave()
+        self.sessions = []
+        pause = 0.0
+        self._moves += 1
+        if self._moves >= len(self.node.brokers.addresses):  # all have been tried
+            self._moves = 0
+            pause = self._backoff.next()
+        self._restart = self.node.driver.call_later(pause, self._begin)
+
+    def _sends_anew(self, lane: Lane, released: bool) -> bool:
+        return self.delivery.sends_anew(released, self.whereabouts.of(lane))
 
     def _lost(self, message: Publish) -> None:
         if message.retain:
@@ -131,6 +169,8 @@ class Injector:
     def stop(self) -> None:
         if self._probe is not None:
             self._probe.stop()
+        if self._restart is not None:
+            self._restart.cancel()
         self.auditor.stop()
         self.delivery.stop()
         for session in self.sessions:

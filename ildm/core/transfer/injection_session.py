@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus, Unreachable
 from ildm.core.backoff import Backoff
-from ildm.core.local.broker_session import connack_code
+from ildm.core.local.broker_session import CANNOT_SERVE, connack_code
 from ildm.core.session import BaseSession
 from ildm.core.transfer.lane import Lane
 from ildm.core.transfer.qos1 import acknowledged_ids
@@ -67,12 +67,14 @@ class InjectionSession(BaseSession):
         "_refusal",
         "_stopped",
         "_timer",
+        "address",
         "injector",
         "lane",
     )
     role = Role.INJECTION
 
-    def __init__(self, injector: Injector, lane: Lane) -> None:
+    def __init__(self, injector: Injector, lane: Lane, *, goes_on: bool) -> None:
+        """``goes_on``: with the session of this name that the broker may have."""
         super().__init__(injector.node.driver)
         self.injector = injector
         self.lane = lane
@@ -89,16 +91,13 @@ class InjectionSession(BaseSession):
         self._guiltless = False  # the broker has said that it is not for a message that it hangs up
         self._connected_at = 0.0
         self._stopped = False
-        # What an earlier life has left at the broker, the spool knows. Beside that the broker may hold a
-        # message (QoS 2) whose record the spool has lost, and would take another one under its identifier for
-        # its repetition: so the session goes on only if something is under way in it, and nothing was lost.
-        custody = injector.node.custody
-        self._cleaned = lane.has_noted and custody is not None and not custody.lacks
+        self._cleaned = goes_on
+        self.address = injector.node.broker_address
 
     def dial(self) -> None:
         self._timer = None
         node = self.injector.node
-        self.driver.dial(node.broker_address, self, node.config.broker.connect_timeout)
+        self.driver.dial(self.address, self, node.config.broker.connect_timeout)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -134,11 +133,12 @@ class InjectionSession(BaseSession):
 
     def _no_connack(self) -> None:
         self._refusal = "no answer to CONNECT"
+        self.injector.node.brokers.failed(self.address)
         self.abort()
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
-        self.injector.node.broker_reachable(reason)
+        self.injector.node.broker_missed(self.address, reason)
         self._absent = True
         self._again()
 
@@ -211,6 +211,8 @@ class InjectionSession(BaseSession):
         if packet.reason_code != 0:
             self._refusal = f"the broker refused the node's own session with code 0x{packet.reason_code:02X}"
             self.close()
+            if packet.reason_code in CANNOT_SERVE:
+                node.brokers.failed(self.address)
             return
         self._cancel_timer()
         if not self._cleaned:
@@ -236,8 +238,10 @@ class InjectionSession(BaseSession):
         keep_alive = int(said.get(Property.SERVER_KEEP_ALIVE, node.config.broker.keep_alive))
         self._timer = self.driver.call_later(max(1, keep_alive) * 0.7, self._ping, max(1, keep_alive))
         node.broker_reachable(None)
+        node.brokers.reached(self.address)
         node.session_established(self)
         self.lane.resume(packet.session_present)
+        self.injector.whereabouts.accepted(self.lane)
         if self.lane.index == 0:
             self.injector.broker_came()
 
@@ -254,10 +258,12 @@ class InjectionSession(BaseSession):
 
     def connection_lost(self, exc: Exception | None) -> None:
         expected = self.status is SessionStatus.TERMINATING
-        accepted = self.lane.transport is not None
+        accepted = self.lane.transport is not None and self.lane.transport is self.transport
         super().connection_lost(exc)
         self._cancel_timer()
-        self.lane.detach()
+        if accepted:
+            self.lane.detach()
+            self.injector.node.brokers.ended(self.address)
         if accepted and not (expected or self._guiltless):
             self.lane.blame()
         if self.driver.now() - self._connected_at >= self._backoff.maximum:
@@ -289,6 +295,12 @@ class InjectionSession(BaseSession):
     def resume_writing(self) -> None:
         super().resume_writing()
         self.lane.set_writable(True)
+
+    def leave(self) -> None:
+        """The broker is looked for elsewhere, by another session."""
+        self._stopped = True
+        self._cancel_timer()
+        self.abort()
 
     def stop(self, under_way: bool) -> None:
         """End the session for good, leaving nothing behind at the broker, unless the next life of the node

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, Unreachable
 from ildm.core.backoff import Backoff
-from ildm.core.local.broker_session import connack_code
+from ildm.core.local.broker_session import CANNOT_SERVE, connack_code
 from ildm.core.session import BaseSession
 from ildm.mqtt import Connect, Disconnect, Framer, MqttError, PacketType, Version, decode
 
@@ -28,12 +28,14 @@ class VersionProbe(BaseSession):
 
     __slots__ = (
         "_absent",
+        "_at_once",
         "_backoff",
         "_confirming",
         "_framer",
         "_outcome",
         "_silent",
         "_timer",
+        "address",
         "injector",
         "stopped",
     )
@@ -46,6 +48,8 @@ class VersionProbe(BaseSession):
         self.version = Version.V5
         broker = injector.node.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
+        self._at_once = 0  # other addresses tried since the last pause
+        self.address = injector.node.broker_address
         self._framer = Framer(1 << 20)
         self._timer: Any = None
         self._silent = 0
@@ -56,8 +60,13 @@ class VersionProbe(BaseSession):
 
     def dial(self) -> None:
         self._timer = None
-        config = self.injector.node.config.broker
-        self.driver.dial(config.address, self, config.connect_timeout)
+        node = self.injector.node
+        if node.broker_address != self.address:  # somebody else, of whom nothing is known
+            self.address = node.broker_address
+            self.version = Version.V5
+            self._silent = 0
+            self._confirming = False
+        self.driver.dial(self.address, self, node.config.broker.connect_timeout)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -77,7 +86,11 @@ class VersionProbe(BaseSession):
             password=self.injector.password,
         )
         self.write(connect.encode())
-        self._timer = self.driver.call_later(node.config.broker.connect_timeout, self.abort)
+        self._timer = self.driver.call_later(node.config.broker.connect_timeout, self._no_answer)
+
+    def _no_answer(self) -> None:
+        self.injector.node.brokers.failed(self.address)
+        self.abort()
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -94,7 +107,7 @@ class VersionProbe(BaseSession):
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
-        self.injector.node.broker_reachable(reason)
+        self.injector.node.broker_missed(self.address, reason)
         self._absent = True
         self._again()
 
@@ -130,6 +143,8 @@ class VersionProbe(BaseSession):
             if self._outcome is not None:
                 reason = f"the broker refused the node's own session with code 0x{self._outcome:02X}"
                 self.injector.node.broker_reachable(reason)
+                if self._outcome in CANNOT_SERVE:
+                    self.injector.node.brokers.failed(self.address)
             self._again()
 
     def _silence(self) -> bool:
@@ -148,8 +163,16 @@ class VersionProbe(BaseSession):
             self.injector.found_version(self.version)
 
     def _again(self) -> None:
-        if not self.stopped:
-            self._timer = self.driver.call_later(self._backoff.next(), self.dial)
+        if self.stopped:
+            return
+        brokers = self.injector.node.brokers
+        pause = 0.0
+        if brokers.current != self.address and self._at_once < len(brokers.addresses) - 1:
+            self._at_once += 1
+        else:
+            self._at_once = 0
+            pause = self._backoff.next()
+        self._timer = self.driver.call_later(pause, self.dial)
 
     def stop(self) -> None:
         self.stopped = True

@@ -53,7 +53,7 @@ class Dialing:
         transport = TRANSPORTS[address.scheme]
         options = self._options(address, limit) if transport.tls else {}
         broker = self._broker
-        if broker is None or broker.proxy == "none" or address != broker.address:
+        if broker is None or broker.proxy == "none" or address not in broker.candidates:
             return await transport.sockets.dial(loop, factory, address, **options)
         origin = None if client is None else client.origin
         header = own_session(broker.proxy) if origin is None else origin.told(broker.proxy)
@@ -67,7 +67,8 @@ class Dialing:
 
     def _options(self, address: Address, limit: float) -> dict[str, Any]:
         tls, broker = self._tls, self._broker
-        if tls is not None and broker is not None and broker.tls is not None and address == broker.address:
+        of_broker = broker is not None and address in broker.candidates
+        if tls is not None and broker is not None and broker.tls is not None and of_broker:
             used, name = tls.broker, broker.tls.server_name or address.host
         else:
             used, name = None if tls is None else tls.link_out, address.host

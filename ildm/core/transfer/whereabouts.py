@@ -1,0 +1,62 @@
+"""At which address of the broker the node's own sessions were accepted last, over restarts, too.
+
+A session of that name at another address is another one: nothing that is under way is known there, and what
+it holds from earlier is not to be mistaken for that. So it begins anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ildm.core.tables import IN_USE
+
+if TYPE_CHECKING:
+    from ildm.core.node import Node
+    from ildm.core.transfer.lane import Lane
+
+
+class Whereabouts:
+    """One per node."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self._saved: str | None = None
+        self._last: dict[int, str] = {}
+
+    def restore(self) -> None:
+        """Take up where an earlier life of the node has been."""
+        for key, (address,) in list(self.node.store.load(IN_USE)):
+            if key == ("broker",) and isinstance(address, str):
+                self._saved = address
+            else:
+                self.node.store.set_aside(IN_USE, key, f"of {key[0]!r}")
+
+    def of(self, lane: Lane) -> str:
+        """Where the last session of a lane was; where it is to be when there was none."""
+        return self._last.get(lane.index) or self._saved or self._now
+
+    def goes_on(self, lane: Lane) -> bool:
+        """Whether the first session of a lane, at the address in use, goes on with what the broker has of it.
+
+        What an earlier life has left at the broker, the spool knows. Beside that the broker may hold a
+        message (QoS 2) whose record the spool has lost, and would take another one under its identifier for
+        its repetition: so the session goes on only if something is under way in it, and nothing was lost.
+        """
+        if self.of(lane) != self._now:
+            return False
+        if lane.index in self._last:
+            return True
+        custody = self.node.custody
+        return lane.has_noted and custody is not None and not custody.lacks
+
+    def accepted(self, lane: Lane) -> None:
+        """A session of a lane has been accepted, and what was under way is dealt with."""
+        self._last[lane.index] = self._now
+        several = len(self.node.brokers.addresses) > 1
+        if self._now != self._saved and (several or self._saved is not None):
+            self._saved = self._now
+            self.node.store.put(IN_USE, ("broker",), (self._now,))
+
+    @property
+    def _now(self) -> str:
+        return str(self.node.broker_address)
