@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ildm.address import Address
 from ildm.admin.commands import UsageError
 from ildm.mqtt import MqttError, validate_topic_filter, validate_topic_name
 from ildm.mqtt.constants import MAX_STRING
@@ -21,11 +22,30 @@ if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
 
     from ildm.tool.client import Target
+    from ildm.tool.place import Place
 
+HOST, PORT = "127.0.0.1", 1883
 PASSWORD_VARIABLE = "ILDM_PASSWORD"  # noqa: S105 - a name, no password
 
 Host = Annotated[str, typer.Option("-h", "--host", help="Node or broker.")]
 Port = Annotated[int, typer.Option("-p", "--port", min=1, max=65535)]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "-L",
+        "--url",
+        metavar="URL",
+        help="In place of -h and -p: mqtt, mqtts, ws or wss://HOST:PORT[/PATH], unix:/PATH.",
+    ),
+]
+CaFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--cafile", metavar="FILE", help="TLS: who is trusted; by default the system's authorities."
+    ),
+]
+CertFile = Annotated[Path | None, typer.Option("--cert", metavar="FILE", help="TLS: certificate to show.")]
+KeyFile = Annotated[Path | None, typer.Option("--key", metavar="FILE", help="TLS: its key.")]
 Qos = Annotated[int, typer.Option("-q", "--qos", min=0, max=2, help="Quality of service.")]
 ClientId = Annotated[str, typer.Option("-i", "--id", help="Client identifier; by default a random one.")]
 Protocol = Annotated[str, typer.Option("-V", "--mqtt", metavar="3.1.1|5", help="MQTT version.")]
@@ -45,8 +65,12 @@ Timeout = Annotated[
 
 def sub(
     topics: Annotated[list[str], typer.Option("-t", "--topic", metavar="FILTER", help="May be repeated.")],
-    host: Host = "127.0.0.1",
-    port: Port = 1883,
+    host: Host = HOST,
+    port: Port = PORT,
+    url: Url = None,
+    cafile: CaFile = None,
+    cert: CertFile = None,
+    key: KeyFile = None,
     qos: Qos = 0,
     client_id: ClientId = "",
     count: Annotated[
@@ -77,7 +101,8 @@ def sub(
             validate_topic_filter(topic_filter, shared=version == "5")
         except MqttError as error:
             raise UsageError(f"-t {_short(topic_filter)}: {error}") from None
-    target = _target(host, port, client_id, version, clean, user, password_file, timeout)
+    place = _place(host, port, url, cafile, cert, key)
+    target = _target(place, client_id, version, clean, user, password_file, timeout)
     from ildm.tool.client import Connection, ToolError, write_message  # noqa: PLC0415 - slow to import
 
     left = count
@@ -113,8 +138,12 @@ def pub(
     file: Annotated[
         Path | None, typer.Option("-f", "--file", metavar="FILE", help="The file is the message.")
     ] = None,
-    host: Host = "127.0.0.1",
-    port: Port = 1883,
+    host: Host = HOST,
+    port: Port = PORT,
+    url: Url = None,
+    cafile: CaFile = None,
+    cert: CertFile = None,
+    key: KeyFile = None,
     qos: Qos = 0,
     retain: Annotated[bool, typer.Option("-r", "--retain", help="The broker is to keep it.")] = False,
     client_id: ClientId = "",
@@ -132,7 +161,8 @@ def pub(
         validate_topic_name(topic)
     except MqttError as error:
         raise UsageError(f"-t {_short(topic)}: {error}") from None
-    target = _target(host, port, client_id, version, True, user, password_file, timeout)
+    place = _place(host, port, url, cafile, cert, key)
+    target = _target(place, client_id, version, True, user, password_file, timeout)
     payloads = _payloads(message, file)
     from ildm.tool.client import Connection  # noqa: PLC0415 - slow to import
 
@@ -154,9 +184,29 @@ def _payloads(message: str | None, file: Path | None) -> Iterator[bytes]:
         raise UsageError(f"{file}: {reason(error)}") from error
 
 
+def _place(
+    host: str, port: int, url: str | None, cafile: Path | None, cert: Path | None, key: Path | None
+) -> Place:
+    from ildm.tool.place import Place, client_context, parse_place  # noqa: PLC0415 - slow to import
+
+    if url is None:
+        place = Place(Address(host, port))
+    elif (host, port) != (HOST, PORT):
+        raise UsageError("--url says host and port: leave out -h and -p")
+    else:
+        try:
+            place = parse_place(url)
+        except ValueError as error:
+            raise UsageError(f"--url: {error}") from None
+    if place.address.has_tls:
+        return place._replace(tls=client_context(cafile, cert, key))
+    if cafile or cert or key:
+        raise UsageError("--cafile, --cert and --key need --url mqtts://... or wss://...")
+    return place
+
+
 def _target(
-    host: str,
-    port: int,
+    place: Place,
     client_id: str,
     version: str,
     clean: bool,
@@ -179,9 +229,7 @@ def _target(
         if password_file is not None:
             raise UsageError("--password-file needs -u NAME")
         password = None
-    return Target(
-        host, port, client_id or f"ildm-{secrets.token_hex(4)}", version, clean, user, password, timeout
-    )
+    return Target(place, client_id or f"ildm-{secrets.token_hex(4)}", version, clean, user, password, timeout)
 
 
 def _check_text(option: str, text: str) -> None:

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from rich.console import Console
 from rich.text import Text
 
+from ildm.address import Address
 from ildm.demo.processes import LOOPBACK, DemoError
 from ildm.demo.sites import NAMES, Site, SitesInRow, neighbors
 from ildm.mqtt import topic_matches
 from ildm.terminal import table
 from ildm.tool.client import Connection, Target
+from ildm.tool.place import Place
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
@@ -58,7 +60,7 @@ class Subscriber:
     """Publisher's site -> messages."""
 
     def connect(self, port: int, name: str) -> Connection:
-        connection = Connection(Target(port=port, client_id=name), self._arrived)
+        connection = Connection(Target(Place(Address(LOOPBACK, port)), name), self._arrived)
         connection.subscribe(self.filters, 1)
         return connection
 
@@ -140,7 +142,7 @@ def prove(row: SitesInRow, console: Console) -> bool:
 
 
 def _publish(site: Site) -> Connection:
-    connection = Connection(Target(LOOPBACK, site.port, f"publisher-{site.name}"))
+    connection = Connection(Target(Place(Address(LOOPBACK, site.port)), f"publisher-{site.name}"))
     for number, message in enumerate(messages(site.name)):
         payload = f"{site.name} {number}".encode()
         connection.publish(message.topic, payload, message.qos, message.retain)

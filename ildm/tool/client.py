@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import paho.mqtt.client as mqtt
 from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
@@ -16,8 +17,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from ildm.address import Address
 from ildm.mqtt import IldmError
 from ildm.text import printable
+from ildm.tool.place import Place
 
 VERSIONS = {"3.1.1": mqtt.MQTTv311, "5": mqtt.MQTTv5}
 KEEP_SESSION = 0xFFFFFFFF
@@ -33,8 +36,7 @@ class ToolError(IldmError):
 class Target:
     """Where and as whom to connect."""
 
-    host: str = "127.0.0.1"
-    port: int = 1883
+    place: Place
     client_id: str = ""
     version: str = "3.1.1"
     clean: bool = True
@@ -44,7 +46,7 @@ class Target:
     """Seconds to wait for each answer of the broker."""
 
     def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return str(self.place)
 
 
 class Connection:
@@ -62,6 +64,7 @@ class Connection:
             client_id=target.client_id,
             clean_session=target.clean if target.version != "5" else None,
             protocol=VERSIONS[target.version],
+            transport=_transport(target.place.address),
             manual_ack=True,
             reconnect_on_failure=False,
         )
@@ -71,6 +74,10 @@ class Connection:
         client.on_publish = self._published
         client.on_subscribe = self._subscribed
         client.on_message = self._arrived
+        if target.place.tls is not None:
+            client.tls_set_context(target.place.tls)
+        if target.place.address.has_websocket:
+            client.ws_set_options(path=target.place.path)
         if target.username is not None:
             client.username_pw_set(target.username, target.password)
         self._connect()
@@ -128,8 +135,10 @@ class Connection:
                 properties.SessionExpiryInterval = KEEP_SESSION
             extra = {"clean_start": target.clean, "properties": properties}
         self._client.connect_timeout = target.timeout
+        address = target.place.address
         try:
-            self._client.connect(target.host, target.port, **extra)
+            # A unix socket has no port, but paho wants one.
+            self._client.connect(address.host, address.port or 1, **extra)
         except (OSError, ValueError) as error:
             text = "host not found" if isinstance(error, socket.gaierror) else _reason(error)
             if isinstance(error, UnicodeError):
@@ -196,7 +205,15 @@ class Connection:
             client.ack(message.mid, message.qos)
 
 
+def _transport(address: Address) -> Literal["tcp", "websockets", "unix"]:
+    if address.scheme == "unix":
+        return "unix"
+    return "websockets" if address.has_websocket else "tcp"
+
+
 def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {error.verify_message}"
     if isinstance(error, TimeoutError):
         return "no answer"
     return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error)
