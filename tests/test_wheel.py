@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
+import venv
+import zipfile
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ildm import __version__
 
 PROJECT = Path(__file__).parents[1]
 MODULE = '''
@@ -92,16 +101,59 @@ class Part(NodeContract):
 '''
 
 
+PIP: list[str | Path] = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+OFFLINE = ["--no-deps", "--no-index", "--no-build-isolation"]
+CONFIG = (
+    "listen: 127.0.0.1:0\nbroker: {address: 127.0.0.1:1}\nalgorithm: sg_tbps\nlink: {listen: 127.0.0.1:0}\n"
+)
+
+
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory into which pip has installed the wheel, without a network and without what it needs."""
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built without a network."""
     directory = tmp_path_factory.mktemp("wheel")
-    pip: list[str | Path] = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    offline = ["--no-deps", "--no-index", "--no-build-isolation"]
-    run([*pip, "wheel", *offline, "--wheel-dir", directory, PROJECT], directory)
-    target = directory / "installed"
-    run([*pip, "install", *offline, "--target", target, *directory.glob("*.whl")], directory)
+    run([*PIP, "wheel", *OFFLINE, "--wheel-dir", directory, PROJECT], directory)
+    (built,) = directory.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory into which pip has installed the wheel, without what it needs."""
+    target = tmp_path_factory.mktemp("installed")
+    run([*PIP, "install", *OFFLINE, "--target", target, wheel], target)
     return target
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A new environment with the wheel and what it needs itself, in the versions of the lock, and no more."""
+    directory = tmp_path_factory.mktemp("environment")
+    venv.create(directory, symlinks=True)
+    (packages,) = directory.glob("lib/python3.*/site-packages")
+    locked = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (PROJECT / "requirements.lock").read_text(), re.M))
+    for found in needed("ildm"):
+        assert found.version == locked[canonicalize_name(found.name)]
+        for name in {
+            file.parts[0] for file in found.files or () if file.parts[0] not in {"..", "__pycache__"}
+        }:
+            (packages / name).symlink_to(found.locate_file(name))
+    run([*PIP, "--python", directory / "bin" / "python", "install", *OFFLINE, wheel], directory)
+    return directory
+
+
+def needed(name: str) -> list[Distribution]:
+    """What is needed by an installed package, extras aside, and by what that needs."""
+    seen: dict[str, Distribution] = {}
+    waiting = [name]
+    while waiting:
+        for text in distribution(waiting.pop()).requires or ():
+            requirement = Requirement(text)
+            key = canonicalize_name(requirement.name)
+            if key not in seen and (not requirement.marker or requirement.marker.evaluate({"extra": ""})):
+                seen[key] = distribution(key)
+                waiting.append(key)
+    return list(seen.values())
 
 
 def run(command: list[str | Path], directory: Path, **environment: str) -> str:
@@ -131,6 +183,46 @@ def test_the_wheel_is_typed_and_complete(installed: Path) -> None:
         assert (installed / "ildm" / file).is_file()
     (entries,) = installed.glob("ildm-*.dist-info/entry_points.txt")
     assert "[pytest11]\nildm = ildm.pytest_plugin" in entries.read_text()
+
+
+def test_nothing_else_is_at_its_top(wheel: Path) -> None:
+    """As `bench` or `algorithms` would be, which other packages may be called, too."""
+    with zipfile.ZipFile(wheel) as opened:
+        top = {name.split("/")[0] for name in opened.namelist()}
+    assert top == {"ildm", "ildm_algorithms", "ildm_bench", f"ildm-{__version__}.dist-info"}
+
+
+def test_an_environment_with_it_alone(environment: Path, tmp_path: Path) -> None:
+    def ildm(*arguments: str) -> str:
+        return run([environment / "bin" / "ildm", *arguments], tmp_path, PYTHONPATH="")
+
+    assert ildm("--version") == f"ildm {__version__}\n"
+    words = ildm("--help").split()
+    assert {"run", "check", "neighbor", "content"} <= set(words)
+    found = {each["name"]: each["problem"] for each in json.loads(ildm("plugin", "list", "--json"))}
+    assert {"sf", "pf", "sg_tbps", "atm_tbps", "stla", "octopia"} <= set(found)
+    assert set(found.values()) == {None}
+    (tmp_path / "node.yaml").write_text(CONFIG)
+    assert "algorithm      sg_tbps" in ildm("check", "node.yaml")
+    assert "pytest" in ildm("plugin", "new", "mine")  # made of templates that are no modules
+    assert (tmp_path / "mine" / "pyproject.toml").is_file()
+    python = environment / "bin" / "python"
+    run([python, "-m", "ildm.manual", tmp_path / "pages"], tmp_path, PYTHONPATH="")
+    assert (tmp_path / "pages" / "ildm.1").is_file()
+
+
+def test_benchmarks_say_what_they_need(environment: Path, tmp_path: Path) -> None:
+    done = subprocess.run(
+        [environment / "bin" / "ildm-bench", "--help"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(
+        r"ildm-bench: \w+ is not installed\. .* pip install 'ildm\[bench\]';.*\n", done.stderr
+    )
 
 
 def test_a_package_outside_passes_mypy(installed: Path, outside: Path) -> None:

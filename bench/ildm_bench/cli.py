@@ -22,7 +22,10 @@ try:
     from ildm_bench.sim.cli import sim
     from ildm_bench.testbed.cli import app as testbed
 except ImportError as error:
-    sys.exit(f"ildm-bench needs {error.name}: make setup-all, or pip install 'ildm[bench]'")
+    sys.exit(
+        f"ildm-bench: {error.name} is not installed. Install ildm with what its extra bench brings, as by "
+        "pip install 'ildm[bench]'; in a clone: make setup-all"
+    )
 
 from ildm.mqtt import IldmError
 
