@@ -180,7 +180,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.seen.add(self.api.node_id, carried.number)
         if message.retain:
             self.retained.entered(message.topic)
-        self._deliver(carried, include_plain=False)
+        self._inject_all(self._copies(carried, include_plain=False))
         wanted = self.published.wanted(carried)
         if message.qos and self.config.qos:
             expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
@@ -325,19 +325,21 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         if message.qos and self.api.has_injected(*identity):
             self.count("duplicates")
             return
+        copies = self._copies(carried, include_plain=not message.retain)
         if message.retain:
-            self._inject(message)
+            copies.append(message)
+        self._inject_all(copies, identity)
+        if message.retain:
             self.retained.entered(message.topic)
-        self._deliver(carried, include_plain=not message.retain, identity=identity)
 
-    def _deliver(
-        self, carried: Carried, include_plain: bool, identity: tuple[str, int] | None = None
-    ) -> None:
-        """Publish a message in the local broker, under each topic that local filters want it on."""
-        copies = [
+    def _copies(self, carried: Carried, include_plain: bool) -> list[Publish]:
+        """A message as the local broker is to get it: under each topic that local filters want it on."""
+        return [
             _copy(carried.publish, topic, qos)
             for topic, qos in self.local.deliveries(carried.publish, carried.attributes, include_plain)
         ]
+
+    def _inject_all(self, copies: list[Publish], identity: tuple[str, int] | None = None) -> None:
         copies.sort(key=lambda copy: copy.qos > 0)
         for copy in copies:
             # the last one tells that all have been
