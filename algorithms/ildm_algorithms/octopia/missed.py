@@ -139,7 +139,12 @@ class Missing:
         if saved is None or len(saved) != _TIME.size:
             return now
         (present,) = _TIME.unpack(saved)
-        away: float = max(0.0, self.api.wall() - present) + LOOKBACK
+        away: float = self.api.wall() - present + LOOKBACK
+        if away < 0:
+            # how long it was is not known: all that publishers keep may be missing
+            self.count("clock_set_back")
+            self.api.log("the clock was set back while this node was away", seconds=round(-away))
+            away = self.config.interest_period
         if away > self.config.interest_period:
             self.count("away_too_long")
             self.api.log("away for longer than messages are kept", seconds=round(away))
@@ -184,8 +189,9 @@ class Missing:
                 self._stamp()
             return
         # a session that outlived a restart has wanted it for long, or since then
-        wall = self._known.get(_name(content))
-        since = now - self.config.interest_period if wall is None else now - self.api.wall() + wall
+        wall, period = self._known.get(_name(content)), self.config.interest_period
+        age = period if wall is None else self.api.wall() - wall
+        since = now - (age if age >= 0 else period)  # below: the clock was set back
         if STAMP not in self.api.state:
             since = now
         self._wanted.setdefault(content, since)
