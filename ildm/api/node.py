@@ -317,7 +317,8 @@ class NodeApi(Protocol):
 
         What is kept while :meth:`OverlayAlgorithm.on_publish` is called is durable, as ``spool.mode`` has it,
         before the client gets its acknowledgement; nothing that is sent afterwards leaves the node before it
-        is written. The bound is that of the spool, ``spool.bytes``: beyond it clients are made to wait.
+        is written, unless it cannot be (:meth:`when_kept`). The bound is that of the spool, ``spool.bytes``:
+        beyond it clients are made to wait.
 
         Returns:
             A number, which counts up through all lives; None: the node has no spool.
@@ -325,6 +326,14 @@ class NodeApi(Protocol):
 
     def unkeep(self, number: int) -> None:
         """Forget what was kept; a number that is not known, or not any more, is ignored."""
+
+    def when_kept(self, callback: Callable[[], None]) -> None:
+        """Call back once all is durable that was kept so far, in the order of asking; perhaps at once.
+
+        While the spool cannot be written what is sent goes nevertheless, or the others would take the node
+        for dead. So what must not be seen before it is kept, as its client would send it again under another
+        number if the node is killed now, is sent from here. Without a spool that is at once.
+        """
 
     def kept(self) -> Iterator[tuple[int, bytes]]:
         """What earlier lives have kept, with the numbers, the oldest first; to be asked for once, when the

@@ -540,6 +540,10 @@ class SimNode:
     def unkeep(self, number: int) -> None:
         self._keeping.unkeep(number)
 
+    def when_kept(self, callback: Callable[[], None]) -> None:
+        check_callable(callback)
+        callback()
+
     def kept(self) -> Iterator[tuple[int, bytes]]:
         return self._keeping.kept()
 

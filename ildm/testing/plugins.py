@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ildm.api import Algorithm, Filter, Plugin, PluginConfig, Session, Source
 from ildm.config import LimitsConfig
 from ildm.core.plugin.account import OTHER, Account
-from ildm.core.plugin.arguments import checked_fields
+from ildm.core.plugin.arguments import check_callable, checked_fields
 from ildm.core.plugin.checking import check_plugin
 from ildm.core.plugin.filtering import FilterChain
 from ildm.core.plugin.kept import PluginState
@@ -98,6 +98,10 @@ class FilterApi:
 
     def unkeep(self, number: int) -> None:
         self._keeping.unkeep(number)
+
+    def when_kept(self, callback: Callable[[], None]) -> None:
+        check_callable(callback)
+        callback()
 
     def kept(self) -> Iterator[tuple[int, bytes]]:
         return self._keeping.kept()

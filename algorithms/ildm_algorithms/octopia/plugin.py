@@ -181,11 +181,16 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         if message.retain:
             self.retained.entered(message.topic)
         self._inject_all(self._copies(carried, include_plain=False))
-        wanted = self.published.wanted(carried)
         if message.qos and self.config.qos:
             expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
             payload = Message(carried.number, 0, carried.turn, carried.frame).encode()
             self.kept.add(carried.number, message.topic, payload, expiry, heard=True)
+            self.api.when_kept(partial(self._spread, carried))
+        else:
+            self._spread(carried)
+
+    def _spread(self, carried: Carried) -> None:
+        wanted = self.published.wanted(carried)
         contacts, secondary = self.members.contacts, self.members.view.secondary.values()
         absent = frozenset().union(*(contacts[node_id].absent for node_id in secondary))
         self.casting.publish(carried, wanted, partial(self._done, carried, absent))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ildm.mqtt import Property, Publish, Version
@@ -71,6 +72,9 @@ class Outbox:
         self.holds = holds
         """Whether a retained message entered at this node is the newest on a topic."""
         self.unheard = unheard
+        self.came_late: Callable[[Outlet], None] = lambda outlet: None
+        """Hears of one whose messages went out without its keys, which are in the graph now: who asked before
+        for retained messages has not found those held here."""
         self.outlets = Outlets(segments, surveys, config, api.now, self._opened, self._closed, count)
         self.waiting = 0
         self.waiting_bytes = 0
@@ -93,24 +97,31 @@ class Outbox:
             outlet.holds = True
         now = self.api.now()
         keep = bool(message.qos and self.config.qos)
-        waits = self._finding or not outlet.ready
-        if not (waits or keep):
+        if not (keep or self._finding or not outlet.ready):
             self._send(outlet, message, turn, now)
             return
         carried = self._numbered(message, turn)
         payload = carried.encode()
-        if keep:
-            # before anything is sent, and before its client gets the acknowledgement
-            self._keep(outlet, message, carried.number, payload)
-        if waits:
+        if not keep:
+            self._spread(message, turn, now, carried, payload)
+            return
+        # before anything is sent, and before its client gets the acknowledgement
+        self._keep(outlet, message, carried.number, payload)
+        self.api.when_kept(partial(self._spread, message, turn, now, carried, payload))
+
+    def _spread(self, message: Publish, turn: int, at: float, carried: Message, payload: bytes) -> None:
+        outlet = self.open(message.topic)
+        if message.retain:
+            outlet.holds = True
+        if self._finding or not outlet.ready:
             expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
-            expires_at = None if expiry is None else now + expiry
+            expires_at = None if expiry is None else at + expiry
             size = len(message.topic) + len(message.payload) + OVERHEAD
-            if self._wait(outlet, Waiting(message, turn, now, expires_at, size, carried)):
+            if self._wait(outlet, Waiting(message, turn, at, expires_at, size, carried)):
                 return
             self.count("waiting_full")
             self._go_late(outlet)
-        self._send(outlet, message, turn, now, carried, payload)
+        self._send(outlet, message, turn, at, carried, payload)
 
     def open(self, topic: str) -> Outlet:
         """Be a publisher of a topic from now on, or go on being one."""
@@ -133,6 +144,8 @@ class Outbox:
             if outlet is not None:
                 outlet.missing.discard(member.segment.code)
                 self._flush(outlet)
+                if outlet.late and outlet.holds and not outlet.missing:
+                    self.came_late(outlet)
 
     def repeat(self, message: Publish) -> None:
         """Cast a retained message once more, to all segments of its topic that are not suspended."""
@@ -140,6 +153,10 @@ class Outbox:
         if outlet is not None and outlet.ready:
             self.count("retained_repeated")
             self._send(outlet, message, 0, self.api.now(), repeated=True)
+
+    def goes_through(self, outlet: Outlet, topic: str) -> bool:
+        """Whether messages on a topic go through an outlet."""
+        return self.outlets.find(topic) is outlet
 
     def responsible(self, topic: str) -> bytes | None:
         """Code of the segment in which this node is to be found as publisher of a topic."""

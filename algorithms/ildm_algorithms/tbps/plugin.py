@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from ildm.api import Fact, Link, MessageTrace, NodeApi, OverlayView, Peer, Unreachable
     from ildm_algorithms.overlay.graph import Arrival, CastResult
     from ildm_algorithms.overlay.keys import Ref
+    from ildm_algorithms.tbps.outlets import Outlet
     from ildm_algorithms.tbps.segments import Member
     from ildm_algorithms.tbps.spreading import Spreading
 
@@ -155,6 +156,10 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self._repeating = False
         self._some_held(iter(self.retained.held()), self._repeat)
 
+    def _repeat_late(self, outlet: Outlet) -> None:
+        held = (topic for topic in self.retained.held() if self.outbox.goes_through(outlet, topic))
+        self._some_held(held, self._repeat)
+
     def _repeat(self, topic: str) -> None:
         message = self.retained.held_on(topic)
         if message is not None:
@@ -237,6 +242,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.suspension.unheard,
             self.count,
         )
+        self.outbox.came_late = self._repeat_late
         self.retained.responsible = self.outbox.responsible
 
     def _is_merging(self) -> bool:

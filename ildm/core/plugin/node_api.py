@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
 from random import Random
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -201,6 +202,14 @@ class PluginApi:
 
     def unkeep(self, number: int) -> None:
         self._keeping.unkeep(number)
+
+    def when_kept(self, callback: Callable[[], None]) -> None:
+        check_callable(callback)
+        custody = self._node.custody
+        if custody is None:
+            callback()
+        else:
+            custody.when(custody.last, partial(self._loaded.timers.call_now, callback, ()))
 
     def kept(self) -> Iterator[tuple[int, bytes]]:
         return self._keeping.kept()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -48,6 +49,19 @@ class SpoolContract(Contract):
         with pytest.raises(PluginError, match="the data is"):
             one.api.keep("text")  # type: ignore[arg-type]
         assert one.api.keep(b"") is not None
+
+    @states("when_kept")
+    def test_what_waits_until_it_is_kept_is_called_in_order(self, make: Make) -> None:
+        stage = make(OverlayProbe)
+        one = stage.add("a")
+        called: list[int] = []
+        for number in range(5):
+            one.api.keep(b"%d" % number)
+            one.api.when_kept(partial(called.append, number))
+        stage.until(lambda: len(called) == 5)
+        assert called == list(range(5))
+        with pytest.raises(PluginError, match="cannot be called"):
+            one.api.when_kept(None)  # type: ignore[arg-type]
 
     @states("inject", "inject_frame", "has_injected")
     def test_a_message_of_one_identity_is_injected_once(self, make: Make) -> None:

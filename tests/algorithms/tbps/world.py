@@ -262,6 +262,10 @@ class Node:
     def unkeep(self, number: int) -> None:
         self.keeping.unkeep(number)
 
+    def when_kept(self, callback: Callable[[], None]) -> None:
+        check_callable(callback)
+        callback()
+
     def kept(self) -> Iterator[tuple[int, bytes]]:
         return self.keeping.kept()
 
