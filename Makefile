@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 BYTECODE := $(BIN)/python -m compileall -qq -j 0
 COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help setup setup-all test unit-tests spark-tests site-tests other-tests lint format demo bench fuzz lock man deb clean
+.PHONY: help setup setup-all test unit-tests spark-tests site-tests other-tests lint format demo bench fuzz lock man dist deb clean
 
 help:
 	@echo 'make demo          three brokers that behave as one, on this machine (ARGS=--once: a short run, no screen)'
@@ -27,6 +27,7 @@ help:
 	@echo 'make lint          ruff and mypy alone'
 	@echo 'make format        let ruff rewrite what it can'
 	@echo 'make man           the manual pages ildm(1) and ildm.yaml(5), into dist/man'
+	@echo 'make dist          wheel, source archive and bill of materials (CycloneDX), into dist'
 	@echo 'make deb           the Debian package, into dist (configs/debian/README.md)'
 	@echo 'make lock          work the lock files out again (needs uv)'
 	@echo 'make clean         remove .venv and all that was generated'
@@ -101,6 +102,11 @@ fuzz: $(STAMP_ALL)
 
 man: $(STAMP)
 	$(BIN)/python -m ildm.manual dist/man
+
+dist: $(STAMP_ALL)
+	$(BIN)/hatchling build -d dist
+	$(BIN)/python configs/dist/sbom.py requirements.lock pyproject.toml \
+	    dist/ildm-$$($(BIN)/hatchling version).cdx.json
 
 deb: $(STAMP)
 	configs/debian/build dist
