@@ -89,7 +89,8 @@ def run(
 ) -> None:
     """Run a node in the foreground.
 
-    SIGTERM, SIGHUP, Ctrl-C and `ildm stop` drain it and end it; a second signal ends it at once.
+    SIGTERM, Ctrl-C and `ildm stop` drain it and end it; a second signal ends it at once. SIGHUP is
+    `ildm reload`, or drains it where it has a terminal.
     """
     from ildm.config import load_config  # noqa: PLC0415
 

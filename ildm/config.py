@@ -411,8 +411,10 @@ class LimitsConfig(Section):
     pauses."""
     unanswered_bytes: Bytes = 8 << 20
     """Bytes of the same."""
+    drain_rate: Annotated[float, Field(gt=0, le=1_000_000)] = 500.0
+    """Clients a second that are sent away at the end, so that not all come to their next node at once."""
     drain_timeout: Seconds = 10.0
-    """At the end, until queues are given up."""
+    """At the end, once all clients are sent away, until queues are given up."""
 
     @property
     def packet(self) -> PacketLimits:

@@ -245,6 +245,14 @@ def _reloaded(data: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
+def _reread(data: Mapping[str, Any]) -> RenderableType:
+    done = "would change" if data["dry_run"] else "changed"
+    parts: list[RenderableType] = [Text(f"{cell(data['file'])}: {done if data['changes'] else 'as before'}")]
+    parts += [Text(f"  {cell(line)}", style="bold") for line in data["changes"]]
+    parts += [Text(f"warning: {cell(line)}", style="yellow") for line in data["warnings"]]
+    return Group(*parts)
+
+
 def installed_plugins(rows: Sequence[Mapping[str, Any]]) -> RenderableType:
     """What ``ildm plugin list`` shows, which needs no node."""
     if not rows:
@@ -516,6 +524,7 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "subscriptions": _subscriptions,
     "algorithm": _algorithm,
     "plugin reload": _reloaded,
+    "reload": _reread,
     "overlay": _overlay,
     "overlay trace": _trace,
     "trace": _way,

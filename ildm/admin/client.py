@@ -106,6 +106,9 @@ class AdminClient:
     def drop_spooled(self, receiver: str) -> Row:
         return self._object("DELETE", f"/v1/spool/{quote(receiver)}")
 
+    def reload(self, dry_run: bool = False) -> Row:
+        return self._object("POST", "/v1/reload", {"dry_run": dry_run})
+
     def reload_plugins(self) -> Row:
         return self._object("POST", "/v1/plugins/reload", {})
 

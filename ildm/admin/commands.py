@@ -409,6 +409,12 @@ def algorithm(node: AdminClient) -> Row:
     return node.algorithm()
 
 
+@command("reload")
+def reload(node: AdminClient, *, dry_run: bool = False) -> Row:
+    """Take up the configuration file as it is now."""
+    return node.reload(dry_run)
+
+
 @command("plugin reload")
 def plugin_reload(node: AdminClient) -> Row:
     """Give plugins their options of the file again."""

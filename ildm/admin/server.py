@@ -22,6 +22,7 @@ GET     /v1/spool/RECEIVER        ``?after=&limit=``                          ``
 DELETE  /v1/spool/RECEIVER                                                    what was thrown away
 POST    /v1/neighbors             ``{"address": "HOST:PORT", "save": true}``  201, the neighbour
 DELETE  /v1/neighbors/TARGET      ``?save=true&force=false``                  the neighbour
+POST    /v1/reload                ``{"dry_run": false}``                      the view's object
 POST    /v1/plugins/reload                                                    the view's object
 PUT     /v1/log-level             ``{"level": "debug"}``                      ``{level}``
 POST    /v1/stop                                                              202, ``{"stopping": true}``
@@ -41,7 +42,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from aiohttp import web
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from ildm.admin.metrics import told, watch_routes
 from ildm.admin.requests import AddNeighbor, Body, Model, RequestError, number, parsed, saved
@@ -66,6 +67,12 @@ class AddBan(Body):
     kind: Literal["client", "user", "address"]
     name: Annotated[str, Field(min_length=1, max_length=65535)]
     seconds: Annotated[float, Field(gt=0, le=86400 * 3650)] | None = None
+
+
+class Reload(Body):
+    """Body of ``POST /v1/reload``."""
+
+    dry_run: StrictBool = False
 
 
 class LogLevel(Body):
@@ -146,6 +153,7 @@ class AdminServer:
                 web.delete("/v1/bans/{kind}/{name:.+}", self._lift_ban),
                 web.post("/v1/neighbors", self._add_neighbor),
                 web.delete("/v1/neighbors/{target}", self._remove_neighbor),
+                web.post("/v1/reload", self._reload),
                 web.post("/v1/plugins/reload", self._reload_plugins),
                 web.put("/v1/log-level", self._set_log_level),
                 web.post("/v1/stop", self._stop),
@@ -234,6 +242,11 @@ class AdminServer:
         row = self.view.drop_spooled(request.match_info["receiver"])
         get_logger("ildm.admin").warning("messages of the spool thrown away", **row)
         return web.json_response(row)
+
+    async def _reload(self, request: web.Request) -> web.Response:
+        body = await _body(request, Reload)
+        # whoever asks may go away meanwhile; what has begun is done
+        return web.json_response(await asyncio.shield(self.view.reload(body.dry_run)))
 
     async def _reload_plugins(self, request: web.Request) -> web.Response:
         config = await asyncio.to_thread(self.view.read_config)

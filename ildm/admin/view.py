@@ -215,6 +215,17 @@ class NodeView(Protocol):
             AdminError: it names other plugins, or an option is wrong; nothing was done then.
         """
 
+    async def reload(self, dry_run: bool) -> Row:
+        """Take up the configuration file as it is now, whole or not at all.
+
+        ``dry_run``: only say what would change.
+
+        ``file, dry_run``, and as lines of text ``changes`` and ``warnings``.
+
+        Raises:
+            AdminError: why not, a reason a line; nothing was changed then.
+        """
+
     def set_log_level(self, level: str) -> None:
         """``level`` is debug, info, warning or error."""
 

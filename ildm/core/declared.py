@@ -272,5 +272,13 @@ DASHBOARD = united(
     counter("dashboard_connections_refused", "connections", "Connections to it beyond the bound"),
 )
 
-COUNTED = united(CLIENTS, PLUGINS, TRANSFER, LINKS, STATE, DASHBOARD)
+OPERATING = counters(
+    "config_reloads",
+    "reloads",
+    "Times the configuration was to be read again, and what became of it",
+    ("result",),
+    {"config_reloads_applied": "applied", "config_reloads_refused": "refused"},
+)
+
+COUNTED = united(CLIENTS, PLUGINS, TRANSFER, LINKS, STATE, DASHBOARD, OPERATING)
 """Name in the node -> where it is shown."""

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from ildm.core.spool import Spool
 
 
+MOVE_OFF_EVERY = 0.1
+"""Seconds between two lots of clients that are sent away at the end."""
 SAVE_WAIT = 5.0
 """Seconds that an answer to a client waits for a disk at most, where it is not about a message."""
 
@@ -176,6 +178,18 @@ class Node:
             self.injector.start()
             self.links.start(neighbors)
 
+    def settings_changed(self) -> None:
+        """What :attr:`config` holds has changed under way: what was copied of it is taken anew."""
+        limits = self.config.limits
+        self.packet_limits = limits.packet
+        self.partials.limit = limits.partial_bytes
+        self.dispatch.hook_warn = limits.hook_warn
+        self.dispatch.chain.timeout = limits.decision_timeout
+        self.router.cache_size = limits.route_cache
+        self.clients.follow_rules(PublishRules(self.config.publish))
+        self.links.write_buffer = limits.write_buffer
+        self.links.settings_changed()
+
     # the end ----------------------------------------------------------------------------------
 
     def drain(self, finished: Callable[[], None]) -> None:
@@ -185,9 +199,9 @@ class Node:
         """
         self.accepting = False
         self.dispatch.call("on_ildm_stop")
-        for session in list(self.sessions):
-            session.move_off()
-        self.drain_deadline = self.driver.now() + self.config.limits.drain_timeout
+        limits, leaving = self.config.limits, list(self.sessions)
+        self.drain_deadline = self.driver.now() + len(leaving) / limits.drain_rate + limits.drain_timeout
+        self._move_off(leaving, max(1, round(limits.drain_rate * MOVE_OFF_EVERY)))
 
         def check() -> None:
             late = self.driver.now() >= self.drain_deadline
@@ -218,6 +232,15 @@ class Node:
             finished()
 
         check()
+
+    def _move_off(self, leaving: list[ClientSession], at_once: int) -> None:
+        """Send clients away, so many now and the others bit by bit."""
+        for session in leaving[-at_once:]:
+            if session in self.sessions:
+                session.move_off()
+        del leaving[-at_once:]
+        if leaving:
+            self.driver.call_later(MOVE_OFF_EVERY, self._move_off, leaving, at_once)
 
     def _given_up(self, messages: int, **receiver: str) -> None:
         if messages:

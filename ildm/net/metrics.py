@@ -31,11 +31,17 @@ class MetricsServer:
 
     def __init__(self, view: NodeView, address: Address, token: str | None = None) -> None:
         self.view = view
+        self.address = address
         self._listener = Listener(address, "metrics.listen", lambda _: self._accept())
-        self._token = None if token is None else hashlib.sha256(token.encode()).digest()
+        self._token: bytes | None = None
+        self.demand(token)
         self._runner: web.AppRunner | None = None
         self.refused = 0
         """Connections beyond the bound."""
+
+    def demand(self, token: str | None) -> None:
+        """Demand another token from now on."""
+        self._token = None if token is None else hashlib.sha256(token.encode()).digest()
 
     @property
     def connections(self) -> int:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import resource
 import secrets
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from ildm.admin.server import AdminServer
-from ildm.config import Config, ConfigError, parse_address, read_secret
+from ildm.config import Config, ConfigError, parse_address
 from ildm.core.counters import Counters
 from ildm.core.link.session import LinkSession
 from ildm.core.local.admission import TOLD_AT_ONCE
@@ -25,10 +27,12 @@ from ildm.net.dashboard.server import DashboardServer
 from ildm.net.dashboard.token import take_token
 from ildm.net.driver import AsyncioDriver
 from ildm.net.lag import LagWatch
+from ildm.net.listeners import ClientListeners
 from ildm.net.metrics import MetricsServer
-from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal, WebSocketOptions, uses_tls
+from ildm.net.reload import Reloader
+from ildm.net.reload.settings import Secrets, own, read_secrets
+from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal, uses_tls
 from ildm.net.transport.gate import AddressGate
-from ildm.net.transport.proxies import Proxies
 from ildm.net.view import LiveView
 from ildm.preflight import examine
 from ildm.state.spool import FileSpool, OsDisk
@@ -37,11 +41,9 @@ from ildm.state.store import StateStore
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ildm.config import Address, ListenerConfig
+    from ildm.config import Address
     from ildm.core.plugin.loading import PluginSpecs
 
-FIXED_HEADER = 5
-"""Bytes of the longest (MQTT 2.1)."""
 COLLECT_AFTER = (2_000, 10, 100)
 """When the collector of cycles runs on the youngest objects, the younger ones, all of them: after so many
 made and not freed, then after so many runs of the kind before. It takes up to a microsecond for each object,
@@ -57,18 +59,23 @@ class NodeServer:
         self, config: Config, plugins: PluginSpecs | None = None, source: Path | None = None
     ) -> None:
         """``source`` is the file of the configuration, to be read again by ``ildm plugin reload``."""
-        self.config = config
+        self.config = own(config)
         self.source = source
         self.plugins = load_plugins(config) if plugins is None else plugins
         self.stop_requested = asyncio.Event()
         self.draining = False
-        self._for_clients: list[Listener] = []
-        self._for_neighbors: list[Listener] = []
+        self.for_clients: ClientListeners
+        self.for_neighbors: list[Listener] = []
         self.driver: AsyncioDriver
         self.store: StateStore
         self.spool: FileSpool | None = None
+        self.secrets: Secrets
+        self.tls: NodeTls
+        self.dialing: Dialing
         self.renewal: Renewal | None = None
         """What takes up certificates that change."""
+        self.reloader = Reloader(self)
+        self.view: LiveView
         self.node: Node
         self.admin: AdminServer
         self.metrics: MetricsServer | None = None
@@ -83,14 +90,11 @@ class NodeServer:
             ListenError: an address cannot be listened on.
         """
         config = self.config
-        broker_password = read_secret(
-            config.broker.password, config.broker.password_file, "broker.password_file"
-        )
-        link_secret = read_secret(config.link.secret, config.link.secret_file, "link.secret_file")
-        metrics_token = read_secret(None, config.metrics.token_file, "metrics.token_file")
+        secrets = self.secrets = read_secrets(config)
         loop = asyncio.get_running_loop()
-        tls = NodeTls(config)
-        self.driver = AsyncioDriver(loop, config.link.unsent_bytes, Dialing(config, tls))
+        tls = self.tls = NodeTls(config)
+        self.dialing = Dialing(config, tls)
+        self.driver = AsyncioDriver(loop, config.link.unsent_bytes, self.dialing)
         self.store = StateStore(
             config.state_dir,
             loop.call_later,
@@ -111,43 +115,38 @@ class NodeServer:
                 self.driver,
                 self.store,
                 node_id=node_id,
-                broker_password=broker_password,
-                link_secret=link_secret,
+                broker_password=secrets.broker_password,
+                link_secret=secrets.link_secret,
                 spool=self.spool,
                 counters=counters,
             )
-            files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-            self.node.admission.descriptors_for = descriptors_for_clients(config, files)
+            self.bound_clients()
             self._lag = LagWatch(loop)
             self._lag.start()
             gate = AddressGate(config.limits, loop.time, counters)
-            view = LiveView(
-                self.node, self.store, self.request_stop, self.source, self._lag, self.driver.history, gate
+            self.view = LiveView(
+                self.node,
+                self.store,
+                self.request_stop,
+                self.source,
+                self._lag,
+                self.driver.history,
+                gate,
+                self.reloader.reload,
             )
-            self.admin = AdminServer(view, config.admin_socket)
+            self.admin = AdminServer(self.view, config.admin_socket)
             await self.admin.start()
-            for key, each in config.clients_at:
-                listener = Listener(
-                    each.url,
-                    key,
-                    lambda arrival: ClientSession(self.node, arrival),
-                    each.permissions,
-                    tls=tls.listeners.get(key),
-                    websocket=self._websocket(each),
-                    gate=gate,
-                    proxies=None if each.proxy is None else Proxies(each.proxy),
-                    counters=counters,
-                )
-                self._for_clients.append(listener)
-                await listener.open()
+            session = partial(ClientSession, self.node)
+            self.for_clients = ClientListeners(session, gate, counters)
+            await self.for_clients.open(config, tls)
             if config.metrics.listen is not None:
-                self.metrics = MetricsServer(view, config.metrics.listen, metrics_token)
+                self.metrics = MetricsServer(self.view, config.metrics.listen, secrets.metrics_token)
                 await self.metrics.start()
             if config.dashboard.listen is not None:
                 token, made = take_token(config.dashboard_token)
                 if made:
                     get_logger("ildm").info("token of the dashboard made", file=str(config.dashboard_token))
-                pages = DashboardServer(view, config.dashboard, token, counters, tls.dashboard)
+                pages = DashboardServer(self.view, config.dashboard, token, counters, tls.dashboard)
                 self.dashboard = pages
                 await pages.start()
             if config.link.listen is not None and self.node.router.active:
@@ -159,7 +158,7 @@ class NodeServer:
                     tls=tls.link_in if config.link.listen.has_tls else None,
                     counters=counters,
                 )
-                self._for_neighbors.append(listener)
+                self.for_neighbors.append(listener)
                 await listener.open()
                 manager.listening_at(listener.port)
                 for sock in listener.sockets:
@@ -192,8 +191,7 @@ class NodeServer:
     async def stop(self) -> None:
         """Drain, stop and give everything back."""
         get_logger("ildm").info("node stopping", clients=len(self.node.sessions))
-        for listener in self._for_clients:  # only those: neighbours may come for what waits for them
-            listener.close()
+        self.for_clients.close()  # only those: neighbours may come for what waits for them
         drained = asyncio.Event()
         self.draining = True
         self.node.drain(drained.set)
@@ -204,16 +202,20 @@ class NodeServer:
 
     def kill(self) -> None:
         """End without any good-bye, as a crash would; for tests."""
-        for listener in self._listeners:
-            listener.close()
+        self._close_listeners()
         self.node.dispatch.stop()
         for client in list(self.node.sessions):
             client.abort()
         self.node.links.stop(farewell=False)
 
-    async def _close(self) -> None:
-        for listener in self._listeners:
+    def _close_listeners(self) -> None:
+        if hasattr(self, "for_clients"):
+            self.for_clients.close()
+        for listener in self.for_neighbors:
             listener.close()
+
+    async def _close(self) -> None:
+        self._close_listeners()
         if self._lag is not None:
             self._lag.stop()
         if self.metrics is not None:
@@ -242,13 +244,22 @@ class NodeServer:
             key = "state_dir" if self.config.spool.directory is None else "spool.directory"
             raise ConfigError(f"{key}: cannot use {directory}: {error.strerror or error}") from error
 
-    def _websocket(self, listener: ListenerConfig) -> WebSocketOptions | None:
-        if not listener.url.has_websocket:
-            return None
-        limits = self.config.limits
-        # a packet may come in a frame with others, so what it holds is not bounded by this
-        largest = limits.packet_size + FIXED_HEADER
-        return WebSocketOptions(listener.path, listener.origins, largest, limits.connect_timeout)
+    def bound_clients(self) -> None:
+        """Take no more clients than there are file descriptors for."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.node.admission.descriptors_for = descriptors_for_clients(self.config, files)
+
+    def follow(self, tls: NodeTls) -> None:
+        """Use other certificates with neighbours and the broker from now on."""
+        self.tls = tls
+        self.dialing.follow(tls)
+        for listener in self.for_neighbors:
+            listener.follow(listener.key, tls.link_in if listener.address.has_tls else None, None)
+        if self.dashboard is not None:
+            self.dashboard.follow(tls.dashboard)
+        if self.renewal is not None:
+            self.renewal.stop()
+        self.renewal = Renewal(tls, self.driver, self.node.counters)
 
     @property
     def ports(self) -> list[int]:
@@ -257,7 +268,7 @@ class NodeServer:
 
     @property
     def _listeners(self) -> list[Listener]:
-        return self._for_clients + self._for_neighbors
+        return [*self.for_clients, *self.for_neighbors]
 
     def _identity(self) -> str:
         found = self.store.meta("node_id")
@@ -286,8 +297,9 @@ class NodeServer:
 def run_node(config: Config, *, source: Path | None = None, started: Callable[[], None] | None = None) -> int:
     """Run a node until a signal or the admin API stops it; returns the exit status.
 
-    SIGTERM, SIGINT and SIGHUP drain, in the same way; a second one ends the drain, and the status is 1.
-    ``source`` is the file of the configuration.
+    SIGTERM and SIGINT drain; a second one ends the drain, and the status is 1. SIGHUP takes up the
+    configuration as ``ildm reload`` does; it drains where there is a terminal, which is gone then, or no
+    ``source``, which is the file of the configuration.
 
     Raises:
         ConfigError: something named in the configuration cannot be used.
@@ -319,8 +331,14 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
                 status = 1
                 server.hurry()
 
-        for number in _ending_signals():
-            asyncio.get_running_loop().add_signal_handler(number, end, number)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, end, number)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else nohup wants it to outlive that
+            if source is None or _has_terminal():
+                loop.add_signal_handler(signal.SIGHUP, end, signal.SIGHUP)
+            else:
+                loop.add_signal_handler(signal.SIGHUP, server.reloader.ask)
         await server.start()
         possible = server.node.admission.descriptors_for
         if possible is not None and possible < config.limits.clients:
@@ -346,10 +364,13 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
     return status
 
 
-def _ending_signals() -> list[signal.Signals]:
-    """SIGHUP, too, as the terminal it comes from is gone; unless nohup has asked to outlive that."""
-    kept = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
-    return [signal.SIGTERM, signal.SIGINT] + ([] if kept else [signal.SIGHUP])
+def _has_terminal() -> bool:
+    """Whether this process belongs to a terminal, whose end is told by SIGHUP."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ildm.admin.view import AdminError, UnknownError
@@ -30,6 +30,7 @@ from ildm.net.health import Health
 from ildm.net.history import History
 from ildm.net.internals import internals
 from ildm.net.plugin_view import plugin_rows
+from ildm.net.reload.errors import ReloadError
 from ildm.net.spool_view import drop_spooled, only_here, spool_row, spooled_rows, state_row
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ DROPPED = ("injection_dropped_", "link_dropped_", "spool_dropped_", "transfer_dr
 DEEPEST = 200
 """Nodes in a row of a traced tree that are shown."""
 Answer = TypeVar("Answer")
+Reload = Callable[[bool], Awaitable[dict[str, Any]]]
+"""Reads the configuration again; True: only says what would change."""
 
 
 class LiveView:
@@ -65,6 +68,7 @@ class LiveView:
         lag: LagWatch | None = None,
         history: History | None = None,
         gate: AddressGate | None = None,
+        reload: Reload | None = None,
     ) -> None:
         self.node = node
         self.store = store
@@ -72,7 +76,8 @@ class LiveView:
         self._source = source
         self._lag = lag
         self.history = History() if history is None else history
-        self._gate = gate
+        self.gate = gate
+        self._reload = reload
         self.health = Health(node)
 
     def status(self) -> dict[str, Any]:
@@ -223,13 +228,13 @@ class LiveView:
         return kick(self.node, client_id)
 
     def bans(self) -> list[dict[str, Any]]:
-        return bans(self.node, self._gate)
+        return bans(self.node, self.gate)
 
     def ban(self, kind: Kind, name: str, seconds: float | None) -> dict[str, Any]:
         return ban(self.node, kind, name, seconds)
 
     def lift_ban(self, kind: Kind, name: str) -> dict[str, Any]:
-        return lift(self.node, self._gate, kind, name)
+        return lift(self.node, self.gate, kind, name)
 
     def events(self) -> list[dict[str, Any]]:
         return self.history.rows()
@@ -364,6 +369,14 @@ class LiveView:
             "plugins": [each._asdict() for each in plugins],
             "not_applied": differing_keys(self.node.config, config),
         }
+
+    async def reload(self, dry_run: bool) -> dict[str, Any]:
+        if self._reload is None:
+            raise AdminError("this node cannot read its configuration again")
+        try:
+            return await self._reload(dry_run)
+        except ReloadError as refused:
+            raise AdminError(str(refused)) from refused
 
     def set_log_level(self, level: str) -> None:
         set_log_level(level)

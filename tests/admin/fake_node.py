@@ -334,6 +334,13 @@ class FakeView:
         row = {"kind": "algorithm", "name": "sf", "result": "changed", "options": ["k"], "error": None}
         return {"file": "node.yaml", "plugins": [row, *self.reloaded], "not_applied": ["log.level"]}
 
+    async def reload(self, dry_run: bool) -> dict[str, Any]:
+        if self.broken is not None:
+            raise self.broken
+        self.calls.append(("reload all", dry_run))
+        changes = ["limits.clients: 1 -> 2", "+ link.neighbors: north:1885"]
+        return {"file": "node.yaml", "dry_run": dry_run, "changes": changes, "warnings": ["listen: open"]}
+
     def set_log_level(self, level: str) -> None:
         self.calls.append(("level", level))
 

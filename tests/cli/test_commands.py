@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import io
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.admin.fake_node import EVENT, HOPS, KEPT_VALUE, NEIGHBOR, SPOOLED, Fa
 
 STATUS = FakeView().status()
 RELOADED = FakeView().reload_plugins(FakeView().read_config())
+REREAD = asyncio.run(FakeView().reload(True))
 
 
 def traced(topic: str = "a/b") -> dict[str, Any]:
@@ -48,6 +50,7 @@ ANSWERS: dict[str, list[Any]] = {
         {"name": None, "filters": []},
     ],
     "plugin reload": [RELOADED, {**RELOADED, "not_applied": [], "plugins": []}],
+    "reload": [REREAD, {**REREAD, "dry_run": False}, {**REREAD, "changes": [], "warnings": []}],
     "overlay": [
         FakeView().overlay(),
         OverlayView(node="south", keys=[OverlayKey(key="default south", status="joining")]).model_dump(),

@@ -101,3 +101,28 @@ def test_messages_that_a_neighbour_still_has_keep_nobody_waiting(world: World) -
     b.start(("a",))
     world.run(30)
     assert b.broker.topics() == TOPICS
+
+
+def test_clients_are_sent_away_at_a_rate_and_the_time_for_queues_begins_after_the_last(world: World) -> None:
+    site = Site(world, "a", None, limits={"drain_rate": 20, "drain_timeout": 5})
+    clients = [site.client(f"c{number}") for number in range(10)]
+    ended = drain(site)
+    left = []
+    for _ in range(6):
+        world.run(0.05)
+        left.append(sum(client.closed for client in clients))
+    assert left == [2, 2, 4, 4, 6, 6]
+    assert not ended
+    world.run(5)
+    assert all(client.closed for client in clients)
+    assert ended
+
+
+def test_who_is_in_a_hurry_waits_for_no_rate(world: World) -> None:
+    site = Site(world, "a", None, limits={"drain_rate": 1})
+    clients = [site.client(f"c{number}") for number in range(10)]
+    ended = drain(site)
+    site.node.drain_deadline = 0
+    world.run(0.1)
+    assert all(client.closed for client in clients)
+    assert ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pty
 import select
 import signal
 import socket
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -22,7 +24,13 @@ from tests.support.ports import free_port
 class Running:
     """A node process whose log is read line by line."""
 
-    def __init__(self, directory: Path, text: str) -> None:
+    def __init__(self, directory: Path, text: str, terminal: str | None = None) -> None:
+        """``terminal``: path of the one that it belongs to."""
+
+        def take_terminal() -> None:
+            if terminal is not None:
+                os.close(os.open(terminal, os.O_RDWR))  # the first one that a new session opens
+
         self.config = directory / "node.yaml"
         self.config.write_text(text)
         self.process = subprocess.Popen(
@@ -32,6 +40,8 @@ class Running:
             stdin=subprocess.DEVNULL,
             bufsize=0,  # or select() would not see what readline() has taken in advance
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,
+            preexec_fn=take_terminal,
         )
         self.lines: list[str] = []
 
@@ -104,14 +114,62 @@ def test_sigterm_drains_and_exits_0(tmp_path: Path, running: list[Running]) -> N
     assert "node stopped" in log
 
 
-def test_sighup_drains_like_sigterm(tmp_path: Path, running: list[Running]) -> None:
-    node = Running(tmp_path, text(tmp_path, free_port(), 1))
+def test_the_end_of_its_terminal_drains_like_sigterm(tmp_path: Path, running: list[Running]) -> None:
+    master, slave = pty.openpty()
+    node = Running(tmp_path, text(tmp_path, free_port(), 1), os.ttyname(slave))
     running.append(node)
     node.wait_for("node started")
-    node.process.send_signal(signal.SIGHUP)
+    os.close(slave)
+    os.close(master)
     assert node.wait_for("signal: the node drains and stops")["signal"] == "SIGHUP"
     node.wait_for("node stopped")
     assert node.end()[0] == 0
+
+
+def test_sighup_takes_the_file_up_and_a_wrong_one_changes_nothing(
+    tmp_path: Path, running: list[Running]
+) -> None:
+    port, other = free_port(), free_port()
+    node = Running(tmp_path, text(tmp_path, port, 1))
+    running.append(node)
+    node.wait_for("node started")
+    more = f"listeners: [{{url: 'mqtt://127.0.0.1:{other}'}}]\nlog: {{level: "
+    node.config.write_text(text(tmp_path, port, 1, more + "high}"))
+    node.process.send_signal(signal.SIGHUP)
+    (reason,) = cast("list[str]", node.wait_for("configuration not reloaded")["reasons"])
+    assert reason.startswith(f"{node.config}: log.level: ")
+    node.config.write_text(text(tmp_path, port, 1, more + "info}"))
+    node.process.send_signal(signal.SIGHUP)
+    there = f"127.0.0.1:{other}"
+    assert node.wait_for("configuration reloaded")["changes"] == [f"+ listeners[{there}]: {there}"]
+    for each in (port, other):
+        socket.create_connection(("127.0.0.1", each), timeout=10).close()
+    node.process.send_signal(signal.SIGTERM)
+    node.wait_for("node stopped")
+    assert node.end()[0] == 0
+
+
+def test_ildm_reload_says_what_has_changed_and_fails_where_nothing_has(
+    tmp_path: Path, running: list[Running]
+) -> None:
+    port = free_port()
+    node = Running(tmp_path, text(tmp_path, port, 1))
+    running.append(node)
+    node.wait_for("node started")
+
+    def reload(more: str, *options: str) -> tuple[int, str]:
+        node.config.write_text(text(tmp_path, port, 1, more))
+        command = [sys.executable, "-m", "ildm", "reload", "--config", str(node.config), *options]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return done.returncode, done.stdout + done.stderr
+
+    changed = "  limits.clients: 100000 -> 7\n"
+    assert reload("limits: {clients: 7}", "--dry-run") == (0, f"{node.config}: would change\n{changed}")
+    assert reload("limits: {clients: 7}") == (0, f"{node.config}: changed\n{changed}")
+    assert reload("limits: {clients: 7}") == (0, f"{node.config}: as before\n")
+    status, said = reload("limits: {clients: 8}\nnode_id: other")
+    assert status == 1
+    assert said.endswith("needs a restart:\nildm:   node_id: null -> other\n")
 
 
 def test_under_nohup_it_outlives_the_terminal(tmp_path: Path, running: list[Running]) -> None:

@@ -125,6 +125,13 @@ class LinkManager:
         if self.advertised is not None and self.advertised.port == 0:
             self.advertised = self.advertised._replace(port=port)
 
+    def settings_changed(self) -> None:
+        """The section ``link`` holds other values: what was copied of them is taken anew."""
+        config = self.config
+        self.cooperation.telling.wait = config.subscribe_wait
+        for neighbor in self.neighbors.values():
+            neighbor.backoff.minimum, neighbor.backoff.maximum = config.reconnect_min, config.reconnect_max
+
     @property
     def peer(self) -> Peer:
         """This node as others reach it."""

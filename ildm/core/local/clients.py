@@ -206,6 +206,14 @@ class ClientRegistry:
         for record in self.records.values():
             self._start_expiry(record)
 
+    def follow_rules(self, rules: PublishRules) -> None:
+        """Hold all clients, also those that are here, to other rules."""
+        self._rules = rules
+        for record in self.records.values():
+            session = record.session
+            if session is not None and session.connect is not None:
+                session.rules = rules.of(session.connect.username, session.client_id)
+
     def connected(self, session: ClientSession, connect: Connect, connack: ConnAck) -> ClientRecord:
         """The broker has accepted a client."""
         assigned = connack.properties.get(Property.ASSIGNED_CLIENT_IDENTIFIER)

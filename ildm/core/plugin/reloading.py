@@ -9,8 +9,9 @@ from ildm.api import Plugin, PluginError
 from ildm.core.plugin.loading import checked_options
 
 if TYPE_CHECKING:
+    from ildm.api import PluginConfig
     from ildm.config import Config
-    from ildm.core.plugin.dispatch import Dispatch
+    from ildm.core.plugin.dispatch import Dispatch, Loaded
 
 CHANGED = "changed"
 SAME = "unchanged"
@@ -32,11 +33,22 @@ class Reloaded(NamedTuple):
     """What a plugin that failed has raised."""
 
 
-def reload_options(dispatch: Dispatch, config: Config) -> list[Reloaded]:
-    """Give plugins the options of a configuration, as far as they can take them.
+class Wanted(NamedTuple):
+    """Options that a plugin at work is to have."""
+
+    loaded: Loaded
+    options: PluginConfig
+    names: list[str]
+    """Of those that are others than now; empty: it has these already."""
+    possible: bool
+    """The plugin can take others while it is at work."""
+
+
+def wanted_options(dispatch: Dispatch, config: Config) -> list[Wanted]:
+    """What the plugins at work are to have by a configuration.
 
     Raises:
-        PluginError: it names other plugins than those at work, or an option is wrong; nothing was done then.
+        PluginError: it names other plugins than those at work, or an option is wrong.
     """
     chosen = [("filter", choice) for choice in config.filters]
     if config.algorithm is not None:
@@ -47,19 +59,31 @@ def reload_options(dispatch: Dispatch, config: Config) -> list[Reloaded]:
         raise PluginError(
             f"the plugins are {_text(at_work)}, and in the configuration {_text(named)}: that needs a restart"
         )
-    wanted = [
-        (loaded, type(loaded.plugin), checked_options(choice, type(loaded.plugin), loaded.kind))
-        for loaded, (_, choice) in zip(dispatch.loaded, chosen, strict=True)
-        if loaded.plugin is not None
-    ]
-    results = []
-    for loaded, plugin, options in wanted:
+    wanted = []
+    for loaded, (_, choice) in zip(dispatch.loaded, chosen, strict=True):
+        if loaded.plugin is None:
+            continue
+        plugin = type(loaded.plugin)
+        options = checked_options(choice, plugin, loaded.kind)
         before = dict(loaded.options)
         names = [name for name, value in options if name not in before or value != before[name]]
+        possible = plugin.on_config_changed is not Plugin.on_config_changed
+        wanted.append(Wanted(loaded, options, names, possible))
+    return wanted
+
+
+def reload_options(dispatch: Dispatch, config: Config) -> list[Reloaded]:
+    """Give plugins the options of a configuration, as far as they can take them.
+
+    Raises:
+        PluginError: it names other plugins than those at work, or an option is wrong; nothing was done then.
+    """
+    results = []
+    for loaded, options, names, possible in wanted_options(dispatch, config):
         error = None
         if not names:
             result = SAME
-        elif plugin.on_config_changed is Plugin.on_config_changed:
+        elif not possible:
             result = RESTART
         else:
             error = dispatch.change_options(loaded, options)

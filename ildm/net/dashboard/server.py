@@ -107,6 +107,10 @@ class DashboardServer:
     def port(self) -> int:
         return self._listener.port
 
+    def follow(self, tls: LiveContext | None) -> None:
+        """Show another certificate from now on."""
+        self._listener.follow(self._listener.key, tls, None)
+
     async def start(self) -> None:
         """Listen.
 

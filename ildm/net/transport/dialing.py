@@ -33,6 +33,10 @@ class Dialing:
         self._broker = None if config is None else config.broker
         self._tls = tls
 
+    def follow(self, tls: NodeTls) -> None:
+        """Dial with these contexts from now on."""
+        self._tls = tls
+
     async def connect(
         self,
         loop: asyncio.AbstractEventLoop,

@@ -55,6 +55,10 @@ class AddressGate:
         self.key = lru_cache(4096)(self._key)
         """What an address is counted by; None if it is exempt or there is none."""
 
+    def renewed(self) -> AddressGate:
+        """One for other networks that are exempt; who is connected counts with this one to the end."""
+        return AddressGate(self._limits, self._now, self._counters)
+
     def _key(self, host: str) -> str | None:
         try:
             ip = ipaddress.ip_address(host.partition("%")[0])

@@ -82,11 +82,32 @@ class Listener:
         self._sockets = TRANSPORTS[address.scheme].sockets
         self._bound: list[Bound] = []
         self._servers: list[asyncio.Server | Acceptor] = []
+        self._retired: list[Acceptor] = []
+
+    def follow(self, key: str, tls: LiveContext | None, gate: AddressGate | None) -> None:
+        """Serve whoever connects from now on with these, under another key perhaps."""
+        self.key, self._tls, self._gate = key, tls, gate
+
+    def can_be_succeeded(self, address: Address) -> bool:
+        """Whether one that is to listen there could :meth:`succeed` this one: the scheme may be another."""
+        same = (self.address.host, self.address.port) == (address.host, address.port)
+        return same and TRANSPORTS[address.scheme].sockets is self._sockets
+
+    def succeed(self, other: Listener) -> None:
+        """Take the sockets of another listener on the same address, in place of :meth:`open`; both serve
+        until that one is to :meth:`retire`."""
+        self._bound = [bound.again() for bound in other._bound]
 
     @property
     def sockets(self) -> list[socket.socket]:
         """Those which are bound; empty once closed."""
         return [bound.socket for bound in self._bound]
+
+    @property
+    def busy(self) -> bool:
+        """Somebody is in the handshake."""
+        acceptors = (each for each in self._servers if isinstance(each, Acceptor))
+        return any(acceptor.busy for acceptor in (*acceptors, *self._retired))
 
     @property
     def port(self) -> int:
@@ -169,16 +190,37 @@ class Listener:
     def _cannot(self, error: OSError) -> ListenError:
         return ListenError(f"{self.key}: cannot listen on {self.address}: {error.strerror or error}")
 
+    def retire(self, *, succeeded: bool) -> None:
+        """Take nobody more. Who is connected stays, and who is in the handshake gets to its end.
+
+        Args:
+            succeeded: another one goes on at the same place.
+        """
+        if not succeeded:
+            for bound in self._bound:
+                bound.release()
+        for server in self._servers:
+            if isinstance(server, Acceptor):
+                server.retire()
+                self._retired.append(server)
+            else:
+                server.close()
+        for bound in self._bound[len(self._servers) :]:
+            bound.socket.close()
+        self._bound = []
+        self._servers = []
+
     def close(self) -> None:
-        """Take nobody more. Those who are connected stay."""
+        """Take nobody more, and give up the handshakes under way. Those who are connected stay."""
         for bound in self._bound:
             bound.release()
-        for server in self._servers:
+        for server in (*self._servers, *self._retired):
             server.close()
         for bound in self._bound[len(self._servers) :]:
             bound.socket.close()
         self._bound = []
         self._servers = []
+        self._retired = []
 
 
 class Acceptor:
@@ -198,12 +240,22 @@ class Acceptor:
         listening.listen(BACKLOG)
         loop.add_reader(listening, self._accept)
 
-    def close(self) -> None:
-        """Accept no more, and give up the handshakes under way."""
+    def retire(self) -> None:
+        """Accept no more; the handshakes under way go on."""
         self._loop.remove_reader(self._listening)
         if self._resume is not None:
             self._resume.cancel()
         self._listening.close()
+
+    @property
+    def busy(self) -> bool:
+        """Handshakes are under way."""
+        return bool(self._under_way)
+
+    def close(self) -> None:
+        """Accept no more, and give up the handshakes under way."""
+        if self._listening.fileno() >= 0:
+            self.retire()
         for task in list(self._under_way):
             task.cancel()
 

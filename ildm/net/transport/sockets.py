@@ -29,12 +29,19 @@ class Bound:
     def release(self) -> None:
         """Remove what would stay in the file system."""
 
+    def again(self) -> Bound:
+        """The same place once more: who connects comes to whichever of both accepts."""
+        return Bound(self.socket.dup())
+
 
 class _BoundFile(Bound):
     def __init__(self, sock: socket.socket, path: Path) -> None:
         super().__init__(sock)
         self._path = path
         self._inode = socket_inode(path)
+
+    def again(self) -> Bound:
+        return _BoundFile(self.socket.dup(), self._path)
 
     def release(self) -> None:
         if self._inode is not None:

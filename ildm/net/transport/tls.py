@@ -169,6 +169,10 @@ class LiveContext:
         self._seen = self._stamps()
         self.context = make()
 
+    def is_older_than(self, other: LiveContext) -> bool:
+        """Whether the other one was made of the same files when they held something else."""
+        return self._files == other._files and self._seen != other._seen
+
     def refresh(self) -> bool:
         """Take up files that have changed; False if none has.
 
