@@ -135,7 +135,7 @@ def check(
         raise ConfigError("\n".join(fatal))
     for found in findings:
         _complain(f"warning: {config}: {found.key}: {found.text}")
-    neighbors = ", ".join(map(str, loaded.link.neighbors)) or "none"
+    neighbors = ", ".join(map(str, loaded.link.addresses)) or "none"
     print(f"{config}: ok")
     print(f"  clients at     {loaded.clients_text}")
     print(f"  local broker   {', '.join(map(str, loaded.broker.candidates))}")

@@ -20,7 +20,7 @@ from pydantic import (
 from ildm.address import Address, parse_address
 from ildm.dashboard_config import TOKEN_NAME, DashboardConfig, own_address
 from ildm.mqtt import IldmError, PacketLimits
-from ildm.rules_config import FilterRule, RulesOfNeighbors, TopicRule, TopicRules
+from ildm.rules_config import DialedNeighbor, FilterRule, RulesOfNeighbors, TopicRule, TopicRules
 from ildm.text import reason
 from ildm.transport_config import (
     BrokerAddress,
@@ -141,8 +141,9 @@ class LinkConfig(Section):
     """Where neighbours connect to; null for none."""
     advertise: LinkAddress | None = None
     """Where other nodes reach this one, told to them; default: ``listen``."""
-    neighbors: list[LinkAddress] = []
-    """Neighbours to join, each by its ``link.listen``. One side naming the other is enough."""
+    neighbors: list[DialedNeighbor] = []
+    """Neighbours to join, each by its ``link.listen``. One side naming the other is enough. An entry is an
+    address, or has these keys."""
     rules: TopicRules = []
     """What may cross: the first rule that matches decides, the rest is denied; empty: everything may."""
     neighbor_rules: RulesOfNeighbors = []
@@ -216,7 +217,39 @@ class LinkConfig(Section):
 
     def rules_for(self, node_id: str) -> list[TopicRule]:
         """The rules for the link with a neighbour."""
-        return next((each.rules for each in self.neighbor_rules if each.id == node_id), self.rules)
+        own = [each.rules for each in self.neighbors if each.id == node_id and each.rules is not None]
+        own += [each.rules for each in self.neighbor_rules if each.id == node_id]
+        return own[0] if own else self.rules
+
+    def pin_of(self, node_id: str) -> str | None:
+        """SHA-256 of the only certificate that a neighbour may show."""
+        own = [each.pin for each in self.neighbors if each.id == node_id and each.pin is not None]
+        return own[0] if own else None if self.tls is None else self.tls.pins.get(node_id)
+
+    def node_at(self, address: Address) -> str | None:
+        """The only node that may answer at an address that is dialed; None: any."""
+        return next((each.id for each in self.neighbors if each.url == address and each.id), None)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Those of the neighbours."""
+        return [each.url for each in self.neighbors]
+
+    @model_validator(mode="after")
+    def _said_once(self) -> LinkConfig:
+        ruled = {each.id: f"neighbor_rules.{index}" for index, each in enumerate(self.neighbor_rules)}
+        pinned = {} if self.tls is None else dict.fromkeys(self.tls.pins, "tls.pins")
+        dialed: dict[Address, str | None] = {}
+        for index, each in enumerate(self.neighbors):
+            for key, value, said in (("rules", each.rules, ruled), ("pin", each.pin, pinned)):
+                if value is None or each.id is None:
+                    continue
+                if each.id in said:
+                    raise ValueError(f"neighbors.{index}.{key}: {each.id} has some in {said[each.id]}")
+                said[each.id] = f"neighbors.{index}"
+            if dialed.setdefault(each.url, each.id) != each.id:
+                raise ValueError(f"neighbors.{index}.id: {each.url} stands there with another id")
+        return self
 
     @model_validator(mode="after")
     def _secure(self) -> LinkConfig:
@@ -235,7 +268,7 @@ class LinkConfig(Section):
                 "(or allow_without_secret: true)"
             )
         dialed = [("listen", self.listen), ("advertise", self.advertise)]
-        dialed += [("neighbors", neighbor) for neighbor in self.neighbors]
+        dialed += [("neighbors", address) for address in self.addresses]
         for key, address in dialed:
             if address is not None and address.has_tls and self.tls is None:
                 raise ValueError(f"tls: {address} of {key} needs it: {{cert: FILE, key: FILE, ca: FILE}}")
@@ -278,7 +311,8 @@ def refuse_rules(link: LinkConfig, algorithm: str) -> None:
     Raises:
         ConfigError: there are rules for links.
     """
-    for key, given in (("link.rules", link.rules), ("link.neighbor_rules", link.neighbor_rules)):
+    own = [(f"link.neighbors.{index}.rules", each.rules) for index, each in enumerate(link.neighbors)]
+    for key, given in (("link.rules", link.rules), ("link.neighbor_rules", link.neighbor_rules), *own):
         if given:
             raise ConfigError(
                 f"{key}: rules are for trees of links (pf, sf). In the overlay of algorithm {algorithm} a "

@@ -76,7 +76,7 @@ def _addresses(config: Config) -> Iterator[tuple[str, Address]]:
             yield "link.listen", config.link.listen
         if config.link.advertise is not None:
             yield "link.advertise", config.link.advertise
-        for index, address in enumerate(config.link.neighbors):
+        for index, address in enumerate(config.link.addresses):
             yield f"link.neighbors.{index}", address
     if config.metrics.listen is not None:
         yield "metrics.listen", config.metrics.listen
@@ -269,7 +269,7 @@ def _neighbors(config: Config, hosts: _Hosts) -> Iterator[Finding]:
     own += [("link.listen", config.link.listen)] if config.link.listen is not None else []
     own += [("link.advertise", config.link.advertise)] if config.link.advertise is not None else []
     seen: list[tuple[str, Address]] = []
-    for index, neighbor in enumerate(config.link.neighbors):
+    for index, neighbor in enumerate(config.link.addresses):
         key = f"link.neighbors.{index}"
         if neighbor.port == 0:
             yield Finding(key, f"{neighbor}: nobody listens at port 0", True)
@@ -292,6 +292,7 @@ def _rules(config: Config) -> Iterator[Finding]:
     link = config.link
     sets = [("link.rules", link.rules)]
     sets += [(f"link.neighbor_rules.{n}", each.rules) for n, each in enumerate(link.neighbor_rules)]
+    sets += [(f"link.neighbors.{n}", each.rules or []) for n, each in enumerate(link.neighbors)]
     for key, rules in sets:
         if remaps(rules) and len(link.neighbors) > 1:
             yield Finding(

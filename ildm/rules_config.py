@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
+from ildm.address import Address, parse_address
 from ildm.core.link.rules import MAX_FILTERS, MAX_PREFIX, MAX_RULES, flaw
 from ildm.mqtt import MqttError, split_shared, validate_topic_filter, validate_topic_name
-from ildm.transport_config import Section
+from ildm.transport_config import Fingerprint, LinkAddress, Section
 
 
 class FilterRule(Section):
@@ -114,10 +123,48 @@ def _sound(rules: list[TopicRule]) -> list[TopicRule]:
 TopicRules = Annotated[list[TopicRule], AfterValidator(_sound)]
 
 
+NodeId = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+
+
+class NeighborConfig(Section):
+    """A neighbour that is dialed. Its address alone stands for `{url: ADDRESS}`."""
+
+    url: LinkAddress
+    """`HOST:PORT` or `mqtts://HOST:PORT`."""
+    id: NodeId | None = None
+    """Its `node_id`: another node that answers there is refused."""
+    pin: Fingerprint | None = None
+    """SHA-256 of its certificate, whichever side has dialed, in place of the name that stands in it."""
+    rules: TopicRules | None = None
+    """What may cross the link with it, in place of `link.rules`, whichever side has dialed."""
+
+    @model_validator(mode="after")
+    def _identified(self) -> Self:
+        for key in ("pin", "rules"):
+            if getattr(self, key) is not None and self.id is None:
+                raise ValueError(f"{key}: for whom it is has to stand in id")
+        if self.pin is not None and not self.url.has_tls:
+            raise ValueError(f"pin is without effect with {self.url}: write mqtts://")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _shortest(self, whole: SerializerFunctionWrapHandler) -> Any:
+        """As it would be written: the address alone where there is nothing else."""
+        more = {key: value for key, value in whole(self).items() if value is not None}
+        return more if len(more) > 1 else more["url"]
+
+
+def _neighbor(value: object) -> object:
+    return {"url": parse_address(value)} if isinstance(value, str | Address) else value
+
+
+DialedNeighbor = Annotated[NeighborConfig, BeforeValidator(_neighbor)]
+
+
 class NeighborRules(Section):
     """The rules for one neighbour."""
 
-    id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")]
+    id: NodeId
     """Its ``node_id``; whichever side has dialed."""
     rules: TopicRules
     """In place of ``link.rules``."""

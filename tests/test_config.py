@@ -8,6 +8,8 @@ import pytest
 
 from ildm.config import Address, Config, ConfigError, load_config, parse_address, read_secret
 
+PIN = "ab:" * 31 + "ab"
+
 
 def load(tmp_path: Path, text: str) -> Config:
     path = tmp_path / "node.yaml"
@@ -27,6 +29,27 @@ def test_an_empty_file_is_all_defaults(tmp_path: Path) -> None:
     assert config.algorithm is None
     assert config.state_dir == tmp_path / "ildm-state"
     assert config.admin_socket == tmp_path / "ildm-state" / "admin.sock"
+
+
+def test_a_neighbour_is_an_address_or_has_more_to_it(tmp_path: Path) -> None:
+    text = f"""
+algorithm: sf
+link:
+  tls: {{cert: c, key: k, ca: a, identity: pin, pins: {{c: "{"cd" * 32}"}}}}
+  rules: [{{deny: [x]}}, {{allow: ["#"]}}]
+  neighbor_rules: [{{id: c, rules: [{{allow: [c]}}]}}]
+  neighbors:
+    - a:1
+    - {{url: "mqtts://b:1", id: b, pin: "{PIN}", rules: [{{allow: [b]}}]}}
+    - {{url: "b2:1", id: b}}
+    - {{url: "d:1", id: d, rules: []}}
+"""
+    link = load(tmp_path, text).link
+    assert [str(address) for address in link.addresses] == ["a:1", "mqtts://b:1", "b2:1", "d:1"]
+    assert [link.node_at(address) for address in link.addresses] == [None, "b", "b", "d"]
+    assert [link.pin_of(node) for node in "abcd"] == [None, "ab" * 32, "cd" * 32, None]
+    kept = {node: [rule.filters for rule in link.rules_for(node)] for node in "abcd"}
+    assert kept == {"a": [["x"], ["#"]], "b": [["b"]], "c": [["c"]], "d": []}
 
 
 def test_everything_listens_on_loopback_until_told_otherwise(tmp_path: Path) -> None:
@@ -62,6 +85,23 @@ def test_listeners_stand_in_for_the_default_one_and_beside_one_that_is_given(tmp
         ("link: {qos: 3}", "link.qos: Input should be 0, 1 or 2 (found 3)"),
         ("link: {overflow: wait}", "link.overflow: Input should be 'drop' or 'block' (found 'wait')"),
         ("link: {neighbors: [a:1, b]}", "link.neighbors.1: 'b': expected HOST:PORT"),
+        ("link: {neighbors: [{url: a:1, pin: 00}]}", "link.neighbors.0.pin: Input should be a valid string"),
+        (f"link: {{neighbors: [{{url: 'a:1', pin: '{PIN}'}}]}}", "pin: for whom it is has to stand in id"),
+        (
+            "link: {neighbors: [{url: 'a:1', rules: []}]}",
+            "neighbors.0: rules: for whom it is has to stand in id",
+        ),
+        (f"link: {{neighbors: [{{url: 'a:1', id: a, pin: '{PIN}'}}]}}", "pin is without effect with a:1"),
+        ("link: {neighbors: [{id: a}]}", "link.neighbors.0.url: Field required"),
+        ("link: {neighbors: [{url: 'a:1', iid: a}]}", "link.neighbors.0.iid: unknown key"),
+        (
+            "link: {neighbors: [{url: 'a:1', id: a}, {url: 'a:1', id: b}]}",
+            "link: neighbors.1.id: a:1 stands there with another id",
+        ),
+        (
+            "link: {neighbors: [{url: 'a:1', id: a, rules: []}], neighbor_rules: [{id: a, rules: []}]}",
+            "link: neighbors.0.rules: a has some in neighbor_rules.0",
+        ),
         ("broker: {adress: a:1}", "broker.adress: unknown key (address?)"),
         ("broker: {address: 'a:1', addresses: ['b:1']}", "broker: give address or addresses, not both"),
         ("broker: {addresses: ['a:1', 'b:1', 'a:1']}", "broker: addresses: a:1 stands there twice"),

@@ -61,12 +61,18 @@ def test_rules_of_single_neighbours() -> None:
     assert "link.neighbor_rules.0.id" in said({"neighbor_rules": [{"id": "a b", "rules": rules}]})
 
 
+RULES: list[dict[str, Any]] = [{"allow": ["a"]}]
+GIVEN: dict[str, list[dict[str, Any]]] = {
+    "rules": RULES,
+    "neighbor_rules": [{"id": "b", "rules": RULES}],
+    "neighbors.0.rules": [{"url": "b:1", "id": "b", "rules": RULES}],
+}
+
+
 @pytest.mark.parametrize("algorithm", ["sg_tbps", "atm_tbps"])
-@pytest.mark.parametrize("key", ["rules", "neighbor_rules"])
+@pytest.mark.parametrize("key", GIVEN)
 def test_an_overlay_says_why_it_takes_none(algorithm: str, key: str) -> None:
-    rules: list[dict[str, Any]] = [{"allow": ["a"]}]
-    given = rules if key == "rules" else [{"id": "b", "rules": rules}]
-    text = said({key: given}, algorithm)
+    text = said({key.partition(".")[0]: GIVEN[key]}, algorithm)
     assert f"link.{key}: rules are for trees of links (pf, sf)" in text
     assert algorithm in text
     assert "publish says what clients may send" in text

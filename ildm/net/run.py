@@ -278,7 +278,7 @@ class NodeServer:
         return found
 
     def _neighbors(self) -> dict[Address, bool]:
-        neighbors = dict.fromkeys(self.config.link.neighbors, False)
+        neighbors = dict.fromkeys(self.config.link.addresses, False)
         for key, (wanted,) in self.store.load(NEIGHBORS):
             try:
                 address = parse_address(key[0])

@@ -271,7 +271,7 @@ def test_the_links_are_a_tree_that_reaches_all_four() -> None:
     edges = {
         frozenset((node, aliases[address.host]))
         for node in NODES
-        for address in node_config(broker_of(node)).link.neighbors
+        for address in node_config(broker_of(node)).link.addresses
         if address.port == LINK_PORT
     }
     declared = sum(len(node_config(name).link.neighbors) for name in BROKERS)

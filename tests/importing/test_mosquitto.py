@@ -33,7 +33,7 @@ def test_the_configuration_can_be_used_as_it_is() -> None:
     assert "keeps the 2 lines" in printed
     config = parse_config(yaml.safe_load(printed), "out", Path())
     assert str(config.listen) == "0.0.0.0:1883"
-    assert [str(each) for each in config.link.neighbors] == ["far.example.org:1885"]
+    assert [str(each) for each in config.link.addresses] == ["far.example.org:1885"]
     found = [(r.filters, r.direction, r.qos, r.local, r.remote) for r in config.link.rules]
     assert found == [(["a/#"], "both", 2, "here/", "there/"), (["b"], "in", 0, "", "")]
 

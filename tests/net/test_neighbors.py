@@ -24,7 +24,7 @@ class Nodes:
         self.running: dict[str, NodeServer] = {}
         self.ports: dict[str, int] = {}
 
-    async def start(self, name: str, neighbors: list[str] | None = None, **link: Any) -> LiveView:
+    async def start(self, name: str, neighbors: list[Any] | None = None, **link: Any) -> LiveView:
         port = self.ports.setdefault(name, free_port())
         document = {
             "node_id": name,
@@ -135,6 +135,16 @@ async def test_two_nodes_with_different_secrets_tell_why(nodes: Nodes) -> None:
     b.add_neighbor(parse_address(nodes.address("a")), save=False)
     await until(lambda: b.neighbors()[0]["state"] == "refused")
     assert b.neighbors()[0]["reason"] == "wrong link secret"
+
+
+async def test_only_the_node_that_is_named_may_answer(nodes: Nodes) -> None:
+    await nodes.start("b")
+    a = await nodes.start("a", [{"url": nodes.address("b"), "id": "c"}])
+    await until(lambda: "b answers at this address, not c" in (a.neighbors()[0]["reason"] or ""))
+    assert a.neighbors()[0]["state"] == "refused"
+    await nodes.stop("a")
+    a = await nodes.start("a", [{"url": nodes.address("b"), "id": "b"}])
+    await until(lambda: [row["state"] for row in a.neighbors()] == ["active"])
 
 
 async def test_many_sessions_come_back_after_a_restart_of_the_neighbour(nodes: Nodes) -> None:

@@ -9,7 +9,7 @@ from ildm.core.link.hello import Refusal
 from ildm.mqtt import ReasonCode
 
 if TYPE_CHECKING:
-    from ildm.config import LinkTls
+    from ildm.config import LinkConfig
     from ildm.core.driver import Transport
 
 PREFIX = "ildm:"
@@ -44,18 +44,18 @@ class Certificates(NamedTuple):
         return self.own + self.far if dialed else self.far + self.own
 
 
-def not_certified(tls: LinkTls | None, certificates: Certificates | None, node: str) -> Refusal | None:
+def not_certified(link: LinkConfig, certificates: Certificates | None, node: str) -> Refusal | None:
     """Why a neighbour may not be called ``node``; None if it may."""
-    pin = tls.pins.get(node) if tls is not None else None
+    tls, pin = link.tls, link.pin_of(node)
     if certificates is None:
         # who is known by a certificate has to show it on every connection
         return None if pin is None else _refusal(f"{node} has to prove by its certificate who it is")
-    if tls is not None and tls.identity == "pin":
-        if pin is None:
-            return _refusal(f"no certificate of {node} is known (link.tls.pins)")
+    if pin is not None:
         if pin != certificates.far.hex():
-            return _refusal(f"that is not the certificate known of {node} (link.tls.pins)")
+            return _refusal(f"that is not the certificate known of {node} (link.tls.pins, link.neighbors)")
         return None
+    if tls is not None and tls.identity == "pin":
+        return _refusal(f"no certificate of {node} is known (link.tls.pins, link.neighbors)")
     if node in certificates.nodes:
         return None
     known = ", ".join(sorted(certificates.nodes)) or "no node"

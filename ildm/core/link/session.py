@@ -136,7 +136,7 @@ class LinkSession(BaseSession):
             self.abort()
             return
         hello = self.manager.judge.hello(self.neighbor.node_id, self.index, self.neighbor.token)
-        expected = self.neighbor.expected
+        expected = self.neighbor.expected or self.parts.config.node_at(self.neighbor.address)
         self.handshake = handshake = DialerHandshake(
             self.manager.terms,
             hello,
@@ -151,7 +151,7 @@ class LinkSession(BaseSession):
         return self._not_certified(hello) or self.manager.judge.dialer(hello)
 
     def _not_certified(self, hello: Hello) -> Refusal | None:
-        return not_certified(self.parts.config.tls, self._certificates, hello.node)
+        return not_certified(self.parts.config, self._certificates, hello.node)
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason, why)

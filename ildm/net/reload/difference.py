@@ -12,6 +12,7 @@ from pydantic import BaseModel, SecretStr
 
 from ildm.config import Config, PluginChoice
 from ildm.log import MASK
+from ildm.rules_config import NeighborConfig
 from ildm.transport_config import ListenerConfig
 
 LONGEST = 200
@@ -98,7 +99,7 @@ def _items(key: str, path: str, before: Sequence[object], after: Sequence[object
         yield from _plugins(key, path, before, after)
         return
     old, new = [_shown(each) for each in before], [_shown(each) for each in after]
-    if not any(isinstance(each, BaseModel) for each in both):
+    if all(isinstance(each, NeighborConfig) or not isinstance(each, BaseModel) for each in both):
         yield from (Change(key, path, text, None) for text in old if text not in new)
         yield from (Change(key, path, None, text) for text in new if text not in old)
         return
@@ -145,6 +146,8 @@ def _text(value: object) -> str:
             return f"{value:.15g}"
         case PluginChoice():
             return value.name
+        case NeighborConfig() if value == NeighborConfig(url=value.url):
+            return str(value.url)
         case BaseModel():
             given = {name: getattr(value, name) for name in value.model_fields_set}
             inside = ", ".join(f"{name}: {_text(each)}" for name, each in sorted(given.items()))

@@ -178,13 +178,21 @@ class Reloader:
                 )
 
     def _neighbors(self, config: Config) -> tuple[list[Address], list[Address]]:
-        """Those to add and those to remove: lines that have come or gone, whatever was said at run time."""
+        """Those to add and those to remove: lines that have come or gone, whatever was said at run time.
+
+        One of which something else is said now is both: its link is made anew.
+        """
         if not self._server.node.router.active:
             return [], []
-        before, after = self._server.config.link.neighbors, config.link.neighbors
+        before = {each.url: each for each in self._server.config.link.neighbors}
+        after = {each.url: each for each in config.link.neighbors}
         there = self._server.node.links.neighbors
-        added = [each for each in after if each not in before and each not in there]
-        return added, [each for each in before if each not in after and each in there]
+        changed = [url for url, each in after.items() if url in before and each != before[url]]
+        added = [url for url in after if url not in before and url not in there]
+        removed = [
+            url for url in (*before, *changed) if (url not in after or url in changed) and url in there
+        ]
+        return [*added, *changed], list(dict.fromkeys(removed))
 
     # taking it up -------------------------------------------------------------------------------
 

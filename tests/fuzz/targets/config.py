@@ -69,5 +69,5 @@ def check_accepted(config: Config, file: Path) -> None:
     world = World()
     specs = plugin_specs(None) if chosen is None else plugin_specs("sf", ALGORITHMS["sf"])
     node = Node(config, specs, WorldDriver(world, "a"), MemoryStore(), node_id=config.node_id or "a")
-    node.start(dict.fromkeys(config.link.neighbors, True))
+    node.start(dict.fromkeys(config.link.addresses, True))
     world.run(0.01)

@@ -88,7 +88,12 @@ async def test_neighbours_come_and_go_and_that_outlives_what_was_said_at_run_tim
     assert [str(address) for address in links.neighbors] == [other]
     await node.server.stop()
     await node.start()
-    assert [str(address) for address in node.server.node.links.neighbors] == [other]
+    links = node.server.node.links
+    assert [str(address) for address in links.neighbors] == [other]
+    [before] = links.neighbors.values()
+    await node.reload(link={"neighbors": [{"url": other, "id": "b"}]})
+    assert before.gone  # the link is made anew, with what is said of it now
+    assert [str(address) for address in links.neighbors] == [other]
 
 
 async def test_level_and_format_of_the_log(rig: MakeRig, capsys: pytest.CaptureFixture[str]) -> None:

@@ -71,6 +71,11 @@ def lines(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
             {"algorithm": "sf", "link": {"neighbors": ["c:1885"]}},
             ["- link.neighbors: b:1885", "+ link.neighbors: c:1885"],
         ),
+        (
+            {"algorithm": "sf", "link": {"neighbors": ["b:1885"]}},
+            {"algorithm": "sf", "link": {"neighbors": [{"url": "b:1885", "id": "b"}]}},
+            ["- link.neighbors: b:1885", "+ link.neighbors: {id: b, url: b:1885}"],
+        ),
         ({}, {"algorithm": "sf"}, ["algorithm: null -> sf"]),
         ({"filters": ["a", "b"]}, {"filters": ["b"]}, ["filters: a, b -> b"]),
         (

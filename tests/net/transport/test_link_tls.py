@@ -85,3 +85,22 @@ def test_pinned_certificates_need_no_names_and_stand_for_nobody_else(start_node:
     until(lambda: "not the certificate known of site-c" in (neighbor(c)["reason"] or ""))
     d = start_node("site-d", "pf", link=link(None, {**plain["site-a"], **known}, to))
     until(lambda: "no certificate of site-d is known" in (neighbor(d)["reason"] or ""))
+
+
+def test_a_neighbour_may_be_pinned_where_it_is_named_and_others_known_by_name(
+    start_node: StartNode, pki: Pki
+) -> None:
+    """Either side may have dialed."""
+    ports = free_port(), free_port()
+    plain = {name: {**pki.issue(name), "ca": str(pki.ca)} for name in ("site-a", "site-b")}
+    to = [f"mqtts://127.0.0.1:{port}" for port in ports]
+
+    def named(port: int | None, tls: dict[str, str], at: str, node: str, pin: str) -> dict[str, Any]:
+        return {**link(port, tls), "neighbors": [{"url": at, "id": node, "pin": fingerprint(pin)}]}
+
+    a_to_b = named(ports[0], plain["site-a"], to[1], "site-b", plain["site-b"]["cert"])
+    b_to_a = named(ports[1], plain["site-b"], to[0], "site-a", plain["site-a"]["cert"])
+    crosses(start_node("site-a", "pf", link=a_to_b), start_node("site-b", "pf", link=b_to_a))
+    known = pki.node("site-c")
+    c = start_node("site-c", "pf", link=named(None, known, to[0], "site-a", plain["site-b"]["cert"]))
+    until(lambda: "not the certificate known of site-a" in (neighbor(c)["reason"] or ""))
