@@ -105,7 +105,7 @@ man: $(STAMP)
 
 dist: $(STAMP_ALL)
 	$(BIN)/hatchling build -d dist
-	$(BIN)/python configs/dist/sbom.py requirements.lock pyproject.toml \
+	$(BIN)/python configs/release/sbom.py requirements.lock pyproject.toml \
 	    dist/ildm-$$($(BIN)/hatchling version).cdx.json
 
 deb: $(STAMP)

@@ -22,7 +22,7 @@ PROJECT = Path(__file__).parents[1]
 
 def made(lock: Path, out: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, PROJECT / "configs/dist/sbom.py", lock, PROJECT / "pyproject.toml", out],
+        [sys.executable, PROJECT / "configs/release/sbom.py", lock, PROJECT / "pyproject.toml", out],
         env=os.environ | {"SOURCE_DATE_EPOCH": "1750000000"},
         capture_output=True,
         text=True,
