@@ -91,6 +91,9 @@ class Retained:
         """Topics whose newest message has entered here; of those the node itself remembers."""
         self.fetched = Fetched()
         self._pace = Pace(api, rate)
+        self._question = 0
+        self._questions: dict[str, int] = {}
+        """The latest of each filter that is wanted: one whose filter has gone and come back tells nothing."""
         self.count = count
         self.responsible: Callable[[str], bytes | None] = lambda topic: None
         """Code of the segment in which this node is found as publisher of a topic."""
@@ -192,14 +195,16 @@ class Retained:
         if member is None or not (everything or member.filters[topic_filter] is Progress.NONE):
             return False
         member.filters[topic_filter] = Progress.ASKED
+        self._question += 1
+        question = self._questions[topic_filter] = self._question
         neighbor = None if everything else self._neighbor(member)
         if neighbor is None:
-            self._query(topic_filter, ATTEMPTS)
+            self._query(topic_filter, question)
         else:
             if first_of_segment(self.graph, member):
                 self._announce(topic_filter, _no_matter)
             self.graph.tell(neighbor, Query(topic_filter).encode())
-            self.api.call_later(RETRY, self._unanswered, topic_filter)
+            self.api.call_later(RETRY, self._unanswered, topic_filter, question)
         return True
 
     def _neighbor(self, member: Member) -> Peer | None:
@@ -214,25 +219,29 @@ class Retained:
         member = self.segments.get(segment_of_filter(topic_filter))
         return member if member is not None and topic_filter in member.filters else None
 
-    def _unanswered(self, topic_filter: str) -> None:
-        member = self._member(topic_filter)
+    def _unanswered(self, topic_filter: str, question: int) -> None:
+        member = self._asker(topic_filter, question)
         if member is not None and member.filters[topic_filter] is Progress.ASKED:
-            self._query(topic_filter, ATTEMPTS)
+            self._query(topic_filter, question)
 
-    def _query(self, topic_filter: str, attempts: int) -> None:
+    def _asker(self, topic_filter: str, question: int) -> Member | None:
+        """As :meth:`_member`, if this is still the question of the filter."""
+        return self._member(topic_filter) if self._questions.get(topic_filter) == question else None
+
+    def _query(self, topic_filter: str, question: int, attempts: int = ATTEMPTS) -> None:
         results: list[bool] = []
 
         def part(complete: bool) -> None:
             results.append(complete)
-            if len(results) < 2 or self._member(topic_filter) is None:
+            if len(results) < 2 or self._asker(topic_filter, question) is None:
                 return
             if all(results):
                 # the answers come on ways of their own
-                self.api.call_later(RETRY, self._done, topic_filter)
+                self.api.call_later(RETRY, self._done, topic_filter, question)
                 return
             self.count("queries_incomplete")
             if attempts > 1:
-                self.api.call_later(RETRY, self._query, topic_filter, attempts - 1)
+                self.api.call_later(RETRY, self._query, topic_filter, question, attempts - 1)
 
         def done(result: CastResult) -> None:
             part(result.complete)
@@ -246,8 +255,8 @@ class Retained:
         """Ask the aggregates of shorter prefixes, too, and tell them that there is a subscriber."""
         self._filters.add(topic_filter.encode(), publisher_ranges(topic_filter)[1:], done)
 
-    def _done(self, topic_filter: str) -> None:
-        member = self._member(topic_filter)
+    def _done(self, topic_filter: str, question: int) -> None:
+        member = self._asker(topic_filter, question)
         if member is not None:
             member.filters[topic_filter] = Progress.DONE
 
@@ -351,7 +360,7 @@ class Retained:
             if answer.complete:
                 member.filters[answer.topic_filter] = Progress.DONE
             elif member.filters[answer.topic_filter] is Progress.ASKED:
-                self._query(answer.topic_filter, ATTEMPTS)
+                self._query(answer.topic_filter, self._questions[answer.topic_filter])
         for number, frame in enumerate(answer.frames, 1):
             if number % MESSAGES == 0:
                 yield
@@ -402,6 +411,7 @@ class Retained:
 
     def unwanted(self, topic_filter: str) -> None:
         """A filter has no local subscriber any more."""
+        self._questions.pop(topic_filter, None)
         self.api.call_later(CLEAR_DELAY, self.clear, topic_filter)
 
     def clear(self, topic_filter: str) -> None:
