@@ -13,7 +13,7 @@ import ipaddress
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
 from pathlib import Path
@@ -42,18 +42,19 @@ class _Ip(NamedTuple):
     wildcard: bool
 
 
-def examine(config: Config, *, thorough: bool) -> list[Finding]:
+def examine(config: Config, *, thorough: bool, given: Collection[str] = ()) -> list[Finding]:
     """Everything that speaks against a start, in the order of the configuration's keys.
 
     ``thorough`` asks the resolver and tries ports, too: what ``ildm check`` has time for. Otherwise only
-    what is certain without waiting is looked at.
+    what is certain without waiting is looked at. ``given`` are paths of unix sockets that listen already, for
+    the node.
     """
     hosts = _Hosts(thorough)
     hosts.ask(address for _, address in _addresses(config))
     state, running = _state_directory(config.state_dir)
     found = [
         *state,
-        *_listeners(config, hosts),
+        *_listeners(config, hosts, given),
         *_broker(config, hosts),
         *_secret(config),
         *_certificates(config),
@@ -201,7 +202,7 @@ def _is_own(family: int, host: str) -> bool:
 # the checks --------------------------------------------------------------------------------------
 
 
-def _listeners(config: Config, hosts: _Hosts) -> Iterator[Finding]:
+def _listeners(config: Config, hosts: _Hosts, given: Collection[str]) -> Iterator[Finding]:
     seen: list[tuple[str, Address]] = []
     for key, address in _listening(config):
         for other_key, other in seen:
@@ -220,14 +221,14 @@ def _listeners(config: Config, hosts: _Hosts) -> Iterator[Finding]:
                 "what it allows by address, such as RabbitMQ's user guest, is open to them, too",
                 False,
             )
-    yield from _unix_paths(config)
+    yield from _unix_paths(config, given)
 
 
-def _unix_paths(config: Config) -> Iterator[Finding]:
+def _unix_paths(config: Config, given: Collection[str]) -> Iterator[Finding]:
     """What is wrong with the paths of unix sockets for clients."""
     for key, each in config.clients_at:
         path = Path(each.url.host)
-        if each.url.scheme != "unix":
+        if each.url.scheme != "unix" or each.url.host in given:
             continue
         if len(os.fsencode(path)) > PATH_LIMIT:
             text = f"{path} is longer than the {PATH_LIMIT} bytes of the path of a unix socket"

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ildm.net.transport import NodeTls
     from ildm.net.transport.arrival import Arrival
     from ildm.net.transport.gate import AddressGate
+    from ildm.net.transport.inherited import Inherited
     from ildm.transport_config import ListenerConfig
 
 FIXED_HEADER = 5
@@ -54,12 +55,20 @@ class ClientListeners:
     Args:
         session: makes what a connection talks with.
         gate: bounds connections by address.
+        inherited: sockets that are taken in place of new ones.
     """
 
-    def __init__(self, session: Callable[[Arrival], object], gate: AddressGate, counters: Counters) -> None:
+    def __init__(
+        self,
+        session: Callable[[Arrival], object],
+        gate: AddressGate,
+        counters: Counters,
+        inherited: Inherited | None = None,
+    ) -> None:
         self.gate = gate
         self._session = session
         self._counters = counters
+        self._inherited = inherited
         self._places: list[Place] = []
         self._retired: list[Listener] = []
 
@@ -134,6 +143,7 @@ class ClientListeners:
             gate=self.gate,
             proxies=None if config.proxy is None else Proxies(config.proxy),
             counters=self._counters,
+            inherited=self._inherited,
         )
 
 

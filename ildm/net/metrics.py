@@ -15,6 +15,7 @@ from ildm.net.transport import Listener
 if TYPE_CHECKING:
     from ildm.address import Address
     from ildm.admin.view import NodeView
+    from ildm.net.transport.inherited import Inherited
 
 CONNECTIONS = 32
 """At a time; more are closed at once."""
@@ -27,12 +28,19 @@ class MetricsServer:
 
     Args:
         token: what is demanded as ``Authorization: Bearer TOKEN``; None: nothing.
+        inherited: sockets that are taken in place of new ones.
     """
 
-    def __init__(self, view: NodeView, address: Address, token: str | None = None) -> None:
+    def __init__(
+        self,
+        view: NodeView,
+        address: Address,
+        token: str | None = None,
+        inherited: Inherited | None = None,
+    ) -> None:
         self.view = view
         self.address = address
-        self._listener = Listener(address, "metrics.listen", lambda _: self._accept())
+        self._listener = Listener(address, "metrics.listen", lambda _: self._accept(), inherited=inherited)
         self._token: bytes | None = None
         self.demand(token)
         self._runner: web.AppRunner | None = None

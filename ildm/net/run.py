@@ -31,8 +31,10 @@ from ildm.net.listeners import ClientListeners
 from ildm.net.metrics import MetricsServer
 from ildm.net.reload import Reloader
 from ildm.net.reload.settings import Secrets, own, read_secrets
+from ildm.net.systemd import take_notifier, take_sockets, time_to_drain
 from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal, uses_tls
 from ildm.net.transport.gate import AddressGate
+from ildm.net.transport.inherited import Inherited
 from ildm.net.view import LiveView
 from ildm.preflight import examine
 from ildm.state.spool import FileSpool, OsDisk
@@ -56,11 +58,17 @@ class NodeServer:
     """A node with its sockets; for tests and programs that run one in their own event loop."""
 
     def __init__(
-        self, config: Config, plugins: PluginSpecs | None = None, source: Path | None = None
+        self,
+        config: Config,
+        plugins: PluginSpecs | None = None,
+        source: Path | None = None,
+        inherited: Inherited | None = None,
     ) -> None:
-        """``source`` is the file of the configuration, to be read again by ``ildm plugin reload``."""
+        """``source`` is the file of the configuration, to be read again while the node runs; ``inherited``
+        sockets are listened on in place of new ones."""
         self.config = own(config)
         self.source = source
+        self.inherited = Inherited() if inherited is None else inherited
         self.plugins = load_plugins(config) if plugins is None else plugins
         self.stop_requested = asyncio.Event()
         self.draining = False
@@ -137,16 +145,20 @@ class NodeServer:
             self.admin = AdminServer(self.view, config.admin_socket)
             await self.admin.start()
             session = partial(ClientSession, self.node)
-            self.for_clients = ClientListeners(session, gate, counters)
+            self.for_clients = ClientListeners(session, gate, counters, self.inherited)
             await self.for_clients.open(config, tls)
             if config.metrics.listen is not None:
-                self.metrics = MetricsServer(self.view, config.metrics.listen, secrets.metrics_token)
+                self.metrics = MetricsServer(
+                    self.view, config.metrics.listen, secrets.metrics_token, self.inherited
+                )
                 await self.metrics.start()
             if config.dashboard.listen is not None:
                 token, made = take_token(config.dashboard_token)
                 if made:
                     get_logger("ildm").info("token of the dashboard made", file=str(config.dashboard_token))
-                pages = DashboardServer(self.view, config.dashboard, token, counters, tls.dashboard)
+                pages = DashboardServer(
+                    self.view, config.dashboard, token, counters, tls.dashboard, self.inherited
+                )
                 self.dashboard = pages
                 await pages.start()
             if config.link.listen is not None and self.node.router.active:
@@ -157,12 +169,18 @@ class NodeServer:
                     lambda _: LinkSession(manager, None, 0),
                     tls=tls.link_in if config.link.listen.has_tls else None,
                     counters=counters,
+                    inherited=self.inherited,
                 )
                 self.for_neighbors.append(listener)
                 await listener.open()
                 manager.listening_at(listener.port)
                 for sock in listener.sockets:
                     self.driver.bound_unsent(sock)
+            if self.inherited.unused:
+                raise ListenError(
+                    f"nothing in the configuration listens on {', '.join(self.inherited.unused)}, which this "
+                    "process was given to listen on"
+                )
         except BaseException:
             await self._close()
             raise
@@ -309,8 +327,9 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
     _raise_file_limit()
     if uses_tls(config):
         keep_freed_memory()
+    notifier, inherited = take_notifier(os.environ), take_sockets(os.environ)
     plugins = load_plugins(config)
-    findings = examine(config, thorough=False)
+    findings = examine(config, thorough=False, given=inherited.paths)
     if fatal := [f"{found.key}: {found.text}" for found in findings if found.fatal]:
         raise ConfigError("\n".join(fatal))
     for found in findings:
@@ -319,7 +338,12 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
     status = 0
 
     async def main() -> None:
-        server = NodeServer(config, plugins, source)
+        server = NodeServer(config, plugins, source, inherited)
+        server.reloader.watch = notifier.reloading
+
+        def reread() -> None:
+            if server.renewal is not None:  # else it is just being read
+                server.reloader.ask()
 
         def end(number: signal.Signals) -> None:
             nonlocal status
@@ -338,7 +362,7 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
             if source is None or _has_terminal():
                 loop.add_signal_handler(signal.SIGHUP, end, signal.SIGHUP)
             else:
-                loop.add_signal_handler(signal.SIGHUP, server.reloader.ask)
+                loop.add_signal_handler(signal.SIGHUP, reread)
         await server.start()
         possible = server.node.admission.descriptors_for
         if possible is not None and possible < config.limits.clients:
@@ -352,15 +376,19 @@ def run_node(config: Config, *, source: Path | None = None, started: Callable[[]
             )
         if started is not None:
             started()
+        notifier.ready()
         # what is there now stays: the collector need not look at it again with each generation
         gc.collect()
         gc.freeze()
         gc.set_threshold(*COLLECT_AFTER)
         await server.stop_requested.wait()
+        notifier.stopping(time_to_drain(server.config, len(server.node.sessions)))
         await server.stop()
 
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(main())
+    notifier.close()
+    inherited.close()
     return status
 
 

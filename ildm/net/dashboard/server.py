@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from ildm.admin.view import Row
     from ildm.config import DashboardConfig
     from ildm.core.counters import Counters
+    from ildm.net.transport.inherited import Inherited
     from ildm.net.transport.tls import LiveContext
     from ildm.net.view import LiveView
 
@@ -82,10 +83,17 @@ class DashboardServer:
     Args:
         token: what a browser has to show once.
         tls: for who is not on this machine.
+        inherited: sockets that are taken in place of new ones.
     """
 
     def __init__(
-        self, view: LiveView, config: DashboardConfig, token: str, counters: Counters, tls: LiveContext | None
+        self,
+        view: LiveView,
+        config: DashboardConfig,
+        token: str,
+        counters: Counters,
+        tls: LiveContext | None,
+        inherited: Inherited | None = None,
     ) -> None:
         assert config.listen is not None
         self.view = view
@@ -97,7 +105,9 @@ class DashboardServer:
         self.sessions = Sessions(token, loop.time)
         self.attempts = Attempts(loop.time)
         self._names = Names([*config.hosts, config.listen.host])
-        self._listener = Listener(config.listen, "dashboard.listen", lambda _: self._accept(), tls=tls)
+        self._listener = Listener(
+            config.listen, "dashboard.listen", lambda _: self._accept(), tls=tls, inherited=inherited
+        )
         self._files: dict[str, File] = {}
         self._runner: web.AppRunner | None = None
         self._connections: Connections | None = None

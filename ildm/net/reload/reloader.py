@@ -7,6 +7,7 @@ that are to take other options. Then comes what cannot fail.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ildm.address import Address
     from ildm.config import Config
     from ildm.net.run import NodeServer
+    from ildm.net.transport.inherited import Inherited
 
 NEEDS_A_RESTART = "needs a restart"
 
@@ -49,6 +51,8 @@ class Reloader:
     def __init__(self, server: NodeServer) -> None:
         self._server = server
         self._turn = asyncio.Lock()
+        self.watch: Callable[[bool], None] = lambda under_way: None
+        """Told when the file begins to be read again, and when that has ended, well or not."""
         self._asked = False
         self._task: asyncio.Task[None] | None = None
 
@@ -85,6 +89,8 @@ class Reloader:
 
     async def _counted(self, dry_run: bool) -> dict[str, Any]:
         counters, driver = self._server.node.counters, self._server.driver
+        if not dry_run:
+            self.watch(True)
         try:
             answer = await self._reload(dry_run)
         except ReloadError as refused:
@@ -92,6 +98,9 @@ class Reloader:
                 counters["config_reloads_refused"] += 1
                 driver.log("error", "configuration not reloaded", reasons=list(refused.reasons))
             raise
+        finally:
+            if not dry_run:
+                self.watch(False)
         if not dry_run:
             counters["config_reloads_applied"] += 1
             driver.log("info", "configuration reloaded", file=answer["file"], changes=answer["changes"])
@@ -105,7 +114,7 @@ class Reloader:
         if source is None:
             raise ReloadError("this node was not started with a configuration file")
         self._refuse_at_the_end()
-        read = await asyncio.to_thread(_read, source)
+        read = await asyncio.to_thread(_read, source, server.inherited)
         changes = [*differences(server.config, read.config), *self._contents(read)]
         self._refuse_what_is_not_live(source, changes)
         self._check_plugins(source, read.config)
@@ -245,7 +254,8 @@ class Reloader:
         now, wanted = self._server.metrics, read.config.metrics.listen
         if wanted is None or (now is not None and now.address == wanted):
             return now if wanted is not None else None
-        made = MetricsServer(self._server.view, wanted, read.secrets.metrics_token)
+        server = self._server
+        made = MetricsServer(server.view, wanted, read.secrets.metrics_token, server.inherited)
         await made.start()
         undo.push_async_callback(made.stop)
         return made
@@ -262,13 +272,13 @@ class Reloader:
             undo.callback(dispatch.change_options, each.loaded, former)
 
 
-def _read(source: Path) -> Read:
+def _read(source: Path, inherited: Inherited) -> Read:
     """Blocks. Raises: ReloadError."""
     try:
         config = load_config(source)
         secrets = read_secrets(config)
         tls = NodeTls(config)
-        findings = examine(config, thorough=False)
+        findings = examine(config, thorough=False, given=inherited.paths)
     except ConfigError as error:
         raise ReloadError(*(_named(source, line) for line in str(error).splitlines())) from error
     fatal = [_named(source, f"{found.key}: {found.text}") for found in findings if found.fatal]

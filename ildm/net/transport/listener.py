@@ -12,6 +12,7 @@ from ildm.core.counters import Counters
 from ildm.core.session import CLOSE_TIMEOUT
 from ildm.mqtt import IldmError
 from ildm.net.transport.arrival import Arrival
+from ildm.net.transport.inherited import Inherited
 from ildm.net.transport.proxies import Proxies
 from ildm.net.transport.proxy import ProxyError, ProxyHeader
 from ildm.net.transport.schemes import TRANSPORTS
@@ -52,6 +53,7 @@ class Listener:
         gate: bounds connections by address.
         proxies: who has to say by the PROXY protocol where a connection comes from.
         counters: the node's.
+        inherited: sockets that are taken in place of new ones.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Listener:
         gate: AddressGate | None = None,
         proxies: Proxies | None = None,
         counters: Counters | None = None,
+        inherited: Inherited | None = None,
     ) -> None:
         self.address = address
         self.key = key
@@ -78,6 +81,7 @@ class Listener:
         self._gate = gate
         self._proxies = proxies
         self._mode = mode
+        self._inherited = Inherited() if inherited is None else inherited
         self._tls = tls
         self._sockets = TRANSPORTS[address.scheme].sockets
         self._bound: list[Bound] = []
@@ -123,7 +127,7 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         try:
-            self._bound = await self._sockets.bind(loop, self.address, self._mode)
+            self._bound = await self._sockets.bind(loop, self.address, self._mode, self._inherited)
         except OSError as error:
             raise self._cannot(error) from error
 

@@ -13,6 +13,7 @@ from ildm.unix_socket import close_socket, listen_at, socket_inode
 
 if TYPE_CHECKING:
     from ildm.address import Address
+    from ildm.net.transport.inherited import Inherited
 
 Factory = Callable[[], asyncio.Protocol]
 Loop = asyncio.AbstractEventLoop
@@ -52,11 +53,12 @@ class Sockets(ABC):
     """One family of sockets."""
 
     @abstractmethod
-    async def bind(self, loop: Loop, address: Address, mode: int) -> list[Bound]:
+    async def bind(self, loop: Loop, address: Address, mode: int, inherited: Inherited) -> list[Bound]:
         """Take an address, without accepting anybody yet; of a host name each of its addresses.
 
         Args:
             mode: permissions of a unix socket.
+            inherited: sockets that are taken in place of new ones.
 
         Raises:
             OSError: the address cannot be listened on.
@@ -74,13 +76,17 @@ class Sockets(ABC):
 class TcpSockets(Sockets):
     """IPv4 and IPv6."""
 
-    async def bind(self, loop: Loop, address: Address, mode: int) -> list[Bound]:
+    async def bind(self, loop: Loop, address: Address, mode: int, inherited: Inherited) -> list[Bound]:
         found = await loop.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         bound: list[Bound] = []
         try:
             for family, kind, proto, _, place in dict.fromkeys(found):
+                given = inherited.take(place)
+                if given is not None:
+                    bound.append(Bound(given))
+                    continue
                 try:
                     made = socket.socket(family, kind, proto)
                 except OSError:
@@ -109,7 +115,10 @@ class TcpSockets(Sockets):
 class UnixSockets(Sockets):
     """Sockets in this machine's file system."""
 
-    async def bind(self, loop: Loop, address: Address, mode: int) -> list[Bound]:
+    async def bind(self, loop: Loop, address: Address, mode: int, inherited: Inherited) -> list[Bound]:
+        given = inherited.take(address.host)
+        if given is not None:
+            return [Bound(given)]
         # it listens at once, or the next process would take it for a dead one's; who connects waits
         path = Path(address.host)
         return [_BoundFile(listen_at(path, mode, BACKLOG), path)]
