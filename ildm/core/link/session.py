@@ -180,7 +180,10 @@ class LinkSession(BaseSession):
 
     def _handshake_timed_out(self) -> None:
         self._timer = None
-        self.give_up("timeout", "no answer in the handshake")
+        if self.refusal is None:
+            self.give_up("timeout", "no answer in the handshake")
+        else:
+            self.abort()  # it was refused, and does not go: that is why there is no link, still
 
     def give_up(self, kind: str, text: str) -> None:
         """End the session at once: the neighbour would not hear of it."""

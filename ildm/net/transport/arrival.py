@@ -29,13 +29,12 @@ class Arrival:
         self._said: ProxyHeader | None = None
         self._transport: Any = None
 
-    def enter(self, host: str, said: ProxyHeader | None = None) -> bool:
-        """Before a handshake: whether it may begin. ``said`` is what a trusted proxy has said."""
+    def enter(self, host: str, said: ProxyHeader | None = None, handshake: bool = True) -> bool:
+        """Before a session, and TLS: whether it may go on. ``said`` is what a trusted proxy has said."""
         self._said = said
         self._host = said.source[0] if said is not None and said.source is not None else host
-        self._entered = self._in_handshake = self._gate is None or self._gate.enter(
-            self._host, handshake=True
-        )
+        self._entered = self._gate is None or self._gate.enter(self._host, handshake)
+        self._in_handshake = handshake and self._entered
         return self._entered
 
     def handshake_ended(self) -> None:

@@ -157,7 +157,8 @@ class Listener:
         connection.setblocking(False)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if arrival.enter(host, await self._said(loop, connection, host)):
+            said = await self._said(loop, connection, host)
+            if arrival.enter(host, said, handshake=self._tls is not None):
                 await loop.connect_accepted_socket(
                     lambda: self._make(arrival), connection, **self._tls_options()
                 )
