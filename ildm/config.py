@@ -20,7 +20,14 @@ from pydantic import (
 from ildm.address import Address, parse_address
 from ildm.dashboard_config import TOKEN_NAME, DashboardConfig, own_address
 from ildm.mqtt import IldmError, PacketLimits
-from ildm.rules_config import DialedNeighbor, FilterRule, RulesOfNeighbors, TopicRule, TopicRules
+from ildm.rules_config import (
+    DialedNeighbor,
+    FilterRule,
+    RulesOfNeighbors,
+    SiteRules,
+    TopicRule,
+    TopicRules,
+)
 from ildm.text import reason
 from ildm.transport_config import (
     BrokerAddress,
@@ -217,9 +224,28 @@ class LinkConfig(Section):
 
     def rules_for(self, node_id: str) -> list[TopicRule]:
         """The rules for the link with a neighbour."""
-        own = [each.rules for each in self.neighbors if each.id == node_id and each.rules is not None]
-        own += [each.rules for each in self.neighbor_rules if each.id == node_id]
-        return own[0] if own else self.rules
+        return self.ruled(node_id)[1]
+
+    def ruled(self, node_id: str) -> tuple[str, list[TopicRule]]:
+        """The same with their key in the file."""
+        for key, of, rules in self.rule_sets:
+            if of in (node_id, None):
+                return key, rules
+        return "link.rules", []
+
+    @property
+    def rule_sets(self) -> list[tuple[str, str | None, list[TopicRule]]]:
+        """All rules, each set with its key in the file and the node it is for; last those for all others."""
+        found: list[tuple[str, str | None, list[TopicRule]]] = [
+            (f"link.neighbors.{index}.rules", each.id, each.rules)
+            for index, each in enumerate(self.neighbors)
+            if each.rules is not None
+        ]
+        found += [
+            (f"link.neighbor_rules.{index}.rules", each.id, each.rules)
+            for index, each in enumerate(self.neighbor_rules)
+        ]
+        return [*found, ("link.rules", None, self.rules)]
 
     def pin_of(self, node_id: str) -> str | None:
         """SHA-256 of the only certificate that a neighbour may show."""
@@ -317,7 +343,7 @@ def refuse_rules(link: LinkConfig, algorithm: str) -> None:
             raise ConfigError(
                 f"{key}: rules are for trees of links (pf, sf). In the overlay of algorithm {algorithm} a "
                 "topic has one name at all sites, and what crosses takes links of the moment; publish says "
-                "what clients may send to other sites"
+                "what clients may send to other sites, site.rules what leaves this one and enters it"
             )
 
 
@@ -456,6 +482,27 @@ class LimitsConfig(Section):
         return PacketLimits(self.properties, self.properties_bytes, self.filters_per_packet)
 
 
+def refuse_site_rules(config: Config, *, has_overlay: bool) -> None:
+    """For a node that is in no overlay.
+
+    Raises:
+        ConfigError: there are rules for its site.
+    """
+    if config.site.rules and not has_overlay:
+        raise ConfigError(
+            "site.rules: they are for overlays (such as sg_tbps); what crosses a tree of links (pf, sf) "
+            "stands in link.rules"
+        )
+
+
+class SiteConfig(Section):
+    """What leaves this site and enters it in an overlay, whoever is at the other end."""
+
+    rules: SiteRules = []
+    """The first rule that matches decides, the rest is denied; empty: everything may. For links in a tree see
+    ``link.rules``."""
+
+
 class AdminConfig(Section):
     """The admin API."""
 
@@ -543,6 +590,8 @@ class Config(Section):
     name and options."""
     publish: list[PublishRule] = []
     """What local clients may send to other sites: the first rule that matches decides; none: it may cross."""
+    site: SiteConfig = SiteConfig()
+    """What leaves this site and enters it in an overlay."""
     link: LinkConfig = LinkConfig()
     """Links with neighbour nodes."""
     spool: SpoolConfig = SpoolConfig()

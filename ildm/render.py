@@ -375,6 +375,24 @@ def _bans(page: Page) -> RenderableType:
     return Group(grid, *_rest(page))
 
 
+def _rules(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("no rules: everything may cross", style="dim")
+    grid = table(["rule", "for", "what", "way", ">out", ">in"])
+    for row in page.items:
+        what = Text(f"{row['action']} {cell(', '.join(row['filters']))}")
+        if row["action"] == "deny":
+            what.stylize("red")
+        elif row["local"] != row["remote"]:
+            names = [cell(row[side] or "(none)") for side in ("local", "remote")]
+            what.append(f"  {' = '.join(names)}", style="dim")
+        if row["qos"] not in (None, 2):
+            what.append(f"  qos {row['qos']}", style="dim")
+        counts = f"{row['hits_out']:,}", f"{row['hits_in']:,}"
+        grid.add_row(cell(row["rule"]), cell(row["neighbor"] or "all"), what, row["direction"], *counts)
+    return Group(grid, *_rest(page))
+
+
 def _events(page: Page) -> RenderableType:
     if not page.items:
         return Text("nothing has happened", style="dim")
@@ -518,6 +536,7 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "client ban": _ban,
     "client allow": lambda data: Text(f"{data['kind']} {cell(data['name'])} may come again"),
     "client bans": _bans,
+    "rules": _rules,
     "events": _events,
     "retained": _retained,
     "health": lambda data: Text("ready", style="green"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -62,15 +62,47 @@ class FilterRule(Section):
         return self.allow or self.deny or []
 
 
-class TopicRule(FilterRule):
+class CrossingRule(FilterRule):
+    """Whether messages on some topics may cross, and in which direction."""
+
+    direction: Literal["in", "out", "both"] = "both"
+    """``out``: from this node."""
+    qos: Literal[0, 1, 2] = 2
+    """The most with which they cross, retained ones, too."""
+
+    @field_validator("allow", "deny")
+    @classmethod
+    def _crossing(cls, filters: list[str] | None) -> list[str] | None:
+        found = next((each for each in filters or () if each.startswith("$")), None)
+        if found is not None:
+            raise ValueError(f"{found!r}: topics that begin with $ do not cross")
+        return filters
+
+    @model_validator(mode="after")
+    def _denied_without_qos(self) -> Self:
+        if self.deny is not None and "qos" in self.model_fields_set:
+            raise ValueError("what is denied has no qos")
+        return self
+
+
+class SiteRule(CrossingRule):
+    """Whether messages on some topics may leave the site, or enter it."""
+
+    @property
+    def local(self) -> str:
+        """A topic has one name at all sites of an overlay."""
+        return ""
+
+    @property
+    def remote(self) -> str:
+        return ""
+
+
+class TopicRule(CrossingRule):
     """Whether messages on some topics may cross a link, in which direction, and under which name."""
 
     allow: list[str] | None = None
     """Topic filters: what follows ``local`` here, and ``remote`` at the neighbour."""
-    direction: Literal["in", "out", "both"] = "both"
-    """``out``: from this node to the neighbour."""
-    qos: Literal[0, 1, 2] = 2
-    """The most with which they cross, retained ones, too."""
     local: str = ""
     """How the topics begin at this site: whole levels, with the ``/`` at the end."""
     remote: str = ""
@@ -93,33 +125,23 @@ class TopicRule(FilterRule):
             raise ValueError(f"{prefix!r} cannot begin a topic: {error}") from None
         return prefix
 
-    @field_validator("allow", "deny")
-    @classmethod
-    def _crossing(cls, filters: list[str] | None) -> list[str] | None:
-        found = next((each for each in filters or () if each.startswith("$")), None)
-        if found is not None:
-            raise ValueError(f"{found!r}: topics that begin with $ do not cross")
-        return filters
 
-    @model_validator(mode="after")
-    def _denied_without_qos(self) -> Self:
-        if self.deny is not None and "qos" in self.model_fields_set:
-            raise ValueError("what is denied has no qos")
-        return self
+AnyRule = TypeVar("AnyRule", SiteRule, TopicRule)
 
 
-def _sound(rules: list[TopicRule]) -> list[TopicRule]:
+def _sound(rules: list[AnyRule]) -> list[AnyRule]:
     if sum(len(rule.filters) for rule in rules) > MAX_FILTERS:
-        raise ValueError(f"more than {MAX_FILTERS} filters for one link")
+        raise ValueError(f"more than {MAX_FILTERS} filters")
     size = sum(len((rule.local + rule.remote + f).encode()) for rule in rules for f in rule.filters)
     if size > MAX_RULES:
-        raise ValueError(f"more than {MAX_RULES} bytes of filters and prefixes for one link")
+        raise ValueError(f"more than {MAX_RULES} bytes of filters and prefixes")
     found = flaw(rules)
     if found is not None:
         raise ValueError(found)
     return rules
 
 
+SiteRules = Annotated[list[SiteRule], AfterValidator(_sound)]
 TopicRules = Annotated[list[TopicRule], AfterValidator(_sound)]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from ildm.config import ConfigError, parse_config
+from ildm.config import Config, ConfigError, parse_config
 from ildm.core.plugin.loading import check_reachable, load_plugins
 from tests.plugins.commands import ildm
 
@@ -76,6 +78,34 @@ def test_an_overlay_says_why_it_takes_none(algorithm: str, key: str) -> None:
     assert f"link.{key}: rules are for trees of links (pf, sf)" in text
     assert algorithm in text
     assert "publish says what clients may send" in text
+
+
+def whole(site: list[dict[str, Any]], algorithm: str | None) -> Config:
+    link = {"listen": "127.0.0.1:1"}
+    return Config.model_validate({"algorithm": algorithm, "site": {"rules": site}, "link": link})
+
+
+@pytest.mark.parametrize("algorithm", ["pf", "sf", None])
+def test_rules_of_the_site_are_for_overlays(algorithm: str | None) -> None:
+    config = whole([{"allow": ["a"]}], algorithm)
+    with pytest.raises(ConfigError, match=r"^site[.]rules: they are for overlays"):
+        check_reachable(config, load_plugins(config))
+    within = whole([{"allow": ["a"]}], "sg_tbps")
+    check_reachable(within, load_plugins(within))
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        ({"allow": ["a"], "local": "b/"}, "site.rules.0.local\n  Extra inputs"),
+        ({"deny": ["a"], "qos": 1}, "what is denied has no qos"),
+        ({"deny": ["a"]}, "no rule allows anything"),
+        ({"allow": ["$SYS/#"]}, "topics that begin with"),
+    ],
+)
+def test_rules_of_the_site_know_no_other_names(rule: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValidationError, match=re.escape(says)):
+        whole([rule], "sg_tbps")
 
 
 def test_check_names_the_file(tmp_path: Path) -> None:

@@ -53,6 +53,9 @@ class AdminClient:
     def kick(self, client_id: str) -> Row:
         return self._object("DELETE", f"/v1/clients/{quote(client_id, safe='')}")
 
+    def rules(self, limit: int = PAGE_LIMIT) -> Page:
+        return self._page("/v1/rules", limit)
+
     def bans(self, limit: int = PAGE_LIMIT) -> Page:
         return self._page("/v1/bans", limit)
 

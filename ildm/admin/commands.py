@@ -375,6 +375,12 @@ def client_bans(node: AdminClient, *, limit: Limit = ROWS) -> Page:
     return node.bans(limit)
 
 
+@command("rules")
+def rules(node: AdminClient, *, limit: Limit = ROWS) -> Page:
+    """The rules for what crosses, and how often each has decided."""
+    return node.rules(limit)
+
+
 @command("events")
 def events(node: AdminClient, *, limit: Limit = SHOWN) -> Page:
     """The latest events of the node, the newest last."""

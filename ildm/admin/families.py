@@ -39,6 +39,14 @@ LINK_MESSAGES = _gauge(
     "direction",
     kind="counter",
 )
+RULE_HITS = _gauge(
+    "link_rule_hits_total",
+    "messages",
+    "Messages that a rule of link or site has decided about",
+    "rule",
+    "direction",
+    kind="counter",
+)
 LINK_QUEUE = _gauge("link_queue_messages", "messages", "Messages that wait for a neighbour", "neighbor")
 LINK_QUEUE_BYTES = _gauge("link_queue_bytes", "bytes", "The same in bytes", "neighbor")
 LINK_QUEUE_LIMIT = _gauge("link_queue_limit_bytes", "bytes", "Bound of the bytes that wait for one neighbour")
@@ -75,6 +83,7 @@ MEASURED = (
     LINK_STATE,
     LINKS_ON_DEMAND,
     LINK_MESSAGES,
+    RULE_HITS,
     LINK_QUEUE,
     LINK_QUEUE_BYTES,
     LINK_QUEUE_LIMIT,

@@ -7,6 +7,7 @@ GET     /v1/neighbors             ``?limit=&offset=``                         ``
 GET     /v1/clients               ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/subscriptions         ``?limit=&offset=``                         ``{total, items}``
 DELETE  /v1/clients/ID                                                        ``{client_id, ended}``
+GET     /v1/rules                 ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/bans                  ``?limit=&offset=``                         ``{total, items}``
 POST    /v1/bans                  ``{"kind", "name", "seconds": null}``       201, the ban
 DELETE  /v1/bans/KIND/NAME                                                    ``{kind, name}``
@@ -148,6 +149,7 @@ class AdminServer:
                 web.get("/v1/events", _page(view.events)),
                 web.get("/v1/retained", self._retained),
                 web.delete("/v1/clients/{client_id:.+}", self._kick),
+                web.get("/v1/rules", _page(view.rules)),
                 web.get("/v1/bans", _page(view.bans)),
                 web.post("/v1/bans", self._ban),
                 web.delete("/v1/bans/{kind}/{name:.+}", self._lift_ban),

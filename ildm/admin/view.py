@@ -81,6 +81,15 @@ class NodeView(Protocol):
             UnknownError: no such client is connected.
         """
 
+    def rules(self) -> list[Row]:
+        """The rules for what crosses, in their order, each set ended by one for what none of them matches.
+
+        Each with ``rule`` (its key in the configuration), ``neighbor``, ``action``, ``filters``,
+        ``direction``, ``qos``, ``local``, ``remote``, and the messages it has decided about, ``hits_in`` and
+        ``hits_out``
+        (see :class:`ildm.core.link.rules.Hits`).
+        """
+
     def bans(self) -> list[Row]:
         """Each with ``kind, name, until`` (None: until it is lifted) and ``why``: ``administrator``, or
         ``authentication`` of an address from which too many clients were refused.

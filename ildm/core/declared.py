@@ -219,6 +219,8 @@ LINKS = united(
     counter("link_unknown_control", "packets", "Control messages of neighbours that are not understood"),
     counter("link_blocked_messages", "messages", "Messages that came over a blocked link, and were dropped"),
     counter("link_denied", "messages", "Messages of neighbours that link.rules keep out"),
+    counter("site_rules_denied", "messages", "Messages of other sites that site.rules keep out"),
+    counter("site_rules_kept", "messages", "Messages of clients that site.rules keep at this site"),
     counter("link_rules_flushes", "events", "The memory of what link.rules say was full and emptied"),
     counter("inter_subscribes", "filters", "Filters subscribed to at neighbours"),
     counter("inter_unsubscribes", "filters", "Filters unsubscribed from at neighbours"),

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ildm.api import OverlayAlgorithm, PluginError, Source, TreeAlgorithm
+from ildm.config import refuse_site_rules
 from ildm.core.counters import Counters
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.link.manager import LinkManager
+from ildm.core.link.rules import Hits, LinkRules
 from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
@@ -114,6 +116,12 @@ class Node:
             self.has_overlay,
             self.custody,
         )
+        refuse_site_rules(config, has_overlay=self.has_overlay)
+        self.site_hits = Hits(len(config.site.rules))
+        if config.site.rules:
+            self.router.site_rules = LinkRules(config.site.rules, self._verdicts_flushed, self.site_hits)
+        self.interest_told: dict[str, int] | None = {} if config.site.rules else None
+        """What local clients want of other sites, where ``site.rules`` keep some of it here; None: all."""
         self.clients = ClientRegistry(
             driver,
             store,
@@ -437,7 +445,27 @@ class Node:
 
     def _interest_changed(self, changes: Mapping[str, int | None]) -> None:
         self.router.invalidate()
+        if self.interest_told is not None:
+            changes = self._allowed(self.interest_told, changes)
         self.dispatch.interest_changed(None, changes)
+
+    def _allowed(self, told: dict[str, int], changes: Mapping[str, int | None]) -> dict[str, int | None]:
+        """Of changed interest what may enter the site, at least in part."""
+        rules = self.router.site_rules
+        assert rules is not None
+        found: dict[str, int | None] = {}
+        for topic_filter, qos in changes.items():
+            if qos is None:
+                if told.pop(topic_filter, None) is not None:
+                    found[topic_filter] = None
+                continue
+            allowed = rules.wanted(topic_filter)
+            if allowed:
+                told[topic_filter] = found[topic_filter] = min(qos, max(allowed.values()))
+        return found
+
+    def _verdicts_flushed(self) -> None:
+        self.counters["link_rules_flushes"] += 1
 
     def _publish_will(self, message: Publish, turn: int, restored: bool) -> None:
         """Send a will to the neighbours; local clients get it from the broker (thesis 5.3.3)."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 NEIGHBORS = 200
 """Neighbours that have series of their own, the rest is counted; links on demand have none."""
+RULES = 1000
+"""Rules that have series of their own."""
 PLUGIN_NAMES = 250
 """Counters, and gauges, of each plugin that are shown; the rest is counted."""
 LONGEST = 80
@@ -37,6 +39,15 @@ def scrape(
     yield from counted(view.node_counters())
     left_out: dict[str, int] = {}
     yield from _links(view, left_out)
+    yield (
+        metrics.RULE_HITS,
+        [
+            Sample((row["rule"], way), row[f"hits_{way}"])
+            for row in view.rules()[:RULES]
+            for way in ("in", "out")
+            if row["direction"] in (way, "both")
+        ],
+    )
     yield from _plugins(node, left_out)
     yield metrics.LEFT_OUT, [Sample((of,), number) for of, number in left_out.items()]
 

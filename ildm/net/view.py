@@ -31,6 +31,7 @@ from ildm.net.history import History
 from ildm.net.internals import internals
 from ildm.net.plugin_view import plugin_rows
 from ildm.net.reload.errors import ReloadError
+from ildm.net.rules_view import rule_rows
 from ildm.net.spool_view import drop_spooled, only_here, spool_row, spooled_rows, state_row
 
 if TYPE_CHECKING:
@@ -226,6 +227,9 @@ class LiveView:
 
     def kick(self, client_id: str) -> dict[str, Any]:
         return kick(self.node, client_id)
+
+    def rules(self) -> list[dict[str, Any]]:
+        return rule_rows(self.node)
 
     def bans(self) -> list[dict[str, Any]]:
         return bans(self.node, self.gate)

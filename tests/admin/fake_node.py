@@ -114,6 +114,20 @@ SPOOLED: dict[str, Any] = {
 }
 
 
+RULE = {
+    "rule": "link.rules.0",
+    "neighbor": None,
+    "action": "allow",
+    "filters": ["+/temp"],
+    "direction": "both",
+    "qos": 1,
+    "local": "plant1/",
+    "remote": "",
+    "hits_in": 3,
+    "hits_out": 12_345,
+}
+
+
 class FakeView:
     """Implements NodeView; ``calls`` has what was asked of it."""
 
@@ -214,6 +228,9 @@ class FakeView:
         if client_id != self.client_id:
             raise UnknownError(f"no client {client_id!r} is connected")
         return {"client_id": client_id, "ended": 1}
+
+    def rules(self) -> list[dict[str, Any]]:
+        return [RULE]
 
     def bans(self) -> list[dict[str, Any]]:
         return list(self.banned)

@@ -12,7 +12,7 @@ from ildm.admin.commands import COMMANDS, Limit, UsageError, command, split_name
 from ildm.admin.view import AdminError
 from ildm.api import MessageTrace, OverlayKey, OverlayView
 from ildm.text import printable
-from tests.admin.fake_node import EVENT, HOPS, KEPT_VALUE, NEIGHBOR, SPOOLED, FakeView
+from tests.admin.fake_node import EVENT, HOPS, KEPT_VALUE, NEIGHBOR, RULE, SPOOLED, FakeView
 
 STATUS = FakeView().status()
 RELOADED = FakeView().reload_plugins(FakeView().read_config())
@@ -73,6 +73,7 @@ ANSWERS: dict[str, list[Any]] = {
         ),
         Page(0, []),
     ],
+    "rules": [Page(2, [RULE, {**RULE, "action": "deny", "qos": None, "neighbor": "north"}]), Page(0, [])],
     "events": [Page(9, [EVENT]), Page(0, [])],
     "retained": [Page(1, [KEPT_VALUE]), Page(0, [])],
     "health": [{"ready": True, "problems": []}],

@@ -57,7 +57,7 @@ class Admitting:
         self, packet: Publish, frame: bytes, receipt: NeighborReceipt | None, origin: Origin
     ) -> Found | None:
         """A message that is new and was taken, as it is here; None: it was answered, and goes no further."""
-        way = self.rules.incoming.find(packet.topic.encode())
+        way = self.rules.incoming.decide(packet.topic.encode())
         packet_id = packet.packet_id
         answered = receipt is not None and packet_id is not None and (way is None or not way.qos)
         if answered:

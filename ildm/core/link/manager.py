@@ -20,7 +20,7 @@ from ildm.core.link.membership import Membership, OpenMembership
 from ildm.core.link.memory import Memory
 from ildm.core.link.on_demand import OnDemand
 from ildm.core.link.parts import Parts
-from ildm.core.link.rules import LinkRules
+from ildm.core.link.rules import Hits, LinkRules
 from ildm.core.link.session import LinkSession
 from ildm.core.link.state import LinkEvent
 from ildm.core.link.tree import TreeMembership
@@ -64,6 +64,8 @@ class LinkManager:
         self.links: dict[str, NeighborLink] = {}
         self.dialer = Dialer(parts, lambda neighbor, index: LinkSession(self, neighbor, index))
         self.neighbors = self.dialer.neighbors
+        self.rule_hits: dict[str, Hits] = {}
+        """Of each set of rules, by its key in the configuration."""
         self.cooperation = Cooperation(parts)
         self.membership: Membership
         if node.has_overlay:
@@ -352,8 +354,13 @@ class LinkManager:
         )
 
     def _rules(self, node_id: str) -> LinkRules | None:
-        rules = self.config.rules_for(node_id)
-        return LinkRules(rules, self._verdicts_flushed) if rules else None
+        key, rules = self.config.ruled(node_id)
+        if not rules:
+            return None
+        hits = self.rule_hits.setdefault(key, Hits(len(rules)))
+        if len(hits.incoming) != len(rules) + 1:  # other rules, since a reload
+            hits = self.rule_hits[key] = Hits(len(rules))
+        return LinkRules(rules, self._verdicts_flushed, hits)
 
     def _verdicts_flushed(self) -> None:
         self.parts.counters["link_rules_flushes"] += 1

@@ -65,6 +65,8 @@ class Term(NamedTuple):
     image: str
     """Filter of names as they go on."""
     image_prefix: str
+    rule: int = 0
+    """Place of its rule among all."""
 
     def matches(self, name: str) -> bool:
         return _below(name, self.source_prefix) and topic_matches(self.source, name)
@@ -101,20 +103,38 @@ class Way(NamedTuple):
     changed: bool
 
 
+class Hits:
+    """How many messages each rule of a set has decided about, by direction; last those that none matched.
+
+    What is denied towards a neighbour is not sent to the link at all: it counts once for each topic, as long
+    as its route is remembered.
+    """
+
+    __slots__ = ("incoming", "outgoing")
+
+    def __init__(self, rules: int) -> None:
+        self.outgoing = [0] * (rules + 1)
+        self.incoming = [0] * (rules + 1)
+
+
 class Side:
     """The rules for one direction.
 
     Args:
         flushed: called when the memory of verdicts was full.
+        hits: where it is counted what they decide about, see :class:`Hits`.
     """
 
-    __slots__ = ("_flushed", "_verdicts", "growth", "terms")
+    __slots__ = ("_flushed", "_hits", "_verdicts", "growth", "terms")
 
-    def __init__(self, terms: Sequence[Term], flushed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, terms: Sequence[Term], flushed: Callable[[], None] = lambda: None, hits: list[int] | None = None
+    ) -> None:
         self.terms = tuple(terms)
+        self._hits = [0] * (max((term.rule for term in terms), default=0) + 2) if hits is None else hits
         self.growth = max((_growth(term) for term in terms if term.allows), default=0)
         """Bytes by which a frame may grow."""
-        self._verdicts: dict[bytes, Way | None] = {}
+        self._verdicts: dict[bytes, tuple[Way | None, int]] = {}
         self._flushed = flushed
 
     def find(self, topic: bytes) -> Way | None:
@@ -123,30 +143,40 @@ class Side:
         Raises:
             MalformedPacket: the bytes are not UTF-8.
         """
+        return self._verdict(topic)[0]
+
+    def decide(self, topic: bytes, count: int = 1) -> Way | None:
+        """The same for so many messages that are there. Raises: as :meth:`find`."""
+        way, rule = self._verdict(topic)
+        self._hits[rule] += count
+        return way
+
+    def _verdict(self, topic: bytes) -> tuple[Way | None, int]:
+        """With the place of the rule that decides; -1: none does."""
         try:
             return self._verdicts[topic]
         except KeyError:
-            way = self._find(topic)
+            verdict = self._find(topic)
             if len(topic) <= REMEMBERED_TOPIC:
                 if len(self._verdicts) >= REMEMBERED:
                     self._verdicts.clear()
                     self._flushed()
-                self._verdicts[topic] = way
-            return way
+                self._verdicts[topic] = verdict
+            return verdict
 
-    def _find(self, topic: bytes) -> Way | None:
+    def _find(self, topic: bytes) -> tuple[Way | None, int]:
         try:
             name = topic.decode()
         except UnicodeDecodeError:
             raise MalformedPacket("topic name is not UTF-8", clause="MQTT-1.5.4-1") from None
         term = next((term for term in self.terms if term.matches(name)), None)
-        if term is None or not term.allows or name.startswith("$"):
-            return None
+        if term is None or name.startswith("$"):
+            return None, -1
         image = term.image_prefix + name[len(term.source_prefix) :]
         encoded = image.encode()
-        if image.startswith("$") or len(encoded) > MAX_TOPIC:
-            return None
-        return Way(image, term.qos, encoded, image != name)
+        if not term.allows or image.startswith("$") or len(encoded) > MAX_TOPIC:
+            return None, term.rule
+        return Way(image, term.qos, encoded, image != name), term.rule
 
     def sources(self, topic_filter: str) -> dict[str, int]:
         """Filters, with their QoS at most, of all names whose images a filter matches; of some more, where
@@ -171,7 +201,7 @@ class Side:
 
     def run(self, topic: bytes, frames: bytes, size: int) -> tuple[Way, bytes, int] | None:
         """A run of MQTT 5 frames without properties as it goes on, with the size of one; None: denied."""
-        way = self.find(topic)
+        way = self.decide(topic, len(frames) // size)
         if way is None:
             return None
         if not way.changed:
@@ -184,14 +214,18 @@ class LinkRules:
 
     Args:
         flushed: called when the memory of verdicts was full.
+        hits: shared by all links with these rules.
     """
 
     __slots__ = ("incoming", "outgoing")
 
-    def __init__(self, rules: Sequence[Rule], flushed: Callable[[], None] = lambda: None) -> None:
-        self.outgoing = Side(_terms(rules, "out"), flushed)
+    def __init__(
+        self, rules: Sequence[Rule], flushed: Callable[[], None] = lambda: None, hits: Hits | None = None
+    ) -> None:
+        hits = Hits(len(rules)) if hits is None else hits
+        self.outgoing = Side(_terms(rules, "out"), flushed, hits.outgoing)
         """Local names to wire names."""
-        self.incoming = Side(_terms(rules, "in"), flushed)
+        self.incoming = Side(_terms(rules, "in"), flushed, hits.incoming)
         """Wire names to local names."""
 
     def wanted(self, topic_filter: str) -> Mapping[str, int]:
@@ -256,12 +290,14 @@ def remaps(rules: Sequence[Rule]) -> bool:
 
 def _terms(rules: Sequence[Rule], direction: str) -> list[Term]:
     found = []
-    for rule in rules:
+    for place, rule in enumerate(rules):
         if rule.direction not in (direction, "both"):
             continue
         prefixes = rule.local, rule.remote
         source, image = prefixes if direction == "out" else prefixes[::-1]
-        found += [Term(rule.allows, rule.qos, source + f, source, image + f, image) for f in rule.filters]
+        found += [
+            Term(rule.allows, rule.qos, source + f, source, image + f, image, place) for f in rule.filters
+        ]
     return found
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from ildm.api import Algorithm, Filter, OverlayAlgorithm, Plugin, PluginConfig, PluginError
-from ildm.config import refuse_rules, required_address, unknown_or
+from ildm.config import refuse_rules, refuse_site_rules, required_address, unknown_or
 from ildm.core.plugin.account import FAILURES
 from ildm.core.plugin.arguments import described
 from ildm.core.plugin.checking import check_plugin, kind_of
@@ -70,13 +70,15 @@ def load_plugins(config: Config) -> PluginSpecs:
 
 
 def check_reachable(config: Config, plugins: PluginSpecs) -> None:
-    """Check that other nodes can reach this one, where the algorithm needs it.
+    """Check that other nodes can reach this one, where the algorithm needs it, and that rules fit it.
 
     Raises:
-        ConfigError: they cannot.
+        ConfigError: they cannot, or do not.
     """
     chosen = plugins.algorithm
-    if chosen is not None and issubclass(chosen.plugin, OverlayAlgorithm):
+    has_overlay = chosen is not None and issubclass(chosen.plugin, OverlayAlgorithm)
+    refuse_site_rules(config, has_overlay=has_overlay)
+    if chosen is not None and has_overlay:
         required_address(config.link, chosen.name)
         refuse_rules(config.link, chosen.name)
 

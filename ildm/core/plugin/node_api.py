@@ -78,7 +78,11 @@ class PluginApi:
 
     @property
     def local_interest(self) -> Mapping[str, int]:
-        return MappingProxyType(self._node.clients.interest.maximum)
+        return MappingProxyType(
+            self._node.clients.interest.maximum
+            if self._node.interest_told is None
+            else self._node.interest_told
+        )
 
     def now(self) -> float:
         return self._node.driver.now()

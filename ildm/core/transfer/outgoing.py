@@ -169,7 +169,7 @@ class Outgoing:
             return self.dispose(entry, "outdated")
         properties, topic = message.properties, message.topic
         if self.rules is not None:
-            way = self.rules.outgoing.find(topic.encode())
+            way = self.rules.outgoing.decide(topic.encode())
             if way is None:
                 return self.dispose(entry, "rules")
             topic = way.name

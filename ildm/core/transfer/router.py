@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
+    from ildm.core.link.rules import LinkRules
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.spool import Identity, Outlet
     from ildm.core.transfer.custody import Custody, Way
@@ -61,6 +62,8 @@ class Router:
         custody: Custody | None = None,
     ) -> None:
         self.custody = custody
+        self.site_rules: LinkRules | None = None
+        """What may leave and enter the site, in an overlay."""
         self.retained = retained
         self.injector = injector
         self.has_overlay = has_overlay
@@ -389,6 +392,13 @@ class Router:
 
         ``stamp`` is that of a retained message which came some time ago.
         """
+        if self.site_rules is not None and self.has_overlay:
+            way = self.site_rules.outgoing.decide(message.topic.encode())
+            if way is None:
+                self.counters["site_rules_kept"] += not message.topic.startswith("$")
+                return
+            if way.qos < message.qos:
+                message = _at_most(message, way.qos)
         if message.retain and not message.topic.startswith("$"):
             message = stamped(message, self.retained.entered(message, stamp, ("client", index)))
         if not self.has_overlay:
@@ -437,6 +447,13 @@ class Router:
         what is known on its topic; False: one of this identity has come before."""
         if identity is not None and self.custody is not None and not self.custody.come(identity):
             return False
+        if self.site_rules is not None:
+            way = self.site_rules.incoming.decide(message.topic.encode())
+            if way is None:
+                self.counters["site_rules_denied"] += 1
+                return True
+            if way.qos < message.qos:
+                message = _at_most(message, way.qos)
         here = message
         if message.retain and not message.topic.startswith("$"):
             judged = self.retained.judge_injected(message)
@@ -460,6 +477,13 @@ class Router:
         custody = self.custody
         if identity is not None and custody is not None and not custody.come(identity):
             return False
+        if self.site_rules is not None:
+            way = self.site_rules.incoming.decide(PublishView(frame, Version.V5).topic_bytes)
+            if way is None:
+                self.counters["site_rules_denied"] += 1
+                return True
+            if not way.qos and frame[0] != PUBLISH:
+                frame, _ = frames_to_qos_0(frame, len(frame))
         self.counters["transferred_in"] += 1
         if custody is not None and frame[0] != PUBLISH:
             custody.take_run(frame, len(frame), [self.injector.way(0, 1, 1)], 0, identity)
@@ -472,11 +496,21 @@ def _outlets(ways: Iterable[Way]) -> list[Outlet]:
     return [lane.outlet for lane, _, _ in ways]
 
 
+def _at_most(message: Publish, qos: int) -> Publish:
+    """With a smaller QoS; one of 0 has no packet identifier and is no repetition (MQTT-2.2.1-2, 3.3.1-2)."""
+    return replace(
+        message, qos=qos, packet_id=message.packet_id if qos else None, dup=message.dup and qos > 0
+    )
+
+
 def _ruled(route: Targets, topic: str) -> Targets:
     """What rules of the links, and what their neighbours have said of theirs, leave of a route."""
     if all(link.rules is None and link.scope is None for link, _, _ in route):
         return route
     most = [(link, link.most_qos(topic), qos, priority) for link, qos, priority in route]
+    for link, at_most, _, _ in most:
+        if at_most is None and link.rules is not None and link.rules.outgoing.find(topic.encode()) is None:
+            link.rules.outgoing.decide(topic.encode())
     return tuple(
         (link, min(qos, at_most), priority) for link, at_most, qos, priority in most if at_most is not None
     )
