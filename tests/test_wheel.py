@@ -181,6 +181,10 @@ def test_the_wheel_is_typed_and_complete(installed: Path) -> None:
         assert (installed / package / "py.typed").is_file()
     for file in ("testing/README.md", "testing/live/reaper.py", "testing/live/brokers/amqtt_server.py"):
         assert (installed / "ildm" / file).is_file()
+    pages = installed / "ildm" / "net" / "dashboard" / "pages"
+    for file in ("index.html", "app.js", "vendor/uplot.min.js", "vendor/uplot.LICENSE"):
+        assert (pages / file).is_file()
+    assert not (pages.parent / "pictures").exists()
     (entries,) = installed.glob("ildm-*.dist-info/entry_points.txt")
     assert "[pytest11]\nildm = ildm.pytest_plugin" in entries.read_text()
 

@@ -170,7 +170,7 @@ class LinkSession(BaseSession):
                 self, None if expected else exc or ConnectionError("closed by the peer")
             )
         reason = (
-            str(exc)
+            getattr(exc, "strerror", None) or str(exc)
             if exc
             else "connection closed"
             if was is Phase.ESTABLISHED

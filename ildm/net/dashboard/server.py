@@ -2,6 +2,7 @@
 
 ======= ======================= =========================================== ==================================
 GET     /                                                                   the page, and its files
+GET     /login                                                              ``{logged_in}``
 POST    /login                  ``{"token"}``                               204 and a cookie
 POST    /logout                                                             204
 GET     /events                                                             server-sent events, each second
@@ -131,6 +132,7 @@ class DashboardServer:
         app = web.Application(middlewares=[self._guarded], client_max_size=BODY_LIMIT)
         app.add_routes(
             [
+                web.get("/login", self._logged_in),
                 web.post("/login", self._login),
                 web.post("/logout", self._logout),
                 web.get("/events", self._events),
@@ -240,6 +242,9 @@ class DashboardServer:
 
     def _cookie(self, request: web.Request) -> str | None:
         return request.cookies.get(self._cookie_name)
+
+    async def _logged_in(self, request: web.Request) -> web.Response:
+        return _answer({"logged_in": self.sessions.knows(self._cookie(request))})
 
     async def _login(self, request: web.Request) -> web.Response:
         address = request.remote or ""

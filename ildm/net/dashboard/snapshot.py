@@ -31,7 +31,7 @@ COLUMNS = (
     "time",
     "messages_in",
     "messages_out",
-    "transferred_out",
+    "sent",
     "transferred_in",
     "dropped",
     "waiting_bytes",
@@ -41,12 +41,32 @@ COLUMNS = (
 """Of a sample: Unix time, counters since the start, then what waits now."""
 
 
-def sample(view: LiveView, status: Row) -> list[float]:
-    """One line of the charts, in the order of :data:`COLUMNS`."""
+class Sent:
+    """Messages that have left for neighbours: what waits for a link is not among them.
+
+    The node's own counter has them when they are routed; links know when they go, and come and go themselves.
+    """
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._seen: dict[str, int] = {}
+        self.total = 0
+
+    def look(self) -> None:
+        seen = {name: link.transferred_out for name, link in self._node.links.links.items()}
+        self.total += sum(max(0, number - self._seen.get(name, 0)) for name, number in seen.items())
+        self._seen = seen
+
+
+def sample(view: LiveView, status: Row, sent: int) -> list[float]:
+    """One line of the charts, in the order of :data:`COLUMNS`; ``sent`` have left for neighbours."""
     counters, queues = status["counters"], status["queues"]
     return [
         view.node.driver.wall(),
-        *(counters.get(name, 0) for name in COLUMNS[1:5]),
+        counters.get("messages_in", 0),
+        counters.get("messages_out", 0),
+        sent,
+        counters.get("transferred_in", 0),
         queues["dropped"],
         queues["injection"]["bytes"] + queues["links"]["bytes"],
         queues["injection"]["messages"] + queues["links"]["messages"],

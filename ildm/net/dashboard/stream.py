@@ -7,7 +7,7 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING
 
-from ildm.net.dashboard.snapshot import COLUMNS, Sites, sample, snapshot
+from ildm.net.dashboard.snapshot import COLUMNS, Sent, Sites, sample, snapshot
 
 if TYPE_CHECKING:
     from ildm.admin.view import Row
@@ -57,6 +57,7 @@ class Stream:
     def __init__(self, view: LiveView, counters: Counters) -> None:
         self.view = view
         self.sites = Sites(view.node)
+        self.sent = Sent(view.node)
         self.samples: deque[list[float]] = deque(maxlen=SAMPLES)
         self._counters = counters
         self._readers: set[Reader] = set()
@@ -101,7 +102,7 @@ class Stream:
         status = self.view.status()
         self.sites.look()
         return {
-            "snapshot": snapshot(self.view, status, self.sites, self._waits),
+            "snapshot": self._snapshot(status),
             "graph": self.sites.graph(),
             "columns": COLUMNS,
             "samples": list(self.samples),
@@ -113,11 +114,11 @@ class Stream:
 
     def _look(self) -> None:
         loop = asyncio.get_running_loop()
-        wait = max(SECOND, len(self.view.node.sessions) / CLIENTS_A_SECOND)
-        self._timer = loop.call_later(wait, self._look)
+        self._timer = loop.call_later(self._every, self._look)
         status = self.view.status()
         self.sites.look()
-        self.samples.append(sample(self.view, status))
+        self.sent.look()
+        self.samples.append(sample(self.view, status, self.sent.total))
         if not self._readers:
             return
         self._ask()
@@ -135,6 +136,14 @@ class Stream:
             reader.graph = self.sites.version
             reader.behind = not reader.offer(news)
             self._counters["dashboard_events_skipped"] += reader.behind
+
+    @property
+    def _every(self) -> float:
+        """Seconds between two looks."""
+        return max(SECOND, len(self.view.node.sessions) / CLIENTS_A_SECOND)
+
+    def _snapshot(self, status: Row) -> Row:
+        return {**snapshot(self.view, status, self.sites, self._waits), "every": self._every}
 
     def _ask(self) -> None:
         """What keeps the node from serving; the answer may take a while, and is used then."""
