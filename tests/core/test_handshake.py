@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -45,15 +46,17 @@ class Meeting:
         self,
         secrets: tuple[str | None, str | None] = (SECRET, SECRET),
         refused_by: str = "",
+        brings: tuple[Terms, Terms] | None = None,
     ) -> None:
+        dialing, accepting = brings or (terms("dora", secrets[0]), terms("abe", secrets[1]))
         self.dialer = DialerHandshake(
-            terms("dora", secrets[0]),
+            dialing,
             hello("dora"),
             b"d" * NONCE,
             lambda answer: NO if refused_by == "dialer" else None,
         )
         self.acceptor = AcceptorHandshake(
-            terms("abe", secrets[1]),
+            accepting,
             b"a" * NONCE,
             lambda said: NO if refused_by == "acceptor" else hello("abe", age=42),
         )
@@ -79,6 +82,34 @@ class Meeting:
             places = [0, *(cut for cut in cuts if cut < len(data)), len(data)]
             answer = b"".join(self.give(half, data[a:b]) for a, b in itertools.pairwise(places))
             data, half, other = answer, other, half  # type: ignore[assignment]
+
+
+OLD, NEW = "the old secret", "the new secret"
+
+
+def renewed(node: str) -> Terms:
+    return replace(terms(node, NEW), former=link_key(OLD))
+
+
+@pytest.mark.parametrize(
+    ("dialer", "acceptor", "agree"),
+    [
+        (terms("dora", OLD), renewed("abe"), True),
+        (terms("dora", NEW), renewed("abe"), True),
+        (terms("dora", SECRET), renewed("abe"), False),
+        (renewed("dora"), terms("abe", OLD), False),
+        (renewed("dora").dialing(former=True), terms("abe", OLD), True),
+        (renewed("dora"), renewed("abe"), True),
+        (terms("dora", NEW).dialing(former=True), terms("abe", NEW), True),
+    ],
+)
+def test_while_a_secret_is_renewed(dialer: Terms, acceptor: Terms, agree: bool) -> None:
+    """What the acceptor takes it answers with the same: who has only the old one has to be able to tell."""
+    meeting = Meeting(brings=(dialer, acceptor))
+    meeting.run()
+    for outcome in (meeting.dialer.outcome, meeting.acceptor.outcome):
+        assert isinstance(outcome, Accepted if agree else Refusal)
+        assert agree or (isinstance(outcome, Refusal) and outcome.kind == "secret")
 
 
 @pytest.mark.parametrize("secret", [None, SECRET])

@@ -39,6 +39,8 @@ class Neighbor:
         self.due = 0.0
         """When the timer ends, in monotonic time."""
         self.gone = False
+        self.former_secret = False
+        """It has refused the link secret of now: the one before is tried, as long as that is good."""
         config = parts.config
         self.backoff = Backoff(parts.driver.random, config.reconnect_min, config.reconnect_max)
 

@@ -67,6 +67,13 @@ class Terms:
     """Messages of QoS 1 and 2 that may be under way to this node (receive maximum)."""
     packet_size: int
     """Bytes of the largest packet this node takes."""
+    former: bytes | None = None
+    """The key before this one, for as long as neighbours may not have the new one yet: it is taken from who
+    dials, and answered with the same."""
+
+    def dialing(self, *, former: bool) -> Terms:
+        """Those for a dial with the key before this one, if there still is one, or with this one."""
+        return replace(self, key=self.former) if former and self.former is not None else self
 
     def properties(self) -> Properties:
         return {Property.RECEIVE_MAXIMUM: self.inflight, Property.MAXIMUM_PACKET_SIZE: self.packet_size}
@@ -231,6 +238,7 @@ class AcceptorHandshake(Handshake):
         """The dialer's."""
         self._own = nonce
         self._judge = judge
+        self._key = terms.key
         self._allowed: Properties = {}
 
     def receive(self, packet: Packet) -> bytes:
@@ -262,14 +270,17 @@ class AcceptorHandshake(Handshake):
         return _auth(self._own, [("node", self.terms.node_id)])
 
     def _proven(self, packet: Auth) -> bytes:
-        key, hello = self.terms.key, self.hello
-        assert key is not None
+        hello = self.hello
         assert hello is not None
         given = packet.properties.get(Property.AUTHENTICATION_DATA)
-        expected = proof(key, "dialer", self._nonces + self._binding, hello.node, self.terms.node_id)
-        if not isinstance(given, bytes) or not proof_holds(given, expected):
-            return self._turn_away(Refusal("secret", "wrong link secret", ReasonCode.NOT_AUTHORIZED))
-        return self._decide(hello)
+        for key in (self.terms.key, self.terms.former):
+            if key is None or not isinstance(given, bytes):
+                continue
+            expected = proof(key, "dialer", self._nonces + self._binding, hello.node, self.terms.node_id)
+            if proof_holds(given, expected):
+                self._key = key
+                return self._decide(hello)
+        return self._turn_away(Refusal("secret", "wrong link secret", ReasonCode.NOT_AUTHORIZED))
 
     def _decide(self, hello: Hello) -> bytes:
         answer = self._judge(hello)
@@ -277,7 +288,7 @@ class AcceptorHandshake(Handshake):
             return self._turn_away(answer)
         properties = self.terms.properties()
         properties[Property.USER_PROPERTY] = answer.properties()
-        key = self.terms.key
+        key = self._key
         if key is not None:
             properties[Property.AUTHENTICATION_METHOD] = METHOD
             properties[Property.AUTHENTICATION_DATA] = proof(

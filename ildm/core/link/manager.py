@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +36,10 @@ __all__ = ["LinkManager", "Neighbor"]
 
 PATIENCE = 2.0
 """A neighbour not heard for this many keep-alive intervals is taken for dead."""
+
+
+FORMER_SECRET = 600.0
+"""Seconds for which a link secret is good after there is another one."""
 
 
 class LinkManager:
@@ -84,6 +89,7 @@ class LinkManager:
         self._inbound: dict[LinkSession, str] = {}
         """Connections from outside which are in the handshake, the oldest first, with their hosts."""
         self._tick_timer: Any = None
+        self._former_timer: Any = None
         self._stopped = False
 
     def start(self, neighbors: Mapping[Address, bool]) -> None:
@@ -126,6 +132,21 @@ class LinkManager:
         """The port listened on, where the system has chosen it."""
         if self.advertised is not None and self.advertised.port == 0:
             self.advertised = self.advertised._replace(port=port)
+
+    def change_secret(self, secret: str | None) -> None:
+        """Prove another one from now on. The one before is good for ``FORMER_SECRET`` seconds more, so that
+        neighbours can be given the new one one after the other; links that are there stay."""
+        key = None if secret is None else link_key(secret)
+        if key == self.terms.key:
+            return
+        if self._former_timer is not None:
+            self._former_timer.cancel()
+        former = None if key is None else self.terms.key
+        self.terms = replace(self.terms, key=key, former=former)
+        self._former_timer = self.driver.call_later(FORMER_SECRET, self._forget_former)
+
+    def _forget_former(self) -> None:
+        self.terms = replace(self.terms, former=None)
 
     def settings_changed(self) -> None:
         """The section ``link`` holds other values: what was copied of them is taken anew."""
@@ -417,6 +438,8 @@ class LinkManager:
             link.open_sessions.remove(session)
         if neighbor is None or neighbor.gone or self._stopped:
             return
+        if kind == "secret":  # with either it is told who has another one
+            neighbor.former_secret = not neighbor.former_secret
         if session.index > 0:
             current = self.links.get(neighbor.node_id or "")
             if current is not None and current.connected and current.token == neighbor.token:

@@ -138,7 +138,7 @@ class LinkSession(BaseSession):
         hello = self.manager.judge.hello(self.neighbor.node_id, self.index, self.neighbor.token)
         expected = self.neighbor.expected or self.parts.config.node_at(self.neighbor.address)
         self.handshake = handshake = DialerHandshake(
-            self.manager.terms,
+            self.manager.terms.dialing(former=self.neighbor.former_secret),
             hello,
             nonce,
             lambda answer: self._not_certified(answer) or self.manager.judge.acceptor(answer, expected),

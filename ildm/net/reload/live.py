@@ -19,6 +19,8 @@ LIVE = frozenset(
         "link.tls",
         "dashboard.tls",
         "link.neighbors",
+        "link.secret",
+        "link.secret_file",
         "link.subscribe_wait",
         "link.connect_timeout",
         "link.reconnect_min",

@@ -182,8 +182,8 @@ class Reloader:
             waiting = only_here(self._server.node, links.find(str(address))[1])
             if waiting.messages:
                 raise ReloadError(
-                    f"link.neighbors: {waiting.messages:,} messages for {address} that nobody else may have "
-                    f"would be thrown away; to do so: ildm neighbor remove --force {address}"
+                    f"link.neighbors: messages for {address} that nobody else may have would be thrown away "
+                    f"({waiting.messages:,}); to do so: ildm neighbor remove --force {address}"
                 )
 
     def _neighbors(self, config: Config) -> tuple[list[Address], list[Address]]:
@@ -229,6 +229,7 @@ class Reloader:
         take_up(server.config, config)
         server.secrets = read.secrets
         server.node.broker_password = read.secrets.broker_password
+        server.node.links.change_secret(read.secrets.link_secret)
         gate = server.for_clients.gate
         gate = gate if exempt == config.limits.exempt else gate.renewed()
         server.for_clients.take(plan, read.tls, gate)

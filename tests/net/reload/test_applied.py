@@ -9,12 +9,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from ildm.core.link.hello import link_key
 from ildm.core.plugin.loading import PluginSpecs
 from ildm.log import get_logger, set_log_level
 from ildm.mqtt import (
     Connect,
     Disconnect,
     Framer,
+    PubAck,
     Publish,
     SubAck,
     Subscribe,
@@ -22,9 +24,10 @@ from ildm.mqtt import (
     Version,
     decode,
 )
+from ildm.net.reload import ReloadError
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.ports import LOOPBACK, free_port
-from tests.net.reload.conftest import MakeRig
+from tests.net.reload.conftest import MakeRig, Rig, until
 from tests.net.test_plugin_reload import SPECS
 
 
@@ -183,6 +186,44 @@ async def test_the_password_for_the_broker(rig: MakeRig, tmp_path: Path) -> None
         while (packet := await asyncio.wait_for(shown.get(), 30)).password != b"second":
             pass
         assert packet.username == "v"
+
+
+async def test_a_link_secret_in_a_file_of_the_same_name(rig: MakeRig, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("the secret of before\n")
+    node = await rig(algorithm="sf", link={"listen": f"{LOOPBACK}:0", "secret_file": str(secret)})
+    secret.write_text("the secret from now on\n")
+    lines = await node.reload()
+    assert lines == ["link.secret_file: the secret it held -> the one it holds now"]
+    terms = node.server.node.links.terms
+    assert (terms.key, terms.former) == (link_key("the secret from now on"), link_key("the secret of before"))
+
+
+async def test_a_neighbour_that_messages_wait_for_is_not_removed(
+    rig: MakeRig, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    listen = f"{LOOPBACK}:{free_port()}"
+    broker = {"address": f"{LOOPBACK}:1"}
+    other = Rig(tmp_path / "other", node_id="other", broker=broker, algorithm="pf", link={"listen": listen})
+    await other.start()
+    link = {"listen": f"{LOOPBACK}:0", "neighbors": [listen], "reconnect_min": 0.1}
+    node = await rig(mosquitto.address, algorithm="pf", link=link)
+    links = node.server.node.links
+    await until(lambda: links.cooperating)
+    await other.stop()
+    await until(lambda: links.links and not any(each.connected for each in links.links.values()))
+    talker = await node.talker()
+    assert isinstance(await talker.ask(Publish(topic="t", payload=b"x", qos=1, packet_id=1)), PubAck)
+    with pytest.raises(ReloadError) as caught:
+        await node.reload(link={"neighbors": []})
+    assert str(caught.value) == (
+        f"link.neighbors: messages for {listen} that nobody else may have would be thrown away (1); "
+        f"to do so: ildm neighbor remove --force {listen}"
+    )
+    assert [str(address) for address in links.neighbors] == [listen]
+    node.server.view.remove_neighbor(listen, save=True, force=True)
+    assert await node.reload() == [f"- link.neighbors: {listen}"]
 
 
 async def test_options_of_plugins(rig: MakeRig) -> None:
