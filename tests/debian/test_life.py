@@ -77,6 +77,8 @@ def test_installed_used_removed_and_purged(machine: Machine, package: Path) -> N
     assert machine.run("dpkg", "--verify", "ildm") == ""
     assert "/etc/ildm/example.yaml: ok" in machine.run("ildm", "check", "/etc/ildm/example.yaml")
 
+    machine.run(need("systemd-analyze"), "verify", "--man=no", "ildm@site.service", "ildm@site.socket")
+
     machine.write("/etc/ildm/site.yaml", CONFIG)
     machine.write("/etc/broker.conf", BROKER)
     machine.run("install", "-d", f"--owner={NOBODY}", "/var/lib/ildm/site")

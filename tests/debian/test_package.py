@@ -60,6 +60,7 @@ def test_it_says_what_it_is(package: Path) -> None:
         "/usr/share/doc/ildm/copyright",
     } <= set(files)
     units = {f"/usr/lib/systemd/system/{unit.name}" for unit in PROJECT.glob("configs/systemd/ildm@.*")}
+    assert units
     assert {path for path in files if path.endswith((".service", ".socket"))} == units
 
 
