@@ -51,7 +51,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["--help"]},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
@@ -349,6 +349,7 @@ def _shown(parameter: Parameter) -> inspect.Parameter:
         return inspect.Parameter(
             parameter.name,
             kind,
+            default=parameter.default,
             annotation=Annotated[
                 str, typer.Argument(metavar=metavar, show_default=False, autocompletion=offered)
             ],

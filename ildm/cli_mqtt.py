@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 import sys
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from ildm.tool.client import Target
     from ildm.tool.place import Place
 
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
+"""Seconds between attempts to connect again."""
 HOST, PORT = "127.0.0.1", 1883
 PASSWORD_VARIABLE = "ILDM_PASSWORD"  # noqa: S105 - a name, no password
 
@@ -78,7 +81,7 @@ def sub(
     ] = None,
     wait: Annotated[
         float | None,
-        typer.Option("-W", "--wait", min=0, max=1e9, help="Give up (status 1) after so many seconds."),
+        typer.Option("-W", "--wait", min=0, max=1e9, help="End with status 1 after so many seconds."),
     ] = None,
     version: Protocol = "3.1.1",
     clean: Annotated[
@@ -87,6 +90,9 @@ def sub(
     user: User = None,
     password_file: PasswordFile = None,
     timeout: Timeout = 10.0,
+    reconnect: Annotated[
+        bool, typer.Option("--reconnect/--no-reconnect", help="When the connection is lost: connect again.")
+    ] = True,
     form: Annotated[
         str, typer.Option("--format", metavar="text|payload|json", help="text is TOPIC PAYLOAD.")
     ] = "text",
@@ -103,7 +109,7 @@ def sub(
             raise UsageError(f"-t {_short(topic_filter)}: {error}") from None
     place = _place(host, port, url, cafile, cert, key)
     target = _target(place, client_id, version, clean, user, password_file, timeout)
-    from ildm.tool.client import Connection, ToolError, write_message  # noqa: PLC0415 - slow to import
+    from ildm.tool.client import Connection, LostError, ToolError, write_message  # noqa: PLC0415 - slow to import
 
     left = count
 
@@ -116,17 +122,39 @@ def sub(
             left -= 1
         return True
 
-    give_up = None if wait is None else time.monotonic() + wait
-    connection = Connection(target, arrived)
-    connection.subscribe(topics, qos)
+    give_up = math.inf if wait is None else time.monotonic() + wait
+
+    def connected() -> Connection:
+        made = Connection(target, arrived)
+        made.subscribe(topics, qos)
+        return made
+
+    connection: Connection | None = connected()
+    pause = SHORTEST_PAUSE
     while left != 0:
-        connection.step(0.5 if give_up is None else max(0.0, min(0.5, give_up - time.monotonic())))
-        if give_up is not None and time.monotonic() >= give_up:
-            connection.close()
-            if count is None:
-                return
-            raise ToolError(f"{target}: {count - (left or 0)} of {count} messages within {wait:g} s")
-    connection.close()
+        rest = max(0.0, give_up - time.monotonic())
+        try:
+            if connection is None:
+                time.sleep(min(pause, rest))
+                pause = min(2 * pause, LONGEST_PAUSE)
+                connection = connected()
+                print(f"ildm: {target}: connected again", file=sys.stderr)
+                pause = SHORTEST_PAUSE
+            else:
+                connection.step(min(0.5, rest))
+        except LostError as error:
+            if not reconnect:
+                raise
+            if connection is not None:
+                print(f"ildm: {error}; trying again", file=sys.stderr)
+            connection = None
+        if time.monotonic() >= give_up:
+            if connection is not None:
+                connection.close()
+            got = "" if count is None else f"{count - (left or 0)} of {count} messages within "
+            raise ToolError(f"{target}: {got}{'' if got else 'the end after '}{wait:g} s")
+    if connection is not None:
+        connection.close()
 
 
 def pub(

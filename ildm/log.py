@@ -41,6 +41,11 @@ def configure_logging(level: str = "info", format: Literal["auto", "console", "j
     root.addHandler(_Forward())
 
 
+def log_level() -> str:
+    """The level as it is."""
+    return next(name for name, number in LEVELS.items() if number == _threshold)
+
+
 def set_log_level(level: str) -> None:
     """Change the level while running; holds for loggers made before, too.
 

@@ -551,7 +551,7 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "spool show": _spooled,
     "spool export": lambda data: Text(f"{data['messages']:,} messages written to {cell(data['file'])}"),
     "spool drop": lambda data: Text(f"{cell(data['receiver'])}: {_thrown_away(data)}"),
-    "log-level": lambda data: Text(f"log level is {data['level']} now"),
+    "log-level": lambda data: Text(f"log level is {data['level']}"),
     "stop": lambda data: Text("stopped" if data["stopped"] else "stopping"),
 }
 """By name in :data:`ildm.admin.commands.COMMANDS`."""

@@ -142,6 +142,13 @@ def _next_words(words: list[str]) -> Iterator[tuple[str, str]]:
             yield parts[len(words)], command.help if len(parts) == len(words) + 1 else ""
 
 
+STOP = "The node drains and ends. Go on? [y/N] "
+
+
+def _agreed(answer: str) -> bool:
+    return answer.strip().lower() in ("y", "yes")
+
+
 def interact(node: AdminClient, history: Path, as_json: bool = False) -> int:
     """Read and carry out lines until the user leaves; the exit status."""
     from prompt_toolkit import PromptSession  # noqa: PLC0415 - slow to import
@@ -178,6 +185,8 @@ def interact(node: AdminClient, history: Path, as_json: bool = False) -> int:
         except EOFError:
             return 0
         try:
+            if line.split()[:1] == ["stop"] and not _agreed(session.prompt(STOP)):
+                continue
             run_line(node, line, as_json)
         except Leave:
             return 0

@@ -115,6 +115,9 @@ class AdminClient:
     def reload_plugins(self) -> Row:
         return self._object("POST", "/v1/plugins/reload", {})
 
+    def log_level(self) -> Row:
+        return self._object("GET", "/v1/log-level")
+
     def set_log_level(self, level: str) -> Row:
         return self._object("PUT", "/v1/log-level", {"level": level})
 

@@ -33,6 +33,10 @@ OutputFile = NewType("OutputFile", str)
 TopicName = NewType("TopicName", str)
 """Of a message: no wildcards, checked."""
 LogLevelName = Literal["debug", "info", "warning", "error"]
+LogLevelChoice = NewType("LogLevelChoice", str)
+"""One of them, or :data:`SHOW`."""
+KeyText = NewType("KeyText", str)
+"""Part of a key in an overlay."""
 ClientName = NewType("ClientName", str)
 """Client identifier, user name or address."""
 BanKind = Literal["client", "user", "address"]
@@ -46,6 +50,9 @@ ROWS = Limit(1000)
 EVERYTHING = Filter("#")
 FOR_EVER = Duration(0)
 SHOWN = Limit(20)
+SHOW = LogLevelChoice("show")
+"""Stands for the level as it is."""
+ANY_KEY = KeyText("")
 
 
 class UsageError(IldmError):
@@ -81,7 +88,8 @@ class Parameter:
     @property
     def usage(self) -> str:
         if not self.option:
-            return self.kind.metavar if self.kind else self.name
+            text = self.kind.metavar if self.kind else self.name
+            return text if self.default is inspect.Parameter.empty else f"[{text}]"
         return f"[{self.flag}]" if self.kind is None else f"[{self.flag} {self.kind.metavar}]"
 
 
@@ -132,7 +140,7 @@ class Command:
                     raise UsageError(f"{self.name}: {word!r} is one word too many; usage: {self.usage}")
                 value = word
             values[parameter.name] = self.read(parameter, value)
-        missing = next(arguments, None)
+        missing = next((each for each in arguments if each.default is inspect.Parameter.empty), None)
         if missing is not None:
             raise UsageError(f"{self.name}: {missing.usage} is missing; usage: {self.usage}")
         return values
@@ -279,7 +287,7 @@ def _limit(text: str) -> int:
 
 def _level(text: str) -> str:
     levels = typing.get_args(LogLevelName)
-    if text not in levels:
+    if text not in (*levels, SHOW):
         raise ValueError(f"{text!r}: expected one of {', '.join(levels)}")
     return text
 
@@ -308,7 +316,8 @@ KINDS: dict[Any, Kind] = {
     Filter: Kind("FILTER", _filter),
     Duration: Kind("SECONDS", _duration),
     OutputFile: Kind("FILE", _file),
-    LogLevelName: Kind("LEVEL", _level, choices=typing.get_args(LogLevelName)),
+    LogLevelChoice: Kind("LEVEL", _level, choices=typing.get_args(LogLevelName)),
+    KeyText: Kind("TEXT", str),
 }
 
 
@@ -377,7 +386,7 @@ def client_bans(node: AdminClient, *, limit: Limit = ROWS) -> Page:
 
 @command("rules")
 def rules(node: AdminClient, *, limit: Limit = ROWS) -> Page:
-    """The rules for what crosses, and how often each has decided."""
+    """Rules for what crosses, and their hits."""
     return node.rules(limit)
 
 
@@ -438,9 +447,12 @@ def _reloaded(row: Row) -> str:
 
 
 @command("overlay")
-def overlay(node: AdminClient) -> Row:
+def overlay(node: AdminClient, *, key: KeyText = ANY_KEY) -> Row:
     """The node's keys in the overlay and their neighbours."""
-    return node.overlay()
+    answer = node.overlay()
+    if not key:
+        return answer
+    return {**answer, "keys": [each for each in answer["keys"] if key in each["key"]], "tables": {}}
 
 
 @command("overlay trace")
@@ -514,9 +526,9 @@ def _output(file: str) -> Iterator[TextIO]:
 
 
 @command("log-level")
-def log_level(node: AdminClient, level: LogLevelName) -> Row:
-    """Change how much the node logs."""
-    return node.set_log_level(level)
+def log_level(node: AdminClient, level: LogLevelChoice = SHOW) -> Row:
+    """Show or change how much the node logs."""
+    return node.log_level() if level == SHOW else node.set_log_level(level)
 
 
 @command("stop")

@@ -25,6 +25,7 @@ POST    /v1/neighbors             ``{"address": "HOST:PORT", "save": true}``  20
 DELETE  /v1/neighbors/TARGET      ``?save=true&force=false``                  the neighbour
 POST    /v1/reload                ``{"dry_run": false}``                      the view's object
 POST    /v1/plugins/reload                                                    the view's object
+GET     /v1/log-level                                                         ``{level}``
 PUT     /v1/log-level             ``{"level": "debug"}``                      ``{level}``
 POST    /v1/stop                                                              202, ``{"stopping": true}``
 ======= ========================= =========================================== ======================
@@ -50,7 +51,7 @@ from ildm.admin.requests import AddNeighbor, Body, Model, RequestError, number, 
 from ildm.admin.unix_socket import open_socket
 from ildm.admin.view import AdminError, NodeView, Row, UnknownError
 from ildm.core.local.bans import KINDS
-from ildm.log import get_logger
+from ildm.log import get_logger, log_level
 from ildm.mqtt import MqttError, validate_topic_filter
 from ildm.unix_socket import close_socket, socket_inode
 
@@ -157,6 +158,7 @@ class AdminServer:
                 web.delete("/v1/neighbors/{target}", self._remove_neighbor),
                 web.post("/v1/reload", self._reload),
                 web.post("/v1/plugins/reload", self._reload_plugins),
+                web.get("/v1/log-level", _object(lambda: {"level": log_level()})),
                 web.put("/v1/log-level", self._set_log_level),
                 web.post("/v1/stop", self._stop),
                 *watch_routes(view),

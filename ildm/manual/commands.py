@@ -122,7 +122,9 @@ def _section(made: Page, title: str, found: list[typer.Context], shared: tuple[s
         usage = [bold(context.command_path)]
         usage += [f"{bold(each.opts[0])} {italic(each.metavar)}" for each in options if each.required]
         usage += [f"[{italic('OPTION')}]..."] * any(not each.required for each in options)
-        usage += [italic(each.metavar) for each in arguments]
+        usage += [
+            italic(each.metavar) if each.required else f"[{italic(each.metavar)}]" for each in arguments
+        ]
         made.paragraph(" ".join(usage))
         for paragraph in (command.help or "").split("\n\n"):
             made.paragraph(prose(paragraph))

@@ -32,6 +32,16 @@ class ToolError(IldmError):
     """A broker that is not there, refuses, or goes away."""
 
 
+class LostError(ToolError):
+    """It is not there, or has gone: it may come back."""
+
+
+UNAVAILABLE = ("Server unavailable", "Server busy", "Server shutting down")
+"""Reasons of a refused connection that pass, in paho's words."""
+TAKEN_OVER = "Session taken over"
+"""Another client has this one's identifier: both would go on taking it from each other."""
+
+
 @dataclass(frozen=True)
 class Target:
     """Where and as whom to connect."""
@@ -57,6 +67,7 @@ class Connection:
         self.target = target
         self._on_message = on_message
         self._failure: str | None = None
+        self._final = False
         self._accepted = False
         self._acknowledged: dict[int, str | None] = {}
         self._client = client = mqtt.Client(
@@ -117,7 +128,7 @@ class Connection:
         """Work for at most so long, or until something has come."""
         self._check(self._client.loop(seconds))
         if self._failure is not None:
-            raise ToolError(f"{self.target}: {self._failure}")
+            raise self._error(self._failure)
 
     def close(self) -> None:
         """Say good-bye (DISCONNECT), so that no will is published."""
@@ -143,7 +154,7 @@ class Connection:
             text = "host not found" if isinstance(error, socket.gaierror) else _reason(error)
             if isinstance(error, UnicodeError):
                 text = "that is no host name"
-            raise ToolError(f"cannot connect to {target}: {text}") from error
+            raise LostError(f"cannot connect to {target}: {text}") from error
         self._until(lambda: self._accepted, "CONNACK")
 
     def _until(self, reached: Callable[[], bool], what: str) -> None:
@@ -154,7 +165,7 @@ class Connection:
             if len(self._acknowledged) < before:
                 give_up = time.monotonic() + self.target.timeout
             if time.monotonic() > give_up:
-                raise ToolError(f"{self.target}: no {what} within {self.target.timeout:g} s")
+                raise LostError(f"{self.target}: no {what} within {self.target.timeout:g} s")
 
     def _flush(self) -> None:
         while self._client.want_write():
@@ -163,7 +174,10 @@ class Connection:
     def _check(self, result: MQTTErrorCode) -> None:
         if result is not MQTTErrorCode.MQTT_ERR_SUCCESS:
             text = self._failure or mqtt.error_string(result).lower().rstrip(".")
-            raise ToolError(f"{self.target}: {text}")
+            raise self._error(text)
+
+    def _error(self, text: str) -> ToolError:
+        return (ToolError if self._final else LostError)(f"{self.target}: {text}")
 
     def _connected(
         self, _client: object, _data: object, _flags: object, reason: ReasonCode, _properties: object
@@ -171,6 +185,7 @@ class Connection:
         self._accepted = not reason.is_failure
         if reason.is_failure:
             self._failure = f"connection refused: {reason}"
+            self._final = str(reason) not in UNAVAILABLE
 
     def _disconnected(
         self,
@@ -184,12 +199,14 @@ class Connection:
             # without a DISCONNECT the reason is one that paho has made up
             told = f": {reason}" if flags.is_disconnect_packet_from_server else ""
             self._failure = f"connection lost{told}"
+            self._final = str(reason) == TAKEN_OVER
 
     def _published(
         self, _client: object, _data: object, number: int, reason: ReasonCode, _properties: object
     ) -> None:
         if self._acknowledged.pop(number, None) is not None and reason.is_failure:
             self._failure = f"message refused: {reason}"
+            self._final = True
 
     def _subscribed(
         self, _client: object, _data: object, number: int, reasons: list[ReasonCode], properties: Properties

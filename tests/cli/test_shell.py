@@ -22,7 +22,7 @@ def test_a_script_in_order(node: AdminClient, view: FakeView, capsys: pytest.Cap
     assert view.calls == [("add", Address("h", 1), False), ("level", "debug"), ("remove", "h:1", True)]
     assert capsys.readouterr().out.splitlines() == [
         "neighbour h:1: ◌ connecting",
-        "log level is debug now",
+        "log level is debug",
         "neighbour h:1: ✕ removed",
     ]
 
@@ -84,7 +84,7 @@ def test_help(node: AdminClient, capsys: pytest.CaptureFixture[str]) -> None:
         ("neighbor remove ", ["127.0.0.1:1885", "north", "--no-save", "--force", "--json"]),
         ("neighbor remove n", ["north"]),
         ("neighbor remove north --", ["--no-save", "--force", "--json"]),
-        ("overlay ", ["trace", "--json"]),
+        ("overlay ", ["trace", "--key", "--json"]),
         ("log-level ", ["debug", "info", "warning", "error", "--json"]),
         ("clients --limit", ["--limit"]),
         ("help al", ["algorithm"]),
@@ -128,7 +128,9 @@ def test_a_session_ends_with_ctrl_d_and_with_the_node(
 ) -> None:
     history = socket_path.parent / "shell-history"
     assert typed(node, history, "\x04") == 0
-    assert typed(node, history, "stop\n") == 0
+    assert typed(node, history, "stop\n\nstop\nn\nexit\n") == 0
+    assert view.calls == []  # it asks first
+    assert typed(node, history, "stop\ny\n") == 0
     assert view.calls == [("stop",)]
 
 

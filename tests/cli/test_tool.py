@@ -53,7 +53,8 @@ def test_a_persistent_session_and_many_lines(
 ) -> None:
     port = ["-p", str(mosquitto.port)]
     session = ["sub", *port, "-t", topic_root, "-q", "1", "-i", f"s-{topic_root}", "--persistent"]
-    assert run(monkeypatch, capfdbinary, *session, "-W", "0") == (0, b"", "")
+    ended = (1, b"", f"ildm: 127.0.0.1:{mosquitto.port}: the end after 0 s\n")
+    assert run(monkeypatch, capfdbinary, *session, "-W", "0") == ended
     published = subprocess.run(
         [*ILDM, "pub", *port, "-t", topic_root, "-q", "1", "-l"],
         input=b"1\n2\r\n\n4",
@@ -66,7 +67,7 @@ def test_a_persistent_session_and_many_lines(
     assert run(monkeypatch, capfdbinary, *get, "-C", "2") == (0, b"1\n2\n", "")
     assert run(monkeypatch, capfdbinary, *get, "-C", "2") == (0, b"\n4\n", "")
     over = [*ILDM, "sub", *port, "-t", topic_root, "-i", f"s-{topic_root}", "-W", "0"]
-    assert subprocess.run(over, check=False).returncode == 0
+    assert subprocess.run(over, check=False, capture_output=True).returncode == 1
 
 
 def test_a_file_of_any_bytes(
@@ -126,7 +127,9 @@ def test_a_lost_broker(broker_factory: object, topic_root: str, version: str) ->
     where = ["-p", str(broker.port), "-V", version, "-t", topic_root]
     subprocess.run([*ILDM, "pub", *where, "-m", "ready", "-r"], check=True)
     with subprocess.Popen(
-        [*ILDM, "sub", *where, "--format", "payload"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [*ILDM, "sub", *where, "--format", "payload", "--no-reconnect"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
@@ -134,3 +137,30 @@ def test_a_lost_broker(broker_factory: object, topic_root: str, version: str) ->
         out, err = process.communicate()
     assert (process.returncode, out) == (1, b"")
     assert err.decode() == f"ildm: 127.0.0.1:{broker.port}: connection lost\n"
+
+
+@pytest.mark.parametrize("version", ["3.1.1", "5"])
+def test_a_subscriber_comes_again_with_the_broker(
+    broker_factory: object, topic_root: str, version: str
+) -> None:
+    assert callable(broker_factory)
+    broker = broker_factory("mosquitto")
+    where = ["-p", str(broker.port), "-V", version, "-t", topic_root]
+    ready = [*ILDM, "pub", *where, "-m", "ready", "-r"]
+    subprocess.run(ready, check=True)
+    with subprocess.Popen(
+        [*ILDM, "sub", *where, "--format", "payload", "-C", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"ready\n"
+        broker.kill()
+        lost = f"ildm: 127.0.0.1:{broker.port}: connection lost; trying again\n"
+        assert process.stderr.readline().decode() == lost
+        broker.start()
+        subprocess.run(ready, check=True)  # it gets that whenever it is back
+        out, err = process.communicate()
+    assert (process.returncode, out) == (0, b"ready\n")
+    assert err.decode() == f"ildm: 127.0.0.1:{broker.port}: connected again\n"
