@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import importlib.util
 import ipaddress
 import os
 import socket
@@ -21,7 +22,7 @@ from typing import NamedTuple
 
 from ildm.config import SHORT_SECRET, Address, Config, ConfigError, read_secret
 from ildm.core.link.rules import remaps
-from ildm.net.transport import NodeTls
+from ildm.net.transport import NodeTls, uses_tls
 from ildm.text import reason
 from ildm.unix_socket import PATH_LIMIT
 
@@ -323,6 +324,12 @@ def _certificates(config: Config) -> Iterator[Finding]:
     except ConfigError as error:
         key, _, text = str(error).partition(": ")
         yield Finding(key, text, True)
+        return
+    if uses_tls(config) and importlib.util.find_spec("uvloop") is None:
+        text = (
+            "uvloop is not installed: an idle connection over TLS takes 278 KiB without it, 24 to 47 with it"
+        )
+        yield Finding("tls", text, False)
 
 
 def _meet(hosts: _Hosts, one: Address, other: Address) -> bool:

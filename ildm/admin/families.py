@@ -23,6 +23,12 @@ LAG = _gauge("event_loop_lag_seconds", "seconds", "How late timers of the event 
 CLIENTS = _gauge("client_connections", "connections", "Clients connected now")
 SESSIONS = _gauge("sessions_persistent", "sessions", "Persistent sessions, of clients that are away, too")
 FILTERS = _gauge("subscriptions", "filters", "Topic filters of clients and of neighbours", "of")
+CERTIFICATE_ENDS = _gauge(
+    "certificate_expiry_timestamp_seconds",
+    "seconds",
+    "When a certificate that the node shows ends, Unix time; of several names the first",
+    "use",
+)
 BROKER_UP = _gauge("broker_up", "brokers", "1: the broker is there")
 BROKER_QUEUE = _gauge("broker_queue_messages", "messages", "Messages of other sites that wait for the broker")
 BROKER_QUEUE_BYTES = _gauge("broker_queue_bytes", "bytes", "The same in bytes")
@@ -76,6 +82,7 @@ MEASURED = (
     CLIENTS,
     SESSIONS,
     FILTERS,
+    CERTIFICATE_ENDS,
     BROKER_UP,
     BROKER_QUEUE,
     BROKER_QUEUE_BYTES,

@@ -265,6 +265,7 @@ STATE = united(
 )
 
 DASHBOARD = united(
+    counter("metrics_requests_refused", "requests", "Requests to metrics.listen without the token"),
     counter("dashboard_logins_refused", "attempts", "Logins to the dashboard refused: wrong token, too many"),
     counter(
         "dashboard_requests_refused", "requests", "Requests to it refused: foreign page, name, or stranger"

@@ -36,6 +36,12 @@ def scrape(
     yield from _plain(node, view, ready, broker_up)
     if lag is not None:
         yield metrics.LAG, [Sample((), lag.observed)]
+    # links have one certificate for both ways
+    ends = {each.key.removesuffix(".tls"): each.context.ends for each in view.certificates()}
+    yield (
+        metrics.CERTIFICATE_ENDS,
+        [Sample((use,), end) for use, end in ends.items() if end is not None],
+    )
     yield from counted(view.node_counters())
     left_out: dict[str, int] = {}
     yield from _links(view, left_out)

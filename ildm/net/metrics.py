@@ -15,6 +15,7 @@ from ildm.net.transport import Listener
 if TYPE_CHECKING:
     from ildm.address import Address
     from ildm.admin.view import NodeView
+    from ildm.core.counters import Counters
     from ildm.net.transport.inherited import Inherited
 
 CONNECTIONS = 32
@@ -27,6 +28,7 @@ class MetricsServer:
     """Serves :func:`watch_routes` by TCP from :meth:`start` to :meth:`stop`.
 
     Args:
+        counters: the node's.
         token: what is demanded as ``Authorization: Bearer TOKEN``; None: nothing.
         inherited: sockets that are taken in place of new ones.
     """
@@ -35,11 +37,13 @@ class MetricsServer:
         self,
         view: NodeView,
         address: Address,
+        counters: Counters,
         token: str | None = None,
         inherited: Inherited | None = None,
     ) -> None:
         self.view = view
         self.address = address
+        self._counters = counters
         self._listener = Listener(address, "metrics.listen", lambda _: self._accept(), inherited=inherited)
         self._token: bytes | None = None
         self.demand(token)
@@ -100,6 +104,7 @@ class MetricsServer:
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Any) -> web.StreamResponse:
         if self._token is not None and not self._known(request.headers.get("Authorization", "")):
+            self._counters["metrics_requests_refused"] += 1
             answer: web.StreamResponse = web.Response(
                 status=401, text="a token is needed\n", headers={"WWW-Authenticate": "Bearer"}
             )

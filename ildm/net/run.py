@@ -141,6 +141,7 @@ class NodeServer:
                 self.driver.history,
                 gate,
                 self.reloader.reload,
+                lambda: self.tls,
             )
             self.admin = AdminServer(self.view, config.admin_socket)
             await self.admin.start()
@@ -149,7 +150,7 @@ class NodeServer:
             await self.for_clients.open(config, tls)
             if config.metrics.listen is not None:
                 self.metrics = MetricsServer(
-                    self.view, config.metrics.listen, secrets.metrics_token, self.inherited
+                    self.view, config.metrics.listen, counters, secrets.metrics_token, self.inherited
                 )
                 await self.metrics.start()
             if config.dashboard.listen is not None:

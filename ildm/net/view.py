@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ildm.admin.view import AdminError, UnknownError
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ildm.core.node import Node
     from ildm.net.lag import LagWatch
     from ildm.net.transport.gate import AddressGate
+    from ildm.net.transport.tls import LiveContext
     from ildm.state.store import StateStore
 
 DROPPED = ("injection_dropped_", "link_dropped_", "spool_dropped_", "transfer_dropped_")
@@ -70,6 +71,7 @@ class LiveView:
         history: History | None = None,
         gate: AddressGate | None = None,
         reload: Reload | None = None,
+        certificates: Callable[[], Iterable[LiveContext]] = tuple,
     ) -> None:
         self.node = node
         self.store = store
@@ -79,6 +81,8 @@ class LiveView:
         self.history = History() if history is None else history
         self.gate = gate
         self._reload = reload
+        self.certificates = certificates
+        """Those that the node shows now."""
         self.health = Health(node)
 
     def status(self) -> dict[str, Any]:

@@ -129,7 +129,11 @@ async def test_a_token_is_demanded(sites: Sites, tmp_path: Path) -> None:
     ):
         assert (await get(site, "/metrics", **header))[0] == 401
         assert (await get(site, "/livez", **header))[0] == 401
-    assert (await get(site, "/metrics", Authorization="Bearer a-token-of-some-length"))[0] == 200
+    code, text = await get(site, "/metrics", Authorization="Bearer a-token-of-some-length")
+    assert code == 200
+    refused = [line for line in text.splitlines() if line.startswith("ildm_metrics_requests_refused_total ")]
+    assert len(refused) == 1
+    assert int(refused[0].split()[1]) == 6
 
 
 async def test_the_listener_answers_nothing_else(sites: Sites) -> None:

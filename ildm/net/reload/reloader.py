@@ -256,7 +256,9 @@ class Reloader:
         if wanted is None or (now is not None and now.address == wanted):
             return now if wanted is not None else None
         server = self._server
-        made = MetricsServer(server.view, wanted, read.secrets.metrics_token, server.inherited)
+        made = MetricsServer(
+            server.view, wanted, server.node.counters, read.secrets.metrics_token, server.inherited
+        )
         await made.start()
         undo.push_async_callback(made.stop)
         return made

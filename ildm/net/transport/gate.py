@@ -57,7 +57,9 @@ class AddressGate:
 
     def renewed(self) -> AddressGate:
         """One for other networks that are exempt; who is connected counts with this one to the end."""
-        return AddressGate(self._limits, self._now, self._counters)
+        made = AddressGate(self._limits, self._now, self._counters)
+        made.failures = self.failures
+        return made
 
     def _key(self, host: str) -> str | None:
         try:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ildm.config import ConfigError
+from ildm.net.transport.expiry import not_after
 from ildm.text import reason
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ class Context(ssl.SSLContext):
 
     own: bytes = b""
     """SHA-256 of the certificate, in DER; empty where there is none."""
+    ends: float | None = None
+    """Unix time of the end of the certificate, or of that of its names which ends first; None: unknown."""
 
 
 def listener_context(tls: ListenerTls, key: str, *, http: bool) -> Context:
@@ -55,6 +58,8 @@ def listener_context(tls: ListenerTls, key: str, *, http: bool) -> Context:
     default = one(tls, key)
     others = {name.lower(): one(pair, f"{key}.sni.{name}") for name, pair in tls.sni.items()}
     if others:
+        known = [each.ends for each in (default, *others.values()) if each.ends is not None]
+        default.ends = min(known, default=None)
 
         def choose(connection: ssl.SSLObject, name: str | None, _: ssl.SSLContext) -> None:
             name = (name or "").lower()
@@ -140,6 +145,10 @@ def _load(context: Context, cert: Path, secret: Path, key: str) -> None:
             raise ConfigError(f"{key}.key: {secret} holds no private key in PEM form") from error
         raise ConfigError(f"{key}.cert: {cert}: {why.replace('_', ' ').lower()}") from error
     context.own = hashlib.sha256(own).digest()
+    try:
+        context.ends = not_after(own)
+    except ValueError:  # written in a way that RFC 5280 forbids; no reason not to serve
+        context.ends = None
 
 
 def _read(path: Path, key: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import free_port
 from tests.net.transport.conftest import running, until
 from tests.net.transport.pki import Pki
+from tests.support.programs import missing, need
 
 
 class Failures(AuthFailures):
@@ -118,10 +118,8 @@ class Behind(NamedTuple):
 def behind(tmp_path_factory: pytest.TempPathFactory, pki: Pki) -> Iterator[Behind]:
     """Its broker knows the user ``anna``, and takes who names none. Each test has addresses of its own."""
     if reason := Mosquitto.available():
-        pytest.skip(reason)
-    tool = shutil.which("mosquitto_passwd")
-    if tool is None:
-        pytest.skip("mosquitto_passwd is not installed: apt-get install mosquitto")
+        missing(reason)
+    tool = need("mosquitto_passwd")
     directory = tmp_path_factory.mktemp("behind")
     users = directory / "users"
     subprocess.run([tool, "-c", "-b", users, "anna", "right"], check=True, timeout=30)

@@ -1,0 +1,105 @@
+"""When the certificates that a node shows end."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ildm.net.transport.expiry import not_after
+from ildm.net.transport.tls import listener_context
+from ildm.testing.live.ports import free_port
+from ildm.transport_config import ListenerTls
+from tests.net.transport.conftest import StartNode
+from tests.net.transport.pki import Pki
+
+WHY = "ends too early|where it is to be|does not match|not enough values|codec"
+
+
+def said_by_openssl(cert: str) -> float:
+    command = ["openssl", "x509", "-in", cert, "-noout", "-enddate"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    return ssl.cert_time_to_seconds(text.strip().removeprefix("notAfter="))
+
+
+def der(cert: str) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(Path(cert).read_text())
+
+
+@pytest.mark.parametrize("days", [-1, 3, 10_000, 100_000])
+def test_the_end_is_the_one_that_openssl_reads(pki: Pki, days: int) -> None:
+    """Years from 2050 on are written in another form."""
+    cert = pki.issue(f"days{days}", "DNS:localhost", days)["cert"]
+    assert not_after(der(cert)) == said_by_openssl(cert)
+
+
+def test_a_certificate_cut_anywhere_or_another_thing_has_no_end(pki: Pki) -> None:
+    whole = der(pki.issue("whole")["cert"])
+    end = whole.index(b"\x17\x0d") + 30  # both times
+    for cut in range(end):
+        with pytest.raises(ValueError, match=WHY):
+            not_after(whole[:cut])
+    for other in (b"\x30\x03\x02\x01\x05", b"\x30\x80" * 20, bytes(100)):
+        with pytest.raises(ValueError, match=WHY):
+            not_after(other)
+
+
+def test_of_several_names_the_first_end_counts(pki: Pki) -> None:
+    late, soon = pki.issue("late-one", "DNS:localhost", 20), pki.issue("soon-one", "DNS:other", 5)
+    tls = ListenerTls.model_validate({**late, "sni": {"other": soon}})
+    assert listener_context(tls, "tls", http=False).ends == said_by_openssl(soon["cert"])
+
+
+def test_metrics_tell_it(start_node: StartNode, pki: Pki) -> None:
+    shown, linked = pki.server("ends"), pki.node("node")
+    node = start_node(
+        algorithm="pf",
+        listeners=[{"url": f"mqtts://127.0.0.1:{free_port()}", "tls": shown}],
+        link={"listen": f"mqtts://127.0.0.1:{free_port()}", "tls": linked},
+    )
+    found = subprocess.run(
+        ["curl", "-sS", "--unix-socket", node.admin_socket, "http://node/metrics"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    ).stdout
+    name = "ildm_certificate_expiry_timestamp_seconds"
+    lines = sorted(line for line in found.splitlines() if line.startswith(name))
+    assert [line.rpartition(" ")[0] for line in lines] == [
+        f'{name}{{use="link"}}',
+        f'{name}{{use="listeners.0"}}',
+    ]
+    ends = [float(line.rpartition(" ")[2]) for line in lines]
+    assert ends == [said_by_openssl(linked["cert"]), said_by_openssl(shown["cert"])]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_tls_without_uvloop_is_warned_of(pki: Pki, tmp_path: Path, there: bool) -> None:
+    config = tmp_path / "node.yaml"
+    listener = {"url": f"mqtts://127.0.0.1:{free_port()}", "tls": pki.server("warned")}
+    document = {
+        "listeners": [listener],
+        "broker": {"address": "127.0.0.1:1"},
+        "state_dir": str(tmp_path / "s"),
+    }
+    config.write_text(yaml.safe_dump(document))
+    # a finder that is asked first, as on a machine where it is not installed
+    without = (
+        "import importlib.util as u; find = u.find_spec\n"
+        "u.find_spec = lambda name, *rest: None if name == 'uvloop' else find(name, *rest)\n"
+    )
+    code = ("" if there else without) + "import sys; from ildm.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "check", config],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert ("uvloop is not installed" in done.stdout + done.stderr) == (not there)
