@@ -60,7 +60,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish() -> None:
-    """The same, while what the summary needs is imported."""
+    """The same, while what the summary needs is imported. At the end all can be collected again."""
+    gc.unfreeze()
     gc.collect()
     gc.disable()
 
