@@ -16,7 +16,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 BYTECODE := $(BIN)/python -m compileall -qq -j 0
 COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help setup setup-all test unit-tests spark-tests site-tests other-tests lint format demo bench fuzz lock man dist deb clean
+.PHONY: help setup setup-all test unit-tests spark-tests bench-tests site-tests other-tests lint format demo bench fuzz lock man dist deb clean
 
 help:
 	@echo 'make demo          three brokers that behave as one, on this machine (ARGS=--once: a short run, no screen)'
@@ -53,10 +53,11 @@ $(STAMP_ALL): $(STAMP) requirements-all.lock
 	-@$(BYTECODE) $(VENV)/lib tests
 	@touch $@
 
-# Without ARGS three parts at a time: first what mostly waits, so that what keeps the processors busy fills the
-# gaps. JUNIT_DIR: for reports.
+# Without ARGS three parts at a time: after lint first what mostly waits, so that what keeps the processors busy
+# fills the gaps. JUNIT_DIR: for reports.
 UNIT_TESTS := tests/admin tests/algorithms tests/core tests/fuzz tests/hostile tests/mqtt tests/state
 SPARK_TESTS := tests/bench/analysis tests/bench/chaos/test_spark.py tests/bench/report tests/bench/sim
+BENCH_TESTS := tests/bench
 SITE_TESTS := tests/sites
 PYTEST = $(BIN)/python -m pytest $(if $(JUNIT_DIR),--junitxml=$(JUNIT_DIR)/$@.xml)
 
@@ -65,7 +66,7 @@ test: lint
 	$(PYTEST) $(ARGS)
 else
 test: $(STAMP_ALL)
-	+@$(MAKE) --no-print-directory -k -j3 site-tests other-tests unit-tests lint spark-tests
+	+@$(MAKE) --no-print-directory -k -j3 lint other-tests site-tests bench-tests unit-tests spark-tests
 endif
 
 unit-tests: $(STAMP_ALL)
@@ -74,11 +75,14 @@ unit-tests: $(STAMP_ALL)
 spark-tests: $(STAMP_ALL)
 	$(PYTEST) $(SPARK_TESTS)
 
+bench-tests: $(STAMP_ALL)
+	$(PYTEST) $(BENCH_TESTS) $(addprefix --ignore=,$(SPARK_TESTS))
+
 site-tests: $(STAMP_ALL)
 	$(PYTEST) $(SITE_TESTS)
 
 other-tests: $(STAMP_ALL)
-	$(PYTEST) tests $(addprefix --ignore=,$(UNIT_TESTS) $(SPARK_TESTS) $(SITE_TESTS))
+	$(PYTEST) tests $(addprefix --ignore=,$(UNIT_TESTS) $(BENCH_TESTS) $(SITE_TESTS))
 
 lint: $(STAMP_ALL)
 	$(BIN)/ruff check .
