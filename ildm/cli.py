@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,57 +95,43 @@ def run(
     from ildm.config import load_config  # noqa: PLC0415
 
     loaded = load_config(config)
+    from ildm.checking import naming  # noqa: PLC0415
     from ildm.net.run import run_node  # noqa: PLC0415
 
-    with _naming(config):
+    with naming(config):
         status = run_node(loaded, source=config)
     raise typer.Exit(status)
 
 
 @app.command()
 def check(
-    config: Annotated[Path, typer.Argument(metavar="FILE", help="Configuration (YAML).")],
+    configs: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Configurations (YAML).")],
+    as_json: JsonOption = False,
 ) -> None:
-    """Check a configuration.
+    """Check configurations.
 
-    Plugins and secret files it names are checked too (a plugin is made as at the start of a node, but what
-    it asks for comes to nothing), and whether this machine has what it needs: addresses, ports, directories.
+    Plugins and secret files they name are checked too (a plugin is made as at the start of a node, but what
+    it asks for comes to nothing), and whether this machine has what they need: addresses, ports, directories.
     Nothing is started.
     """
-    from ildm.config import ConfigError, load_config, read_secret  # noqa: PLC0415
+    from ildm.checking import check as checked  # noqa: PLC0415
+    from ildm.checking import lines  # noqa: PLC0415
 
-    loaded = load_config(config)
-    from ildm.core.plugin.loading import check_reachable, load_plugins  # noqa: PLC0415
-
-    with _naming(config):
-        plugins = load_plugins(loaded)
-        check_reachable(loaded, plugins)
-    read_secret(loaded.broker.password, loaded.broker.password_file, "broker.password_file")
-    read_secret(loaded.link.secret, loaded.link.secret_file, "link.secret_file")
-    read_secret(None, loaded.metrics.token_file, "metrics.token_file")
-    from ildm.core.plugin.trial import try_plugins  # noqa: PLC0415
-
-    with _naming(config):
-        try_plugins(loaded, plugins)
-    from ildm.preflight import examine  # noqa: PLC0415
-
-    findings = examine(loaded, thorough=True)
-    fatal = [f"{config}: {found.key}: {found.text}" for found in findings if found.fatal]
-    if fatal:
-        raise ConfigError("\n".join(fatal))
-    for found in findings:
-        _complain(f"warning: {config}: {found.key}: {found.text}")
-    neighbors = ", ".join(map(str, loaded.link.addresses)) or "none"
-    print(f"{config}: ok")
-    print(f"  clients at     {loaded.clients_text}")
-    print(f"  local broker   {', '.join(map(str, loaded.broker.candidates))}")
-    print(f"  algorithm      {loaded.algorithm.name if loaded.algorithm else 'none: relays only'}")
-    if loaded.filters:
-        print(f"  filters        {', '.join(choice.name for choice in loaded.filters)}")
-    if loaded.algorithm:
-        print(f"  neighbours at  {loaded.link.listen or 'none'}")
-        print(f"  neighbours     {neighbors}")
-    print(f"  state          {loaded.state_dir}")
+    found = [checked(config) for config in configs]
+    if as_json:
+        print(json.dumps([each.row() for each in found], indent=2))
+    else:
+        for each in found:
+            for line in each.errors:
+                _complain(line)
+            for warning in each.warnings:
+                _complain(f"warning: {each.file}: {warning.key}: {warning.text}")
+            if each.config is not None:
+                print(f"{each.file}: ok")
+                for line in lines(each.config):
+                    print(f"  {line}")
+    if any(each.errors for each in found):
+        raise typer.Exit(2)
 
 
 @app.command(name="import")
@@ -237,9 +223,10 @@ def dashboard_token(
     loaded = load_config(config)
     if loaded.dashboard.listen is None:
         raise ConfigError(f"{config}: dashboard.listen: is null, so there is no dashboard")
+    from ildm.checking import naming  # noqa: PLC0415
     from ildm.net.dashboard.token import login_address, take_token  # noqa: PLC0415
 
-    with _naming(config):
+    with naming(config):
         token, _ = take_token(loaded.dashboard_token)
     print(login_address(loaded, token))
 
@@ -385,22 +372,6 @@ def main() -> int:
     except SystemExit as exit:
         return exit.code if isinstance(exit.code, int) else 0 if exit.code is None else 1
     return 0
-
-
-@contextmanager
-def _naming(config: Path) -> Iterator[None]:
-    """What is wrong with a plugin, or does not go with it, is told with the file that chooses it, as all that
-    is wrong in the file."""
-    from ildm.api import PluginError  # noqa: PLC0415
-    from ildm.config import ConfigError  # noqa: PLC0415
-
-    try:
-        yield
-    except PluginError as error:
-        raise PluginError(f"{config}: {error}") from error
-    except ConfigError as error:
-        text = str(error)
-        raise ConfigError(text if text.startswith(str(config)) else f"{config}: {text}") from error
 
 
 def _is_usage(error: IldmError) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +20,7 @@ from pydantic import (
 
 from ildm.address import Address, parse_address
 from ildm.dashboard_config import TOKEN_NAME, DashboardConfig, own_address
+from ildm.environment import OverrideError, overridden
 from ildm.mqtt import IldmError, PacketLimits
 from ildm.rules_config import (
     DialedNeighbor,
@@ -650,7 +652,8 @@ class Config(Section):
 
 
 def load_config(path: Path) -> Config:
-    """Read and check a configuration file. Relative paths in it are relative to the file.
+    """Read and check a configuration file, with what the environment says in its place (see
+    :mod:`ildm.environment`). Relative paths are relative to the file.
 
     Raises:
         ConfigError: unreadable, not YAML, or a key that is unknown or out of range (all are named).
@@ -676,7 +679,11 @@ def load_config(path: Path) -> Config:
             loader.dispose()
     if duplicates:
         raise ConfigError("\n".join(f"{path}: {text}" for text in duplicates))
-    return parse_config(document if document is not None else {}, str(path), path.parent)
+    try:
+        document, sources = overridden(document if document is not None else {}, os.environ)
+    except OverrideError as error:
+        raise ConfigError(f"environment: {error}") from None
+    return parse_config(document, str(path), path.parent, sources)
 
 
 def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
@@ -701,8 +708,11 @@ def _duplicate_keys(root: yaml.Node) -> Iterator[str]:
                 lines.setdefault(key.value, line)
 
 
-def parse_config(document: object, name: str, base: Path) -> Config:
-    """Check a configuration document; ``name`` is used in errors, ``base`` anchors relative paths."""
+def parse_config(document: object, name: str, base: Path, sources: Mapping[str, str] | None = None) -> Config:
+    """Check a configuration document; ``name`` is used in errors, ``base`` anchors relative paths.
+
+    ``sources``: keys that are from the environment, each with its variable.
+    """
     if not isinstance(document, dict):
         raise ConfigError(f"{name}: expected a mapping of keys, found {type(document).__name__}")
     try:
@@ -715,7 +725,13 @@ def parse_config(document: object, name: str, base: Path) -> Config:
             shown = (
                 "" if {"secret", "password"} & {str(p) for p in item["loc"]} else _shown(item.get("input"))
             )
-            lines.append(f"{name}: {where}: {unknown_or(item, 'key', Config)}{shown}")
+            variable = next(
+                (v for key, v in (sources or {}).items() if f"{where}.".startswith(f"{key}.")), None
+            )
+            place = name
+            if variable is not None:
+                place, shown = f"{name} with {variable}", ""
+            lines.append(f"{place}: {where}: {unknown_or(item, 'key', Config)}{shown}")
         raise ConfigError("\n".join(lines)) from None
     return _anchored(config, base)
 

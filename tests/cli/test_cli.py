@@ -280,6 +280,38 @@ def test_check_warns_and_refuses(run: Run, config: Path) -> None:
     assert f"ildm: warning: {config}: listen: 0.0.0.0:1883 is open to other machines" in err
 
 
+def test_check_takes_several_files(run: Run, config: Path) -> None:
+    """All are looked at; one that cannot be used is enough for the exit status."""
+    bad = config.with_name("bad.yaml")
+    bad.write_text("listen: nowhere\nwhat: 1\n")
+    status, out, err = run("check", str(bad), str(config))
+    assert status == 2
+    assert out.startswith(f"{config}: ok\n")
+    assert [line.split(": ")[1:3] for line in err.splitlines()] == [[str(bad), "listen"], [str(bad), "what"]]
+    status, out, err = run("check", "--json", str(config), str(bad))
+    assert (status, err) == (2, "")
+    first, second = json.loads(out)
+    assert (first["file"], first["ok"], first["errors"]) == (str(config), True, [])
+    assert first["does"]["neighbors"] == ["10.0.0.2:1885"]
+    assert (second["ok"], second["does"], len(second["errors"])) == (False, None, 2)
+    config.write_text("state_dir: state\nlisten: 0.0.0.0:1883\n")
+    status, out, err = run("check", "--json", str(config))
+    assert status == 0
+    [checked] = json.loads(out)
+    assert [each["key"] for each in checked["warnings"]] == ["listen"]
+
+
+def test_the_environment_changes_what_is_checked(
+    run: Run, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ILDM__BROKER__ADDRESS", "10.0.0.9:1884")
+    assert "local broker   10.0.0.9:1884" in run("check", str(config))[1]
+    monkeypatch.setenv("ILDM__BROKER__SECRETS", "hush")
+    status, out, err = run("check", str(config))
+    assert (status, out) == (2, "")
+    assert err == f"ildm: {config} with ILDM__BROKER__SECRETS: broker.secrets: unknown key\n"
+
+
 def test_check_names_every_error(run: Run, config: Path) -> None:
     config.write_text("listen: nowhere\nlimits: {clients: 0}\nwhat: 1\n")
     status, out, err = run("check", str(config))
