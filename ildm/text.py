@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
+_NUMBER = re.compile(r"^\[Errno -?\d+\] ")
+
 
 def printable(text: str, keep: str = "") -> str:
     r"""``text`` with everything a terminal could take as a command written as an escape, ``\x1b``.
@@ -20,7 +24,8 @@ def _escape(character: str) -> str:
 def reason(error: Exception) -> str:
     """What went wrong, without the number and the name that ``str`` of a system's error repeats."""
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        # of what libuv has wrapped nothing but the text is left
+        return error.strerror or _NUMBER.sub("", str(error))
     if isinstance(error, UnicodeDecodeError):
         return f"no UTF-8 at byte {error.start}"
     return str(error)

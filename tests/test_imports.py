@@ -36,7 +36,8 @@ PLUGINS = ("ildm.mqtt", "ildm.api")
 LAYERS = (
     Layer("ildm.mqtt", ("ildm.mqtt",), pure=True),
     Layer("ildm.api", ("ildm.mqtt", "ildm.api"), pure=True),
-    Layer("ildm.core", ("ildm.mqtt", "ildm.api", "ildm.config", "ildm.core"), pure=True),
+    Layer("ildm.text", (), pure=True),
+    Layer("ildm.core", ("ildm.mqtt", "ildm.api", "ildm.config", "ildm.text", "ildm.core"), pure=True),
     Layer("ildm", ("ildm",)),
     Layer("ildm_algorithms.overlay", (*PLUGINS, "ildm_algorithms.overlay"), pure=True),
     Layer("ildm_algorithms.tbps", (*PLUGINS, "ildm_algorithms.overlay", "ildm_algorithms.tbps"), pure=True),

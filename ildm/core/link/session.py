@@ -42,6 +42,7 @@ from ildm.mqtt import (
     decode,
     decode_varint,
 )
+from ildm.text import reason as in_words
 
 if TYPE_CHECKING:
     from ildm.core.link.dialer import Neighbor
@@ -169,14 +170,9 @@ class LinkSession(BaseSession):
             self.manager.session_closed(
                 self, None if expected else exc or ConnectionError("closed by the peer")
             )
-        reason = (
-            getattr(exc, "strerror", None) or str(exc)
-            if exc
-            else "connection closed"
-            if was is Phase.ESTABLISHED
-            else "closed in the handshake"
-        )
-        self.manager.session_lost(self, self.refusal.text if self.refusal else reason)
+        closed = "connection closed" if was is Phase.ESTABLISHED else "closed in the handshake"
+        why = in_words(exc) if exc else closed
+        self.manager.session_lost(self, self.refusal.text if self.refusal else why)
 
     def _handshake_timed_out(self) -> None:
         self._timer = None
