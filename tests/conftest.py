@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from ildm import pytest_plugin
 from tests.support.brokers import KINDS, Broker, Fleet
@@ -29,6 +30,10 @@ _BROKER_FIXTURES = {
     "mosquitto",
     "shared_broker",
 }
+
+# Nothing that is tried fails for its time: other parts of the tests have the processors, too.
+settings.register_profile("patient", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
+settings.load_profile("patient")
 
 
 def pytest_configure(config: pytest.Config) -> None:
