@@ -169,11 +169,14 @@ def commands(row: SitesInRow, narrow: bool = False) -> RenderableType:
     """What to type in another terminal."""
     program = spelled()
     first, middle, last = row.sites
-    lines = [
+    lines: list[tuple[str, str | Text]] = [
         ("subscribe at one site", f"{program} sub -p {last.port} -t 'demo/#'"),
         ("publish at another", f"{program} pub -p {first.port} -t demo/hello -m hi"),
         ("a node from inside", f"{program} shell --socket {middle.socket}"),
     ]
+    if middle.page is not None:
+        # a link, so that it can be clicked on where it takes two lines
+        lines.append(("the same in a browser", Text(middle.page, style=f"link {middle.page}")))
     grid = Table.grid(padding=(0, 2))
     if narrow:
         grid.add_column(style="bold green", overflow="fold")

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import yaml
 
 from ildm.admin.client import AdminClient
 from ildm.admin.view import AdminError, Row
+from ildm.config import load_config
 from ildm.demo.processes import (
     LOOPBACK,
     Child,
@@ -29,9 +31,13 @@ from ildm.demo.processes import (
     hidden_ports,
     wait_for,
 )
+from ildm.net.dashboard.token import login_address, take_token
 
 NAMES = ("site-1", "site-2", "site-3")
 FIRST_PORT = 1883
+FIRST_PAGE = 9183
+"""Port of the first node's dashboard."""
+CONFIG = "ildm.yaml"
 MAKES = ("auto", "mosquitto", "amqtt", "mixed")
 START_TIMEOUT = 60.0
 STOP_GRACE = 5.0
@@ -39,7 +45,7 @@ STOP_GRACE = 5.0
 
 @dataclass
 class Site:
-    """One site: ``port`` is for clients, the others are between the processes."""
+    """One site: ``port`` is for clients, ``page_port`` for browsers, the others are between the processes."""
 
     name: str
     make: str
@@ -47,6 +53,7 @@ class Site:
     broker_port: int
     link_port: int
     directory: Path
+    page_port: int | None = None
     neighbors: list[str] = field(default_factory=list)
     """Names of the sites linked with."""
     broker: Child | None = None
@@ -61,6 +68,14 @@ class Site:
         """Admin socket of the node."""
         return self.directory.with_suffix(".sock")
 
+    @cached_property
+    def page(self) -> str | None:
+        """Where a browser sees the node, which is to have started; None: nowhere."""
+        if self.page_port is None:
+            return None
+        config = load_config(self.directory / CONFIG)
+        return login_address(config, take_token(config.dashboard_token)[0])
+
     @property
     def children(self) -> list[Child]:
         return [child for child in (self.broker, self.node) if child is not None]
@@ -74,10 +89,11 @@ class SitesInRow:
         self.say = say
         makes = _makes(make)
         ports = free_ports(FIRST_PORT, len(NAMES))
-        hidden = hidden_ports(2 * len(NAMES), ports)
+        pages = free_ports(FIRST_PAGE, len(NAMES))
+        hidden = hidden_ports(2 * len(NAMES), [*ports, *pages])
         self._directory = Path(tempfile.mkdtemp(prefix="ildm-demo-"))
         self.sites = [
-            Site(name, makes[i], ports[i], hidden[2 * i], hidden[2 * i + 1], self._directory / name)
+            Site(name, makes[i], ports[i], hidden[2 * i], hidden[2 * i + 1], self._directory / name, pages[i])
             for i, name in enumerate(NAMES)
         ]
         for left, right in zip(self.sites, self.sites[1:], strict=False):
@@ -159,10 +175,11 @@ class SitesInRow:
                 "reconnect_max": 1.0,
             },
             "admin": {"socket": str(site.socket)},
+            "dashboard": {"listen": site.page_port},
             "limits": {"drain_timeout": 1.0},
             "log": {"format": "json"},
         }
-        path = site.directory / "ildm.yaml"
+        path = site.directory / CONFIG
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         return [sys.executable, "-m", "ildm", "run", "--config", str(path)]
 

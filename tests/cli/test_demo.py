@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -52,9 +53,14 @@ def test_nothing_outlives_the_demo(number: signal.Signals, tmp_path: Path) -> No
         text=True,
     ) as demo:
         assert demo.stdout is not None
+        page = None
         for line in demo.stdout:
+            page = page or re.search(r"http://\S+/#token=\S+", line)
             if line.startswith("Ctrl-C"):
                 break
+        assert page is not None
+        with urlopen(page[0].partition("#")[0]) as answer:
+            assert "ILDM" in answer.read().decode()
         children = [os.pidfd_open(pid) for pid in _children(demo.pid)]
         demo.send_signal(number)
         for child in children:

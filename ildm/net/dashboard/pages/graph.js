@@ -7,6 +7,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const STEP = 6; // milliseconds of one frame that forces may take
 const NAMED = 40; // with more sites only neighbours, and those with a problem, have their names beside them
 const RATED = 12; // with more links rates are in the table alone
+const HALF = 30; // pixels, of the width of such a rate
 const WORST = ["down", "refused", "connecting", "blocked", "duplicate", "active", "far"];
 
 function svg(tag, ...classes) {
@@ -103,6 +104,7 @@ export class Picture {
       link.source = this.nodes.get(told.a);
       link.target = this.nodes.get(told.b);
       link.rates = told.rates;
+      link.state = told.state;
       attribute(link.line, "class", classOf(told.state));
     }
     this.rates();
@@ -167,12 +169,13 @@ export class Picture {
   }
 
   rates() {
-    for (const { word, source, target, rates } of this.links.values()) {
-      const shown = this.rated && rates && source.sx !== undefined && target.sx !== undefined;
+    for (const { word, source, target, rates, state } of this.links.values()) {
+      const shown = this.rated && !this.many && rates && state === "active" && source.sx !== undefined && target.sx !== undefined;
       text(word, shown ? `${arrow(source, target)} ${rate(rates[0])}  ${arrow(target, source)} ${rate(rates[1])}` : "");
       if (!shown) continue;
       const [x, y] = [target.sx - source.sx, target.sy - source.sy];
-      const beside = (Math.abs(y) > Math.abs(x) ? 34 : 12) / Math.max(1, Math.hypot(x, y));
+      const length = Math.max(1, Math.hypot(x, y));
+      const beside = (8 + (HALF * Math.abs(y)) / length) / length;
       const up = x > 0 ? -1 : 1; // to the side of the line that is above it
       attribute(word, "x", ((source.sx + target.sx) / 2 - up * y * beside).toFixed(1));
       attribute(word, "y", ((source.sy + target.sy) / 2 + up * x * beside + 4).toFixed(1));
