@@ -423,9 +423,15 @@ def _retained(page: Page) -> RenderableType:
 
 
 def _way(data: Mapping[str, Any]) -> RenderableType:
-    """The sites on a message's way; with an overlay, its trees."""
-    if "hops" not in data:
-        return _trace(data)
+    """The sites on a message's way; with an overlay, its trees. Then who does not get it, and why."""
+    kept = [
+        Text(f"{cell(row['neighbor'] or 'here')}: {printable(row['why'])}", style="yellow")
+        for row in data["kept"]
+    ]
+    return Group(_sites(data) if "hops" in data else _trace(data), *kept)
+
+
+def _sites(data: Mapping[str, Any]) -> RenderableType:
     hops = data["hops"]
     missed = sum(bool(hop["note"]) for hop in hops)
     title = Text(cell(data["topic"]), style="bold").append(f"  sites {len(hops)}", style="dim")

@@ -91,6 +91,10 @@ class AdminClient:
     def follow(self, topic: str) -> Row:
         return self._object("GET", f"/v1/trace?{urlencode({'topic': topic})}")
 
+    def kept(self, topic: str, client_id: str = "") -> list[Row]:
+        found = self._object("GET", f"/v1/kept?{urlencode({'topic': topic, 'client': client_id})}")
+        return list(found["items"])
+
     def add_neighbor(self, address: str, save: bool = True) -> Row:
         return self._object("POST", "/v1/neighbors", {"address": address, "save": save})
 

@@ -39,6 +39,8 @@ KeyText = NewType("KeyText", str)
 """Part of a key in an overlay."""
 ClientName = NewType("ClientName", str)
 """Client identifier, user name or address."""
+SenderName = NewType("SenderName", str)
+"""Client identifier; empty: nobody in particular."""
 BanKind = Literal["client", "user", "address"]
 Filter = NewType("Filter", str)
 """Topic filter, checked."""
@@ -52,6 +54,7 @@ FOR_EVER = Duration(0)
 SHOWN = Limit(20)
 SHOW = LogLevelChoice("show")
 """Stands for the level as it is."""
+ANYBODY = SenderName("")
 ANY_KEY = KeyText("")
 
 
@@ -312,6 +315,7 @@ KINDS: dict[Any, Kind] = {
     TopicName: Kind("TOPIC", _topic),
     Receiver: Kind("RECEIVER", _receiver, complete=_receivers),
     ClientName: Kind("NAME", _name, complete=_known_clients),
+    SenderName: Kind("CLIENT_ID", str, complete=_known_clients),
     BanKind: Kind("KIND", _kind, choices=typing.get_args(BanKind)),
     Filter: Kind("FILTER", _filter),
     Duration: Kind("SECONDS", _duration),
@@ -462,9 +466,9 @@ def overlay_trace(node: AdminClient, topic: TopicName) -> Row:
 
 
 @command("trace")
-def trace(node: AdminClient, topic: TopicName) -> Row:
-    """Sites on the way of a message on a topic, with times."""
-    return node.follow(topic)
+def trace(node: AdminClient, topic: TopicName, *, client: SenderName = ANYBODY) -> Row:
+    """The way of a message on a topic, or why there is none."""
+    return {**node.follow(topic), "kept": node.kept(topic, client)}
 
 
 @command("spool")

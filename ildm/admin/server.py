@@ -18,6 +18,7 @@ GET     /v1/algorithm                                                         th
 GET     /v1/overlay                                                           the view's object
 GET     /v1/overlay/trace         ``?topic=``                                 the tree of a message
 GET     /v1/trace                 ``?topic=``                                 its way over all sites
+GET     /v1/kept                  ``?topic=&client=``                         ``{items}``
 GET     /v1/spool                                                             the view's object
 GET     /v1/spool/RECEIVER        ``?after=&limit=``                          ``{items}``
 DELETE  /v1/spool/RECEIVER                                                    what was thrown away
@@ -52,7 +53,7 @@ from ildm.admin.unix_socket import open_socket
 from ildm.admin.view import AdminError, NodeView, Row, UnknownError
 from ildm.core.local.bans import KINDS
 from ildm.log import get_logger, log_level
-from ildm.mqtt import MqttError, validate_topic_filter
+from ildm.mqtt import MqttError, validate_topic_filter, validate_topic_name
 from ildm.unix_socket import close_socket, socket_inode
 
 BODY_LIMIT = 16 << 10
@@ -143,6 +144,7 @@ class AdminServer:
                 web.get("/v1/overlay", _object(view.overlay)),
                 web.get("/v1/overlay/trace", self._answer_on(view.trace)),
                 web.get("/v1/trace", self._answer_on(view.follow)),
+                web.get("/v1/kept", self._kept),
                 web.get("/v1/spool", _object(view.spool)),
                 web.get("/v1/spool/{receiver:.+}", self._spooled),
                 web.delete("/v1/spool/{receiver:.+}", self._drop_spooled),
@@ -190,6 +192,15 @@ class AdminServer:
                 return _error(504, f"the overlay gave no answer on {topic!r} within {self.trace_timeout:g} s")
 
         return handler
+
+    async def _kept(self, request: web.Request) -> web.Response:
+        topic = request.query.get("topic", "")
+        try:
+            validate_topic_name(topic)
+        except MqttError as error:
+            raise RequestError(f"topic: {error}") from error
+        items = self.view.kept(topic, request.query.get("client", ""))
+        return web.json_response({"items": items})
 
     async def _health(self, _: web.Request) -> web.Response:
         problems: list[str] = await told(self.view.problems)

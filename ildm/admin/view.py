@@ -160,6 +160,11 @@ class NodeView(Protocol):
             AdminError: nothing crosses here, or such a topic never does.
         """
 
+    def kept(self, topic: str, client_id: str) -> list[Row]:
+        """Why a message on a topic would not leave this node, or not for a neighbour; with ``client_id`` one
+        of that client. Each with ``neighbor`` (None: it stays whoever wants it) and ``why``, for people.
+        """
+
     def add_neighbor(self, address: Address, save: bool) -> Row:
         """Begin to add a neighbour (thesis Fig. 5.4, ILDM_ADDING); gives its row.
 

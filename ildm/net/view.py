@@ -29,6 +29,7 @@ from ildm.net.figures import scrape
 from ildm.net.health import Health
 from ildm.net.history import History
 from ildm.net.internals import internals
+from ildm.net.kept_view import kept_rows
 from ildm.net.plugin_view import plugin_rows
 from ildm.net.reload.errors import ReloadError
 from ildm.net.rules_view import rule_rows
@@ -292,6 +293,9 @@ class LiveView:
             node.links.cooperation.tracing.follow(
                 topic, lambda hops: done({"topic": topic, "hops": hop_rows(hops)})
             )
+
+    def kept(self, topic: str, client_id: str) -> list[dict[str, Any]]:
+        return kept_rows(self.node, topic, client_id)
 
     def _ask(self, method: str, *args: object) -> Any:
         dispatch = self.node.dispatch

@@ -285,6 +285,10 @@ class FakeView:
         self.calls.append(("follow", topic))
         done({"topic": topic, "hops": HOPS})
 
+    def kept(self, topic: str, client_id: str) -> list[dict[str, Any]]:
+        self.calls.append(("kept", topic, client_id))
+        return [{"neighbor": "north", "why": "link.rules.0 denies it"}]
+
     def add_neighbor(self, address: Address, save: bool) -> dict[str, Any]:
         self.calls.append(("add", address, save))
         if any(row["address"] == str(address) for row in self.rows):

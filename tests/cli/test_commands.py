@@ -78,9 +78,9 @@ ANSWERS: dict[str, list[Any]] = {
     "retained": [Page(1, [KEPT_VALUE]), Page(0, [])],
     "health": [{"ready": True, "problems": []}],
     "trace": [
-        {"topic": "a/b", "hops": HOPS},
-        {"topic": "a/b", "hops": HOPS[:1]},
-        traced(),
+        {"topic": "a/b", "hops": HOPS, "kept": []},
+        {"topic": "a/b", "hops": HOPS[:1], "kept": FakeView().kept("a/b", "")},
+        {**traced(), "kept": [{"neighbor": None, "why": "the rules of publish keep it here"}]},
     ],
     "spool": [
         {**FakeView().spool(), "receivers": [KEPT]},

@@ -50,3 +50,32 @@ async def test_with_an_overlay_it_is_the_tree_of_the_algorithm(sites: Sites) -> 
     found = await alone.shell("trace a/b")
     assert (found["topic"], found["nodes"]) == ("a/b", 0)
     assert "trees" in found
+
+
+async def test_why_a_message_does_not_go(sites: Sites, topic_root: str) -> None:
+    rules = [{"deny": [f"{topic_root}/secret"]}, {"allow": [f"{topic_root}/#"]}]
+    own = {"link": {"rules": rules, "queue_messages": 2}, "spool": {"mode": "off"}}
+    publish = [{"deny": [f"{topic_root}/+/%c"]}]
+    one = await sites.make("mosquitto", "sf", publish=publish, **own)
+    other = await sites.make(sites.shared_broker("mosquitto", 1), "sf")
+    await join(one, other)
+
+    async def kept(words: str) -> list[tuple[str | None, str]]:
+        return [(row["neighbor"], row["why"]) for row in (await one.shell(f"trace {words}"))["kept"]]
+
+    subscriber = await other.connect(topic_root, clean=False)  # so that what it wants outlives the node
+    await subscriber.subscribe((f"{topic_root}/wanted/#", 2))
+    publisher = await one.connect("me")
+    wanted, there = f"{topic_root}/wanted", other.name
+    assert await kept(wanted) == []
+    assert await kept(f"{topic_root}/other") == [(there, "algorithm sf knows of nobody there who wants it")]
+    assert await kept(f"{topic_root}/secret") == [(there, "link.rules.0 denies it")]
+    assert await kept("elsewhere") == [(there, "link.rules.rest denies it")]
+    assert await kept(f"{wanted}/me --client me") == [
+        (None, "the rules of publish keep here what client me sends on it")
+    ]
+    assert await kept(f"{wanted} --client nobody") == [(None, "client nobody is not connected here")]
+    await other.stop()
+    await until(lambda: not one.is_connected(other))
+    await publisher.publish_all(wanted, [b"x"] * 3, 1)
+    assert await kept(wanted) == [(there, "its queue is full (2 messages): the oldest are dropped")]

@@ -151,6 +151,10 @@ class Side:
         self._hits[rule] += count
         return way
 
+    def rule_of(self, topic: bytes) -> int:
+        """The place of the rule that decides; -1: none matches. Raises: as :meth:`find`."""
+        return self._verdict(topic)[1]
+
     def _verdict(self, topic: bytes) -> tuple[Way | None, int]:
         """With the place of the rule that decides; -1: none does."""
         try:
