@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from ildm.api import PluginError
+if TYPE_CHECKING:
+    from ildm.api import PluginError
 
 COMMANDS = "ildm.commands"
 """Group of entry points."""
@@ -36,6 +37,8 @@ class ExtensibleGroup(TyperGroup):
         found = list(entry_points(group=COMMANDS, name=cmd_name))
         if not found:
             return None
+        from ildm.api import PluginError  # noqa: PLC0415 - slow to import, and no command of ildm's own needs it
+
         family = typer.Typer(add_completion=False, callback=_nothing)
         try:
             family.add_typer(_load(found), name=cmd_name)
@@ -46,6 +49,8 @@ class ExtensibleGroup(TyperGroup):
 
 
 def _load(found: list[EntryPoint]) -> typer.Typer:
+    from ildm.api import PluginError  # noqa: PLC0415 - slow to import
+
     name = found[0].name
     if len(found) > 1:
         raise PluginError(
