@@ -8,9 +8,6 @@ from __future__ import annotations
 from ildm.core.declared import COUNTED
 from ildm.core.metrics import Kind, Metric
 
-LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds in seconds."""
-
 
 def _gauge(name: str, unit: str, help: str, *labels: str, kind: Kind = "gauge") -> Metric:
     return Metric(name, kind, unit, help, labels)
@@ -20,7 +17,10 @@ BUILD = _gauge("build_info", "nodes", "1, with the version and the algorithm", "
 START = _gauge("start_time_seconds", "seconds", "When the node was started, Unix time")
 READY = _gauge("ready", "nodes", "1: it listens, does not stop, and its broker is there")
 LAG = _gauge("event_loop_lag_seconds", "seconds", "How late timers of the event loop were", kind="histogram")
-CLIENTS = _gauge("client_connections", "connections", "Clients connected now")
+CLIENTS = _gauge("client_connections", "connections", "Clients connected now", "listener")
+HANDSHAKE = _gauge(
+    "client_handshake_seconds", "seconds", "How long TLS with clients took to begin", kind="histogram"
+)
 SESSIONS = _gauge("sessions_persistent", "sessions", "Persistent sessions, of clients that are away, too")
 FILTERS = _gauge("subscriptions", "filters", "Topic filters of clients and of neighbours", "of")
 CERTIFICATE_ENDS = _gauge(
@@ -30,6 +30,12 @@ CERTIFICATE_ENDS = _gauge(
     "use",
 )
 BROKER_UP = _gauge("broker_up", "brokers", "1: the broker is there")
+BROKER_CONNECT = _gauge(
+    "broker_connect_seconds", "seconds", "How long connections to the broker took", kind="histogram"
+)
+BROKER_CONNACK = _gauge(
+    "broker_connack_seconds", "seconds", "How long the broker took to answer CONNECT", kind="histogram"
+)
 BROKER_QUEUE = _gauge("broker_queue_messages", "messages", "Messages of other sites that wait for the broker")
 BROKER_QUEUE_BYTES = _gauge("broker_queue_bytes", "bytes", "The same in bytes")
 BROKER_QUEUE_LIMIT = _gauge("broker_queue_limit_bytes", "bytes", "Bound of that")
@@ -80,10 +86,13 @@ MEASURED = (
     READY,
     LAG,
     CLIENTS,
+    HANDSHAKE,
     SESSIONS,
     FILTERS,
     CERTIFICATE_ENDS,
     BROKER_UP,
+    BROKER_CONNECT,
+    BROKER_CONNACK,
     BROKER_QUEUE,
     BROKER_QUEUE_BYTES,
     BROKER_QUEUE_LIMIT,

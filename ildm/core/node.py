@@ -29,6 +29,7 @@ from ildm.core.plugin.dispatch import Dispatch, Loaded
 from ildm.core.plugin.kept import saved_states
 from ildm.core.plugin.node_api import PluginApi
 from ildm.core.status import NodeState
+from ildm.core.timing import Timings
 from ildm.core.transfer.custody import Custody
 from ildm.core.transfer.injection import Injector
 from ildm.core.transfer.retained import Retained
@@ -80,6 +81,7 @@ class Node:
         )
         self.broker_password = broker_password
         self.counters = Counters() if counters is None else counters
+        self.timings = Timings()
         self.packet_limits = config.limits.packet
         self.admission = Admission(driver, config.limits, self.counters)
         self.partials = Partials(config.limits.partial_bytes, self.counters)

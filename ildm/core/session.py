@@ -29,6 +29,10 @@ def peer_of(transport: Transport) -> str:
 class Origin(Protocol):
     """What is known of a client's connection from before its session began."""
 
+    @property
+    def listener(self) -> str:
+        """The label in metrics of the listener where it has come."""
+
     def begin(self, transport: Transport) -> str | None:
         """Where it comes from, for people; None: it is not to be served. May be asked again."""
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ildm.admin import families as metrics
-from ildm.admin.exposition import Family, Sample
+from ildm.admin.exposition import Family, Histogram, Sample
 from ildm.core.declared import COUNTED
+from ildm.core.timing import BUCKETS
 from ildm.net.spool_view import state_row
 
 if TYPE_CHECKING:
     from ildm.core.metrics import Metric
     from ildm.core.node import Node
+    from ildm.core.timing import Timing
     from ildm.net.lag import LagWatch
     from ildm.net.view import LiveView
 
@@ -35,7 +38,14 @@ def scrape(
     yield metrics.BUILD, [Sample((version, node.algorithm_name or "none"), 1)]
     yield from _plain(node, view, ready, broker_up)
     if lag is not None:
-        yield metrics.LAG, [Sample((), lag.observed)]
+        yield metrics.LAG, [_timed(lag.observed)]
+    for metric, timing in (
+        (metrics.HANDSHAKE, node.timings.handshake),
+        (metrics.BROKER_CONNECT, node.timings.connect),
+        (metrics.BROKER_CONNACK, node.timings.connack),
+    ):
+        yield metric, [_timed(timing)]
+    yield metrics.CLIENTS, _clients(node)
     # links have one certificate for both ways
     ends = {each.key.removesuffix(".tls"): each.context.ends for each in view.certificates()}
     yield (
@@ -58,6 +68,17 @@ def scrape(
     yield metrics.LEFT_OUT, [Sample((of,), number) for of, number in left_out.items()]
 
 
+def _timed(timing: Timing) -> Sample:
+    return Sample((), Histogram(BUCKETS, tuple(timing.counts), timing.sum))
+
+
+def _clients(node: Node) -> list[Sample]:
+    """Those of each listener; who came by one that is there no more still counts there."""
+    found = Counter({each.label: 0 for _, each in node.config.clients_at})
+    found.update(session.origin.listener for session in node.sessions if session.origin is not None)
+    return [Sample((listener,), number) for listener, number in found.items()]
+
+
 def counted(counters: Mapping[str, int]) -> Iterator[Family]:
     """The declared counters; those that never were counted are 0, so that a rate is known from the first."""
     found: dict[Metric, list[Sample]] = {}
@@ -75,7 +96,6 @@ def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator
     values: dict[Metric, float] = {
         metrics.START: node.started_at,
         metrics.READY: int(ready),
-        metrics.CLIENTS: len(node.sessions),
         metrics.SESSIONS: sum(record.expiry > 0 for record in records),
         metrics.BROKER_UP: int(broker_up),
         metrics.BROKER_QUEUE: injector.queued_messages,

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left
 
-from ildm.admin.exposition import Histogram
-from ildm.admin.families import LAG_BUCKETS
+from ildm.core.timing import Timing
 
 INTERVAL = 0.25
 """Seconds between two looks."""
@@ -17,8 +15,7 @@ class LagWatch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._counts = [0] * (len(LAG_BUCKETS) + 1)
-        self._sum = 0.0
+        self.observed = Timing()
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -32,13 +29,5 @@ class LagWatch:
             self._timer = None
 
     def _look(self) -> None:
-        self.observe(max(0.0, self._loop.time() - self._due))
+        self.observed.observe(max(0.0, self._loop.time() - self._due))
         self.start()
-
-    def observe(self, lag: float) -> None:
-        self._counts[bisect_left(LAG_BUCKETS, lag)] += 1
-        self._sum += lag
-
-    @property
-    def observed(self) -> Histogram:
-        return Histogram(LAG_BUCKETS, tuple(self._counts), self._sum)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from ildm.config import Config
     from ildm.core.counters import Counters
+    from ildm.core.timing import Timing
     from ildm.net.transport import NodeTls
     from ildm.net.transport.arrival import Arrival
     from ildm.net.transport.gate import AddressGate
@@ -56,6 +57,7 @@ class ClientListeners:
         session: makes what a connection talks with.
         gate: bounds connections by address.
         inherited: sockets that are taken in place of new ones.
+        handshakes: where the time that TLS takes is observed.
     """
 
     def __init__(
@@ -64,11 +66,13 @@ class ClientListeners:
         gate: AddressGate,
         counters: Counters,
         inherited: Inherited | None = None,
+        handshakes: Timing | None = None,
     ) -> None:
         self.gate = gate
         self._session = session
         self._counters = counters
         self._inherited = inherited
+        self._handshakes = handshakes
         self._places: list[Place] = []
         self._retired: list[Listener] = []
 
@@ -144,6 +148,8 @@ class ClientListeners:
             proxies=None if config.proxy is None else Proxies(config.proxy),
             counters=self._counters,
             inherited=self._inherited,
+            label=config.label,
+            handshakes=self._handshakes,
         )
 
 

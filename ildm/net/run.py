@@ -146,7 +146,9 @@ class NodeServer:
             self.admin = AdminServer(self.view, config.admin_socket)
             await self.admin.start()
             session = partial(ClientSession, self.node)
-            self.for_clients = ClientListeners(session, gate, counters, self.inherited)
+            self.for_clients = ClientListeners(
+                session, gate, counters, self.inherited, self.node.timings.handshake
+            )
             await self.for_clients.open(config, tls)
             if config.metrics.listen is not None:
                 self.metrics = MetricsServer(

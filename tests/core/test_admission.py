@@ -59,6 +59,8 @@ def test_a_storm_is_one_line_of_the_log_in_a_while(world: World) -> None:
 class FromOneAddress:
     """A connection of a client whose address is blocked at the third failure."""
 
+    listener = "listen"
+
     def __init__(self, address: str, failures: int) -> None:
         self.address = address
         self.failures = failures

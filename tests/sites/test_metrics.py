@@ -66,7 +66,11 @@ async def test_what_crosses_is_counted_and_what_links_are_is_seen(sites: Sites, 
     assert far['ildm_transferred_total{direction="in"}'] == far["ildm_injected_total"] == 5
     assert far['ildm_client_messages_total{direction="out"}'] == 5
     assert far['ildm_link_dropped_total{reason="overflow",qos="1"}'] == 0
-    assert near["ildm_ready"] == near["ildm_broker_up"] == near["ildm_client_connections"] == 1
+    assert near["ildm_ready"] == near["ildm_broker_up"] == 1
+    assert near['ildm_client_connections{listener="listen"}'] == 1
+    # QoS 1 was acknowledged, so both have come before
+    assert near["ildm_broker_connect_seconds_count"] == near["ildm_broker_connack_seconds_count"] == 1
+    assert near["ildm_client_handshake_seconds_count"] == 0
     assert near['ildm_plugin_calls_total{plugin="algorithm/pf"}'] > 0
 
 

@@ -51,6 +51,7 @@ class BrokerSession(BaseSession):
         "_accepted",
         "_admitted",
         "_aliases",
+        "_asked_at",
         "_barrier",
         "_beside",
         "_connack",
@@ -79,6 +80,7 @@ class BrokerSession(BaseSession):
         self.version = client.version
         self._passed = 0
         self._connect = connect
+        self._asked_at = node.driver.now()
         self._accepted = self._admitted = False
         self._connack: bytes | None = None  # until what it tells is durable
         self._interjected: list[bytes] = []
@@ -111,6 +113,9 @@ class BrokerSession(BaseSession):
             self.abort()
             return
         self.node.broker_reachable(None)
+        now = self.driver.now()
+        self.node.timings.connect.observe(now - self._asked_at)
+        self._asked_at = now
         connect, self._connect = self._connect, b""
         self.write(connect)
         self.node.session_established(self)
@@ -193,6 +198,8 @@ class BrokerSession(BaseSession):
             if length is None or len(self._held) < length:
                 return
             frame, self._held = self._held[:length], self._held[length:]
+            if frame[0] >> 4 == PacketType.CONNACK:
+                self.node.timings.connack.observe(self.driver.now() - self._asked_at)
             if frame[0] >> 4 == PacketType.CONNACK and connack_code(frame) == 0:
                 if not self._admit(frame):
                     return

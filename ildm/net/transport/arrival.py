@@ -17,11 +17,13 @@ class Arrival:
 
     Args:
         gate: bounds connections by address; None: nothing does.
+        listener: label in metrics of where it has come.
     """
 
-    __slots__ = ("_entered", "_gate", "_host", "_in_handshake", "_said", "_transport")
+    __slots__ = ("_entered", "_gate", "_host", "_in_handshake", "_said", "_transport", "listener")
 
-    def __init__(self, gate: AddressGate | None) -> None:
+    def __init__(self, gate: AddressGate | None, listener: str = "") -> None:
+        self.listener = listener
         self._gate = gate
         self._host = ""
         self._entered = False

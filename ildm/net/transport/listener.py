@@ -21,6 +21,7 @@ from ildm.net.transport.websocket import WebSocket, WebSocketOptions, WebSocketR
 
 if TYPE_CHECKING:
     from ildm.address import Address
+    from ildm.core.timing import Timing
     from ildm.net.transport.gate import AddressGate
     from ildm.net.transport.sockets import Bound
     from ildm.net.transport.tls import LiveContext
@@ -53,6 +54,8 @@ class Listener:
         gate: bounds connections by address.
         proxies: who has to say by the PROXY protocol where a connection comes from.
         counters: the node's.
+        label: of the listener, in metrics.
+        handshakes: where the time that TLS takes is observed.
         inherited: sockets that are taken in place of new ones.
     """
 
@@ -69,6 +72,8 @@ class Listener:
         proxies: Proxies | None = None,
         counters: Counters | None = None,
         inherited: Inherited | None = None,
+        label: str = "",
+        handshakes: Timing | None = None,
     ) -> None:
         self.address = address
         self.key = key
@@ -78,6 +83,8 @@ class Listener:
             self._make: Callable[[Arrival], asyncio.Protocol] = lambda arrival: WebSocket(rules, arrival)
         else:
             self._make = cast("Callable[[Arrival], asyncio.Protocol]", factory)
+        self._label = label
+        self._handshakes = handshakes
         self._gate = gate
         self._proxies = proxies
         self._mode = mode
@@ -149,20 +156,23 @@ class Listener:
             raise self._cannot(error) from error
 
     def _plain(self) -> asyncio.Protocol:
-        return self._make(Arrival(self._gate))
+        return self._make(Arrival(self._gate, self._label))
 
     async def establish(self, loop: asyncio.AbstractEventLoop, connection: socket.socket, host: str) -> None:
         """Do all that comes before the session: the PROXY protocol, the gate, TLS."""
-        arrival = Arrival(self._gate)
+        arrival = Arrival(self._gate, self._label)
         connection.setblocking(False)
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             said = await self._said(loop, connection, host)
             if arrival.enter(host, said, handshake=self._tls is not None):
+                begun = loop.time()
                 await loop.connect_accepted_socket(
                     lambda: self._make(arrival), connection, **self._tls_options()
                 )
                 arrival.handshake_ended()
+                if self._handshakes is not None and self._tls is not None:
+                    self._handshakes.observe(loop.time() - begun)
                 return
         except ProxyError:
             self.counters["proxy_headers_refused"] += 1

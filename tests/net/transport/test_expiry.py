@@ -12,8 +12,10 @@ import yaml
 
 from ildm.net.transport.expiry import not_after
 from ildm.net.transport.tls import listener_context
+from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import free_port
 from ildm.transport_config import ListenerTls
+from tests.net.transport.client import connected
 from tests.net.transport.conftest import StartNode
 from tests.net.transport.pki import Pki
 
@@ -54,28 +56,39 @@ def test_of_several_names_the_first_end_counts(pki: Pki) -> None:
     assert listener_context(tls, "tls", http=False).ends == said_by_openssl(soon["cert"])
 
 
-def test_metrics_tell_it(start_node: StartNode, pki: Pki) -> None:
-    shown, linked = pki.server("ends"), pki.node("node")
+def test_metrics_tell_it_and_how_long_handshakes_took(start_node: StartNode, pki: Pki) -> None:
+    shown, linked, port = pki.server("ends"), pki.node("node"), free_port()
     node = start_node(
         algorithm="pf",
-        listeners=[{"url": f"mqtts://127.0.0.1:{free_port()}", "tls": shown}],
+        listeners=[{"url": f"mqtts://127.0.0.1:{port}", "name": "public", "tls": shown}],
         link={"listen": f"mqtts://127.0.0.1:{free_port()}", "tls": linked},
     )
-    found = subprocess.run(
+    with connected("localhost", port, tls=pki.trusting()), connected(*node.address):
+        found = scraped(node)
+    name = "ildm_certificate_expiry_timestamp_seconds"
+    lines = sorted(line for line in found.splitlines() if line.startswith(name))
+    uses = [line.rpartition(" ")[0].removeprefix(name) for line in lines]
+    assert uses == ['{use="link"}', '{use="listeners.0"}']
+    ends = [float(line.rpartition(" ")[2]) for line in lines]
+    assert ends == [said_by_openssl(linked["cert"]), said_by_openssl(shown["cert"])]
+    for expected in (
+        'ildm_client_connections{listener="public"} 1',
+        'ildm_client_connections{listener="listen"} 1',
+        "ildm_client_handshake_seconds_count 1",
+        "ildm_broker_connect_seconds_count 2",
+        "ildm_broker_connack_seconds_count 2",
+    ):
+        assert expected in found.splitlines()
+
+
+def scraped(node: NodeProcess) -> str:
+    return subprocess.run(
         ["curl", "-sS", "--unix-socket", node.admin_socket, "http://node/metrics"],
         capture_output=True,
         text=True,
         check=True,
         timeout=60,
     ).stdout
-    name = "ildm_certificate_expiry_timestamp_seconds"
-    lines = sorted(line for line in found.splitlines() if line.startswith(name))
-    assert [line.rpartition(" ")[0] for line in lines] == [
-        f'{name}{{use="link"}}',
-        f'{name}{{use="listeners.0"}}',
-    ]
-    ends = [float(line.rpartition(" ")[2]) for line in lines]
-    assert ends == [said_by_openssl(linked["cert"]), said_by_openssl(shown["cert"])]
 
 
 @pytest.mark.parametrize("there", [True, False])
