@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from ildm.config import SHORT_SECRET, Address, Config, ConfigError, read_secret
 from ildm.core.link.rules import remaps
+from ildm.net.dashboard.token import read_token
 from ildm.net.transport import NodeTls, uses_tls
 from ildm.text import reason
 from ildm.unix_socket import PATH_LIMIT
@@ -62,6 +63,7 @@ def examine(config: Config, *, thorough: bool, given: Collection[str] = ()) -> l
         *_neighbors(config, hosts),
         *_rules(config),
         *_admin_socket(config),
+        *_dashboard(config),
     ]
     if thorough:
         found += hosts.problems(config)
@@ -330,6 +332,18 @@ def _certificates(config: Config) -> Iterator[Finding]:
             "uvloop is not installed: an idle connection over TLS takes 278 KiB without it, 24 to 47 with it"
         )
         yield Finding("tls", text, False)
+
+
+def _dashboard(config: Config) -> Iterator[Finding]:
+    """What is wrong with the token; one that is not there yet is made at the start."""
+    path = config.dashboard_token
+    if config.dashboard.listen is None or not os.path.lexists(path):
+        return
+    try:
+        read_token(path)
+    except ConfigError as error:
+        key, _, text = str(error).partition(": ")
+        yield Finding(key, text, True)
 
 
 def _meet(hosts: _Hosts, one: Address, other: Address) -> bool:

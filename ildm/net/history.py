@@ -38,8 +38,10 @@ class History:
         return list(self.newest())
 
     def newest(self) -> Iterator[dict[str, Any]]:
-        """The same one by one; to be used up before anything else is logged."""
-        found = merge(reversed(self._clients), reversed(self._others), key=itemgetter("number"), reverse=True)
+        """The same one by one; what is logged meanwhile is not among them."""
+        found = list(
+            merge(reversed(self._clients), reversed(self._others), key=itemgetter("number"), reverse=True)
+        )
         return ({**row, "fields": redact(None, "", row["fields"])} for row in found)
 
 

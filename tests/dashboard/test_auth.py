@@ -61,6 +61,17 @@ def test_attempts_of_one_address_are_limited() -> None:
     assert attempts.wait("a") == 0
 
 
+def test_one_network_of_ipv6_counts_as_one_address() -> None:
+    attempts = Attempts(Clock())
+    for number in range(ATTEMPTS):
+        attempts.failed(f"2001:db8::{number + 1:x}")
+    assert attempts.wait("2001:db8::ffff") == WINDOW
+    assert attempts.wait("2001:db8:0:1::1") == 0
+    for number in range(ATTEMPTS):
+        attempts.failed(f"::ffff:192.0.2.{number}")
+    assert attempts.wait("::ffff:192.0.2.200") == 0
+
+
 def test_addresses_that_are_remembered_are_bounded() -> None:
     clock = Clock()
     attempts = Attempts(clock)

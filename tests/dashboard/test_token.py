@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from ildm.config import Config, ConfigError
 from ildm.net.dashboard.token import take_token
+from ildm.preflight import examine
 
 
 def test_it_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
@@ -47,6 +48,21 @@ def test_what_is_no_token_is_refused(content: bytes, tmp_path: Path) -> None:
 def test_a_directory_is_no_token(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"dashboard\.token_file"):
         take_token(tmp_path)
+
+
+def test_it_is_looked_at_before_the_start(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    config = Config.model_validate(
+        {"state_dir": str(tmp_path), "dashboard": {"listen": 9090, "token_file": str(token)}}
+    )
+    assert examine(config, thorough=False) == []
+    assert not token.exists()
+    take_token(token)
+    assert examine(config, thorough=False) == []
+    token.chmod(0o644)
+    (found,) = examine(config, thorough=False)
+    assert (found.key, found.fatal) == ("dashboard.token_file", True)
+    assert "chmod 600" in found.text
 
 
 def test_beyond_loopback_there_has_to_be_tls() -> None:

@@ -77,7 +77,7 @@ class Sessions:
 
 
 class Attempts:
-    """Wrong tokens, by address."""
+    """Wrong tokens, by address; of IPv6 by network of 64 bits, as one host may have all addresses of it."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -88,7 +88,7 @@ class Attempts:
     def wait(self, address: str) -> float:
         """Seconds until this address may try again; 0: now."""
         self._forget()
-        found = self._failed.get(address)
+        found = self._failed.get(_network(address))
         if found is not None and len(found) >= ATTEMPTS:
             return found[0] + WINDOW - self._now()
         if found is None and len(self._failed) >= ADDRESSES:
@@ -97,8 +97,9 @@ class Attempts:
 
     def failed(self, address: str) -> None:
         self.failures += 1
-        self._failed.setdefault(address, []).append(self._now())
-        self._failed.move_to_end(address)
+        network = _network(address)
+        self._failed.setdefault(network, []).append(self._now())
+        self._failed.move_to_end(network)
 
     def _forget(self) -> None:
         """What is older than the window; those that failed last stand last."""
@@ -111,6 +112,16 @@ class Attempts:
         for times in self._failed.values():
             while times and times[0] <= since:
                 del times[0]
+
+
+def _network(address: str) -> str:
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if ip.version == 4 or ip.ipv4_mapped is not None:
+        return address
+    return str(ipaddress.ip_network((int(ip) >> 64 << 64, 64)))
 
 
 class Names:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 LARGEST_PAGE = 200
 SLICE = 1000
 """Entries looked at between two looks at the clock."""
+FEW = 50
+"""The same of events, of which each takes longer."""
 LONGEST = 500
 """Characters of a text that are shown; clients may choose 65,535."""
 TURN = 0.002
@@ -206,17 +208,21 @@ async def _filters(node: Node, walk: _Walk) -> int:
     return total
 
 
-def events(history: History, text: str, before: int | None, limit: int) -> Row:
+async def events(history: History, text: str, before: int | None, limit: int) -> Row:
     """The newest whose words contain ``text``, of those numbered below ``before``."""
     needle = text.casefold()
-
-    def keep(row: Row) -> bool:
+    walk = _Walk(limit)
+    for row in history.newest():
+        walk.looked_at += 1
         if before is not None and row["number"] >= before:
-            return False
-        return not needle or any(needle in word.casefold() for word in _words(row))
-
-    items = list(islice(filter(keep, history.newest()), limit))
-    return {"items": items, "cursor": items[-1]["number"] if len(items) == limit else None}
+            continue
+        if not needle or any(needle in word.casefold() for word in _words(row)):
+            walk.items.append(row)
+            if walk.done():
+                break
+        if not walk.looked_at % FEW:
+            await walk.pause()
+    return {"items": walk.items, "cursor": walk.items[-1]["number"] if walk.done() else None}
 
 
 def _words(row: Row) -> Collection[str]:

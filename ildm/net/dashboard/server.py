@@ -354,7 +354,9 @@ class DashboardServer:
 
     async def _history(self, request: web.Request) -> web.Response:
         before = number(request.query, "before", 0, None) or None
-        return _answer(search.events(self.view.history, request.query.get("q", ""), before, _limit(request)))
+        return _answer(
+            await search.events(self.view.history, request.query.get("q", ""), before, _limit(request))
+        )
 
     async def _overlay_keys(self, request: web.Request) -> web.Response:
         now = asyncio.get_running_loop().time()

@@ -26,15 +26,27 @@ def take_token(path: Path) -> tuple[str, bool]:
     """What stands in the file, and whether it was made just now, as there was none.
 
     Raises:
-        ConfigError: it cannot be read or made, others may read it, or its token is too short.
+        ConfigError: it cannot be made, or that of :func:`read_token`.
     """
     try:
         made = _make(path)
+    except OSError as error:
+        raise ConfigError(f"{KEY}: {path} cannot be made: {reason(error)}") from error
+    return read_token(path), made
+
+
+def read_token(path: Path) -> str:
+    """What stands in the file.
+
+    Raises:
+        ConfigError: it cannot be read, others may read it, or its token is too short.
+    """
+    try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
             content = file.read(LONGEST + 1)
     except OSError as error:
-        raise ConfigError(f"{KEY}: {path} cannot be used: {reason(error)}") from error
+        raise ConfigError(f"{KEY}: {path} cannot be read: {reason(error)}") from error
     if not stat.S_ISREG(found.st_mode):
         raise ConfigError(f"{KEY}: {path} is no file")
     if found.st_mode & 0o077:
@@ -46,7 +58,7 @@ def take_token(path: Path) -> tuple[str, bool]:
             f"{KEY}: the first line of {path} is to be {SHORTEST} to {LONGEST} characters of ASCII: "
             "remove the file, and a token is made"
         )
-    return token.decode(), made
+    return token.decode()
 
 
 def _make(path: Path) -> bool:
