@@ -56,6 +56,9 @@ class Source(Enum):
     LINK = Role.LINK
     PEER = Role.PEER
 
+    # There is one of each; that of Enum is a function in Python, which costs more than the look-up it is for.
+    __hash__ = object.__hash__
+
 
 STAMP_PROPERTY = "ildm-retained"
 """User property of a stamp; its value is ``MILLISECONDS:NODE``, and ``:sync`` after it in a repetition."""

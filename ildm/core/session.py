@@ -17,9 +17,12 @@ CLOSE_TIMEOUT = 10.0
 """Seconds until a peer that does not take its last bytes is cut off."""
 
 
-def peer_of(transport: Transport) -> str:
-    """Where a connection comes from or leads to, for people; who comes by a unix socket has no address."""
-    name = transport.get_extra_info("peername")
+def peer_of(transport: Transport, name: object = None) -> str:
+    """Where a connection comes from or leads to, for people; who comes by a unix socket has no address.
+
+    ``name`` is the transport's ``peername``, if it has been asked for already.
+    """
+    name = name or transport.get_extra_info("peername")
     if isinstance(name, tuple):
         return f"{name[0]}:{name[1]}"
     path = name or transport.get_extra_info("sockname")
@@ -89,9 +92,12 @@ class BaseSession:
         self.status = SessionStatus.ESTABLISHED
         self.writable = True  # whatever an earlier connection of the session was
         self.opened_at = self.driver.wall()
-        self.peer = peer_of(transport)
+        self.peer = self._peer_of(transport)
         if self._pauses:
             transport.pause_reading()
+
+    def _peer_of(self, transport: Transport) -> str:
+        return peer_of(transport)
 
     def eof_received(self) -> bool | None:
         return None

@@ -29,6 +29,9 @@ _PROTOCOL_NAMES = {Version.V31: b"\0\x06MQIsdp", Version.V311: b"\0\x04MQTT", Ve
 _LEVELS = {(b"MQIsdp", 3): Version.V31, (b"MQTT", 4): Version.V311, (b"MQTT", 5): Version.V5}
 _BRIDGE = 0x80
 _BRIDGE_LEVELS = (_BRIDGE | 3, _BRIDGE | 4)
+_HEADS = {_PROTOCOL_NAMES[version] + bytes((version,)): version for version in (Version.V311, Version.V5)}
+"""How the variable header of nearly every CONNECT begins."""
+_LAST_CODE = max(ConnectReturnCode)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,7 +119,12 @@ class Connect(ControlPacket):
     def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
         """Read CONNECT; ``version`` is not used, the packet has its own."""
         header = pos
-        version, bridge, pos = _parse_level(frame, pos)
+        bridge = False
+        known = _HEADS.get(frame[pos : pos + 7])
+        if known is None:
+            version, bridge, pos = _parse_level(frame, pos)
+        else:
+            version, pos = known, pos + 7
         v5 = version is Version.V5
         if v5:
             check_shortest(header - 1, len(frame) - header, "the remaining length")
@@ -231,7 +239,7 @@ class ConnAck(ControlPacket):
         require_plain(self.type, version, self.properties)
         if version is Version.V31 and self.session_present:
             raise EncodeError("MQTT 3.1 has no session present flag")
-        if not 0 <= self.reason_code <= max(ConnectReturnCode):
+        if not 0 <= self.reason_code <= _LAST_CODE:
             raise EncodeError(f"CONNACK with return code {self.reason_code}", clause="MQTT-3.2.2.3 (3.1.1)")
         return b"\x20\x02" + flags + bytes((self.reason_code,))
 
@@ -250,7 +258,7 @@ class ConnAck(ControlPacket):
         if version is Version.V5:
             check_reason_codes(cls.type, (reason_code,), "MQTT-3.2.2-8")
             properties, pos = decode_properties(frame, pos, cls.type, limits=limits)
-        elif reason_code > max(ConnectReturnCode):
+        elif reason_code > _LAST_CODE:
             raise ProtocolViolation(f"CONNACK with return code {reason_code}", clause="MQTT-3.2.2.3 (3.1.1)")
         check_end(frame, pos, "CONNACK")
         return cls(session_present=bool(flags), reason_code=reason_code, properties=properties)

@@ -55,9 +55,7 @@ class AsyncioDriver:
         self.token = secrets.token_bytes
 
     def dial(self, address: Address, endpoint: Endpoint, timeout: float) -> None:
-        task = self._loop.create_task(self._dial(address, endpoint, timeout), name=f"dial {address}")
-        self._dials.add(task)
-        task.add_done_callback(self._dials.discard)
+        self._dials.add(self._loop.create_task(self._dial(address, endpoint, timeout), name="dial"))
 
     async def _dial(self, address: Address, endpoint: Endpoint, limit: float) -> None:
         task = asyncio.current_task(self._loop)
@@ -89,6 +87,7 @@ class AsyncioDriver:
             endpoint.dial_failed(f"{address.host} is no host name: {error}", Unreachable.NO_ADDRESS)
         finally:
             timer.cancel()
+            self._dials.discard(task)
 
     def bound_unsent(self, link: socket.socket) -> None:
         """Let the system take no more than asked for before it has sent it; of a listening socket, for each

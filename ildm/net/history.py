@@ -14,24 +14,32 @@ KEPT = 1000
 """Events, and as many of clients: these are so many that they would push out the others."""
 LONGEST = 200
 """Characters of a value."""
+PLAIN = frozenset((type(None), bool, int, float))
+"""Types of values that are kept as they are."""
+Kept = tuple[int, float, str, str, Mapping[str, object]]
+"""Number, time, level, event and fields."""
 
 
 class History:
     """Keeps what was logged from ``info`` on, whatever the level of the log is."""
 
     def __init__(self) -> None:
-        self._clients: deque[dict[str, Any]] = deque(maxlen=KEPT)
-        self._others: deque[dict[str, Any]] = deque(maxlen=KEPT)
+        self._clients: deque[Kept] = deque(maxlen=KEPT)
+        self._others: deque[Kept] = deque(maxlen=KEPT)
         self._number = 0
 
     def add(self, time: float, level: str, event: str, fields: Mapping[str, object]) -> None:
-        """``time`` is Unix time."""
+        """``time`` is Unix time; ``fields`` are kept and not to be changed any more."""
         if level == "debug":
             return
         self._number += 1
         kept = self._clients if "client_id" in fields else self._others
-        shown = {key: _short(value) for key, value in fields.items()}
-        kept.append({"number": self._number, "time": time, "level": level, "event": event, "fields": shown})
+        for value in fields.values():
+            if not (type(value) in PLAIN or (type(value) is str and len(value) <= LONGEST)):
+                fields = {key: _short(value) for key, value in fields.items()}
+                break
+        # A row is made when somebody looks: two are kept for each connection, and few are looked at.
+        kept.append((self._number, time, level, event, fields))
 
     def rows(self) -> list[dict[str, Any]]:
         """The newest first, values under keys that name a secret masked."""
@@ -39,10 +47,14 @@ class History:
 
     def newest(self) -> Iterator[dict[str, Any]]:
         """The same one by one; what is logged meanwhile is not among them."""
-        found = list(
-            merge(reversed(self._clients), reversed(self._others), key=itemgetter("number"), reverse=True)
-        )
-        return ({**row, "fields": redact(None, "", row["fields"])} for row in found)
+        found = merge(reversed(self._clients), reversed(self._others), key=itemgetter(0), reverse=True)
+        return map(_row, list(found))
+
+
+def _row(kept: Kept) -> dict[str, Any]:
+    number, time, level, event, fields = kept
+    shown = redact(None, "", dict(fields))
+    return {"number": number, "time": time, "level": level, "event": event, "fields": shown}
 
 
 def _short(value: object) -> object:

@@ -1,7 +1,8 @@
 """What a connection costs: CONNECT, CONNACK, DISCONNECT and the end, in CPU of who relays it.
 
 Clients direct to Mosquitto, through HAProxy, through the node without and with an algorithm, and with a line
-in the log for each client, in turn. A storm of reconnections takes as long as this cost says.
+in the log for each client, in turn; through HAProxy and the node by TLS 1.3, too, a whole handshake each with
+a certificate of P-256. A storm of reconnections takes as long as this cost says.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import ssl
+import subprocess
 import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +30,8 @@ from ildm_bench.micro.measure import cpu_seconds, machine, median
 from ildm_bench.micro.relay import start
 from ildm_bench.testbed.front import HaproxyProcess
 
-WAYS = ("direct", "haproxy", "none", "sf", "logged")
+WAYS = ("direct", "haproxy", "none", "sf", "logged", "haproxy-tls", "none-tls")
+TLS = "-tls"
 AT_ONCE = 50
 LEAVE = Disconnect().encode(Version.V311)
 
@@ -55,16 +60,18 @@ class Visitor(asyncio.Protocol):
             self.ended.set_exception(exc or ConnectionError("not accepted"))
 
 
-async def storm(port: int, count: int) -> float:
+async def storm(port: int, count: int, tls: ssl.SSLContext | None = None) -> float:
     """So many clients come and go, some at a time; the seconds it took."""
     loop = asyncio.get_running_loop()
+    name = None if tls is None else "localhost"
     names = iter(range(count))
 
     async def visits() -> None:
         for number in names:
             hello = Connect(client_id=f"visitor-{number}").encode()
             ended = loop.create_future()
-            await loop.create_connection(lambda h=hello, e=ended: Visitor(h, e), "127.0.0.1", port)  # type: ignore[misc]
+            visitor = partial(Visitor, hello, ended)
+            await loop.create_connection(visitor, "127.0.0.1", port, ssl=tls, server_hostname=name)
             await ended
 
     begun = time.perf_counter()
@@ -76,11 +83,49 @@ async def storm(port: int, count: int) -> float:
 
 def relay(directory: Path, way: str, broker: Mosquitto) -> ManagedProcess:
     """What stands before the broker."""
-    if way == "haproxy":
-        return HaproxyProcess(directory / way, broker.address)
-    level = "info" if way == "logged" else "error"
-    algorithm = way if way in ("pf", "sf") else None
-    return NodeProcess(directory / way, broker.address, algorithm, extra={"log": {"level": level}})
+    pem = certificate(directory) if way.endswith(TLS) else None
+    plain = way.removesuffix(TLS)
+    if plain == "haproxy":
+        return HaproxyProcess(directory / way, broker.address, pem=pem)
+    extra: dict[str, Any] = {"log": {"level": "info" if way == "logged" else "error"}}
+    algorithm = plain if plain in ("pf", "sf") else None
+    node = NodeProcess(directory / way, broker.address, algorithm, extra=extra)
+    if pem is not None:
+        url = node.document.pop("listen")
+        node.document["listeners"] = [{"url": f"mqtts://{url}", "tls": {"cert": str(pem), "key": str(pem)}}]
+    return node
+
+
+def certificate(directory: Path) -> Path:
+    """A certificate and its key in one file."""
+    pem = directory / "relay.pem"
+    if not pem.exists():
+        made = directory / "relay.key", directory / "relay.crt"
+        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", str(made[0]))
+        command = [
+            "openssl",
+            "req",
+            "-x509",
+            *key,
+            "-out",
+            str(made[1]),
+            "-days",
+            "2",
+            "-subj",
+            "/CN=localhost",
+        ]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        pem.write_text("".join(path.read_text() for path in made))
+    return pem
+
+
+def client_context(directory: Path) -> ssl.SSLContext:
+    """Of clients that trust this certificate alone."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(certificate(directory))
+    context.check_hostname = False
+    return context
 
 
 def main() -> None:
@@ -99,14 +144,20 @@ def main() -> None:
                 target = relays.get(way, broker)
                 assert target.process is not None
                 before = cpu_seconds(target.process.pid)
-                seconds = uvloop.run(storm(target.port, options.count))
+                tls = client_context(directory) if way.endswith(TLS) else None
+                seconds = uvloop.run(storm(target.port, options.count, tls))
                 cpu = 1e6 * (cpu_seconds(target.process.pid) - before) / options.count
                 results[way].append((options.count / seconds, cpu))
                 print(f"round {round_ + 1} {way}: {cpu:.0f} us", file=sys.stderr)
     print(machine())
-    print(f"{'way':8} {'connections/s':>14} {'CPU us each':>12}")
+    print(f"{'way':12} {'connections/s':>14} {'CPU us each':>12} {'/haproxy':>9}")
     for way, rounds in results.items():
-        print(f"{way:8} {median([r[0] for r in rounds]):14,.0f} {median([r[1] for r in rounds]):12.0f}")
+        # the ratio within each round, as the machine drifts from round to round
+        beside = results.get("haproxy-tls" if way.endswith(TLS) else "haproxy", [])
+        ratios = [own[1] / other[1] for own, other in zip(rounds, beside, strict=False) if other[1]]
+        ratio = f"{median(ratios):9.2f}" if ratios else ""
+        rate, cpu = (median([r[place] for r in rounds]) for place in (0, 1))
+        print(f"{way:12} {rate:14,.0f} {cpu:12.0f} {ratio}")
     print(json.dumps(results))
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -26,13 +28,17 @@ defaults
   timeout server 1h
   maxconn 30000
 listen mqtt
-  bind {host}:{port}
+  bind {host}:{port}{tls}
   server broker {broker[0]}:{broker[1]}
 """
 
-    def __init__(self, directory: Path, broker: tuple[str, int], *, place: Placement = HERE) -> None:
+    def __init__(
+        self, directory: Path, broker: tuple[str, int], *, pem: Path | None = None, place: Placement = HERE
+    ) -> None:
+        """With ``pem``, a file with certificate and key, clients come by TLS."""
         super().__init__(directory, place)
         self.broker = broker
+        self.pem = pem
 
     @classmethod
     def available(cls) -> str | None:
@@ -41,12 +47,20 @@ listen mqtt
 
     def command(self) -> Sequence[str | Path]:
         path = self.directory / "haproxy.cfg"
-        path.write_text(self._CONFIG.format(host=self.host, port=self.port, broker=self.broker))
+        tls = "" if self.pem is None else f" ssl crt {self.pem}"
+        path.write_text(self._CONFIG.format(host=self.host, port=self.port, broker=self.broker, tls=tls))
         return [_haproxy() or "haproxy", "-db", "-f", path]
 
     def ready(self) -> bool:
-        """Whether the broker's CONNACK comes through."""
-        return answers_connect(self.address)
+        """Whether the broker's CONNACK comes through; by TLS, whether it takes connections."""
+        return answers_connect(self.address) if self.pem is None else takes_connections(self.address)
+
+
+def takes_connections(address: tuple[str, int]) -> bool:
+    """Whether somebody listens there."""
+    with contextlib.suppress(OSError), socket.create_connection(address, 1.0):
+        return True
+    return False
 
 
 def _haproxy() -> str | None:

@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 _RELAY, _RUN, _COUNT, _LOOK = (int(a) for a in (Action.RELAY, Action.RUN, Action.COUNT, Action.LOOK))
 
+CONNECT = PacketType.CONNECT << 4
+"""First byte, without flags."""
 MAX_CONNECT = 1 << 20
 """Bytes of a CONNECT: more than its fields can take, but for an odd number of user properties."""
 MAX_HELD = 1 << 20
@@ -133,6 +135,9 @@ class ClientSession(RefusingClient):
             self.abort()
             return
         self._connect_timer = self.driver.call_later(limits.connect_timeout, self._connect_timed_out)
+
+    def _peer_of(self, transport: Any) -> str:
+        return "" if self.origin is not None else super()._peer_of(transport)  # the origin says it
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -231,9 +236,10 @@ class ClientSession(RefusingClient):
             return
         frame, self._held = bytes(held[:length]), held[length:]
         # MQTT 3.1 does not use the flags of CONNECT (3.1)
-        packet = decode(b"\x10" + frame[1:], Version.V311, self.node.packet_limits)
+        plain = frame if frame[0] == CONNECT else b"\x10" + frame[1:]
+        packet = decode(plain, Version.V311, self.node.packet_limits)
         assert isinstance(packet, Connect)
-        if packet.version is not Version.V31:
+        if plain is not frame and packet.version is not Version.V31:
             check_first_byte(frame[0], packet.version)
         self.version = packet.version
         self.takes_reasons(packet)

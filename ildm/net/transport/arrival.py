@@ -49,13 +49,14 @@ class Arrival:
     def begin(self, transport: Any) -> str | None:
         self._transport = transport
         said = self._said
-        peer = peer_of(transport)
+        name = transport.get_extra_info("peername")
         if said is not None and said.source is not None:
             host, port = said.source
             peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        else:
+            peer = peer_of(transport, name)
         if self._entered:
             return peer
-        name = transport.get_extra_info("peername")
         if self._gate is not None and isinstance(name, tuple):
             self._host = name[0]
             if not self._gate.enter(self._host):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from ildm.core.session import CLOSE_TIMEOUT
@@ -37,14 +38,14 @@ class Dialing:
         """Dial with these contexts from now on."""
         self._tls = tls
 
-    async def connect(
+    def connect(
         self,
         loop: asyncio.AbstractEventLoop,
         factory: Factory,
         address: Address,
         limit: float,
         client: ClientSession | None = None,
-    ) -> Connected:
+    ) -> Awaitable[Connected]:
         """Connect; ``limit`` is what all of it may take, in seconds.
 
         Args:
@@ -58,7 +59,20 @@ class Dialing:
         options = self._options(address, limit) if transport.tls else {}
         broker = self._broker
         if broker is None or broker.proxy == "none" or address not in broker.candidates:
-            return await transport.sockets.dial(loop, factory, address, **options)
+            return transport.sockets.dial(loop, factory, address, **options)
+        return self._connect_told(loop, factory, address, client, options)
+
+    async def _connect_told(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        factory: Factory,
+        address: Address,
+        client: ClientSession | None,
+        options: dict[str, Any],
+    ) -> Connected:
+        """Connect, and tell the broker by the PROXY protocol for whom."""
+        broker = self._broker
+        assert broker is not None
         origin = None if client is None else client.origin
         header = own_session(broker.proxy) if origin is None else origin.told(broker.proxy)
         made = await dialed(loop, address)

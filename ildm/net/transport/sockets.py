@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,7 @@ class Sockets(ABC):
         """Accept, with a protocol of ``factory`` for each connection."""
 
     @abstractmethod
-    async def dial(self, loop: Loop, factory: Factory, address: Address, **options: Any) -> Connected:
+    def dial(self, loop: Loop, factory: Factory, address: Address, **options: Any) -> Awaitable[Connected]:
         """Connect; ``options`` are those of ``loop.create_connection``. Raises: OSError, ValueError."""
 
 
@@ -108,8 +108,8 @@ class TcpSockets(Sockets):
     async def serve(self, loop: Loop, bound: Bound, factory: Factory) -> asyncio.Server:
         return await loop.create_server(factory, sock=bound.socket, backlog=BACKLOG)
 
-    async def dial(self, loop: Loop, factory: Factory, address: Address, **options: Any) -> Connected:
-        return await loop.create_connection(factory, address.host, address.port, **options)
+    def dial(self, loop: Loop, factory: Factory, address: Address, **options: Any) -> Awaitable[Connected]:
+        return loop.create_connection(factory, address.host, address.port, **options)
 
 
 class UnixSockets(Sockets):
@@ -126,8 +126,8 @@ class UnixSockets(Sockets):
     async def serve(self, loop: Loop, bound: Bound, factory: Factory) -> asyncio.Server:
         return await loop.create_unix_server(factory, sock=bound.socket, backlog=BACKLOG)
 
-    async def dial(self, loop: Loop, factory: Factory, address: Address, **options: Any) -> Connected:
-        return await loop.create_unix_connection(factory, address.host, **options)
+    def dial(self, loop: Loop, factory: Factory, address: Address, **options: Any) -> Awaitable[Connected]:
+        return loop.create_unix_connection(factory, address.host, **options)
 
 
 async def dialed(loop: Loop, address: Address) -> socket.socket:
