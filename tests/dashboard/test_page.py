@@ -91,6 +91,9 @@ async def test_it_shows_who_is_down_what_waits_and_what_is_there(sites: Sites, t
         assert await page.locator("#graph line.down").count() == 1
         assert "problems" in await page.locator("#verdict").inner_text()
         window.check()
+        await here.stop()
+        await window.shows("The node has not answered since", "#stale")
+        assert await page.locator("#live").inner_text() == "no answer"
 
 
 async def test_it_changes_what_it_may(sites: Sites) -> None:

@@ -204,6 +204,7 @@ async def test_the_stream_tells_it_each_second(sites: Sites, topic_root: str) ->
         assert (first, second) == ("whole", "news")
         assert whole["graph"]["edges"]
         assert news["snapshot"]["time"] > whole["snapshot"]["time"]
+        assert news["snapshot"].keys() == whole["snapshot"].keys()
         assert len(news["sample"]) == len(whole["columns"])
         assert dashboard(here).stream.samples
     await until(lambda: dashboard(here).stream.readers == 0)

@@ -122,10 +122,7 @@ class Stream:
         if not self._readers:
             return
         self._ask()
-        told = event(
-            "news",
-            {"snapshot": snapshot(self.view, status, self.sites, self._waits), "sample": self.samples[-1]},
-        )
+        told = event("news", {"snapshot": self._snapshot(status), "sample": self.samples[-1]})
         graph = event("graph", self.sites.graph())
         whole = self.whole() if any(reader.behind for reader in self._readers) else ""
         for reader in self._readers:

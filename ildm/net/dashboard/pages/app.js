@@ -83,6 +83,7 @@ function listen() {
   stream.addEventListener("graph", (event) => sites.graph(JSON.parse(event.data)));
   stream.addEventListener("news", (event) => news(JSON.parse(event.data)));
   stream.onerror = () => {
+    alive(false);
     if (stream.readyState === EventSource.CLOSED) look(0); // refused: as many pages are open as may be
   };
 }
@@ -125,6 +126,7 @@ function draw() {
 }
 
 function alive(is) {
+  if (!heard) return;
   const stale = find("stale");
   stale.hidden = is;
   if (!is) text(stale, `The node has not answered since ${time(heard / 1000)}. What is shown is from then.`);

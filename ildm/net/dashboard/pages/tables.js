@@ -137,7 +137,7 @@ export function clients(write) {
       text(cell, row.connected ? `for ${since(row.since)}` : "away, session kept");
       cell.title = row.since ? `since ${at(row.since)}` : "";
     }],
-    ["Filters", "right", put((row) => count(row.subscriptions))],
+    ["Filters", "right wide", put((row) => count(row.subscriptions))],
     ["In", "right", put((row) => count(row.messages_in))],
     ["Out", "right", put((row) => count(row.messages_out))],
   ];
