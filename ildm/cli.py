@@ -105,7 +105,7 @@ def run(
 
 @app.command()
 def check(
-    configs: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Configurations (YAML).")],
+    configs: Annotated[list[Path], typer.Argument(metavar="FILE", help="Configurations (YAML).")],
     as_json: JsonOption = False,
 ) -> None:
     """Check configurations.

@@ -62,7 +62,7 @@ def _addresses(broker: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
         return []
     text = f"or at {', '.join(map(cell, others))}"
     if broker["failovers"]:
-        text += f"  (changed {broker['failovers']:,} times, last {duration(broker['in_use_for'])} ago)"
+        text += f"  ({broker['failovers']:,} failovers, last {duration(broker['in_use_for'])} ago)"
     return [("", Text(text, style="dim"))]
 
 
