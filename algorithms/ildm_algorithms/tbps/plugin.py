@@ -127,7 +127,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self._catch_up(alone=True)
             since = self._merges.take_alone_since()
             if since is not None:
-                self.offers.found_others(since)
+                # what waited for its keys until then was sent when there was nobody
+                self.offers.found_others(since - self.config.key_wait)
         else:
             self.count("merges_told")
             self._tells.tell()
