@@ -197,6 +197,27 @@ async def test_what_is_down_is_said_with_its_reason(sites: Sites) -> None:
     assert {each["grade"] for each in found.values()} == {"bad"}
 
 
+async def test_what_was_dropped_lately_is_a_problem(sites: Sites, topic_root: str) -> None:
+    options = {**LISTENING, "link": {"queue_messages": 5}, "spool": {"mode": "off"}}
+    here = await sites.make("mosquitto", "pf", **options)
+    there = await sites.make("mosquitto", "pf")
+    here.add(there)
+    await until(lambda: here.is_joined(there))
+    async with visitor(here) as held:
+        assert (await held.get("/api/snapshot"))[1]["snapshot"]["drops"] == []
+        await there.stop()
+        client = await here.connect()
+        await client.publish_all(f"{topic_root}/a", [b"x"] * 50)
+        await client.publish(f"{topic_root}/b", b"", 1)
+        told = (await held.get("/api/snapshot"))[1]["snapshot"]
+    (drop,) = [each for each in told["drops"] if each["qos"] == "0"]
+    assert (drop["where"], drop["reason"]) == ("link", "overflow")
+    assert drop["messages"] >= 40
+    (found,) = [each for each in told["problems"] if each["kind"] == "messages"]
+    assert "within the last minute" in found["reason"]
+    assert [each["kind"] for each in told["problems"]] == ["neighbor", "messages"]
+
+
 async def test_the_stream_tells_it_each_second(sites: Sites, topic_root: str) -> None:
     here, _ = await sites.row(["mosquitto"] * 2, "pf", **LISTENING)
     async with visitor(here) as held:

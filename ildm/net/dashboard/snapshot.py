@@ -27,6 +27,8 @@ FORGOTTEN = 86_400.0
 GONE = 200
 """Sites that went away and are remembered."""
 WORST = {"bad": 0, "warn": 1}
+FIRST = ("broker", "node", "state", "spool", "messages", "neighbor", "site")
+"""Kinds of problems, those first that concern everybody here."""
 COLUMNS = (
     "time",
     "messages_in",
@@ -126,8 +128,9 @@ class Sites:
         }
 
 
-def snapshot(view: LiveView, status: Row, sites: Sites, waits: list[str]) -> Row:
-    """``status`` is the view's; ``waits`` is why the node is not ready, a line each."""
+def snapshot(view: LiveView, status: Row, sites: Sites, waits: list[str], lately: int) -> Row:
+    """``status`` is the view's; ``waits`` is why the node is not ready, a line each; ``lately`` is how many
+    messages were dropped within the last minute."""
     node = view.node
     rows = view.neighbors()
     spool = spool_row(node)
@@ -135,8 +138,8 @@ def snapshot(view: LiveView, status: Row, sites: Sites, waits: list[str]) -> Row
     for row in rows:
         row["oldest"] = oldest.get(f"link/{row['node_id']}")
     found = sorted(
-        problems(node, status, rows, sites.gone(), waits),
-        key=lambda each: (WORST[each["grade"]], each["since"] or 0),
+        problems(node, status, rows, sites.gone(), waits, lately),
+        key=lambda each: (WORST[each["grade"]], FIRST.index(each["kind"]), each["since"] or 0),
     )
     wrong = {each["name"] for each in found}
     rows.sort(key=lambda row: (row["on_demand"], (row["node_id"] or row["address"]) not in wrong))
@@ -163,7 +166,7 @@ def snapshot(view: LiveView, status: Row, sites: Sites, waits: list[str]) -> Row
 
 
 def problems(
-    node: Node, status: Row, rows: list[Row], gone: Mapping[str, float], waits: list[str]
+    node: Node, status: Row, rows: list[Row], gone: Mapping[str, float], waits: list[str], lately: int
 ) -> Iterator[Row]:
     """What an operator has to know; ``grade`` is bad or warn."""
 
@@ -186,6 +189,8 @@ def problems(
         yield problem(
             "bad", "spool", "spool", "full", spool["oldest"], "no room: publishers wait, or are refused"
         )
+    if lately:
+        yield problem("warn", "messages", "messages", "dropped", None, f"{lately:,} within the last minute")
     for row in rows:
         name = row["node_id"] or row["address"]
         if row["state"] in ("down", "refused"):

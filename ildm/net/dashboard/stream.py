@@ -19,6 +19,7 @@ READERS = 32
 WAITING = 2
 """Events that wait for a reader; then the older one goes, as the newer says what is so now."""
 SECOND = 1.0
+MINUTE = 60.0
 SAMPLES = 600
 """Samples kept for the charts of a page that is opened."""
 CLIENTS_A_SECOND = 5_000
@@ -140,7 +141,14 @@ class Stream:
         return max(SECOND, len(self.view.node.sessions) / CLIENTS_A_SECOND)
 
     def _snapshot(self, status: Row) -> Row:
-        return {**snapshot(self.view, status, self.sites, self._waits), "every": self._every}
+        found = snapshot(self.view, status, self.sites, self._waits, self._lately(status))
+        return {**found, "every": self._every}
+
+    def _lately(self, status: Row) -> int:
+        """Messages dropped within the last minute."""
+        dropped, since = COLUMNS.index("dropped"), self.view.node.driver.wall() - MINUTE
+        before = next((each[dropped] for each in self.samples if each[0] >= since), None)
+        return 0 if before is None else int(status["queues"]["dropped"] - before)
 
     def _ask(self) -> None:
         """What keeps the node from serving; the answer may take a while, and is used then."""
