@@ -19,7 +19,7 @@ HOSTILE = '<img src=x onerror="document.title=1">\u202eevil\u2066'
 
 
 async def test_only_the_token_opens_it(sites: Sites) -> None:
-    site = await sites.make("mosquitto", "sf", **LISTENING)
+    site = await sites.make("mosquitto", None, **LISTENING)
     async with browsing() as browser, looking(browser, site) as window:
         page = window.page
         await page.goto(window.base)
@@ -31,6 +31,7 @@ async def test_only_the_token_opens_it(sites: Sites) -> None:
         await page.get_by_label("Token").fill(window.token)
         await page.keyboard.press("Enter")
         await page.locator("#node", has_text=site.name).wait_for()
+        assert not await page.locator("#sites").is_visible()  # it only relays
         assert await page.evaluate("document.cookie + localStorage.length + sessionStorage.length") == "00"
         await page.reload()
         await page.locator("#node", has_text=site.name).wait_for()

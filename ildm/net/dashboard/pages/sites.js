@@ -36,6 +36,8 @@ function rates(row, moment) {
 }
 
 export function show(told, write) {
+  find("sites").hidden = told.algorithm === null; // a node that only relays has no others
+  if (told.algorithm === null) return;
   const rows = told.neighbors;
   const speeds = new Map(rows.map((row) => [called(row), rates(row, told.time)]));
   for (const key of before.keys()) if (!speeds.has(key)) before.delete(key);
