@@ -27,7 +27,8 @@ class Running:
     def __init__(self, directory: Path, text: str, terminal: str | None = None) -> None:
         """``terminal``: path of the one that it belongs to."""
 
-        def take_terminal() -> None:
+        def prepare() -> None:
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests run under nohup, too
             if terminal is not None:
                 os.close(os.open(terminal, os.O_RDWR))  # the first one that a new session opens
 
@@ -41,7 +42,7 @@ class Running:
             bufsize=0,  # or select() would not see what readline() has taken in advance
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,
-            preexec_fn=take_terminal,
+            preexec_fn=prepare,
         )
         self.lines: list[str] = []
 
