@@ -14,12 +14,12 @@ from tests.support.programs import missing, need
 
 _MAKE = """
 mount -t tmpfs -o mode=0755 none "$1"
-mkdir "$1/written" "$1/work" "$1/root"
-mount -t overlay none -o "lowerdir=/,upperdir=$1/written,workdir=$1/work" "$1/root"
-mount --rbind /dev "$1/root/dev"
-mount -t proc none "$1/root/proc"
-mount -t tmpfs none "$1/root/run"
-mount -t tmpfs none "$1/root/tmp"
+mkdir "$1/written" "$1/work" "$1/merged"
+mount -t overlay none -o "lowerdir=/,upperdir=$1/written,workdir=$1/work" "$1/merged"
+mount --rbind /dev "$1/merged/dev"
+mount -t proc none "$1/merged/proc"
+mount -t tmpfs none "$1/merged/run"
+mount -t tmpfs none "$1/merged/tmp"
 ip link set lo up
 echo ready
 exec cat
@@ -59,7 +59,7 @@ class Machine:
     def within(self, *command: str | Path, user: int | None = None) -> list[str]:
         """What runs a command in it, from the directory / on; ``user``: not as root."""
         enter = ["nsenter", "--target", str(self._init), "--mount", "--net", "--ipc", "--pid"]
-        chroot = ["chroot", *([f"--userspec={user}:{user}"] if user else []), f"{self.directory}/root"]
+        chroot = ["chroot", *([f"--userspec={user}:{user}"] if user else []), f"{self.directory}/merged"]
         return [*enter, *chroot, *map(str, command)]
 
     def run(self, *command: str | Path, user: int | None = None, status: int = 0) -> str:
