@@ -118,7 +118,7 @@ class Node:
             self.has_overlay,
             self.custody,
         )
-        refuse_site_rules(config, has_overlay=self.has_overlay)
+        refuse_site_rules(config.site, has_overlay=self.has_overlay)
         self.site_hits = Hits(len(config.site.rules))
         if config.site.rules:
             self.router.site_rules = LinkRules(config.site.rules, self._verdicts_flushed, self.site_hits)

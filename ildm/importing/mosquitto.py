@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import ValidationError
 
-from ildm.config import ConfigError
+from ildm.config import ConfigError, TopicRule
 from ildm.core.link.rules import flaw
 from ildm.importing.bridge_options import BRIDGE, ENCRYPTED, NEEDLESS, SAME, SYNONYMS, WITHOUT
-from ildm.rules_config import TopicRule
 from ildm.text import reason
 
 LINK_PORT = 1885

@@ -11,14 +11,13 @@ from ildm.net.transport.proxies import Proxies
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ildm.config import Config
+    from ildm.config import Config, ListenerConfig
     from ildm.core.counters import Counters
     from ildm.core.timing import Timing
     from ildm.net.transport import NodeTls
     from ildm.net.transport.arrival import Arrival
     from ildm.net.transport.gate import AddressGate
     from ildm.net.transport.inherited import Inherited
-    from ildm.transport_config import ListenerConfig
 
 FIXED_HEADER = 5
 """Bytes of the longest (MQTT 2.1)."""

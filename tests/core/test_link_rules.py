@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from ildm.config import TopicRule
 from ildm.core.frames import id_offset, publish_run, renamed
 from ildm.core.link.rules import LinkRules, flaw
 from ildm.core.link.translation import Translation
 from ildm.mqtt import Publish, Version, decode, encode_varint, topic_matches
-from ildm.rules_config import TopicRule
 from tests.support.examples import examples
 
 LEVELS = st.sampled_from(["a", "b", "x", ""])

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from ildm.config import Address
+from ildm.config import Address, TopicRule
 from ildm.core.link import scope
 from ildm.core.link.control import SCOPE, send_control
 from ildm.core.link.rules import LinkRules
 from ildm.mqtt import Connect, MalformedPacket, Property, Publish, Version, Will
-from ildm.rules_config import TopicRule
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
 from tests.core.test_custody_spool import reborn

@@ -13,10 +13,9 @@ import yaml
 from pydantic import BaseModel
 
 from ildm.admin.commands import COMMANDS
-from ildm.config import Config, parse_config
+from ildm.config import Config, Section, parse_config
 from ildm.manual import commands, configuration
 from ildm.manual.__main__ import main
-from ildm.transport_config import Section
 from tests.manual.test_roff import DAY, rendered
 
 

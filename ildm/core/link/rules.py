@@ -38,7 +38,7 @@ REMEMBERED_TOPIC = 512
 
 
 class Rule(Protocol):
-    """As configured; see :class:`ildm.rules_config.TopicRule`."""
+    """As configured; see :class:`ildm.config.TopicRule`."""
 
     @property
     def allows(self) -> bool: ...

@@ -77,7 +77,7 @@ def check_reachable(config: Config, plugins: PluginSpecs) -> None:
     """
     chosen = plugins.algorithm
     has_overlay = chosen is not None and issubclass(chosen.plugin, OverlayAlgorithm)
-    refuse_site_rules(config, has_overlay=has_overlay)
+    refuse_site_rules(config.site, has_overlay=has_overlay)
     if chosen is not None and has_overlay:
         required_address(config.link, chosen.name)
         refuse_rules(config.link, chosen.name)

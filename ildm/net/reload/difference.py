@@ -10,10 +10,8 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, SecretStr
 
-from ildm.config import Config, PluginChoice
+from ildm.config import Config, ListenerConfig, NeighborConfig, PluginChoice
 from ildm.log import MASK
-from ildm.rules_config import NeighborConfig
-from ildm.transport_config import ListenerConfig
 
 LONGEST = 200
 """Characters of a value that are shown."""

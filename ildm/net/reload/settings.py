@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ildm.config import Config, read_secret
-from ildm.transport_config import Section
+from ildm.config import Config, Section, read_secret
 
 
 class Secrets(NamedTuple):

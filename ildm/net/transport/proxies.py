@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ildm.net.transport.proxy import LONGEST_V2, ProxyError, ProxyHeader, parse
 
 if TYPE_CHECKING:
-    from ildm.transport_config import ProxyConfig
+    from ildm.config.transports import ProxyConfig
 
 
 class Proxies:

@@ -21,9 +21,9 @@ from ildm.text import reason
 if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.config import Config
+    from ildm.config.transports import BrokerTls, KeyPair, LinkTls, ListenerTls, TlsFiles
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
-    from ildm.transport_config import BrokerTls, KeyPair, LinkTls, ListenerTls, TlsFiles
 
 VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 VERIFY = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "require": ssl.CERT_REQUIRED}

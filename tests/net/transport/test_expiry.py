@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from ildm.config.transports import ListenerTls
 from ildm.net.transport.expiry import not_after
 from ildm.net.transport.tls import listener_context
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import free_port
-from ildm.transport_config import ListenerTls
 from tests.net.transport.client import connected
 from tests.net.transport.conftest import StartNode
 from tests.net.transport.pki import Pki

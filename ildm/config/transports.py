@@ -1,4 +1,4 @@
-"""Sections of the configuration file that say where to listen, whom to dial, and how."""
+"""Addresses to listen on and to dial, and TLS there, as several sections have them; ``listeners``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,14 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainSerializer,
     model_validator,
 )
 
 from ildm.address import SCHEMES, Address, parse_address
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from ildm.config.section import Seconds, Section
 
 
 def _of(*schemes: str) -> AfterValidator:
@@ -33,8 +28,6 @@ def _of(*schemes: str) -> AfterValidator:
 
     return AfterValidator(check)
 
-
-Seconds = Annotated[float, Field(gt=0, le=86400 * 365, json_schema_extra={"unit": "seconds"})]
 
 AddressField = Annotated[Address, BeforeValidator(parse_address), PlainSerializer(str)]
 PlainAddress = Annotated[AddressField, _of("mqtt")]
@@ -71,11 +64,6 @@ class TlsFiles(Section):
         named = (self.ca, self.crl, getattr(self, "cert", None), getattr(self, "key", None))
         return [path for path in named if path is not None]
 
-    def anchored(self, base: Path) -> Self:
-        """With the paths of a file in the directory ``base``."""
-        paths = {name: value for name, value in self if isinstance(value, Path)}
-        return self.model_copy(update={name: base / path.expanduser() for name, path in paths.items()})
-
 
 class ListenerTls(TlsFiles, KeyPair):
     """TLS towards clients."""
@@ -88,13 +76,6 @@ class ListenerTls(TlsFiles, KeyPair):
     @property
     def files(self) -> list[Path]:
         return [*super().files, *(path for pair in self.sni.values() for path in (pair.cert, pair.key))]
-
-    def anchored(self, base: Path) -> Self:
-        here = {
-            name: KeyPair(cert=base / pair.cert.expanduser(), key=base / pair.key.expanduser())
-            for name, pair in self.sni.items()
-        }
-        return super().anchored(base).model_copy(update={"sni": here})
 
     @model_validator(mode="after")
     def _authority(self) -> Self:
@@ -216,16 +197,3 @@ class ListenerConfig(Section):
                 else f"tls is without effect with {self.url}: write {TLS_OF.get(self.url.scheme)}://"
             )
         return self
-
-
-def anchored_listener(listener: ListenerConfig, base: Path) -> ListenerConfig:
-    """With all its paths relative to ``base``."""
-    tls = None if listener.tls is None else listener.tls.anchored(base)
-    return listener.model_copy(update={"url": anchored_address(listener.url, base), "tls": tls})
-
-
-def anchored_address(address: Address, base: Path) -> Address:
-    """With the path of a unix socket relative to ``base``."""
-    if address.scheme != "unix":
-        return address
-    return address._replace(host=str(base / Path(address.host).expanduser()))

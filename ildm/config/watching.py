@@ -1,14 +1,15 @@
-"""Section ``dashboard`` of the configuration file."""
+"""Sections for who watches and administers a node: ``admin``, ``metrics``, ``dashboard``, ``log``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from ildm.address import Address
-from ildm.transport_config import ListenerTls, PlainAddress, Section
+from ildm.config.section import Section
+from ildm.config.transports import ListenerTls, PlainAddress
 
 TOKEN_NAME = "dashboard.token"  # noqa: S105 - the name of its file
 """Of the file in the state directory, unless another is given."""
@@ -17,6 +18,28 @@ TOKEN_NAME = "dashboard.token"  # noqa: S105 - the name of its file
 def own_address(value: object) -> object:
     """A port alone is one of this machine."""
     return Address("127.0.0.1", value) if type(value) is int and 0 <= value <= 65535 else value
+
+
+class AdminConfig(Section):
+    """The admin API."""
+
+    socket: Path | None = None
+    """Unix socket of the admin API; default ``STATE_DIR/admin.sock``."""
+
+
+class MetricsConfig(Section):
+    """Metrics and health for programs that watch; see :mod:`ildm.admin.metrics`."""
+
+    listen: Annotated[PlainAddress, BeforeValidator(own_address)] | None = None
+    """``HOST:PORT``, or a port of 127.0.0.1; null: on the admin socket only."""
+    token_file: Path | None = None
+    """Its first line is demanded as a bearer token."""
+
+    @model_validator(mode="after")
+    def _guarded(self) -> MetricsConfig:
+        if self.listen is not None and not self.listen.is_loopback and self.token_file is None:
+            raise ValueError(f"listen {self.listen} is reached from elsewhere: that needs token_file")
+        return self
 
 
 class DashboardConfig(Section):
@@ -43,8 +66,11 @@ class DashboardConfig(Section):
     def scheme(self) -> str:
         return "http" if self.tls is None else "https"
 
-    def anchored(self, base: Path) -> Self:
-        """With the paths of a file in the directory ``base``."""
-        token = None if self.token_file is None else base / self.token_file.expanduser()
-        tls = None if self.tls is None else self.tls.anchored(base)
-        return self.model_copy(update={"token_file": token, "tls": tls})
+
+class LogConfig(Section):
+    """What the node logs, on standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is logged."""
+    format: Literal["auto", "console", "json"] = "auto"
+    """``auto``: coloured on a terminal, else JSON."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ildm.config import ConfigError, load_config
-from ildm.environment import LONGEST, OverrideError, overridden
+from ildm.config.environment import LONGEST, OverrideError, overridden
 
 
 def test_what_it_says_stands_in_place_of_the_file() -> None:

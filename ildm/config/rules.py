@@ -1,8 +1,8 @@
-"""Rules for what crosses links, as they stand in the configuration file; see :mod:`ildm.core.link.rules`."""
+"""Rules for what crosses: of links (:mod:`ildm.core.link.rules`), of a site, and of what clients publish."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -15,9 +15,14 @@ from pydantic import (
 )
 
 from ildm.address import Address, parse_address
+from ildm.config.errors import ConfigError
+from ildm.config.section import Section
+from ildm.config.transports import Fingerprint, LinkAddress
 from ildm.core.link.rules import MAX_FILTERS, MAX_PREFIX, MAX_RULES, flaw
 from ildm.mqtt import MqttError, split_shared, validate_topic_filter, validate_topic_name
-from ildm.transport_config import Fingerprint, LinkAddress, Section
+
+if TYPE_CHECKING:
+    from ildm.config.link import LinkConfig
 
 
 class FilterRule(Section):
@@ -201,3 +206,55 @@ def _once(each: list[NeighborRules]) -> list[NeighborRules]:
 
 
 RulesOfNeighbors = Annotated[list[NeighborRules], AfterValidator(_once)]
+
+
+class PublishRule(FilterRule):
+    """Whether messages on some topics may cross to other sites; see :mod:`ildm.core.local.rules`."""
+
+    allow: list[str] | None = None
+    """Topic filters; ``%u`` and ``%c`` stand for the user name and the client identifier."""
+    user: str | None = None
+    """User names it is for, with ``*``, ``?`` and ``[...]`` as in file names; null: every client."""
+    client_id: str | None = None
+    """Client identifiers it is for, likewise."""
+
+    @classmethod
+    def example(cls, topic_filter: str) -> str:
+        return topic_filter.replace("%u", "u").replace("%c", "c")
+
+
+class SiteConfig(Section):
+    """What leaves this site and enters it in an overlay, whoever is at the other end."""
+
+    rules: SiteRules = []
+    """The first rule that matches decides, the rest is denied; empty: everything may. For links in a tree see
+    ``link.rules``."""
+
+
+def refuse_rules(link: LinkConfig, algorithm: str) -> None:
+    """For an algorithm whose nodes send to each other over links made on demand.
+
+    Raises:
+        ConfigError: there are rules for links.
+    """
+    own = [(f"link.neighbors.{index}.rules", each.rules) for index, each in enumerate(link.neighbors)]
+    for key, given in (("link.rules", link.rules), ("link.neighbor_rules", link.neighbor_rules), *own):
+        if given:
+            raise ConfigError(
+                f"{key}: rules are for trees of links (pf, sf). In the overlay of algorithm {algorithm} a "
+                "topic has one name at all sites, and what crosses takes links of the moment; publish says "
+                "what clients may send to other sites, site.rules what leaves this one and enters it"
+            )
+
+
+def refuse_site_rules(site: SiteConfig, *, has_overlay: bool) -> None:
+    """For a node that is in no overlay.
+
+    Raises:
+        ConfigError: there are rules for its site.
+    """
+    if site.rules and not has_overlay:
+        raise ConfigError(
+            "site.rules: they are for overlays (such as sg_tbps); what crosses a tree of links (pf, sf) "
+            "stands in link.rules"
+        )

@@ -1,0 +1,58 @@
+"""The configuration file: one YAML document, checked as a whole before anything starts.
+
+Each section has a module of its own; :mod:`ildm.config.loading` reads the file and puts them together.
+"""
+
+from ildm.address import Address, parse_address
+from ildm.config.broker import BrokerConfig
+from ildm.config.errors import ConfigError, unknown_or
+from ildm.config.limits import LimitsConfig
+from ildm.config.link import LinkConfig, advertised_address, required_address
+from ildm.config.loading import load_config, parse_config
+from ildm.config.node import Config, PluginChoice
+from ildm.config.rules import (
+    NeighborConfig,
+    PublishRule,
+    SiteConfig,
+    TopicRule,
+    refuse_rules,
+    refuse_site_rules,
+)
+from ildm.config.secret import SHORT_SECRET, read_secret
+from ildm.config.section import Section
+from ildm.config.spool import SpoolConfig
+from ildm.config.transports import LinkAddress, LinkTls, ListenerConfig
+from ildm.config.watching import AdminConfig, DashboardConfig, LogConfig, MetricsConfig
+
+__all__ = [
+    "SHORT_SECRET",
+    "Address",
+    "AdminConfig",
+    "BrokerConfig",
+    "Config",
+    "ConfigError",
+    "DashboardConfig",
+    "LimitsConfig",
+    "LinkAddress",
+    "LinkConfig",
+    "LinkTls",
+    "ListenerConfig",
+    "LogConfig",
+    "MetricsConfig",
+    "NeighborConfig",
+    "PluginChoice",
+    "PublishRule",
+    "Section",
+    "SiteConfig",
+    "SpoolConfig",
+    "TopicRule",
+    "advertised_address",
+    "load_config",
+    "parse_address",
+    "parse_config",
+    "read_secret",
+    "refuse_rules",
+    "refuse_site_rules",
+    "required_address",
+    "unknown_or",
+]

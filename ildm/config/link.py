@@ -1,0 +1,204 @@
+"""Section ``link``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr, model_validator
+
+from ildm.address import Address
+from ildm.config.errors import ConfigError
+from ildm.config.rules import DialedNeighbor, RulesOfNeighbors, TopicRule, TopicRules
+from ildm.config.section import Bytes, Seconds, Section
+from ildm.config.transports import LinkAddress, LinkTls
+
+
+class LinkConfig(Section):
+    """Links with neighbour nodes."""
+
+    listen: LinkAddress | None = Address("127.0.0.1", 1885)
+    """Where neighbours connect to; null for none."""
+    advertise: LinkAddress | None = None
+    """Where other nodes reach this one, told to them; default: ``listen``."""
+    neighbors: list[DialedNeighbor] = []
+    """Neighbours to join, each by its ``link.listen``. One side naming the other is enough. An entry is an
+    address, or has these keys."""
+    rules: TopicRules = []
+    """What may cross: the first rule that matches decides, the rest is denied; empty: everything may."""
+    neighbor_rules: RulesOfNeighbors = []
+    """The same for the neighbour of a node id, in place of ``rules``."""
+    secret: SecretStr | None = None
+    """Shared by all nodes; proven by HMAC, never sent. Give this or ``secret_file``."""
+    secret_file: Path | None = None
+    """Its first line is the secret."""
+    allow_without_secret: bool = False
+    """Needed to listen for links on an address other than loopback without a secret or TLS."""
+    tls: LinkTls | None = None
+    """Needed with mqtts, here and at neighbours."""
+    sessions: Annotated[int, Field(ge=1, le=64)] = 1
+    """TCP connections per link, and injection sessions to the local broker (thesis 5.4.1)."""
+    round_robin: Literal["publisher", "message"] = "publisher"
+    """``publisher``: each publisher keeps one session, so its messages stay in order. ``message``: each
+    message takes the next session (thesis 5.4.1); order is not kept."""
+    qos: Literal[0, 1, 2] = 2
+    """A message crosses with the smaller of its own QoS and this."""
+    transfer: Literal["acknowledged", "received"] = "acknowledged"
+    """When a client's QoS 1 or 2 message is transferred: once the local broker has acknowledged it without an
+    error, or as soon as it comes, even if the broker refuses it."""
+    subscribe_wait: Annotated[float, Field(ge=0, le=60)] = 1.0
+    """How long a client's SUBACK may wait until the neighbours know of its filters; 0: it never waits."""
+    overflow: Literal["drop", "block"] = "drop"
+    """When a queue is full: discard the oldest message, which is counted, or stop reading from those who send
+    to the full link or broker, transit included."""
+    queue_messages: Annotated[int, Field(ge=1, le=10_000_000)] = 10_000
+    """Of each link, while it is slow or down; also towards the broker."""
+    queue_bytes: Bytes = 32 << 20
+    """Bytes of the same."""
+    inflight: Annotated[int, Field(ge=1, le=10_000)] = 1000
+    """QoS 1 and 2 messages sent but not acknowledged, per session."""
+    inflight_bytes: Bytes = 8 << 20
+    """Bytes of the same; one message may always be under way, however large."""
+    unsent_bytes: Bytes | None = None
+    """What the system may take for a neighbour before it has sent it (Linux). A slow link then shows sooner
+    by its queue, and fast ones cost more; null: as much as the system wants, which may be megabytes."""
+    packet_size: Bytes = 16 << 20
+    """Of the largest packet on a link."""
+    control_bytes: Bytes = 4 << 20
+    """Answers and news that may wait towards a neighbour that does not read; then the session ends."""
+    keep_alive: Annotated[int, Field(ge=1, le=3600)] = 10
+    """Seconds between signs of life; a link silent for twice that is cut."""
+    connect_timeout: Seconds = 5.0
+    """For TCP, and again for the handshake."""
+    reconnect_min: Seconds = 0.5
+    """First pause between attempts; it doubles, with jitter."""
+    reconnect_max: Seconds = 30.0
+    """The longest pause."""
+    settle: Seconds = 0.25
+    """How long the topology must stay unchanged before a link becomes part of the tree."""
+    expiry: Seconds = 300.0
+    """How long an absent neighbour's interest and queue are kept."""
+    sync_interval: Seconds = 60.0
+    """How often neighbours compare the retained messages they remember."""
+    waiting_bytes: Bytes = 64 << 20
+    """What may wait for links made on demand that are not there yet, for all nodes together."""
+    idle: Seconds = 60.0
+    """A link made on demand is closed when it has carried nothing for so long."""
+    max_neighbors: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """Neighbours that are configured, added or connected at a time."""
+    max_links: Annotated[int, Field(ge=1, le=100_000)] = 1024
+    """Links made on demand; at the bound the one longest unused is closed."""
+    max_nodes: Annotated[int, Field(ge=1, le=100_000)] = 1024
+    """Nodes known in the whole network."""
+    max_filters: Annotated[int, Field(ge=1, le=10_000_000)] = 1_000_000
+    """Filters one neighbour may inter-subscribe to."""
+    max_filter_bytes: Bytes = 512 << 20
+    """What they may take in memory, about 650 bytes for each level."""
+
+    def rules_for(self, node_id: str) -> list[TopicRule]:
+        """The rules for the link with a neighbour."""
+        return self.ruled(node_id)[1]
+
+    def ruled(self, node_id: str) -> tuple[str, list[TopicRule]]:
+        """The same with their key in the file."""
+        for key, of, rules in self.rule_sets:
+            if of in (node_id, None):
+                return key, rules
+        return "link.rules", []
+
+    @property
+    def rule_sets(self) -> list[tuple[str, str | None, list[TopicRule]]]:
+        """All rules, each set with its key in the file and the node it is for; last those for all others."""
+        found: list[tuple[str, str | None, list[TopicRule]]] = [
+            (f"link.neighbors.{index}.rules", each.id, each.rules)
+            for index, each in enumerate(self.neighbors)
+            if each.rules is not None
+        ]
+        found += [
+            (f"link.neighbor_rules.{index}.rules", each.id, each.rules)
+            for index, each in enumerate(self.neighbor_rules)
+        ]
+        return [*found, ("link.rules", None, self.rules)]
+
+    def pin_of(self, node_id: str) -> str | None:
+        """SHA-256 of the only certificate that a neighbour may show."""
+        own = [each.pin for each in self.neighbors if each.id == node_id and each.pin is not None]
+        return own[0] if own else None if self.tls is None else self.tls.pins.get(node_id)
+
+    def node_at(self, address: Address) -> str | None:
+        """The only node that may answer at an address that is dialed; None: any."""
+        return next((each.id for each in self.neighbors if each.url == address and each.id), None)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Those of the neighbours."""
+        return [each.url for each in self.neighbors]
+
+    @model_validator(mode="after")
+    def _said_once(self) -> LinkConfig:
+        ruled = {each.id: f"neighbor_rules.{index}" for index, each in enumerate(self.neighbor_rules)}
+        pinned = {} if self.tls is None else dict.fromkeys(self.tls.pins, "tls.pins")
+        dialed: dict[Address, str | None] = {}
+        for index, each in enumerate(self.neighbors):
+            for key, value, said in (("rules", each.rules, ruled), ("pin", each.pin, pinned)):
+                if value is None or each.id is None:
+                    continue
+                if each.id in said:
+                    raise ValueError(f"neighbors.{index}.{key}: {each.id} has some in {said[each.id]}")
+                said[each.id] = f"neighbors.{index}"
+            if dialed.setdefault(each.url, each.id) != each.id:
+                raise ValueError(f"neighbors.{index}.id: {each.url} stands there with another id")
+        return self
+
+    @model_validator(mode="after")
+    def _secure(self) -> LinkConfig:
+        if self.secret is not None and self.secret_file is not None:
+            raise ValueError("give secret or secret_file, not both")
+        if (
+            self.listen is not None
+            and not self.listen.is_loopback
+            and not self.listen.has_tls
+            and self.secret is None
+            and self.secret_file is None
+            and not self.allow_without_secret
+        ):
+            raise ValueError(
+                f"listening for links on {self.listen} needs secret or secret_file, or mqtts:// and tls "
+                "(or allow_without_secret: true)"
+            )
+        dialed = [("listen", self.listen), ("advertise", self.advertise)]
+        dialed += [("neighbors", address) for address in self.addresses]
+        for key, address in dialed:
+            if address is not None and address.has_tls and self.tls is None:
+                raise ValueError(f"tls: {address} of {key} needs it: {{cert: FILE, key: FILE, ca: FILE}}")
+        listen, told = self.listen, self.advertise
+        if listen is not None and told is not None and listen.scheme != told.scheme:
+            raise ValueError(f"advertise: {told} is to have the scheme of listen, {listen}")
+        return self
+
+
+def advertised_address(link: LinkConfig) -> Address | None:
+    """Where other nodes reach this one; None if they cannot. Port 0 stands for the port listened on."""
+    address = link.advertise or link.listen
+    return None if address is None or address.is_wildcard else address
+
+
+def required_address(link: LinkConfig, algorithm: str) -> Address:
+    """The same for an algorithm whose nodes all reach each other.
+
+    Raises:
+        ConfigError: they cannot reach this one.
+    """
+    address = advertised_address(link)
+    if address is not None:
+        return address
+    if link.advertise is not None:
+        raise ConfigError(f"link.advertise: {link.advertise} is no address that other nodes can dial")
+    if link.listen is None:
+        raise ConfigError(
+            f"link.listen: algorithm {algorithm} needs an address where other nodes reach this one"
+        )
+    raise ConfigError(
+        f"link.advertise: algorithm {algorithm} needs it where link.listen is {link.listen}: set it to the "
+        f"HOST:PORT where other nodes reach this one, such as 192.0.2.7:{link.listen.port}"
+    )

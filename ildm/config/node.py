@@ -1,0 +1,118 @@
+"""One node: all sections of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from ildm.address import Address
+from ildm.config.broker import BrokerConfig
+from ildm.config.limits import LimitsConfig
+from ildm.config.link import LinkConfig
+from ildm.config.rules import PublishRule, SiteConfig
+from ildm.config.section import Section
+from ildm.config.spool import SpoolConfig
+from ildm.config.transports import ListenerConfig, PlainAddress
+from ildm.config.watching import TOKEN_NAME, AdminConfig, DashboardConfig, LogConfig, MetricsConfig
+
+
+class PluginChoice(Section):
+    """A plugin, with its options."""
+
+    name: str
+    """Of an installed plugin."""
+    options: dict[str, Any] = {}
+    """What it takes; in the file they stand beside the name."""
+
+
+def _plugin_choice(value: object) -> object:
+    if isinstance(value, str):
+        return {"name": value}
+    if isinstance(value, dict) and "name" in value:
+        rest = {k: v for k, v in value.items() if k != "name"}
+        return {"name": value["name"], "options": rest}
+    return value
+
+
+Choice = Annotated[PluginChoice, BeforeValidator(_plugin_choice)]
+
+
+class Config(Section):
+    """One node."""
+
+    node_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = None
+    """Identifier among all nodes; by default one is made and kept in the state directory."""
+    state_dir: Path = Path("ildm-state")
+    """What survives a restart: identity, neighbours added at run time, interest of persistent sessions."""
+    listen: PlainAddress = Address("127.0.0.1", 1883)
+    """Where local clients connect to; with ``listeners`` only if it is given, too."""
+    listeners: list[ListenerConfig] = []
+    """More such places, each with its transport."""
+    broker: BrokerConfig = BrokerConfig()
+    """The local broker."""
+    algorithm: Choice | None = None
+    """Cooperation algorithm; null relays only."""
+    filters: list[Choice] = []
+    """Filters that PUBLISH messages pass in this order. Each is an installed plugin's name, or a mapping of
+    name and options."""
+    publish: list[PublishRule] = []
+    """What local clients may send to other sites: the first rule that matches decides; none: it may cross."""
+    site: SiteConfig = SiteConfig()
+    """What leaves this site and enters it in an overlay."""
+    link: LinkConfig = LinkConfig()
+    """Links with neighbour nodes."""
+    spool: SpoolConfig = SpoolConfig()
+    """What is acknowledged and not had by others yet."""
+    limits: LimitsConfig = LimitsConfig()
+    """Bounds of what local clients can make the node hold."""
+    admin: AdminConfig = AdminConfig()
+    """The admin API."""
+    metrics: MetricsConfig = MetricsConfig()
+    """Metrics and health over HTTP."""
+    dashboard: DashboardConfig = DashboardConfig()
+    """Pages for people, in a browser."""
+    log: LogConfig = LogConfig()
+    """The log, on standard error."""
+
+    @model_validator(mode="after")
+    def _links_need_an_algorithm(self) -> Config:
+        if self.algorithm is None and self.link.neighbors:
+            raise ValueError("link.neighbors is without effect unless algorithm names one, such as sf")
+        return self
+
+    @model_validator(mode="after")
+    def _listeners_differ(self) -> Config:
+        seen: set[str] = set()
+        for _, each in self.clients_at:
+            if each.label in seen:
+                raise ValueError(f"listeners: there are two with the name {each.label}")
+            seen.add(each.label)
+        return self
+
+    @property
+    def clients_at(self) -> list[tuple[str, ListenerConfig]]:
+        """All that clients connect to, each with its key in the file."""
+        found = [(f"listeners.{index}", each) for index, each in enumerate(self.listeners)]
+        if "listen" in self.model_fields_set or not found:
+            found.insert(0, ("listen", ListenerConfig(url=self.listen, name="listen")))
+        return found
+
+    @property
+    def clients_text(self) -> str:
+        """The same for people."""
+        return ", ".join(str(each.url) for _, each in self.clients_at)
+
+    @property
+    def admin_socket(self) -> Path:
+        return self.admin.socket or self.state_dir / "admin.sock"
+
+    @property
+    def dashboard_token(self) -> Path:
+        """File of what the dashboard demands."""
+        return self.dashboard.token_file or self.state_dir / TOKEN_NAME
+
+    @property
+    def spool_directory(self) -> Path:
+        return self.spool.directory or self.state_dir / "spool"
