@@ -40,6 +40,7 @@ An error is ``{"error": text}``: 400 not understood, 404 unknown, 409 not possib
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -135,7 +136,7 @@ class AdminServer:
         view = self.view
         app.add_routes(
             [
-                web.get("/v1/status", _object(view.status)),
+                web.get("/v1/status", self._status),
                 web.get("/v1/internals", _object(view.internals)),
                 web.get("/v1/neighbors", _page(view.neighbors)),
                 web.get("/v1/clients", _page(view.clients)),
@@ -192,6 +193,11 @@ class AdminServer:
                 return _error(504, f"the overlay gave no answer on {topic!r} within {self.trace_timeout:g} s")
 
         return handler
+
+    async def _status(self, _: web.Request) -> web.Response:
+        with contextlib.suppress(web.HTTPGatewayTimeout):  # then as it was known before
+            await told(self.view.problems)  # a node without sessions of its own asks the broker only now
+        return web.json_response(self.view.status())
 
     async def _kept(self, request: web.Request) -> web.Response:
         topic = request.query.get("topic", "")

@@ -34,7 +34,8 @@ class NodeView(Protocol):
     def status(self) -> Row:
         """``node_id, version, algorithm, filters, status, uptime, listen, link_listen``, then
 
-        ``broker: {address, protocol, connected, reason}``, ``clients``, ``persistent_sessions``,
+        ``broker: {address, protocol, connected, reason}`` (as :meth:`problems` has found it; the reason may
+        be that for which it refuses messages), ``clients``, ``persistent_sessions``,
         ``links: {active, blocked, down, refused, on_demand}`` (numbers, with neighbours that were never
         reached; those on demand are among the active),
         ``queues: {injection: {messages, bytes}, links: {messages, bytes}, dropped}`` (what waits for the

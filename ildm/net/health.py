@@ -27,7 +27,7 @@ class Health:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self._known: str | None = None
+        self._known: str | None = "not tried yet"
         self._known_until = 0.0
         self._asking: list[Callable[[str | None], None]] = []
 
@@ -45,16 +45,19 @@ class Health:
 
         self.broker(told)
 
-    def broker(self, done: Callable[[str | None], None]) -> None:
-        """``done`` gets why the broker is not there; None: it is."""
+    @property
+    def broker_missed(self) -> str | None:
+        """Why the broker is not there, as far as that is known without asking it; None: it is."""
         node = self.node
-        if node.router.active:
-            connected = any(lane.open for lane in node.injector.lanes)
-            reason = node.broker_down_reason or node.injector.last_refusal or "not connected yet"
-            done(None if connected else reason)
-            return
-        if node.driver.now() < self._known_until:
-            done(self._known)
+        if not node.router.active:
+            return self._known
+        return None if node.injector.connected else node.broker_down_reason or "not connected yet"
+
+    def broker(self, done: Callable[[str | None], None]) -> None:
+        """``done`` gets the same once it is known."""
+        node = self.node
+        if node.router.active or node.driver.now() < self._known_until:
+            done(self.broker_missed)
             return
         self._asking.append(done)
         if len(self._asking) == 1:

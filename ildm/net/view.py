@@ -92,6 +92,7 @@ class LiveView:
         states = [row["state"] for row in self.neighbors()]
         version = node.injector.version
         since = node.brokers.since
+        missed = self.health.broker_missed
         return {
             "node_id": node.node_id,
             "version": _package_version(),
@@ -107,8 +108,8 @@ class LiveView:
                 "failovers": node.brokers.failovers,
                 "in_use_for": None if since is None else node.driver.now() - since,
                 "protocol": VERSIONS.get(version) if version is not None else None,
-                "connected": node.broker_down_reason is None,
-                "reason": node.broker_down_reason or node.injector.last_refusal,
+                "connected": missed is None,
+                "reason": missed or node.injector.last_refusal,
             },
             "clients": len(node.sessions),
             "persistent_sessions": sum(record.expiry > 0 for record in node.clients.records.values()),
