@@ -7,7 +7,8 @@ brokers give. So the figure is messages per second from clients to the far broke
 each of them: relaying it into the own broker, transferring it, and injecting it at the other side.
 
 ``--spool off process power`` shows beside each other what it costs to keep the messages on disk, in rounds
-that alternate; ``--window 1 50`` the same for messages that come alone and in runs.
+that alternate; ``--window 1 50`` the same for messages that come alone and in runs. ``--traffic`` takes other
+kinds of traffic (``ildm_bench.micro.traffic``) between real brokers, beside Mosquitto's bridge.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from ildm.mqtt import decode as decode_packet
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import LOOPBACK, free_port
 from ildm.testing.live.process import POLL
+from ildm_bench.micro import link_ways, traffic_run
 from ildm_bench.micro.measure import cpu_seconds, machine, median
 
 BATCH = 64_000
@@ -220,7 +222,11 @@ def main() -> None:
     parser.add_argument("--payload", type=int, default=32, help="bytes")
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
+    traffic_run.arguments(parser)
     options = parser.parse_args()
+    if options.traffic:
+        traffic_run.main(options, link_ways.WAYS, link_ways.opened)
+        return
     windows = options.window if options.qos else [0]
     results: dict[Way, list[dict[str, float]]] = {
         way: [] for way in product(options.sessions, windows, options.spool)

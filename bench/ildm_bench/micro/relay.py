@@ -3,7 +3,8 @@
 The scenario is the papers' (5 topics x 10 publishers and 10 subscribers, 32 bytes, QoS 0). The ways
 are interleaved round by round, because machines drift. Publishers, subscribers, relay and broker
 share the machine's cores, so the ratios count, not the rates. ``--hooks`` compares what the hooks of plugins
-cost instead: none, each kind (``ildm_bench.micro.hooks``), and all at once.
+cost instead: none, each kind (``ildm_bench.micro.hooks``), and all at once. ``--traffic`` takes other kinds
+of traffic (``ildm_bench.micro.traffic``) at fixed rates, with latencies.
 """
 
 from __future__ import annotations
@@ -14,20 +15,25 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.process import ManagedProcess
+from ildm_bench.micro import traffic_run
 from ildm_bench.micro.hooks import HOOKS, choice, install
 from ildm_bench.micro.measure import cpu_seconds, machine, median
+from ildm_bench.micro.traffic_run import SOCKETS
 from ildm_bench.testbed.front import HaproxyProcess
 
 WAYS = ("direct", "haproxy", "none", "pf", "sf")
 HOOK_WAYS = ("haproxy", "none", *HOOKS)
+TRAFFIC_WAYS = ("direct", "haproxy", "none", "sf")
+ONE_ADDRESS = {"exempt": ["127.0.0.0/8"]}
+"""Limits of a node whose clients are all at one address."""
 Started = TypeVar("Started", bound=ManagedProcess)
 
 
@@ -64,9 +70,24 @@ def relay(directory: Path, way: str, broker: Mosquitto) -> ManagedProcess:
         return HaproxyProcess(directory / way, broker.address)
     if way in HOOKS:
         return HookedNode(directory / way, broker.address, way)
+    algorithm = None if way == "none" else way
     return NodeProcess(
-        directory / way, broker.address, None if way == "none" else way, extra={"log": {"level": "error"}}
+        directory / way, broker.address, algorithm, extra={"log": {"level": "error"}, "limits": ONE_ADDRESS}
     )
+
+
+@contextmanager
+def opened(way: str, sockets: str, qos: int) -> Iterator[traffic_run.Way]:
+    """A broker and what stands before it, for `traffic_run`; the QoS makes no difference."""
+    del qos
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        broker = start(stack, Mosquitto(Path(name) / "broker", tuned=True, extra=SOCKETS[sockets]))
+        processes: dict[str, ManagedProcess] = {"broker": broker}
+        port = broker.port
+        if way != "direct":
+            processes["relay"] = start(stack, relay(Path(name), way, broker))
+            port = processes["relay"].port
+        yield traffic_run.Way(port, port, processes)
 
 
 def load(port: int, seconds: float, pids: list[int]) -> dict[str, float]:
@@ -102,7 +123,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--ways", nargs="+", choices=sorted({*WAYS, *HOOK_WAYS}))
     parser.add_argument("--hooks", action="store_true", help=f"the ways {', '.join(HOOK_WAYS)}")
+    traffic_run.arguments(parser)
     options = parser.parse_args()
+    if options.traffic:
+        traffic_run.main(options, options.ways or TRAFFIC_WAYS, opened)
+        return
     options.ways = options.ways or (HOOK_WAYS if options.hooks else WAYS)
     results: dict[str, list[dict[str, float]]] = {way: [] for way in options.ways}
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
