@@ -7,12 +7,33 @@ from typing import Annotated, Literal
 
 import typer
 
+from ildm.terminal import make_console
 from ildm_bench.chaos.run_cli import run
 from ildm_bench.chaos.virtual.cli import shrink
+
+LEDGER = Path("bench/reports/chaos/hunts.csv")
 
 app = typer.Typer(no_args_is_help=True, help="Does what was acknowledged arrive? Runs under faults, checked.")
 app.command()(run)
 app.command()(shrink)
+
+
+@app.command()
+def tally(
+    directories: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="DIR...", help="Directories that hunts in virtual time have left; with those in them."
+        ),
+    ] = None,
+    ledger: Annotated[Path, typer.Option(metavar="FILE", help="What they are added to.")] = LEDGER,
+) -> None:
+    """Add hunts to the ledger, and show what it comes to. What it has already is passed over."""
+    from ildm_bench.chaos.ledger_cli import add_to, table_of  # noqa: PLC0415 - slow to import
+
+    if directories:
+        typer.echo(add_to(ledger, directories), err=True)
+    make_console().print(table_of(ledger))
 
 
 @app.command()

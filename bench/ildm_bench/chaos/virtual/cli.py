@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ildm.testing.virtual.makes import MAKES
+from ildm_bench.chaos.ledger import HUNTED, Row, commit_of, row_of, write
 from ildm_bench.chaos.outcome import added
 from ildm_bench.chaos.schedule import Schedule
 from ildm_bench.chaos.shrink import shrink as shrunk
@@ -43,7 +44,7 @@ def simulate(
 
     Schedules that failed go into ``out`` as ``ALGORITHM-MODE-SEED.json``, the first ones also made small.
     ``queries``: the histories are also checked as `ildm-bench chaos check` does, which takes longer, and what
-    came of that goes into ``out``. ``given``: fields of `Batch`.
+    came of that goes into ``out``. ``given``: fields of `Batch`. Rows for the ledger are left in ``out``.
 
     Raises:
         typer.Exit: something promised did not hold.
@@ -55,6 +56,8 @@ def simulate(
     console = Console(highlight=False)
     total = Tally()
     tallies: dict[str, Tally] = {}
+    rows: list[Row] = []
+    commit = commit_of(Path(__file__).parent)
     began = time.monotonic()
     for algorithm in algorithms:
         work = list(
@@ -62,6 +65,8 @@ def simulate(
         )
         tallies[algorithm] = _shown(console, algorithm, work, jobs, out)
         total += tallies[algorithm]
+        rows.append(row_of(work, tallies[algorithm], commit))
+        write(out / HUNTED, rows)
     console.print(table_of(tallies))
     _print_reached(console, total.reached)
     seconds = time.monotonic() - began
