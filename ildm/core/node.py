@@ -199,6 +199,7 @@ class Node:
         self.clients.follow_rules(PublishRules(self.config.publish))
         self.links.write_buffer = limits.write_buffer
         self.links.settings_changed()
+        self.brokers.replace(self.config.broker.candidates)
 
     # the end ----------------------------------------------------------------------------------
 
@@ -211,7 +212,7 @@ class Node:
         self.dispatch.call("on_ildm_stop")
         limits, leaving = self.config.limits, list(self.sessions)
         self.drain_deadline = self.driver.now() + len(leaving) / limits.drain_rate + limits.drain_timeout
-        self._move_off(leaving, max(1, round(limits.drain_rate * MOVE_OFF_EVERY)))
+        self._move_off(leaving, self._at_once)
 
         def check() -> None:
             late = self.driver.now() >= self.drain_deadline
@@ -242,6 +243,11 @@ class Node:
             finished()
 
         check()
+
+    @property
+    def _at_once(self) -> int:
+        """Clients that are sent away in one turn."""
+        return max(1, round(self.config.limits.drain_rate * MOVE_OFF_EVERY))
 
     def _move_off(self, leaving: list[ClientSession], at_once: int) -> None:
         """Send clients away, so many now and the others bit by bit."""
@@ -368,16 +374,16 @@ class Node:
         self.injector.broker_moved()
 
     def _broker_changed(self, before: Address) -> None:
-        """Another address was reached: whoever is still at the one before goes."""
-        self.counters["broker_failovers"] += 1
+        """Another address was reached: whoever is still at the one before goes, in order if it is only not
+        configured any more."""
         left = [session for session in self.sessions if session.paired and session.paired.address == before]
-        self.driver.log(
-            "warning",
-            "broker failover: another address is used",
-            broker=str(self.broker_address),
-            before=str(before),
-            clients_ended=len(left),
-        )
+        told = {"broker": str(self.broker_address), "before": str(before), "clients_ended": len(left)}
+        if before not in self.brokers.addresses:
+            self.driver.log("info", "broker moved: another address is configured", **told)
+            self._move_off(left, self._at_once)
+            return
+        self.counters["broker_failovers"] += 1
+        self.driver.log("warning", "broker failover: another address is used", **told)
         for session in left:
             if session.paired is not None:
                 session.paired.abort()

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ildm.core.link.rules import Hits
-
 if TYPE_CHECKING:
-    from ildm.core.link.rules import Rule
+    from ildm.core.link.rules import Hits, Rule
     from ildm.core.node import Node
 
 REST = "rest"
@@ -23,8 +21,7 @@ def rule_sets(node: Node) -> Iterator[tuple[str, str | None, Sequence[Rule], Hit
         return
     for key, neighbor, rules in node.config.link.rule_sets:
         if rules:
-            hits = node.links.rule_hits.get(key)
-            yield key, neighbor, rules, hits or Hits(len(rules))
+            yield key, neighbor, rules, node.links.hits_of(key, rules)
 
 
 def rule_rows(node: Node) -> list[dict[str, Any]]:

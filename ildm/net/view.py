@@ -9,7 +9,7 @@ from ildm.admin.view import AdminError, UnknownError
 from ildm.api import MessageTrace, OverlayAlgorithm, OverlayView, PluginError, TracedTree
 from ildm.config import ConfigError, load_config
 from ildm.core.counters import Tally
-from ildm.core.plugin.reloading import differing_keys, reload_options
+from ildm.core.plugin.reloading import CHANGED, SAME, differing_keys, reload_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
 from ildm.mqtt import IldmError
@@ -32,6 +32,7 @@ from ildm.net.internals import internals
 from ildm.net.kept_view import kept_rows
 from ildm.net.plugin_view import plugin_rows
 from ildm.net.reload.errors import ReloadError
+from ildm.net.reload.settings import take_up_options
 from ildm.net.rules_view import rule_rows
 from ildm.net.spool_view import drop_spooled, only_here, spool_row, spooled_rows, state_row
 
@@ -377,6 +378,9 @@ class LiveView:
             plugins = reload_options(self.node.dispatch, config)
         except PluginError as error:
             raise AdminError(f"{self._source}: {error}") from error
+        at_work = {(each.kind, each.name) for each in plugins}
+        others = {(each.kind, each.name) for each in plugins if each.result not in (CHANGED, SAME)}
+        take_up_options(self.node.config, config, at_work - others)
         return {
             "file": str(self._source),
             "plugins": [each._asdict() for each in plugins],

@@ -97,3 +97,29 @@ def test_an_address_without_sessions_is_left_at_once() -> None:
     chooser.choice.ended(A)
     chooser.choice.failed(A)
     assert chooser.current == B
+
+
+def test_another_list_keeps_the_one_in_use_if_it_is_there() -> None:
+    chooser = Chooser(A, B)
+    chooser.choice.failed(A)
+    chooser.choice.reached(B)
+    chooser.told.clear()
+    chooser.choice.replace([C, B])
+    assert (chooser.current, chooser.told) == (B, [])
+    chooser.choice.failed(B)
+    chooser.time += LASTING
+    for _ in range(FAILURES):
+        chooser.choice.failed(B)
+    assert chooser.current == C  # the next of the new list
+
+
+def test_the_first_of_another_list_is_tried_if_it_is_not_and_that_is_no_failover() -> None:
+    chooser = Chooser(A, B)
+    chooser.choice.reached(A)
+    chooser.choice.replace([C])
+    assert (chooser.current, chooser.choice.used, chooser.told) == (C, A, ["moved"])
+    chooser.choice.ended(A)
+    chooser.choice.failed(A)  # late news of where nobody goes any more
+    assert chooser.current == C
+    chooser.choice.reached(C)
+    assert (chooser.told, chooser.choice.failovers) == (["moved", A], 0)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.membership import Membership
     from ildm.core.link.parts import Parts
+    from ildm.core.link.rules import LinkRules
     from ildm.core.link.session import LinkSession
     from ildm.core.transfer.identity import Origin
     from ildm.core.transfer.inbound import NeighborReceipt
@@ -216,6 +217,8 @@ class Cooperation:
             link.scope = scope.heard(payload)
             self.parts.router.invalidate()
             self.retained_sync.scope_changed(link)
+            if not link.heard.synchronizing:  # it has other rules than when the link began
+                self.retained_sync.compare(link)
         elif topic == TRACE:
             self.tracing.came(link, payload)
         elif topic == TRACED:
@@ -244,6 +247,32 @@ class Cooperation:
                 self.parts.memory.interest_changed(link, changes)
             self.parts.router.invalidate()
             self.parts.dispatch.interest_changed(link, link.heard.local_changes(changes))
+
+    def rules_changed(self, link: NeighborLink, rules: LinkRules | None) -> None:
+        """Other rules hold on a link: the neighbour is told, and what depends on them is worked out anew."""
+        active = link.state is LinkState.ACTIVE
+        if active:
+            send_control(link, SCOPE, scope.told(rules))
+        before = list(link.interest)
+        changes = link.follow_rules(rules)
+        crowded = link.heard.over_limit
+        if crowded:
+            self._forget_interest(link)
+            changes = dict.fromkeys(before)
+        self.parts.router.invalidate()
+        if link.in_cooperation:
+            self.parts.dispatch.interest_changed(link, changes)
+        self.retained_sync.scope_changed(link)
+        if crowded and link.control is not None:
+            link.control.give_up("rules", "they make more of its interest than is kept: it is told anew")
+        elif active:
+            self.retained_sync.compare(link)
+
+    def _forget_interest(self, link: NeighborLink) -> None:
+        """The neighbour has to tell its interest again, and hears what finds no room."""
+        if link.in_cooperation and self.parts.memory is not None:
+            self.parts.memory.interest_changed(link, dict.fromkeys(link.heard.filters))
+        link.heard.clear()
 
     def inter_subscribed(self, link: NeighborLink, packet: Subscribe | Unsubscribe) -> bytes:
         """A neighbour announces what it wants, or withdraws it; answers the acknowledgement."""

@@ -373,6 +373,32 @@ class Heard:
         """What changes of the neighbour's interest mean for local names; all since the last call."""
         return changes if self._translation is None else self._translation.take_changes()
 
+    @property
+    def synchronizing(self) -> bool:
+        """The neighbour has not repeated all of its interest yet."""
+        return self._stale is not None
+
+    def translate(self, translation: Translation | None) -> dict[str, int | None]:
+        """Make local filters in another way from now on; answers what that changes of them."""
+        before = dict(self.local)
+        self._translation = translation
+        self.local = self.filters if translation is None else translation.made
+        self.bytes = 0
+        for topic_filter, qos in self.filters.items():
+            self.bytes += self._kept(topic_filter)
+            if translation is not None:
+                translation.put(topic_filter, qos)
+        if translation is not None:
+            translation.take_changes()  # they are told by what is answered
+        changes: dict[str, int | None] = {f: qos for f, qos in self.local.items() if before.get(f) != qos}
+        return changes | dict.fromkeys(before.keys() - self.local.keys())
+
+    @property
+    def over_limit(self) -> bool:
+        """More is kept than a neighbour may want, as other rules make more of it."""
+        number, size = self._room_taken
+        return number > self.config.max_filters or size > self.config.max_filter_bytes
+
     def restore(self, filters: Mapping[str, int]) -> None:
         """What an earlier life of this node has heard."""
         for topic_filter, qos in filters.items():
@@ -441,11 +467,18 @@ class Heard:
             return ReasonCode.TOPIC_FILTER_INVALID
         if topic_filter == EVERYTHING:
             return None
-        number, size = max(len(self.filters), len(self.local)), self.bytes + self._kept(topic_filter)
-        if EVERYTHING in self.filters:
-            number, size = number - 1, size - self._kept(EVERYTHING)
+        number, size = self._room_taken
+        size += self._kept(topic_filter)
         full = number >= self.config.max_filters or size > self.config.max_filter_bytes
         return ReasonCode.QUOTA_EXCEEDED if full else None
+
+    @property
+    def _room_taken(self) -> tuple[int, int]:
+        """Filters and bytes, without what ``#`` takes."""
+        number = max(len(self.filters), len(self.local))
+        if EVERYTHING in self.filters:
+            return number - 1, self.bytes - self._kept(EVERYTHING)
+        return number, self.bytes
 
     def _set(self, topic_filter: str, qos: int) -> None:
         if topic_filter not in self.filters:

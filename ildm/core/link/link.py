@@ -141,12 +141,9 @@ class NeighborLink(Stateful):
             lane.rules = self.rules
             lane.writable_again = self._writable_again
             self.lanes.append(lane)
-            config = self.config
-            window = config.inflight_bytes
-            if self.rules is not None:  # the neighbour counts wire names
-                window += config.inflight * self.rules.incoming.growth
-            inbound = Inbound(config.inflight, window, lane.write, lane.write_durable)
-            self.inbounds.append(inbound)
+            self.inbounds.append(
+                Inbound(self.config.inflight, self._inbound_bytes, lane.write, lane.write_durable)
+            )
         if len(self.lanes) > count:
             for lane in self.lanes[count:]:
                 heir = self.lanes[lane.index % count]
@@ -225,6 +222,36 @@ class NeighborLink(Stateful):
         for topic_filter in old_filters(filters, self._wanted.given):
             self._wanted.remove(topic_filter)
         self._announce(self._wanted.take_changes())
+
+    def follow_rules(self, rules: LinkRules | None) -> dict[str, int | None]:
+        """Other rules hold from now on; answers what that changes of the neighbour's interest (local names).
+
+        What the neighbour is asked for changes with them. A bound of bytes that they make smaller holds at
+        once, a larger one from the next connection on.
+        """
+        given = dict(self.announced)
+        self.rules = rules
+        for lane, inbound in zip(self.lanes, self.inbounds, strict=True):
+            lane.rules = rules
+            inbound.byte_limit = max(inbound.byte_limit, self._inbound_bytes)
+        for session in self.open_sessions:
+            session.follow_rules()
+        self._wanted = None if rules is None else Translation(rules.wanted)
+        wanted = given
+        if self._wanted is not None:
+            for topic_filter, qos in given.items():
+                self._wanted.put(topic_filter, qos)
+            self._wanted.take_changes()
+            wanted = self._wanted.made
+        self.announcer.subscribe(wanted)
+        self.announcer.unsubscribe(self.announcer.wanted.keys() - wanted.keys())
+        return self.heard.translate(None if rules is None else Translation(rules.heard))
+
+    @property
+    def _inbound_bytes(self) -> int:
+        """What the neighbour may have under way on a session, which counts wire names."""
+        grown = 0 if self.rules is None else self.config.inflight * self.rules.incoming.growth
+        return self.config.inflight_bytes + grown
 
     def _announce(self, changes: Mapping[str, int | None]) -> None:
         """Inter-subscribe to what was made of the filters wanted, by their wire names."""

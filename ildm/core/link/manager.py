@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from ildm.mqtt import IldmError, LocalError, ReasonCode
 if TYPE_CHECKING:
     from ildm.core.declared import Left
     from ildm.core.driver import Store
+    from ildm.core.link.rules import Rule
     from ildm.core.node import Node
 
 __all__ = ["LinkManager", "Neighbor"]
@@ -69,8 +70,8 @@ class LinkManager:
         self.links: dict[str, NeighborLink] = {}
         self.dialer = Dialer(parts, lambda neighbor, index: LinkSession(self, neighbor, index))
         self.neighbors = self.dialer.neighbors
-        self.rule_hits: dict[str, Hits] = {}
-        """Of each set of rules, by its key in the configuration."""
+        self._ruled: dict[str, tuple[Sequence[Rule], Hits]] = {}
+        """Each set of rules that a link has or had, by its key in the configuration."""
         self.cooperation = Cooperation(parts)
         self.membership: Membership
         if node.has_overlay:
@@ -154,6 +155,11 @@ class LinkManager:
         self.cooperation.telling.wait = config.subscribe_wait
         for neighbor in self.neighbors.values():
             neighbor.backoff.minimum, neighbor.backoff.maximum = config.reconnect_min, config.reconnect_max
+        for link in self.links.values():
+            rules = self._rules(link.node_id)
+            now, before = (None if each is None else each.hits for each in (rules, link.rules))
+            if now is not before:  # each set of rules has its own
+                self.cooperation.rules_changed(link, rules)
 
     @property
     def peer(self) -> Peer:
@@ -378,10 +384,16 @@ class LinkManager:
         key, rules = self.config.ruled(node_id)
         if not rules:
             return None
-        hits = self.rule_hits.setdefault(key, Hits(len(rules)))
-        if len(hits.incoming) != len(rules) + 1:  # other rules, since a reload
-            hits = self.rule_hits[key] = Hits(len(rules))
+        given, hits = self._ruled.get(key, ([], None))
+        if hits is None or given != rules:  # the first, or others since a reload
+            hits = Hits(len(rules))
+            self._ruled[key] = rules, hits
         return LinkRules(rules, self._verdicts_flushed, hits)
+
+    def hits_of(self, key: str, rules: Sequence[Rule]) -> Hits:
+        """How often each rule of a set has decided, by its key in the configuration."""
+        given, hits = self._ruled.get(key, ([], None))
+        return hits if hits is not None and given == rules else Hits(len(rules))
 
     def _verdicts_flushed(self) -> None:
         self.parts.counters["link_rules_flushes"] += 1

@@ -108,6 +108,11 @@ class RetainedSync:
         restricted = link.rules is not None or link.scope is not None
         exchange.view = self.retained.watch(link.wire) if restricted else None
 
+    def compare(self, link: NeighborLink) -> None:
+        """Let the neighbour find out at once whether it remembers something else."""
+        if link in self._exchanges:
+            send_control(link, DIGEST, self.view(link).digest)
+
     def view(self, link: NeighborLink) -> RetainedView:
         """What is remembered that may cross a link, as it is now."""
         exchange = self._exchanges.get(link)

@@ -221,12 +221,12 @@ class LinkRules:
         hits: shared by all links with these rules.
     """
 
-    __slots__ = ("incoming", "outgoing")
+    __slots__ = ("hits", "incoming", "outgoing")
 
     def __init__(
         self, rules: Sequence[Rule], flushed: Callable[[], None] = lambda: None, hits: Hits | None = None
     ) -> None:
-        hits = Hits(len(rules)) if hits is None else hits
+        self.hits = hits = Hits(len(rules)) if hits is None else hits
         self.outgoing = Side(_terms(rules, "out"), flushed, hits.outgoing)
         """Local names to wire names."""
         self.incoming = Side(_terms(rules, "in"), flushed, hits.incoming)

@@ -16,6 +16,8 @@ from ildm.mqtt import MalformedPacket, MqttError, topic_matches, validate_topic_
 
 MAX_SCOPE = 512 << 10
 """Bytes of such a message."""
+EVERYTHING = b'[[[true,"","#"]],[[true,"","#"]]]'
+"""What is said where there were rules and are none."""
 _Terms = Sequence[tuple[bool, str, str]]
 
 
@@ -44,8 +46,10 @@ def _allowed(terms: _Terms, wire: str) -> bool:
     return False
 
 
-def told(rules: LinkRules) -> bytes:
-    """The message that says what rules are."""
+def told(rules: LinkRules | None) -> bytes:
+    """The message that says what rules are; None: there are none any more."""
+    if rules is None:
+        return EVERYTHING
     takes = [[term.allows, term.source_prefix, term.source] for term in rules.incoming.terms]
     gives = [[term.allows, term.image_prefix, term.image] for term in rules.outgoing.terms]
     return json.dumps([takes, gives], ensure_ascii=False, separators=(",", ":")).encode()

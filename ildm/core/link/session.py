@@ -362,18 +362,27 @@ class LinkSession(BaseSession):
         self.inbound.connected()
         assert self.transport is not None
         assert self._agreed is not None
-        window, window_bytes = self._agreed.window, self._agreed.hello.inflight_bytes
-        window_bytes = window_bytes or link.config.inflight_bytes
-        if link.rules is not None:  # the neighbour counts wire names
-            grown = min(window, link.config.inflight) * link.rules.outgoing.growth
-            window_bytes = max(1, window_bytes - grown)
         self.lane.attach(
             self.transport,
-            window=window,
-            window_bytes=window_bytes,
+            window=self._agreed.window,
+            window_bytes=self._window_bytes(link),
             max_packet_size=self._agreed.packet_size,
         )
         self.lane.writable = self.writable
+
+    def _window_bytes(self, link: NeighborLink) -> int:
+        """What the neighbour lets be under way, by local names."""
+        assert self._agreed is not None
+        window_bytes = self._agreed.hello.inflight_bytes or link.config.inflight_bytes
+        if link.rules is None:
+            return window_bytes
+        grown = min(self._agreed.window, link.config.inflight) * link.rules.outgoing.growth
+        return max(1, window_bytes - grown)  # the neighbour counts wire names
+
+    def follow_rules(self) -> None:
+        """The link has other rules."""
+        if self.link is not None and self.lane is not None:
+            self.lane.narrow(self._window_bytes(self.link))
 
     def unbind(self) -> None:
         """No longer be part of a link: another session has taken the place, or the link has gone."""

@@ -26,7 +26,8 @@ class BrokerChoice:
     Args:
         lasting: seconds that the failures have to last at an address that has sessions.
         moved: called when another address is to be tried.
-        changed: called with the address used before when another one has been reached.
+        changed: called with the address used before when another one has been reached; it may not be
+            configured any more.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class BrokerChoice:
         self.used = self.current
         """Where the last one was made."""
         self.failovers = 0
+        """Changes from one that is configured."""
         self.since: float | None = None
         """When another one was reached, by the clock ``now``."""
         self._now = now
@@ -61,7 +63,7 @@ class BrokerChoice:
         self._failures = 0
         if address != self.used:
             before, self.used = self.used, address
-            self.failovers += 1
+            self.failovers += before in self.addresses
             self.since = self._now()
             self._changed(before)
 
@@ -79,6 +81,15 @@ class BrokerChoice:
         lasted = self._now() - self._first_failure >= self._lasting
         if self._open[address] > 0 and not (self._failures >= FAILURES and lasted):
             return
+        self._try(self.addresses[(self.addresses.index(address) + 1) % len(self.addresses)])
+
+    def replace(self, addresses: Sequence[Address]) -> None:
+        """Others are configured: the one in use is kept if it is among them, else the first is tried."""
+        self.addresses = tuple(addresses)
+        if self.current not in self.addresses:
+            self._try(self.addresses[0])
+
+    def _try(self, address: Address) -> None:
         self._failures = 0
-        self.current = self.addresses[(self.addresses.index(address) + 1) % len(self.addresses)]
+        self.current = address
         self._moved()

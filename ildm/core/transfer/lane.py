@@ -405,6 +405,10 @@ class Lane(Outgoing):
 
     # queue ------------------------------------------------------------------------------------
 
+    def narrow(self, window_bytes: int) -> None:
+        """No more bytes than that may be under way on this connection from now on."""
+        self._window.max_bytes = min(self._window.max_bytes, window_bytes)
+
     @property
     def window(self) -> int:
         """So many messages of QoS 1 and 2 may be under way."""

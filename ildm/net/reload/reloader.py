@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import PluginError
 from ildm.config import ConfigError, load_config
+from ildm.core.plugin.loading import check_reachable
 from ildm.core.plugin.reloading import wanted_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import configure_logging, get_logger
@@ -159,8 +160,9 @@ class Reloader:
 
     def _check_plugins(self, source: Path, config: Config) -> None:
         try:
+            check_reachable(config, self._server.plugins)
             wanted = wanted_options(self._server.node.dispatch, config)
-        except PluginError as error:
+        except (ConfigError, PluginError) as error:
             raise ReloadError(f"{source}: {error}") from error
         fixed = [
             f"{source}: {each.loaded.kind} {each.loaded.name!r} cannot change {', '.join(each.names)} while "
@@ -189,14 +191,18 @@ class Reloader:
     def _neighbors(self, config: Config) -> tuple[list[Address], list[Address]]:
         """Those to add and those to remove: lines that have come or gone, whatever was said at run time.
 
-        One of which something else is said now is both: its link is made anew.
+        One which has to be another node, or to show another certificate, is both: its link is made anew.
         """
         if not self._server.node.router.active:
             return [], []
         before = {each.url: each for each in self._server.config.link.neighbors}
         after = {each.url: each for each in config.link.neighbors}
         there = self._server.node.links.neighbors
-        changed = [url for url, each in after.items() if url in before and each != before[url]]
+        changed = [
+            url
+            for url, each in after.items()
+            if url in before and (each.id, each.pin) != (before[url].id, before[url].pin)
+        ]
         added = [url for url in after if url not in before and url not in there]
         removed = [
             url for url in (*before, *changed) if (url not in after or url in changed) and url in there

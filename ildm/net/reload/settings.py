@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
 from ildm.config import Config, Section, read_secret
@@ -49,6 +50,19 @@ def take_up(config: Config, other: Config) -> None:
             config.__dict__[name] = value
     config.model_fields_set.clear()
     config.model_fields_set.update(other.model_fields_set)
+
+
+def take_up_options(config: Config, other: Config, taken: Collection[tuple[str, str]]) -> None:
+    """The same of the options of plugins alone: of those that have them, by kind and name.
+
+    Both have the same plugins in the same order.
+    """
+    if other.algorithm is not None and ("algorithm", other.algorithm.name) in taken:
+        config.__dict__["algorithm"] = other.algorithm
+    config.__dict__["filters"] = [
+        new if ("filter", new.name) in taken else old
+        for old, new in zip(config.filters, other.filters, strict=True)
+    ]
 
 
 def _hold(section: Section, other: Section) -> None:

@@ -11,7 +11,7 @@ import yaml
 
 from ildm.config import load_config
 from ildm.core.plugin.loading import PluginSpecs
-from ildm.mqtt import ConnAck, Connect, Framer, Packet, Version, decode
+from ildm.mqtt import ConnAck, Connect, Disconnect, Framer, Packet, Version, decode
 from ildm.net.run import NodeServer
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.ports import LOOPBACK, free_port
@@ -58,6 +58,16 @@ class Talker:
             assert data, "the connection has ended"
             self._packets += [decode(frame, Version.V5) for frame in self._framer.feed(data)]
         return self._packets.pop(0)
+
+    def send(self, packet: Any) -> None:
+        self.writer.write(packet.encode(Version.V5))
+
+    async def read_to_end(self) -> int | None:
+        """Wait until the other side hangs up; the reason that it has given."""
+        packets = self._packets
+        while data := await asyncio.wait_for(self.reader.read(65536), WAIT):
+            packets += [decode(frame, Version.V5) for frame in self._framer.feed(data)]
+        return next((each.reason_code for each in packets if isinstance(each, Disconnect)), None)
 
     async def lives(self) -> bool:
         """Whether the broker answers a ping."""

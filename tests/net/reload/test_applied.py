@@ -236,6 +236,19 @@ async def test_options_of_plugins(rig: MakeRig) -> None:
     assert loaded.gauges["size"] == 2
 
 
+async def test_options_that_plugins_have_taken_already_are_no_change(rig: MakeRig) -> None:
+    link = {"listen": f"{LOOPBACK}:0"}
+    specs = PluginSpecs(SPECS.algorithm, SPECS.filters)
+    node = await rig(plugins=specs, algorithm={"name": "sizing", "size": 1}, filters=["bare"], link=link)
+    view = node.server.view
+    node.write(algorithm={"size": 2}, filters=[{"name": "bare"}], limits={"clients": 7})
+    view.reload_plugins(view.read_config())
+    assert await node.reload() == ["limits.clients: 100000 -> 7"]
+    node.write(algorithm={"size": 9})  # which it does not take
+    view.reload_plugins(view.read_config())
+    assert await node.reload(algorithm={"size": 1}) == ["algorithm.options.size: ******** -> ********"]
+
+
 async def test_a_file_that_says_the_same_is_taken_up_too(rig: MakeRig) -> None:
     node = await rig()
     assert await node.reload() == []

@@ -63,7 +63,7 @@ async def refused(rig: Rig, **changes: Any) -> str:
         ({"algorithm": "sf"}, "algorithm: null -> sf"),
         ({"link": {"sessions": 2}}, "link.sessions: 1 -> 2"),
         ({"link": {"queue_bytes": 1 << 20}}, "link.queue_bytes: 33554432 -> 1048576"),
-        ({"broker": {"address": "127.0.0.1:2"}}, "broker.address: 127.0.0.1:1 -> 127.0.0.1:2"),
+        ({"broker": {"keep_alive": 60}}, "broker.keep_alive: 30 -> 60"),
         ({"spool": {"mode": "off"}}, "spool.mode: process -> off"),
         ({"admin": {"socket": "other.sock"}}, "admin.socket: null -> "),
     ],
