@@ -24,7 +24,7 @@ MAX_PACKET = 1 << 24
 TIMEOUT = 30.0
 """Seconds that a target has for CONNACK and for SUBACK."""
 TOGETHER = 100
-"""Connections that are opened at a time."""
+"""Connections that may be opening at a time."""
 
 
 class LoadError(IldmError):
@@ -133,10 +133,16 @@ class Connection:
             self.transport.abort()
 
 
-async def in_parts(clients: Sequence[Any], action: Callable[[Any], Any]) -> None:
-    """Do something with all clients, some at a time; the first failure ends it."""
-    for first in range(0, len(clients), TOGETHER):
-        tasks = [asyncio.ensure_future(action(client)) for client in clients[first : first + TOGETHER]]
+async def in_parts(
+    clients: Sequence[Any], action: Callable[[Any], Any], rate: float = float("inf"), together: int = TOGETHER
+) -> None:
+    """Do something with all clients, some at a time and not more than ``rate`` in a second; the first
+    failure ends it."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    for first in range(0, len(clients), together):
+        await asyncio.sleep(max(0.0, begun + first / rate - loop.time()))
+        tasks = [asyncio.ensure_future(action(client)) for client in clients[first : first + together]]
         try:
             await asyncio.gather(*tasks)
         finally:

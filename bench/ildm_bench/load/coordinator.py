@@ -233,6 +233,7 @@ class _Run:
             "name": worker.name,
             "offset_ns": self._offset(worker),
             "interval_ms": self.interval_ms,
+            "connect_rate": self.scenario.connect_rate / len(self.workers),
             "places": places,
             "clients": [
                 [number, c.client_id, c.topic, self.spec.targets[c.site], c.publisher]

@@ -141,10 +141,9 @@ class ReceiveLog:
     def _hand_over(self) -> None:
         batches, self._batches, self._rows = self._batches, [], 0
         records = np.concatenate([batch.records for batch in batches])
-        sizes = [len(batch.records) for batch in batches]
-        subscriber = np.repeat(np.array([batch.subscriber for batch in batches], np.int32), sizes)
+        subscriber = np.concatenate([batch.subscriber for batch in batches])
         received = np.concatenate([batch.received_ns for batch in batches])
-        arrival = np.concatenate([np.arange(b.first, b.first + len(b.records)) for b in batches])
+        arrival = np.concatenate([batch.arrival for batch in batches])
         self._writer.put([*_sender_columns(records), subscriber, received, arrival])
 
 

@@ -28,7 +28,8 @@ class Schedule:
 
     @property
     def total(self) -> int:
-        """Messages of one publisher: as many as begin within the time, at least one."""
+        """Messages of one publisher: as many as begin within the time; at most one, if its turn comes, where
+        the interval is longer than that."""
         return max(1, (self.end_ns - self.start_ns) // self.interval_ns)
 
     def time_of(self, publisher: int, message: int) -> int:
@@ -38,7 +39,7 @@ class Schedule:
 
     def due(self, publisher: int, now_ns: int) -> int:
         """How many messages of a publisher are due up to now."""
-        passed = now_ns - self.time_of(publisher, 0)
+        passed = min(now_ns, self.end_ns - 1) - self.time_of(publisher, 0)
         if passed < 0:
             return 0
         return min(self.total, passed // self.interval_ns + 1)

@@ -27,6 +27,15 @@ SIZE = LAYOUT.size
 assert DTYPE.itemsize == SIZE
 
 
+_BYTES = np.arange(SIZE)
+
+
 def decode(payloads: NDArray[np.uint8]) -> NDArray[np.void]:
     """Records of :data:`DTYPE` from an array of shape (messages, at least 32)."""
     return np.ascontiguousarray(payloads[:, :SIZE]).view(DTYPE).reshape(-1)
+
+
+def decode_at(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.void]:
+    """Records of :data:`DTYPE` from bytes, of which each of ``places`` begins 32."""
+    rows: NDArray[np.uint8] = data[places[:, None] + _BYTES]
+    return rows.view(DTYPE).reshape(-1)

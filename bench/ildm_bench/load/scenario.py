@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ildm.mqtt import IldmError
 
 MIN_PAYLOAD = 32
 """Bytes: the payload carries topic, publisher, sequence number and two times."""
+
+MAX_PAYLOAD = 1 << 20
+MAX_NAMES = 100_000
 
 Count = Annotated[int, Field(ge=0, le=100_000)]
 
@@ -22,6 +25,19 @@ class ScenarioError(IldmError):
 
 class Part(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+class Sizes(Part):
+    """Payload sizes in bytes that vary evenly from message to message, in every run alike."""
+
+    min: int = Field(ge=MIN_PAYLOAD, le=MAX_PAYLOAD)
+    max: int = Field(ge=MIN_PAYLOAD, le=MAX_PAYLOAD)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is more than max {self.max}")
+        return self
 
 
 class Topic(Part):
@@ -35,6 +51,12 @@ class Topic(Part):
     )
     publishers: list[Count] | Count
     subscribers: list[Count] | Count
+    names: int | Literal["own"] = Field(
+        default=1,
+        description="Topic names. 1: `name` itself. N: `name/0` to `name/N-1`, which each publisher uses in "
+        "turn, as a gateway does. own: each publisher has `name/ITS-NUMBER`, as a device does. Beyond 1 the "
+        "topic filter of the subscribers is `name/+`.",
+    )
     interval: float | None = Field(
         default=None,
         ge=0.001,
@@ -42,11 +64,32 @@ class Topic(Part):
         description="Milliseconds between two messages of a publisher; l-clients only.",
     )
 
+    @field_validator("names", mode="before")
+    @classmethod
+    def _number_or_own(cls, names: object) -> object:
+        if names != "own" and not (type(names) is int and 1 <= names <= MAX_NAMES):
+            raise ValueError(f"1 to {MAX_NAMES}, or own")
+        return names
+
     @model_validator(mode="after")
     def _interval(self) -> Self:
         if (self.interval is not None) != (self.clients == "latency"):
             raise ValueError("an interval of its own is for a topic of l-clients, which needs one")
         return self
+
+    @property
+    def topic_filter(self) -> str:
+        """What the subscribers subscribe to."""
+        return self.name if self.names == 1 else f"{self.name}/+"
+
+    def names_of(self, publisher: int) -> list[str]:
+        """The topic names that a publisher uses in turn; ``publisher`` is its number among all clients."""
+        if self.names == 1:
+            return [self.name]
+        if self.names == "own":
+            return [f"{self.name}/{publisher}"]
+        # not all begin with the same name
+        return [f"{self.name}/{(publisher + index) % self.names}" for index in range(self.names)]
 
 
 class Scenario(Part):
@@ -64,25 +107,42 @@ class Scenario(Part):
         default=100.0, ge=0.001, le=86_400_000, description="Between two messages of one t-publisher."
     )
     read_every: float = Field(
-        default=2.0,
+        default=5.0,
         ge=0,
         le=100,
         description="Milliseconds between two rounds of reading from the t-subscribers, so that the "
-        "generator costs less than the broker; their latencies are larger by up to this. 0: at once, as "
-        "l-clients always do.",
+        "generator costs less than the broker; their latencies are larger by up to this. Where much comes, "
+        "rounds are more frequent. 0: at once, as l-clients always do.",
     )
     send_every: float = Field(
-        default=0.25,
+        default=1.0,
         ge=0,
         le=100,
         description="Milliseconds: what is due at the t-publishers within this time is sent at once, what "
         "one publisher has to send in one write.",
     )
-    payload: int = Field(default=32, ge=MIN_PAYLOAD, le=1 << 20)
+    connect_rate: float = Field(
+        default=1000.0,
+        ge=0.1,
+        le=100_000,
+        description="Connections that are opened in a second, all clients.",
+    )
+    payload: Sizes = Field(
+        default=Sizes(min=32, max=32), description="One size for all messages, or {min: BYTES, max: BYTES}."
+    )
     qos: Literal[0, 1, 2] = 0
     protocol: Literal["3.1.1", "5"] = "3.1.1"
     sites: int = Field(default=1, ge=1, le=1000)
     topics: list[Topic] = Field(min_length=1, max_length=10_000)
+
+    @field_validator("payload", mode="before")
+    @classmethod
+    def _one_size(cls, payload: object) -> object:
+        if isinstance(payload, dict | Sizes):
+            return payload
+        if type(payload) is not int or not MIN_PAYLOAD <= payload <= MAX_PAYLOAD:
+            raise ValueError(f"{MIN_PAYLOAD} to {MAX_PAYLOAD} bytes, or {{min: BYTES, max: BYTES}}")
+        return {"min": payload, "max": payload}
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

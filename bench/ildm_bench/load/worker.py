@@ -22,21 +22,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ildm.mqtt import Subscribe, Subscription, Version
-from ildm_bench.load.connection import Connection, LoadError, in_parts
+from ildm_bench.load.connection import TOGETHER, Connection, LoadError, in_parts
 from ildm_bench.load.logs import ReceiveLog, warm_up, write_send_log
 from ildm_bench.load.pacing import Schedule
 from ildm_bench.load.publisher import Publisher
 from ildm_bench.load.rounds import Rounds
 from ildm_bench.load.scenario import Scenario
 from ildm_bench.load.sender import Sender
-from ildm_bench.load.subscriber import Batch, Subscriber
+from ildm_bench.load.subscriber import Batch, Subscriber, collect, finish
 from ildm_bench.load.wire import Channel
 from ildm_bench.schema import log_file
 
 SECRET_VARIABLE = "ILDM_BENCH_SECRET"
 COLLECT = 0.25
 """Seconds after which each subscriber's chunks are parsed."""
-STEP = 0.005
+AT_ONCE = 10
+"""Subscribers of one topic that are looked at in one go: a stall of about a millisecond where much comes."""
+EVENLY = 0.05
+"""Seconds whose share of the connections is opened at a time."""
 PATIENCE = 1.0
 """Seconds that a coordinator waits for a worker which is at another run."""
 REPORT = 0.5
@@ -54,17 +57,18 @@ class Job:
         self.name: str = order["name"]
         self.offset_ns: int = order["offset_ns"]
         self.interval_ns = round(order["interval_ms"] * 1e6)
+        self.connect_rate: float = order["connect_rate"]
         version = {"3.1.1": Version.V311, "5": Version.V5}[self.scenario.protocol]
         self.publishers: list[Publisher] = []
         self.subscribers: list[Subscriber] = []
         self.places: dict[str, list[int]] = order["places"]
         """The place of our first publisher, and how many there are, for each group (see `group_of`)."""
         for number, client_id, topic, target, publishes in order["clients"]:
-            where = (number, client_id, target, version, self.scenario.topics[topic].name)
+            where = (number, client_id, target, version, topic, self.scenario)
             if publishes:
-                self.publishers.append(Publisher(*where, topic, self.scenario))
+                self.publishers.append(Publisher(*where))
             else:
-                self.subscribers.append(Subscriber(*where, self.scenario))
+                self.subscribers.append(Subscriber(*where))
         self.received = 0
         self.egress = 0
         self.window = (0, 0)
@@ -89,13 +93,15 @@ class Job:
         async def connect(client: Any) -> None:
             self._connacks[client.number] = await client.connect()
 
-        async def subscribe(client: Subscriber, topic: str) -> None:
-            wanted = Subscription(topic_filter=topic, qos=self.scenario.qos)
+        async def subscribe(client: Subscriber) -> None:
+            wanted = Subscription(topic_filter=client.topic_filter, qos=client.qos)
             await client.subscribe(Subscribe(packet_id=1, subscriptions=[wanted]))
             client.begin(self.offset_ns)
 
-        await in_parts(self.clients, connect)
-        await in_parts(self.subscribers, lambda client: subscribe(client, client.topic))
+        # few at a time where the rate is low, so that they come evenly
+        together = max(1, min(TOGETHER, round(self.connect_rate * EVENLY)))
+        await in_parts(self.clients, connect, self.connect_rate, together)
+        await in_parts(self.subscribers, subscribe)
 
     def schedule(self, begin_ns: int, end_ns: int) -> None:
         """Set when each publisher sends; times of the coordinator."""
@@ -148,18 +154,23 @@ class Job:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        for subscriber in self.subscribers:
-            self._take(subscriber.finish())
+        for group in self._groups():
+            self._take(finish(group))
         for client in self.clients:
             client.abort()
 
     def _start_rounds(self, loop: asyncio.AbstractEventLoop) -> Rounds | None:
-        topics = {topic.name for topic in self.scenario.throughput_topics}
-        subscribers = [each for each in self.subscribers if each.topic in topics]
+        topics = self.scenario.topics
+        clients: list[Connection] = [
+            each for each in self.subscribers if topics[each.topic_index].clients == "throughput"
+        ]
+        clients += [
+            each for each in self.publishers if each.patient and topics[each.topic_index].interval is None
+        ]
         every_ns = round(self.scenario.read_every * 1e6)
-        if not every_ns or not subscribers or not hasattr(select, "epoll"):
+        if not every_ns or not clients or not hasattr(select, "epoll"):
             return None
-        return Rounds(loop, subscribers, every_ns)
+        return Rounds(loop, clients, every_ns)
 
     def now(self) -> int:
         """Coordinator's clock."""
@@ -170,13 +181,24 @@ class Job:
 
     async def _collect(self) -> None:
         """Parse what has come, a few subscribers at a time, so that no stall is long."""
-        at_once = max(1, round(len(self.subscribers) * STEP / COLLECT))
+        groups = self._groups()
         while True:
-            for first in range(0, len(self.subscribers), at_once):
-                for subscriber in self.subscribers[first : first + at_once]:
-                    self._take(subscriber.collect())
-                await asyncio.sleep(STEP)
-            await asyncio.sleep(max(0.0, COLLECT - STEP * len(self.subscribers) / at_once))
+            for group in groups:
+                self._take(collect(group))
+                await asyncio.sleep(COLLECT / len(groups))
+            if not groups:
+                await asyncio.sleep(COLLECT)
+
+    def _groups(self) -> list[list[Subscriber]]:
+        """Subscribers whose messages are alike, some together."""
+        by_topic: dict[int, list[Subscriber]] = {}
+        for subscriber in self.subscribers:
+            by_topic.setdefault(subscriber.topic_index, []).append(subscriber)
+        return [
+            group[first : first + AT_ONCE]
+            for group in by_topic.values()
+            for first in range(0, len(group), AT_ONCE)
+        ]
 
     def _take(self, batch: Batch | None) -> None:
         if batch is None:

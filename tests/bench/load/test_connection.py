@@ -11,7 +11,7 @@ import pytest
 from ildm.mqtt import ConnAck, Publish, SubAck, Subscribe, Subscription, Version
 from ildm_bench.load import connection
 from ildm_bench.load.connection import Connection, LoadError, in_parts
-from ildm_bench.load.subscriber import Subscriber
+from ildm_bench.load.subscriber import Subscriber, collect
 from tests.bench.load.support import WatchedBroker, message, read_packet, scenario, target
 
 WANTED = Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter="t", qos=2)])
@@ -121,7 +121,7 @@ async def test_messages_of_others_around_the_suback_do_no_harm(qos: int) -> None
         all_sent.set()
 
     async with target(talk) as address:
-        client = Subscriber(0, "a-client", address, Version.V311, "t", scenario(qos=qos))
+        client = Subscriber(0, "a-client", address, Version.V311, 0, scenario(qos=qos))
         await client.connect()
         wanted = Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter="t", qos=qos)])
         await client.subscribe(wanted)
@@ -137,7 +137,7 @@ async def test_messages_of_others_around_the_suback_do_no_harm(qos: int) -> None
 
         client.connection_lost = connection_lost  # type: ignore[method-assign]
         await ended
-    batch = client.collect()
+    batch = collect([client])
     assert batch is not None
     assert batch.records["seq"].tolist() == [0, 1, 2]
     assert client.foreign == 1
@@ -168,6 +168,20 @@ async def test_where_one_client_fails_no_other_goes_on_connecting() -> None:
         first.abort()
         second.abort()
         await gone.wait()
+
+
+async def test_connections_are_opened_at_no_more_than_a_rate() -> None:
+    """By the loop's own clock: at no time more than were due."""
+    loop = asyncio.get_running_loop()
+    times: list[float] = []
+
+    async def connect(_: int) -> None:
+        times.append(loop.time())
+
+    begun = loop.time()
+    await in_parts(range(20), connect, rate=200, together=2)
+    assert len(times) == 20
+    assert all(at - begun >= (index // 2 * 2) / 200 - 0.001 for index, at in enumerate(times))
 
 
 async def test_a_lost_connection_is_told_and_an_ended_one_is_not() -> None:

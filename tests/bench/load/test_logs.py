@@ -27,7 +27,8 @@ from tests.bench.load.support import message, scenario
 def _batch(subscriber: int, first: int, count: int) -> Batch:
     data = b"".join(message(first + k, topic=4, publisher=9) for k in range(count))
     records = payload.decode(np.frombuffer(data, np.uint8).reshape(count, payload.SIZE))
-    return Batch(records, np.arange(first, first + count, dtype=np.int64) + 10**6, subscriber, first)
+    arrival = np.arange(first, first + count, dtype=np.int64)
+    return Batch(records, arrival + 10**6, np.full(count, subscriber, np.int32), arrival)
 
 
 def _row(seq: int) -> list[np.ndarray]:
@@ -74,7 +75,7 @@ def test_every_message_sent_becomes_a_row(
     monkeypatch.setattr(logs, "ROW_GROUP", group)
 
     async def publishers() -> list[Publisher]:
-        found = [Publisher(n, "p", "h:1", Version.V311, "t", n % 2, scenario()) for n in range(4)]
+        found = [Publisher(n, "p", "h:1", Version.V311, n % 2, scenario()) for n in range(4)]
         for place, publisher in enumerate(found):
             publisher.schedule = Schedule(1000, 9000, 100, 4)
             publisher.place = place

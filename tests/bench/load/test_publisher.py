@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from ildm.mqtt import (
     PubRel,
     Version,
 )
+from ildm_bench.load.frames import VARIED
 from ildm_bench.load.pacing import Schedule
 from ildm_bench.load.payload import LAYOUT, MAGIC
 from ildm_bench.load.publisher import INFLIGHT, Publisher
@@ -31,7 +33,8 @@ async def _begun(
     address: str, version: Version, total: int = 10, offset_ns: int = 0, **changes: Any
 ) -> Publisher:
     """A connected publisher, all of whose messages are due already."""
-    client = Publisher(3, "p", address, version, "some/topic", 2, scenario(**changes))
+    topics = [{"name": f"some/{name}", "publishers": 1, "subscribers": 1} for name in ("a", "b", "topic")]
+    client = Publisher(3, "p", address, version, 2, scenario(topics=topics, **changes))
     connack = await client.connect()
     start = time.monotonic_ns() + offset_ns - total * MS
     client.begin(connack, Schedule(start, start + total * MS, MS, 1), 0, offset_ns)
@@ -188,8 +191,77 @@ async def test_what_the_target_ends_with_is_kept() -> None:
 
 
 async def test_packet_identifiers_go_round_and_leave_out_those_in_use() -> None:
-    client = Publisher(0, "p", "h:1", Version.V311, "t", 0, scenario(qos=1))
-    ids = [int.from_bytes(client._next_id(), "big") for _ in range(INFLIGHT)]
+    client = Publisher(0, "p", "h:1", Version.V311, 0, scenario(qos=1))
+    ids = [packet_id for _ in range(INFLIGHT // 10) for packet_id in client._next_ids(10)]
     assert ids == list(range(1, INFLIGHT + 1))
     client._packet_id = 65534
-    assert [client._next_id() for _ in range(2)] == [b"\xff\xff", (INFLIGHT + 1).to_bytes(2, "big")]
+    assert list(client._next_ids(2)) == [65535, INFLIGHT + 1]
+
+
+@pytest.mark.parametrize("names", [1, 3, 700, "own"])
+@pytest.mark.parametrize("payload", [32, {"min": 32, "max": 300}])
+@pytest.mark.parametrize("qos", [0, 1])
+async def test_names_in_turn_and_sizes_that_vary(names: Any, payload: Any, qos: int) -> None:
+    """More messages than there are frames, and several writes."""
+    got: list[Publish] = []
+    done = asyncio.Event()
+    total = 2000
+
+    async def talk(reader: Any, writer: Any) -> None:
+        await read_packet(reader)
+        writer.write(ConnAck().encode(Version.V311))
+        while len(got) < total:
+            packet = await read_packet(reader)
+            assert isinstance(packet, Publish)
+            got.append(packet)
+        done.set()
+
+    topics = [{"name": "t", "names": names, "publishers": 1, "subscribers": 1}]
+    load = scenario(payload=payload, qos=qos, topics=topics)
+    async with target(talk) as address:
+        client = Publisher(5, "p", address, Version.V311, 0, load)
+        connack = await client.connect()
+        start = time.monotonic_ns() - total * MS
+        client.begin(connack, Schedule(start, start + total * MS, MS, 1), 0, 0)
+        client.send_due(start + 10 * MS)
+        client.send_due(start + total * MS)
+        await done.wait()
+        client.abort()
+    expected = load.topics[0].names_of(5)
+    for number, packet in enumerate(got):
+        assert packet.topic == expected[number % len(expected)]
+        assert _body(packet) == (MAGIC, 0, 5, number, start + number * MS, client.sent_ns[number])
+    sizes = [len(packet.payload) for packet in got]
+    if payload == 32:
+        assert set(sizes) == {32}
+    else:
+        assert min(sizes) < 50
+        assert 280 < max(sizes) <= 300
+        assert len(set(sizes[:VARIED])) > VARIED / 4
+    assert [packet.packet_id for packet in got] == [n + 1 if qos else None for n in range(total)]
+
+
+async def test_acknowledgements_of_any_kind_free_the_window_however_they_are_cut() -> None:
+    """Many of one kind at once, mixed kinds, a reason code, half a packet."""
+    client = Publisher(0, "p", "h:1", Version.V5, 0, scenario(qos=2))
+    written: list[bytes] = []
+    client.transport = SimpleNamespace(write=written.append)
+    client._fd = 1
+    client._next_ids(300)
+
+    def acks(kind: type[PubAck | PubRec | PubComp], *ids: int) -> bytes:
+        return b"".join(kind(packet_id=packet_id).encode(Version.V5) for packet_id in ids)
+
+    client.data_received(acks(PubComp, *range(1, 101)))
+    assert client._inflight == set(range(101, 301))
+    client.data_received(acks(PubRec, *range(101, 301)))
+    assert b"".join(written) == b"".join(PubRel(packet_id=n).encode(Version.V5) for n in range(101, 301))
+    mixed = acks(PubRec, 101) + acks(PubComp, 102) + PubAck(packet_id=103).encode(Version.V5)
+    mixed += PubRec(packet_id=104, reason_code=0x97).encode(Version.V5)
+    for cut in range(1, len(mixed)):
+        client._inflight |= {102, 103, 104}
+        written.clear()
+        client.data_received(mixed[:cut])
+        client.data_received(mixed[cut:])
+        assert client._inflight == {101, *range(105, 301)}
+        assert b"".join(written) == PubRel(packet_id=101).encode(Version.V5)

@@ -14,7 +14,7 @@ import pytest
 from ildm.mqtt import Publish, Version
 from ildm_bench.load import rounds
 from ildm_bench.load.rounds import Rounds
-from ildm_bench.load.subscriber import Subscriber
+from ildm_bench.load.subscriber import Subscriber, collect
 from tests.bench.load.support import message, scenario, tcp_pair
 
 NEVER = 10**15
@@ -37,7 +37,7 @@ async def _subscribers(
     found, ends = [], []
     for number in range(count):
         ours, theirs = tcp_pair()
-        subscriber = Subscriber(number, f"s{number}", "host:1", Version.V311, "t", scenario(qos=qos))
+        subscriber = Subscriber(number, f"s{number}", "host:1", Version.V311, 0, scenario(qos=qos))
         await loop.create_connection(lambda s=subscriber: s, sock=ours)  # type: ignore[misc]
         subscriber.begin(0)
         theirs.settimeout(10)
@@ -57,7 +57,7 @@ def _send(end: socket.socket, seqs: range, qos: int = 0) -> None:
 
 
 def _seqs(subscriber: Subscriber) -> list[int]:
-    batch = subscriber.collect()
+    batch = collect([subscriber])
     return [] if batch is None else [int(seq) for seq in batch.records["seq"]]
 
 

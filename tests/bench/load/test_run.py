@@ -18,6 +18,7 @@ import pytest
 
 from ildm_bench.load import payload
 from ildm_bench.load.connection import LoadError
+from ildm_bench.load.scenario import load_scenario
 from ildm_bench.manifest import Process
 from ildm_bench.schema import NETWORK, RESOURCES, run_directory
 from tests.bench.load.support import (
@@ -170,6 +171,37 @@ async def test_qos_1_and_2_and_mqtt_5(mosquitto: Broker, topic_root: str, tmp_pa
         check_judgement(manifest)
         assert (len(sent), len(received)) == (60, 120)
         assert manifest.interval_ms == 50
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.parametrize("name", ["gateway", "gateway-10k", "devices", "fan-in", "fan-out"])
+async def test_mixed_traffic_is_sent_and_received_whole(
+    mosquitto: Broker, topic_root: str, tmp_path: Path, name: str, qos: int
+) -> None:
+    """The scenarios that come along, with fewer clients and messages; both sites at one broker."""
+    asked = load_scenario(Path(__file__).parents[3] / "configs/bench" / f"{name}.yaml")
+    topics = [
+        topic.model_copy(
+            update={
+                "name": f"{topic_root}/{topic.name}",
+                "publishers": [min(count, 40) for count in asked.counts(topic, "publishers")],
+                "subscribers": [min(count, 40) for count in asked.counts(topic, "subscribers")],
+            }
+        )
+        for topic in asked.topics
+    ]
+    shorter = {"duration": 1.0, "warm_up": 0.2, "cool_down": 0.2, "drain": 20.0, "topics": topics, "qos": qos}
+    publishers = sum(asked.counts(topics[0], "publishers"))
+    manifest = await load(
+        tmp_path,
+        [address(mosquitto.address)] * 2,
+        asked.model_copy(update=shorter),
+        interval_ms=100 if publishers > 1 else 10 if name == "fan-out" else 1,
+    )
+    sent, received = check_logs(tmp_path, manifest)
+    check_judgement(manifest)
+    assert len(sent) == {"gateway": 1000, "fan-out": 100}.get(name.removesuffix("-10k"), 400) + 2 * 50
+    assert len(received) == len(sent) + (39 * 100 if name == "fan-out" else 0)
 
 
 async def test_a_smaller_qos_than_asked_for_is_an_error(

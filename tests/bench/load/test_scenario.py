@@ -27,6 +27,15 @@ CONFIGS = sorted((Path(__file__).parents[3] / "configs" / "bench").glob("*.yaml"
         (f"name: x\nqos: 3\n{TOPIC}", "qos: "),
         (f"name: x\nprotocol: '4'\n{TOPIC}", "protocol: "),
         (f"name: x\npayload: 31\n{TOPIC}", "payload: "),
+        (f"name: x\npayload: big\n{TOPIC}", "payload: 32 to 1048576 bytes, or {min: BYTES, max: BYTES}"),
+        (f"name: x\npayload: {{min: 80}}\n{TOPIC}", "payload.max: "),
+        (f"name: x\npayload: {{min: 80, max: 79}}\n{TOPIC}", "payload: min 80 is more than max 79"),
+        (f"name: x\nconnect_rate: 0\n{TOPIC}", "connect_rate: "),
+        (
+            f"name: x\n{TOPIC.replace('publishers: 1', 'publishers: 1, names: 0')}",
+            "names: 1 to 100000, or own",
+        ),
+        (f"name: x\n{TOPIC.replace('publishers: 1', 'publishers: 1, names: all')}", "topics.0.names: "),
         (f"name: x\ninterval: 0\n{TOPIC}", "interval: "),
         (f"name: x\ninterval: 1.0e-9\n{TOPIC}", "interval: "),
         (f"name: x\ninterval: .inf\n{TOPIC}", "interval: "),
@@ -78,6 +87,18 @@ def test_sp_ratio_counts_deliveries_per_message_of_t_clients() -> None:
         ]
     )
     assert found.sp_ratio == (3 * 2 + 1 * 6) / 4
+
+
+def test_topic_names_are_used_in_turn_or_are_the_publishers_own() -> None:
+    found = scenario(
+        topics=[
+            {"name": "a", "publishers": 1, "subscribers": 1},
+            {"name": "b", "publishers": 1, "subscribers": 1, "names": 3},
+            {"name": "c", "publishers": 1, "subscribers": 1, "names": "own"},
+        ]
+    )
+    assert [topic.topic_filter for topic in found.topics] == ["a", "b/+", "c/+"]
+    assert [topic.names_of(7) for topic in found.topics] == [["a"], ["b/1", "b/2", "b/0"], ["c/7"]]
 
 
 def test_shortened_cuts_all_parts_alike() -> None:
