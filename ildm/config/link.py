@@ -59,6 +59,9 @@ class LinkConfig(Section):
     """QoS 1 and 2 messages sent but not acknowledged, per session."""
     inflight_bytes: Bytes = 8 << 20
     """Bytes of the same; one message may always be under way, however large."""
+    delay: Annotated[float, Field(ge=0, le=0.1)] = 0.0
+    """Seconds for which what is to go to a neighbour waits to be joined with more, up to 64 KiB; 0: what
+    comes together goes together, and nothing waits."""
     unsent_bytes: Bytes | None = None
     """What the system may take for a neighbour before it has sent it (Linux). A slow link then shows sooner
     by its queue, and fast ones cost more; null: as much as the system wants, which may be megabytes."""

@@ -8,6 +8,7 @@ import pytest
 
 from ildm.core.counters import Counters
 from ildm.core.transfer.lane import Lane, QueueLimits
+from ildm.core.transfer.outgoing import JOINED
 from ildm.mqtt import Framer, Property, Publish, PubRel, Version, decode
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World
@@ -77,6 +78,58 @@ def test_what_is_sent_in_one_iteration_is_one_write(world: World) -> None:
     assert len(sink.writes) == 1
     assert [p.topic for p in sink.packets()] == ["t"] * 15 + ["u"]
     assert lane.sent == 16
+
+
+def test_with_a_delay_what_comes_meanwhile_goes_in_one_write(world: World) -> None:
+    lane, _ = make(world, delay=0.01)
+    sink = opened(lane)
+    for _ in range(9):
+        lane.send_frames(FRAME, len(FRAME))
+        world.run(0.001)
+    assert sink.writes == []
+    world.run(0.0011)
+    assert sink.writes == [FRAME * 9]
+    lane.write(FRAME)  # acknowledgements wait likewise
+    world.run(0.0099)
+    assert len(sink.writes) == 1
+    world.run(0.0002)
+    assert sink.writes[1:] == [FRAME]
+
+
+def test_what_is_much_does_not_wait_for_the_delay(world: World) -> None:
+    lane, _ = make(world, delay=0.01)
+    sink = opened(lane)
+    size = len(FRAME)
+    count = JOINED // size
+    lane.send_frames(FRAME * count, size)
+    world.run(0)
+    assert sink.writes == []
+    lane.send_frames(FRAME, size)
+    world.run(0)
+    assert sink.writes == [FRAME * (count + 1)]
+    lane.send_frames(FRAME, size)
+    world.run(0.0099)
+    assert len(sink.writes) == 1  # the delay begins anew
+
+
+def test_what_waits_for_the_delay_at_the_end_of_the_session_goes_out(world: World) -> None:
+    lane, _ = make(world, delay=0.01)
+    sink = opened(lane)
+    lane.send_frames(FRAME, len(FRAME))
+    assert not lane.idle
+    lane.suspend()
+    assert sink.writes == [FRAME]
+    assert lane.idle
+
+
+def test_the_delay_of_a_connection_that_has_gone_writes_nothing_to_the_next(world: World) -> None:
+    lane, _ = make(world, delay=0.01)
+    first = opened(lane)
+    lane.send_frames(FRAME, len(FRAME))
+    lane.detach()
+    second = opened(lane)
+    world.run(0.02)
+    assert first.writes == second.writes == []
 
 
 def test_messages_wait_while_the_session_is_down_and_keep_their_order(world: World) -> None:

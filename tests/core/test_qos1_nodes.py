@@ -185,3 +185,21 @@ def test_acknowledgements_of_the_broker_cut_anywhere(world: World, cut: int, spe
         session.data_received(answers[pos : pos + cut])
     assert lane.idle
     assert session.is_open
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05])
+def test_link_delay_is_how_much_longer_a_message_and_its_acknowledgement_take(
+    world: World, delay: float
+) -> None:
+    a, b = row(world, "ab", "pf", link={"delay": delay})
+    publisher = a.client("p")
+    lane = a.node.links.links["b"].lanes[0]
+    world.run(1)
+    publisher.transport.write(chunk("t", 0, 3))
+    world.run(0.04)
+    assert injected(b, "t") == ([] if delay else [0, 1, 2])
+    world.run(0.04)
+    assert injected(b, "t") == [0, 1, 2]
+    assert lane.inflight == (3 if delay else 0)
+    world.run(0.05)
+    assert lane.inflight == 0

@@ -123,6 +123,7 @@ class NeighborLink(Stateful):
             inflight=config.inflight,
             inflight_bytes=config.inflight_bytes,
             overflow=config.overflow,
+            delay=config.delay,
         )
         self._writable = writable
         self.lost: Callable[[Publish], None] | None = None

@@ -1,7 +1,7 @@
 """The sending side of one session that carries transferred messages: to a neighbour or into the broker.
 
-A lane outlives its TCP connection. It joins what is written in one loop iteration, holds a bounded
-queue while the session is down, slow or has its window full, keeps the QoS 1 and 2 handshakes
+A lane outlives its TCP connection. It joins what is written in one loop iteration, or within a delay, holds
+a bounded queue while the session is down, slow or has its window full, keeps the QoS 1 and 2 handshakes
 (MQTT-4.3.2, 4.3.3, 4.4.0-1) and counts down the message expiry of what waits (MQTT-3.3.2-6).
 """
 
@@ -46,6 +46,8 @@ class QueueLimits:
     inflight: int = 1000
     inflight_bytes: int = 8 << 20
     overflow: Literal["drop", "block"] = "drop"
+    delay: float = 0.0
+    """Seconds, see :attr:`Outgoing.delay`."""
 
 
 class Lane(Outgoing):
@@ -87,6 +89,7 @@ class Lane(Outgoing):
     ) -> None:
         super().__init__(driver, counters, name, custody)
         self.limits = limits
+        self.delay = limits.delay
         self.index = index
         self.queue: Queue = Backlog()
         if queue is not None:

@@ -12,12 +12,17 @@ from ildm.core.transfer.introduction import Introducer
 from ildm.mqtt import EncodeError, Property, Publish, Version
 
 if TYPE_CHECKING:
+    from ildm.api import Timer
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Transport
     from ildm.core.link.rules import LinkRules
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.queue import Entry
     from ildm.core.transfer.receipt import Receipt
+
+
+JOINED = 64 << 10
+"""Bytes that do not wait for more to be joined with them."""
 
 
 class Outgoing:
@@ -29,11 +34,14 @@ class Outgoing:
         "_barrier",
         "_flushing",
         "_introducer",
+        "_joined",
+        "_joining",
         "_out",
         "_sealed",
         "_sealed_until",
         "counters",
         "custody",
+        "delay",
         "driver",
         "dropped",
         "max_packet_size",
@@ -68,8 +76,13 @@ class Outgoing:
         self.sent_counter: str | None = None
         """Name of a counter of what is sent for the first time."""
         self.dropped = 0
+        self.delay = 0.0
+        """Seconds for which what is to be written waits to be joined with more."""
         self._out: list[bytes] = []
         self._flushing = False
+        self._joined = 0
+        """Bytes that wait so."""
+        self._joining: Timer | None = None
         self._answers: deque[tuple[int, bytes]] = deque()
         """What is to be said once all up to an LSN is durable."""
         self._barrier = 0
@@ -89,8 +102,7 @@ class Outgoing:
             self.unread += len(data)
         self._out.append(data)
         if not self._flushing:
-            self._flushing = True
-            self.driver.call_soon(self.flush)
+            self._flush_soon(len(data))
 
     def write_durable(self, data: bytes) -> None:
         """Write an acknowledgement once all is durable that this node has custody of by now."""
@@ -101,8 +113,7 @@ class Outgoing:
             if not self.writable:
                 self.unread += len(data)
             if not self._flushing:
-                self._flushing = True
-                self.driver.call_soon(self.flush)
+                self._flush_soon(len(data))
 
     def _introduce(self, receipt: Receipt | None, place: int, count: int) -> None:
         """Tell a neighbour who the next messages are; ``place``: of the first of them in its record."""
@@ -133,8 +144,7 @@ class Outgoing:
         self.count_sent(count)
         self._out.append(frames)
         if not self._flushing:
-            self._flushing = True
-            self.driver.call_soon(self.flush)
+            self._flush_soon(len(frames))
 
     def write_run(
         self, frames: bytes, size: int, first_id: int, receipt: Receipt | None, dup: bool = False
@@ -218,8 +228,24 @@ class Outgoing:
         if self.custody is not None:
             self._barrier = self.custody.last
 
+    def _flush_soon(self, size: int) -> None:
+        """Write what there is at the end of this turn of the event loop, or after :attr:`delay`; ``size`` is
+        that of what has just come to it."""
+        if self.delay:
+            self._joined += size
+            if self._joined < JOINED:
+                if self._joining is None:
+                    self._joining = self.driver.call_later(self.delay, self.flush)
+                return
+        self._flushing = True
+        self.driver.call_soon(self.flush)
+
     def flush(self) -> None:
         self._flushing = False
+        if self._joining is not None:
+            self._joining.cancel()
+            self._joining = None
+        self._joined = 0
         if self.custody is not None and not self._may_be_seen(self.custody):
             return
         out = self._out
