@@ -136,6 +136,7 @@ class Node:
             self.custody is not None,
         )
         self.clients.session_ended = self.retained.releases.gone
+        self.clients.session_away = self.retained.releases.away
         self.bans = Bans(driver, store)
         self.links = LinkManager(self, config.link, link_secret, store)
         self.accepting = True

@@ -148,6 +148,8 @@ class ClientRegistry:
         self.wills = Wills(driver, store, limits, counters, publish_will, journaled)
         self.session_ended: Callable[[str], None] = lambda key: None
         """Told of each session (:attr:`ClientRecord.key`) which the broker has forgotten."""
+        self.session_away: Callable[[str], None] = lambda key: None
+        """Told of each that goes on without a connection."""
         self._away = 0
         self._started = int(driver.wall() * 1000)
 
@@ -329,6 +331,7 @@ class ClientRegistry:
         record.expires_at = None if record.expiry == NEVER else self.driver.wall() + record.expiry
         self._save(record)
         self._start_expiry(record)
+        self.session_away(record.key)
 
     # wills ------------------------------------------------------------------------------------
 

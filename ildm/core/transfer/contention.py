@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 SETTLE = 1.0
 """Seconds after which a broker has dealt with what it was sent."""
+ABSENCE = 10.0
+"""Seconds in which clients come back that do; then the node gives the broker what they have not released."""
 RELEASES = 10_000
 """Unreleased messages of clients that are followed; topics of further ones are looked at once, soon."""
 
@@ -104,11 +106,18 @@ class Releases:
     Args:
         newest: the stamp of the newest on a topic.
         contest: told of a topic that may have been overwritten, or not been set.
+        call_later: a timer of the driver.
     """
 
-    def __init__(self, newest: Callable[[str], Stamp | None], contest: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        newest: Callable[[str], Stamp | None],
+        contest: Callable[[str], None],
+        call_later: Callable[..., object],
+    ) -> None:
         self._newest = newest
         self._contest = contest
+        self._call_later = call_later
         self._count = 0
         self._clients: dict[str, dict[int, tuple[str, Stamp | None]]] = {}
 
@@ -131,6 +140,15 @@ class Releases:
             del self._clients[client]
         topic, stamp = found
         if self._newest(topic) != stamp:
+            self._contest(topic)
+
+    def away(self, client: str) -> None:
+        """The client's connection has ended. It may never release what other sites have."""
+        if client in self._clients:
+            self._call_later(ABSENCE, self._still_unreleased, client)
+
+    def _still_unreleased(self, client: str) -> None:
+        for topic, _ in self._clients.get(client, {}).values():
             self._contest(topic)
 
     def gone(self, client: str) -> None:
