@@ -60,7 +60,8 @@ PidOption = Annotated[
     typer.Option(
         "--pid",
         metavar="ROLE[:SITE]=PID",
-        help="Process to sample, children included; ROLE is broker, node or proxy. May be repeated.",
+        help="Process to sample, children included; ROLE is broker, node or proxy. May be repeated. Without "
+        "it the process that listens at each target is taken, if it is on this machine.",
     ),
 ]
 SecondsOption = Annotated[
@@ -96,7 +97,34 @@ def prepared(
     if len(target) != loaded.sites:
         text = f"{len(target)} given, but {scenario} has {loaded.sites} sites"
         raise typer.BadParameter(text, param_hint="--target")
-    return loaded, Target(target, label or loaded.name, processes=[_process(text) for text in pid or ()])
+    processes = [_process(text) for text in pid] if pid else _listeners(target)
+    return loaded, Target(target, label or loaded.name, processes=processes)
+
+
+def _listeners(targets: list[str]) -> list[Any]:
+    """The processes that listen at the targets; what cannot be told apart from other programs is said."""
+    from ildm_bench.listening import addresses, listener  # noqa: PLC0415
+    from ildm_bench.manifest import Process  # noqa: PLC0415
+    from ildm_bench.processes import Snapshot  # noqa: PLC0415
+
+    names = Snapshot.take().processes
+    found: list[Any] = []
+    for site, address in enumerate(targets):
+        host, _, port = address.rpartition(":")
+        host = host.strip("[]")
+        pid = listener(host, int(port))
+        if pid is not None:
+            name = names[pid].name if pid in names else "?"
+            words = {word.rpartition("/")[2] for word in Path(f"/proc/{pid}/cmdline").read_text().split("\0")}
+            role = "node" if "ildm" in words else "proxy" if "haproxy" in words else "broker"
+            record = {"name": f"{role}-{site}", "role": role, "site": site, "label": name}
+            found.append((Process.model_validate(record), pid))
+            behind = "; what stands behind it counts as another program without --pid"
+            typer.echo(f"{address}: {role} {name} ({pid}){behind if role != 'broker' else ''}", err=True)
+        elif any(each.is_loopback for each in addresses(host)):
+            text = "its process is not seen from here, so it counts as another program: give --pid"
+            typer.echo(f"warning: {address}: {text}", err=True)
+    return found
 
 
 def _process(text: str) -> Any:
@@ -143,9 +171,12 @@ def load(
     generator, summary = manifest.generator, manifest.summary
     typer.echo(
         f"{directory}: ingress {summary.ingress:,.0f}/s, egress {summary.egress:,.0f}/s, "
-        f"ratio {summary.ratio:.4f}, {summary.expected - summary.received} of {summary.expected} missing, "
-        f"generator {generator.verdict}{f': {generator.reason}' if generator.reason else ''}"
+        f"ratio {summary.ratio:.4f}, generator {generator.verdict}"
+        f"{f': {generator.reason}' if generator.reason else ''}; in the whole run "
+        f"{summary.expected - summary.received} of {summary.expected} deliveries missing"
     )
+    if not manifest.disturbance.quiet:
+        typer.echo(f"VOID: {manifest.disturbance.reason}", err=True)
     if analysis:
         from ildm_bench.analysis.pipeline import analyse as analyse_runs  # noqa: PLC0415
         from ildm_bench.analysis.pipeline import write_figures  # noqa: PLC0415
@@ -172,12 +203,15 @@ def limit(
     largest: Annotated[float, typer.Option(metavar="MS", help="Where Step 1 gives up.")] = 1024.0,
     start: Annotated[float | None, typer.Option(metavar="MS", help="Guess to begin with.")] = None,
     repeat: Annotated[int, typer.Option(min=1, help="Measurements of an interval that decides.")] = 1,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=99, help="Limits to find one after the other; shows how they spread.")
+    ] = 1,
     full: Annotated[bool, typer.Option("--full", help="All measurements of the thesis's procedure.")] = False,
     warm_up: Annotated[float, typer.Option(min=0, help="Seconds of load before the first run.")] = 0.0,
     keep_logs: Annotated[bool, typer.Option("--keep-logs", help="Keep the logs of all runs.")] = False,
     out: OutOption = RESULTS / "limit",
 ) -> None:
-    """Search for the limit of brokers or nodes (thesis 5.5.5).
+    """Search for the limit of brokers or nodes (thesis 5.5.5), and say so if it is void.
 
     The same command goes on with an interrupted search.
     """
@@ -198,12 +232,15 @@ def limit(
         generators=_generators(workers, remote),
         warm_up=warm_up,
         keep_logs=keep_logs,
+        rounds=rounds,
     )
     Console().print(render_limit(found))
     if found.figures is not None:
         typer.echo(write_run(found.figures, out, found))
     else:
-        typer.echo(write_comparison(compared(found.label, [found]), out))
+        typer.echo(write_comparison(compared(found.label, [found]), out, void=True))
+    if found.void:
+        typer.echo(f"VOID: {found.void}", err=True)
 
 
 @app.command()

@@ -6,21 +6,43 @@ from typing import Literal
 
 from pydantic import Field
 
-from ildm_bench.manifest import Record, Verdict
+from ildm_bench.manifest import Record, Verdict, why_void
+from ildm_bench.quiet import Disturbance
 
 LIMIT_RATIO = 0.99
 """Definition 1 of the thesis (5.5.4): egress / (ingress x sp-ratio) at or under the limit."""
+LARGEST_RATIO = 1.01
+"""More is no throughput that lasts: what had been queued before the window was delivered within it."""
+QUEUED_SECONDS = 0.2
+"""Of deliveries that may be pending at the window's end; a quota of CPU time alone holds them 0.1 s."""
+
+Spread = dict[str, list[float]]
+"""A figure in each round of a measurement, in their order, by the figure's name."""
+
+
+def bears(ratio: float, queued_seconds: float) -> bool:
+    """Whether a load is under the limit: Definition 1, and its premise, that nothing piles up.
+
+    A queue that was there before the window can hide that another grows, or that the target lags behind: so
+    the ratio has an upper bound as well, and what is pending at the end is bounded by the seconds it takes.
+    """
+    return LIMIT_RATIO <= ratio <= LARGEST_RATIO and queued_seconds <= QUEUED_SECONDS
+
+
+def percentile(share: float, count: int, value: float) -> float | None:
+    """A percentile where there are samples enough that one lies beyond it: 100 for the 99th; else None."""
+    return value if count * (1 - share) >= 1 - 1e-9 else None
 
 
 class Latency(Record):
-    """Latency in microseconds of what was received within the window."""
+    """Latency in microseconds of what was received within the window; None without samples enough."""
 
     count: int
     mean: float
     p50: float
-    p95: float
-    p99: float
-    p999: float
+    p95: float | None
+    p99: float | None
+    p999: float | None
     max: float
 
 
@@ -76,7 +98,8 @@ class RunFigures(Record):
     ingress: float
     egress: float
     ratio: float
-    under_limit: bool = Field(description="Definition 1 holds and the run is not refused.")
+    under_limit: bool = Field(description="Definition 1 holds, nothing piles up, the load is not refused.")
+    queued_seconds: float = Field(default=0.0, description="What was pending at the window's end.")
     verdict: Verdict
     reason: str
     expected: int
@@ -92,6 +115,16 @@ class RunFigures(Record):
     network: dict[str, dict[str, int]] = Field(description="Growth of the kernel's counters, by namespace.")
     machine: str
     notes: list[str]
+    targets: list[str] = Field(default_factory=list, description="host:port of each site.")
+    disturbance: Disturbance = Field(
+        default_factory=Disturbance, description="What others did on the machine meanwhile."
+    )
+    spread: Spread = Field(default_factory=dict, description="Where it stands for several rounds.")
+
+    @property
+    def void(self) -> str:
+        """Why it says nothing about the target, empty if it does."""
+        return why_void(self.verdict, self.reason, self.disturbance)
 
 
 class Point(Record):
@@ -103,6 +136,8 @@ class Point(Record):
     ratio: float
     verdict: Verdict
     under_limit: bool
+    queued_seconds: float = 0.0
+    disturbed: str = Field(default="", description="What others did on the machine meanwhile, if too much.")
     run: str = Field(default="", description="The run it stands for.")
     step: Literal[1, 4] = 1
 
@@ -120,6 +155,15 @@ class Limit(Record):
     points: list[Point]
     figures: RunFigures | None = Field(default=None, description="Of the run at the limit.")
     notes: list[str] = Field(default_factory=list, description="What the reader of the limit has to know.")
+    spread: Spread = Field(
+        default_factory=dict, description="Of the limits found one after the other, of which this is one."
+    )
+
+    @property
+    def void(self) -> str:
+        """Why the limit is no result, empty if it is one."""
+        found = self.figures.void if self.figures is not None else ""
+        return found or next((point.disturbed for point in self.points if point.disturbed), "")
 
 
 class Group(Record):

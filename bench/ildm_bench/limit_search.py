@@ -12,6 +12,7 @@ from typing import BinaryIO, Self
 from pydantic import ValidationError
 
 from ildm_bench.figures import Limit, Point
+from ildm_bench.next_limit import NextLimit
 from ildm_bench.procedure import Search, SearchError, SearchHeader
 from ildm_bench.progress import Progress
 
@@ -95,7 +96,9 @@ class Journal:
         os.fsync(self._file.fileno())
 
 
-def run_search(search: Search, measure: Callable[[float], Point], journal: Path, progress: Progress) -> Limit:
+def run_search(
+    search: Search | NextLimit, measure: Callable[[float], Point], journal: Path, progress: Progress
+) -> Limit:
     """Conduct a search to its end, from where the journal left it if there is one.
 
     Args:

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ildm_bench.load.scenario import Scenario
+from ildm_bench.quiet import Disturbance
 from ildm_bench.schema import MANIFEST
 
 Verdict = Literal["ok", "void", "refused"]
@@ -17,6 +18,11 @@ the load from its sockets, which is a result: the load is over the limit."""
 
 class Record(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+
+def why_void(verdict: Verdict, reason: str, disturbance: Disturbance) -> str:
+    """Why a run says nothing about the target: the generator missed it, or others disturbed; else empty."""
+    return "; ".join(filter(None, (reason if verdict == "void" else "", disturbance.reason)))
 
 
 class Client(Record):
@@ -72,6 +78,9 @@ class Summary(Record):
     ratio: float = Field(description="egress / (ingress x sp-ratio), Definition 1.")
     expected: int = Field(description="Deliveries due for what was sent in the whole run, t-clients.")
     received: int = Field(description="Deliveries of the whole run, t-clients.")
+    queued: int = Field(
+        default=0, description="Deliveries due for what was sent before the window's end that were not made."
+    )
 
 
 class Manifest(Record):
@@ -93,7 +102,15 @@ class Manifest(Record):
     generator: Generator
     summary: Summary
     machine: str
+    disturbance: Disturbance = Field(
+        default_factory=Disturbance, description="What others did on this machine within the window."
+    )
     notes: list[str] = Field(default_factory=list, description="What the reader of the figures has to know.")
+
+    @property
+    def void(self) -> str:
+        """Why the run says nothing about the target, empty if it does."""
+        return why_void(self.generator.verdict, self.generator.reason, self.disturbance)
 
     @property
     def seconds(self) -> float:

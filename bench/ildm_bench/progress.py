@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ildm_bench.figures import Limit, Point, RunFigures
 from ildm_bench.procedure import limit_point, standing_of
+from ildm_bench.report.entries import latency_words
 
 _BOUNDS = {
     "target": "the next smaller interval does not hold",
@@ -138,6 +139,8 @@ def point_line(point: Point) -> Text:
     }[standing]
     if point.verdict == "refused":
         words = "over the limit: load refused"
+    if point.disturbed:
+        words, style = f"{words}, but void: {point.disturbed}", "yellow"
     line = Text(
         f"step {point.step}  {point.interval_ms:>9.6g} ms  ingress {point.ingress:>10,.0f}/s  "
         f"egress {point.egress:>10,.0f}/s  ratio {point.ratio:.4f}  "
@@ -170,11 +173,15 @@ def _summary(limit: Limit) -> Table:
         table.add_row("limit", Text("none: no interval is under the limit", style="red"))
     else:
         table.add_row("limit", Text(f"{limit.interval_ms:.6g} ms between messages", style="green"))
+        if limit.void:
+            table.add_row("VOID", Text(limit.void, style="red"))
         table.add_row("bounded by", f"{limit.bounded_by}: {_BOUNDS[limit.bounded_by]}")
         seen = figures or point
         table.add_row("ingress", f"{seen.ingress:,.0f} messages/s")
         table.add_row("egress", f"{seen.egress:,.0f} messages/s")
         table.add_row("ratio", f"{seen.ratio:.4f} of ingress x sp-ratio")
+        if found := limit.spread.get("interval_ms"):
+            table.add_row("found again", ", ".join(f"{each:.6g} ms" for each in found))
     if figures is not None:
         table.add_row("loss", f"{figures.loss_rate:.4%} ({figures.missing:,} of {figures.expected:,})")
     table.add_row("measurements", str(len(limit.points)))
@@ -183,12 +190,13 @@ def _summary(limit: Limit) -> Table:
 
 def _latencies(figures: RunFigures) -> Table:
     table = Table(title="Latency at the limit, ms", title_justify="left")
-    table.add_column("clients, from")
+    table.add_column("latency")
     for name in ("p50", "p95", "p99", "p99.9", "max"):
         table.add_column(name, justify="right")
     for key, latency in figures.latency.items():
         values = (latency.p50, latency.p95, latency.p99, latency.p999, latency.max)
-        table.add_row(key.replace(".", ", "), *(f"{value / 1000:,.3f}" for value in values))
+        cells = ("" if value is None else f"{value / 1000:,.3f}" for value in values)
+        table.add_row(latency_words(key), *cells)
     return table
 
 

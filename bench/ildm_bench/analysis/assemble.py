@@ -11,7 +11,7 @@ from ildm_bench.analysis.errors import BadFile
 from ildm_bench.analysis.histogram import from_buckets, quantile
 from ildm_bench.analysis.logs import Run
 from ildm_bench.analysis.samples import network_growth, process_uses
-from ildm_bench.figures import LIMIT_RATIO, Histogram, Latency, Loss, ProcessUse, RunFigures, Second
+from ildm_bench.figures import Histogram, Latency, Loss, ProcessUse, RunFigures, Second, bears, percentile
 from ildm_bench.manifest import Manifest
 
 
@@ -51,6 +51,7 @@ def figures_of(run: Run, counts: Counts, skip: bool = False) -> RunFigures:
     ratio_due = sp_ratio(manifest)
     due = sent_in_window * ratio_due
     ratio = received_in_window / due if due else 0.0
+    queued_seconds = manifest.summary.queued / (due / manifest.seconds) if due else 0.0
     losses, expected, missing = _losses(run, counts, notes)
     histograms, latency = _latencies(counts, notes)
     messages = sum(row["messages"] for row in counts.deliveries)
@@ -74,7 +75,8 @@ def figures_of(run: Run, counts: Counts, skip: bool = False) -> RunFigures:
         ingress=sent_in_window / manifest.seconds,
         egress=received_in_window / manifest.seconds,
         ratio=ratio,
-        under_limit=ratio >= LIMIT_RATIO and manifest.generator.verdict == "ok",
+        under_limit=bears(ratio, queued_seconds) and manifest.generator.verdict == "ok",
+        queued_seconds=queued_seconds,
         verdict=manifest.generator.verdict,
         reason=manifest.generator.reason,
         expected=expected,
@@ -90,6 +92,8 @@ def figures_of(run: Run, counts: Counts, skip: bool = False) -> RunFigures:
         network=network,
         machine=manifest.machine,
         notes=notes,
+        targets=manifest.targets,
+        disturbance=manifest.disturbance,
     )
 
 
@@ -146,9 +150,9 @@ def _latencies(counts: Counts, notes: list[str]) -> tuple[dict[str, Histogram], 
             count=count,
             mean=sum(row["sum_ns"] for row in rows) / count / 1e3,
             p50=p50,
-            p95=p95,
-            p99=p99,
-            p999=p999,
+            p95=percentile(0.95, count, p95),
+            p99=percentile(0.99, count, p99),
+            p999=percentile(0.999, count, p999),
             max=largest / 1e3,
         )
         if early := sum(row["negative"] for row in rows):

@@ -34,10 +34,6 @@ LEAD = 0.5
 FINISH = 120.0
 """Seconds that the workers have to write what is left of their logs."""
 NICE = -10
-STOLEN = 0.05
-"""Cores that a virtual machine may miss before the figures say so."""
-OTHERS = 0.15
-"""Cores that programs which have no part in the run may use before its figures say so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +202,7 @@ class _Run:
                             turn += 1
                         clients.append(
                             Client(
-                                client_id=f"{self.run[-9:]}-{len(clients)}",
+                                client_id=f"{self.run.rpartition('-')[2]}-{len(clients)}",
                                 topic=index,
                                 site=site,
                                 publisher=role == "publishers",
@@ -255,11 +251,7 @@ class _Run:
         begin = self.now() + int(LEAD * 1e9)
         end = begin + int(scenario.duration * 1e9)
         window = (begin + int(scenario.warm_up * 1e9), end - int(scenario.cool_down * 1e9))
-        generators = [
-            (Process(name=w.name, role="generator", label="load generator"), w.pid)
-            for w in workers
-            if w.local
-        ]
+        generators = [(Process(name=w.name, role="generator"), w.pid) for w in workers if w.local]
         sampler = Sampler([*self.spec.processes, *generators], self.epoch_ns)
         wall = datetime.now().astimezone().isoformat(timespec="seconds")
         for worker in workers:
@@ -281,10 +273,6 @@ class _Run:
             await asyncio.gather(watching, *listeners, return_exceptions=True)
         sampler.sample()
         await asyncio.to_thread(sampler.write, self.directory)
-        if (others := sampler.others(*window)) > OTHERS:
-            self.notes.append(f"other programs used {others:.2f} cores of this machine meanwhile")
-        if (stolen := sampler.stolen(*window)) > STOLEN:
-            self.notes.append(f"the host of this virtual machine kept {stolen:.2f} cores from it meanwhile")
         for worker in workers:
             if not worker.local:
                 for role in ("send", "receive"):
@@ -309,8 +297,9 @@ class _Run:
             workers=[await self._record(worker) for worker in workers],
             processes=[process for process, _ in [*self.spec.processes, *generators]],
             generator=judge(results, sampler.lost),
-            summary=summarise(results, scenario, (window[1] - window[0]) / 1e9),
+            summary=summarise(results, scenario, window, self.directory),
             machine=machine(),
+            disturbance=sampler.disturbance(*window),
             notes=self.notes,
         )
         manifest.write(self.directory)

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ildm_bench.manifest import Process
+from ildm_bench.processes import TICK, Snapshot
+from ildm_bench.quiet import Disturbance, between
 from ildm_bench.schema import NETWORK, RESOURCES
 
-TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 COUNTERS = frozenset(
     {
@@ -52,8 +53,7 @@ class Sampler:
         self._offset_ns = offset_ns
         self._resources: list[tuple[object, ...]] = []
         self._network: list[tuple[object, ...]] = []
-        self._busy: list[tuple[int, float, float]] = []
-        self._stolen: list[tuple[int, float]] = []
+        self._snapshots: list[tuple[int, Snapshot]] = []
         self.lost: set[str] = set()
         """Processes that have ended."""
         self._namespaces = self._find_namespaces()
@@ -76,12 +76,12 @@ class Sampler:
     def sample(self) -> None:
         """Take one sample of everything."""
         now = time.monotonic_ns() + self._offset_ns
-        children = _children()
-        known = 0.0
+        snapshot = Snapshot.take()
+        self._snapshots.append((now, snapshot))
         for process, pid in self._processes:
             totals = [0.0, 0.0, 0, 0, 0, 0]
             alive = False
-            for each in _tree(pid, children):
+            for each in snapshot.trees([pid]):
                 values = _use(each)
                 if values is not None:
                     alive = alive or (each == pid and values[3] > 0)
@@ -89,30 +89,19 @@ class Sampler:
             if not alive:
                 self.lost.add(process.name)
                 continue
-            known += totals[0] + totals[1]
             self._resources.append((now, process.name, *totals))
-        busy, stolen = machine_cpu_seconds()
-        self._busy.append((now, busy, known))
-        self._stolen.append((now, stolen))
         for name, pid in self._namespaces.items():
             for counter, value in _counters(pid).items():
                 self._network.append((now, name, counter, value))
 
-    def others(self, begin_ns: int, end_ns: int) -> float:
-        """Cores that programs beyond those sampled have used between two times."""
-        inside = [sample for sample in self._busy if begin_ns <= sample[0] <= end_ns + int(1e9)]
+    def disturbance(self, begin_ns: int, end_ns: int) -> Disturbance:
+        """What programs did between two times that are neither sampled nor this one."""
+        inside = [sample for sample in self._snapshots if begin_ns <= sample[0] <= end_ns + int(1e9)]
         if len(inside) < 2:
-            return 0.0
-        (first, all_before, known_before), (last, all_after, known_after) = inside[0], inside[-1]
-        return (all_after - all_before - known_after + known_before) / ((last - first) / 1e9)
-
-    def stolen(self, begin_ns: int, end_ns: int) -> float:
-        """Cores that the host of this virtual machine kept from it between two times."""
-        inside = [sample for sample in self._stolen if begin_ns <= sample[0] <= end_ns + int(1e9)]
-        if len(inside) < 2:
-            return 0.0
+            return Disturbance()
         (first, before), (last, after) = inside[0], inside[-1]
-        return (after - before) / ((last - first) / 1e9)
+        own = [os.getpid(), *(pid for _, pid in self._processes)]
+        return between(before, after, (last - first) / 1e9, own)
 
     def write(self, directory: Path) -> None:
         """Write both files of samples."""
@@ -127,38 +116,8 @@ class Sampler:
 
 def cpu_seconds(pid: int) -> float:
     """CPU seconds that a process and its children have used; 0 if it has gone."""
-    used = (_use(each) for each in _tree(pid, _children()))
-    return sum(values[0] + values[1] for values in used if values is not None)
-
-
-def machine_cpu_seconds() -> tuple[float, float]:
-    """CPU seconds that all programs on the machine have used since it began, and those it was not given.
-
-    The second are of a virtual machine only: its host let something else run (proc(5): steal).
-    """
-    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-    user, nice, system, _idle, _wait, irq, softirq, steal = map(int, fields[1:9])
-    return (user + nice + system + irq + softirq) / TICK, steal / TICK
-
-
-def _children() -> dict[int, list[int]]:
-    """Children of every process on the machine."""
-    children: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                stat = Path(f"/proc/{entry}/stat").read_bytes()
-            except OSError:
-                continue
-            children.setdefault(int(stat[stat.rindex(b")") + 2 :].split()[1]), []).append(int(entry))
-    return children
-
-
-def _tree(pid: int, children: dict[int, list[int]]) -> list[int]:
-    found = [pid]
-    for each in found:
-        found.extend(children.get(each, ()))
-    return found
+    snapshot = Snapshot.take()
+    return snapshot.used(snapshot.trees([pid]))
 
 
 def _use(pid: int) -> tuple[float, float, int, int, int, int] | None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import pyarrow.dataset as ds
 
 from ildm_bench.load.scenario import Scenario
 from ildm_bench.manifest import Generator, Summary, Verdict
@@ -52,19 +55,39 @@ def judge(results: Sequence[Result], lost: Collection[str]) -> Generator:
     )
 
 
-def summarise(results: Sequence[Result], scenario: Scenario, seconds: float) -> Summary:
-    """Throughput in the window of ``seconds``, and deliveries of the whole run, t-clients."""
-    expected = 0
-    for index, topic in enumerate(scenario.topics):
-        if topic.clients == "throughput":
-            sent = sum(result["by_topic"][index] for result in results)
-            expected += sent * sum(scenario.counts(topic, "subscribers"))
+def summarise(
+    results: Sequence[Result], scenario: Scenario, window: tuple[int, int], directory: Path
+) -> Summary:
+    """Throughput in the window (ns) and deliveries of the whole run, t-clients; by the logs what waited."""
+    seconds = (window[1] - window[0]) / 1e9
+    topics = [index for index, topic in enumerate(scenario.topics) if topic.clients == "throughput"]
+    due = {index: sum(scenario.counts(scenario.topics[index], "subscribers")) for index in topics}
+    sent = {index: sum(result["by_topic"][index] for result in results) for index in topics}
     ingress, egress = total(results, "sent") / seconds, total(results, "egress") / seconds
-    due = ingress * scenario.sp_ratio
+    lasting = ingress * scenario.sp_ratio
     return Summary(
         ingress=ingress,
         egress=egress,
-        ratio=egress / due if due else 0.0,
-        expected=expected,
+        ratio=egress / lasting if lasting else 0.0,
+        expected=sum(sent[index] * due[index] for index in topics),
         received=total(results, "received"),
+        queued=queued(directory, due, window[1]),
     )
+
+
+def queued(directory: Path, subscribers: Mapping[int, int], end_ns: int) -> int:
+    """Deliveries of messages sent before ``end_ns`` that had not been made by then, lost ones among them.
+
+    ``subscribers`` by number of the topic. Duplicates count as deliveries, as in egress.
+    """
+    waiting = 0
+    for role, time in (("send", "sent_ns"), ("receive", "received_ns")):
+        logs = sorted((directory / f"role={role}").glob("*.parquet"))
+        if not logs:  # nobody has that role
+            continue
+        early = (ds.field("sent_ns") < end_ns) & (ds.field(time) < end_ns)
+        topics = ds.dataset(logs).to_table(["topic"], filter=early)["topic"]
+        for found in topics.value_counts().to_pylist():
+            count = subscribers.get(found["values"], 0)
+            waiting += found["counts"] * (count if role == "send" else -1 if count else 0)
+    return max(0, waiting)

@@ -1,15 +1,20 @@
-"""What the micro benchmarks share: timing in CPU seconds, CPU and memory of processes."""
+"""What the micro benchmarks share: timing in CPU seconds, use of processes, whether it was quiet."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ildm_bench.quiet import Watch
+
 TICKS = os.sysconf("SC_CLK_TCK")
+MICRO = "ildm_bench.micro."
 
 
 def machine() -> str:
@@ -62,3 +67,26 @@ def resident_bytes(pid: int) -> int:
 
 def median(values: list[float]) -> float:
     return statistics.median(values)
+
+
+def conditions(watch: Watch) -> str:
+    """Whether what was measured under a watch counts, in a line: to stand beside every figure."""
+    seen = watch.seen()
+    if seen.reason:
+        return f"VOID, not measured in quiet: {seen.reason}"
+    return f"quiet: others used {seen.others:.2f} of a core, the host kept {seen.stolen:.2f}"
+
+
+def _tell(watch: Watch) -> None:
+    print(conditions(watch), file=sys.stderr)
+
+
+def _is_benchmark() -> bool:
+    """Whether this program is one of the micro benchmarks, ``python -m ildm_bench.micro.NAME``."""
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return spec is not None and spec.name.startswith(MICRO)
+
+
+if _is_benchmark():
+    # From here on, not in each benchmark: none can forget it. Children that generate load do not import this.
+    atexit.register(_tell, Watch())

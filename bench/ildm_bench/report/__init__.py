@@ -31,21 +31,21 @@ def write_run(figures: RunFigures, directory: Path, limit: Limit | None = None) 
     return run_page(figures, directory, limit)
 
 
-def write_comparison(comparison: Comparison, directory: Path) -> Path:
+def write_comparison(comparison: Comparison, directory: Path, void: bool = False) -> Path:
     """Write the report of a comparison and return its page, ``report.html`` in `directory`, which is made.
 
     Beside it: ``ingress.png``, ``egress.png``, ``latency.png`` (bars as in Fig. 5.10 to 5.15 of the thesis),
     ``limit.png``, ``cdf.png`` and ``cpu.png``, each only where there is something to draw.
 
     Raises:
-        ReportError: matplotlib is not installed.
+        ReportError: matplotlib is not installed; some of it is void, and ``void`` does not ask for that.
         OSError: the directory cannot be written.
     """
     try:
         from ildm_bench.report.pages import comparison_page  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise _explained(error) from error
-    return comparison_page(comparison, directory)
+    return comparison_page(comparison, directory, void)
 
 
 def _explained(error: ModuleNotFoundError) -> Exception:

@@ -47,6 +47,9 @@ def report(
             "--compare", metavar="TITLE", help="One page that compares all PATHs, needs --out as well."
         ),
     ] = None,
+    void: Annotated[
+        bool, typer.Option("--void", help="Comparisons of figures that are void as well, marked as such.")
+    ] = False,
 ) -> None:
     """Write a page of HTML and PNGs for each run, limit search or comparison."""
     sources = [_source(path) for path in paths]
@@ -54,23 +57,26 @@ def report(
     if compare is not None:
         if out is None:
             raise typer.BadParameter("--compare needs to know where the page goes: --out DIR")
-        print(write_comparison(compared(compare, [model for _, model in found]), out))
+        print(write_comparison(compared(compare, [model for _, model in found]), out, void))
         return
     names = _names(sources)
     for (source, model), name in zip(found, names, strict=True):
         directory = source.parent if out is None else out if len(found) == 1 else out / name
-        print(write(model, directory))
+        print(write(model, directory, void))
 
 
-def write(model: RunFigures | Limit | Comparison, directory: Path) -> Path:
-    """The page of whatever it is; a limit at which no run was kept is shown as comparison of one."""
+def write(model: RunFigures | Limit | Comparison, directory: Path, void: bool = False) -> Path:
+    """The page of whatever it is; a limit at which no run was kept is shown as comparison of one.
+
+    The page of a single run or limit says by itself that it is void.
+    """
     if isinstance(model, RunFigures):
         return write_run(model, directory)
     if isinstance(model, Limit):
         if model.figures is not None:
             return write_run(model.figures, directory, model)
-        model = compared(model.label, [model])
-    return write_comparison(model, directory)
+        return write_comparison(compared(model.label, [model]), directory, void=True)
+    return write_comparison(model, directory, void)
 
 
 def compared(title: str, models: list[RunFigures | Limit | Comparison]) -> Comparison:

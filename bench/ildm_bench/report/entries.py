@@ -33,6 +33,13 @@ class Entry:
         return f"{self.group} · {self.label}" if self.group and self.group != self.label else self.label
 
     @property
+    def void(self) -> str:
+        """Why it is no result, empty if it is one."""
+        if self.limit is not None and (why := self.limit.void):
+            return why
+        return self.figures.void if self.figures is not None else ""
+
+    @property
     def at_least(self) -> bool:
         """The limit may be higher than what was measured: something else ended the search."""
         return self.limit is not None and self.limit.interval_ms is not None and not _by_target(self.limit)
@@ -91,6 +98,12 @@ def reference_of(comparison: Comparison, entries: Iterable[Entry]) -> Entry | No
     entries = list(entries)
     exact = [e for e in entries if e.name == comparison.reference]
     return next(iter(exact or [e for e in entries if e.label == comparison.reference]), None)
+
+
+def voids_of(comparison: Comparison) -> list[str]:
+    """What is void in a comparison, and why."""
+    entries = [*limits_of(comparison), *runs_of(comparison)]
+    return [f"{entry.name}: {entry.void}" for entry in entries if entry.void]
 
 
 def labels_of(entries: Iterable[Entry]) -> list[str]:

@@ -45,9 +45,9 @@ def rate(per_second: float) -> str:
     return _with_unit(per_second, _RATES)
 
 
-def duration(microseconds: float) -> str:
-    """A time given in microseconds: 85 µs, 1.23 ms."""
-    return _with_unit(microseconds, _TIMES)
+def duration(microseconds: float | None) -> str:
+    """A time given in microseconds: 85 µs, 1.23 ms; of None that there is none."""
+    return NONE if microseconds is None else _with_unit(microseconds, _TIMES)
 
 
 def size(size_bytes: float) -> str:

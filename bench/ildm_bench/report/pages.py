@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ildm_bench.figures import LIMIT_RATIO, Comparison, Limit, RunFigures
+from ildm_bench.figures import LARGEST_RATIO, LIMIT_RATIO, QUEUED_SECONDS, Comparison, Limit, RunFigures
 from ildm_bench.report import html, numbers, plots_compare, plots_run, tables
 from ildm_bench.report.entries import (
     LATENCY_KEYS,
@@ -24,12 +24,15 @@ from ildm_bench.report.svg import Picture, inline_svg, settle, write_png
 
 PAGE = "report.html"
 
+NEEDED = f"{LIMIT_RATIO:g} to {LARGEST_RATIO:g} is needed"
+ALLOWED = f"{QUEUED_SECONDS:g} s that are allowed"
 DEFINITION = (
     f"Definition 1: the load is under the limit as long as egress / (ingress {numbers.TIMES} sp-ratio) is at "
-    f"least {LIMIT_RATIO:g}; below, messages pile up or are lost. The search doubles the interval between "
-    "two messages of a publisher until that holds, divides the segment to the interval before into 20, and "
-    "takes the smallest of these intervals that holds. The next smaller one would give at most 1.05 times "
-    "the throughput."
+    f"least {LIMIT_RATIO:g}; below, messages pile up or are lost. Above {LARGEST_RATIO:g} a queue from "
+    f"before is worked off, and what is pending at the end must take no more than {QUEUED_SECONDS:g} s. The "
+    "search doubles the interval between two messages of a publisher until that holds, divides the segment "
+    "to the interval before into 20, and takes the smallest of these intervals that holds. The next smaller "
+    "one would give at most 1.05 times the throughput."
 )
 
 
@@ -50,7 +53,7 @@ def run_page(figures: RunFigures, directory: Path, limit: Limit | None) -> Path:
         tables.network_table(figures),
     ]
     body = [
-        html.header(title, [f"Run {figures.run}, scenario {figures.scenario}", figures.machine]),
+        html.header(title, [_target(figures), _run(figures), figures.machine]),
         html.tiles(run_tiles(figures)),
         run_verdict(figures),
         *([html.heading("Pictures"), *pictures] if pictures else []),
@@ -62,6 +65,14 @@ def run_page(figures: RunFigures, directory: Path, limit: Limit | None) -> Path:
     return write(directory, title, body)
 
 
+def _target(figures: RunFigures) -> str:
+    return f"Target: {', '.join(figures.targets)}" if figures.targets else ""
+
+
+def _run(figures: RunFigures) -> str:
+    return f"Run {figures.run}, scenario {figures.scenario}"
+
+
 def run_tiles(figures: RunFigures) -> list[Tile]:
     """The headline figures of a run."""
     shown = [
@@ -71,7 +82,9 @@ def run_tiles(figures: RunFigures) -> list[Tile]:
             f"one message each {numbers.interval(figures.interval_ms)}",
         ),
         Tile("Egress", numbers.rate(figures.egress), f"sp-ratio {numbers.significant(figures.sp_ratio, 4)}"),
-        Tile("Ratio", numbers.ratio(figures.ratio), f"under the limit from {LIMIT_RATIO:g} on"),
+        Tile(
+            "Ratio", numbers.ratio(figures.ratio), f"{LIMIT_RATIO:g} to {LARGEST_RATIO:g} is under the limit"
+        ),
         Tile(
             "Loss rate",
             numbers.share(figures.loss_rate),
@@ -83,7 +96,7 @@ def run_tiles(figures: RunFigures) -> list[Tile]:
         latency = figures.latency[key]
         words = latency_words(key)
         shown.append(Tile("Latency, median", numbers.duration(latency.p50), words))
-        shown.append(Tile("Latency, 99 %", numbers.duration(latency.p99), words))
+        shown.append(Tile("Latency, p99", numbers.duration(latency.p99), words))
     cpu = cpu_of_target(figures)
     if cpu is not None:
         shown.append(Tile("CPU per delivery", numbers.duration(cpu), "all processes but the generator"))
@@ -100,11 +113,13 @@ def run_tiles(figures: RunFigures) -> list[Tile]:
 def run_verdict(figures: RunFigures) -> str:
     """The verdict of a run in words."""
     ratio = f"The ratio of Definition 1 is {numbers.ratio(figures.ratio)}"
-    if figures.verdict == "void":
+    if figures.void:
+        missed = "The load generator missed its own target. The figures below show what it did."
+        disturbed = "The machine was not quiet: the figures below are a hint."
         return html.verdict(
             "void",
             "Void: this run says nothing about the brokers.",
-            ["The load generator missed its own target. The figures below show what it did.", figures.reason],
+            [missed if figures.verdict == "void" else disturbed, figures.void],
         )
     if figures.verdict == "refused":
         return html.verdict(
@@ -112,13 +127,10 @@ def run_verdict(figures: RunFigures) -> str:
             "Over the limit: the load was refused.",
             ["What the load was sent to did not take it from its sockets.", f"{ratio}.", figures.reason],
         )
+    pending = f"and what waits at the end takes {numbers.duration(1e6 * figures.queued_seconds)} of {ALLOWED}"
     if figures.under_limit:
-        return html.verdict(
-            "under", "Under the limit.", [f"{ratio}; at least {LIMIT_RATIO:g} is needed.", figures.reason]
-        )
-    return html.verdict(
-        "over", "Over the limit.", [f"{ratio}; at least {LIMIT_RATIO:g} is needed.", figures.reason]
-    )
+        return html.verdict("under", "Under the limit.", [f"{ratio}; {NEEDED}, {pending}.", figures.reason])
+    return html.verdict("over", "Over the limit.", [f"{ratio}; {NEEDED}, {pending}.", figures.reason])
 
 
 def _search(limit: Limit, pictures: Sequence[str]) -> list[str]:
@@ -135,8 +147,9 @@ def _search(limit: Limit, pictures: Sequence[str]) -> list[str]:
     ]
 
 
-def comparison_page(comparison: Comparison, directory: Path) -> Path:
+def comparison_page(comparison: Comparison, directory: Path, void: bool) -> Path:
     """See `ildm_bench.report.write_comparison`."""
+    tables.refuse_void(comparison, void)
     limits, runs = limits_of(comparison), runs_of(comparison)
     both = [*limits, *runs]
     with drawing():
@@ -218,21 +231,23 @@ def comparison_verdict(entries: Iterable[Entry]) -> str:
     kind = "under"
     for entry in entries:
         limit, figures = entry.limit, entry.figures
-        if limit is not None and limit.interval_ms is None:
+        if entry.void:
+            lines.append(f"{entry.name}: void, says nothing about the brokers. {entry.void}")
+            kind = "void"
+        elif limit is not None and limit.interval_ms is None:
             lines.append(f"{entry.name}: no limit was found. {plots_run.found(limit)}")
             kind = "over" if kind == "under" else kind
         elif limit is not None and entry.at_least:
             lines.append(f"{entry.name}: {plots_run.found(limit)}")
             kind = "over" if kind == "under" else kind
-        elif figures is not None and figures.verdict == "void":
-            lines.append(f"{entry.name}: void, says nothing about the brokers. {figures.reason}".rstrip())
-            kind = "void"
         elif figures is not None and (figures.verdict == "refused" or not figures.under_limit):
             why = "refused, over the limit." if figures.verdict == "refused" else "over the limit."
             lines.append(f"{entry.name}: {why} {figures.reason}".rstrip())
             kind = "over" if kind == "under" else kind
     if not lines:
         return html.verdict(kind, "All of these results are valid.", [])
+    if kind == "void":
+        return html.verdict(kind, "Void: some of this is no result.", lines)
     return html.verdict(kind, "Read these results with care.", lines)
 
 

@@ -313,7 +313,7 @@ def cdf(entries: Sequence[Entry]) -> Picture | None:
     if not curves:
         return None
     words = "; ".join(
-        f"{entry.name}: median {numbers.duration(latency.p50)}, 99 % {numbers.duration(latency.p99)}"
+        f"{entry.name}: median {numbers.duration(latency.p50)}, p99 {numbers.duration(latency.p99)}"
         for entry in shown
         if (latency := latency_of(entry, key))
     )

@@ -97,7 +97,7 @@ def latency(figures: RunFigures) -> Picture | None:
     if not curves:
         return None
     described = [
-        f"{latency_words(key)}: median {numbers.duration(value.p50)}, 99 % {numbers.duration(value.p99)}, "
+        f"{latency_words(key)}: median {numbers.duration(value.p50)}, p99 {numbers.duration(value.p99)}, "
         f"largest {numbers.duration(value.max)}"
         for key in in_order(figures.latency)
         for value in [figures.latency[key]]

@@ -17,7 +17,9 @@ from ildm_bench.report.entries import (
     limits_of,
     reference_of,
     runs_of,
+    voids_of,
 )
+from ildm_bench.report.errors import ReportError
 
 MOST_ROWS = 200
 """Longer tables are cut and say so: a run with thousands of subscribers must not give a page of megabytes."""
@@ -47,8 +49,11 @@ def run_table(figures: RunFigures) -> Table:
         ["sp-ratio", numbers.significant(figures.sp_ratio, 4), "deliveries per message"],
         ["Ingress", rate_of(figures.ingress), "messages sent by t-clients"],
         ["Egress", rate_of(figures.egress), "messages received by t-clients"],
-        ["Ratio", numbers.ratio(figures.ratio), f"egress / ({due}), under the limit from 0.99 on"],
-        ["Expected", numbers.count(figures.expected), "deliveries to t-clients"],
+        ["Ratio", numbers.ratio(figures.ratio), f"egress / ({due}), under the limit from 0.99 to 1.01"],
+        ["Pending", numbers.duration(1e6 * figures.queued_seconds), "at the end, as time of its delivery"],
+        ["Others", numbers.significant(figures.disturbance.others), "cores that other programs used"],
+        ["Stolen", numbers.significant(figures.disturbance.stolen), "cores that the host kept back"],
+        ["Expected", numbers.count(figures.expected), "deliveries to t-clients of what was measured"],
         ["Missing", numbers.count(figures.missing), "of those expected"],
         ["Loss rate", numbers.share(figures.loss_rate), "missing / expected"],
         ["Duplicates", numbers.count(figures.duplicates), "received more than once"],
@@ -73,7 +78,7 @@ def latency_table(figures: RunFigures) -> Table | None:
         for key in in_order(figures.latency)
         for latency in [figures.latency[key]]
     ]
-    head = ["Latency", "Messages", "Mean", "50 %", "95 %", "99 %", "99.9 %", "Largest"]
+    head = ["Latency", "Messages", "Mean", "p50", "p95", "p99", "p99.9", "Largest"]
     return Table("Latency of what was received", head, rows) if rows else None
 
 
@@ -172,7 +177,7 @@ def _entry_table(entries: Sequence[Entry], caption: str, reference: Entry | None
     grouped = any(entry.group for entry in entries)
     by_latency = entries[0].limit is None
     head = [*(["Group"] if grouped else []), "Target", "Interval", "Ingress", "Egress", "Ratio"]
-    head += ["Latency: mean", "50 %", "99 %", "99.9 %", "Loss rate", "CPU per delivery"]
+    head += ["Latency: mean", "p50", "p99", "p99.9", "Loss rate", "CPU per delivery"]
     if reference:
         head.append(f"{'Latency' if by_latency else 'Ingress'} {numbers.TIMES} {reference.label}")
     rows = []
@@ -241,10 +246,34 @@ def _cut(table: Table) -> Table:
     return Table(caption, table.head, table.rows[:MOST_ROWS], table.texts, table.remarks)
 
 
-def markdown_table(comparison: Comparison) -> str:
-    """The comparison as Markdown: its own table if it brings one along, else that of its limits and runs."""
+def markdown_table(comparison: Comparison, void: bool = False) -> str:
+    """The comparison as Markdown: its own table if it brings one along, else that of its limits and runs.
+
+    Raises:
+        ReportError: some of it is void, and ``void`` does not ask for that; it is marked then.
+    """
+    marks = refuse_void(comparison, void)
     own = custom_table(comparison)
-    return "\n".join(map(_markdown, [own] if own else comparison_tables(comparison)))
+    tables = list(map(_markdown, [own] if own else comparison_tables(comparison)))
+    if marks:
+        tables.insert(0, f"**Void, no result.** {'; '.join(map(_cell, marks))}\n")
+    return "\n".join(tables)
+
+
+def refuse_void(comparison: Comparison, void: bool) -> list[str]:
+    """What of a comparison is void, each with why.
+
+    Raises:
+        ReportError: there is something, and nobody asked for what is void.
+    """
+    found = voids_of(comparison)
+    if found and not void:
+        listed = "\n".join(f"  {line}" for line in found)
+        raise ReportError(
+            f"{comparison.title}: these figures are void, so they are not written:\n{listed}\n"
+            "--void writes them with a mark"
+        )
+    return found
 
 
 def _markdown(table: Table) -> str:

@@ -19,6 +19,7 @@ from ildm_bench.procedure import SearchConfig
 from ildm_bench.progress import Progress
 from ildm_bench.report import write_comparison
 from ildm_bench.report.cli import COMPARISON
+from ildm_bench.spread import words
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed
 
@@ -146,7 +147,7 @@ def limit_row(limit: Limit, reference: Limit | None = None) -> list[str]:
         f"{figures.ingress:,.0f}",
         f"{figures.egress:,.0f}",
         ratio,
-        f"{latency.mean / 1000:.2f} / {latency.p99 / 1000:.2f}" if latency else "",
+        f"{words(latency.mean, scale=1e-3)} / {words(latency.p99, scale=1e-3)}" if latency else "",
         f"{figures.missing} of {figures.expected}",
         cpu_by_role(figures),
     ]

@@ -6,6 +6,7 @@ from ildm_bench.figures import Comparison, RunFigures
 from ildm_bench.micro.measure import machine
 from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role
 from ildm_bench.results.latency import KEY, measure_in_turn
+from ildm_bench.spread import words
 from ildm_bench.testbed.spec import TestbedSpec
 
 INTERVALS_MS = {0: (4.0,), 1: (10.0, 20.0), 2: (20.0,)}
@@ -41,7 +42,7 @@ def run(bench: Bench, command: str) -> Comparison:
                     [
                         f"QoS {qos}, {each.egress:,.0f}/s, {each.label}",
                         cpu_by_role(each),
-                        *(f"{value / 1000:.2f}" for value in (latency.p50, latency.p99, latency.p999)),
+                        *(words(value, scale=1e-3) for value in (latency.p50, latency.p99, latency.p999)),
                         f"{each.missing} of {each.expected}",
                     ]
                 )

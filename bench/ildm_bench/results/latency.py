@@ -13,6 +13,7 @@ from ildm_bench.limits import measure, settle
 from ildm_bench.load.scenario import Scenario
 from ildm_bench.micro.measure import machine
 from ildm_bench.results.common import SHARED_CORES, Bench, testbed
+from ildm_bench.spread import words
 from ildm_bench.testbed.spec import TestbedSpec
 
 KEY = "latency.sent"
@@ -42,9 +43,12 @@ def run(bench: Bench, command: str) -> Comparison:
             rows.append(
                 [
                     each.label,
-                    *(f"{value:.0f}" for value in (latency.mean, latency.p50, latency.p99, latency.p999)),
+                    *(
+                        words(value, (), ".0f")
+                        for value in (latency.mean, latency.p50, latency.p99, latency.p999)
+                    ),
                     f"{latency.p50 - base.p50:+.0f}",
-                    f"{latency.p99 - base.p99:+.0f}",
+                    "" if latency.p99 is None or base.p99 is None else f"{latency.p99 - base.p99:+.0f}",
                     f"{latency.count:,}",
                     f"{each.egress:,.0f}",
                     f"{each.missing} of {each.expected}",

@@ -9,6 +9,7 @@ from ildm_bench.figures import Comparison
 from ildm_bench.limits import measure
 from ildm_bench.micro.measure import machine
 from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, testbed
+from ildm_bench.spread import words
 from ildm_bench.testbed.spec import TestbedSpec
 
 MAKES = ("mosquitto", "activemq", "rabbitmq", "moquette")
@@ -64,7 +65,7 @@ def run(bench: Bench, command: str) -> Comparison:
                 f"{figures.missing} of {figures.expected}",
                 f"{figures.duplicates}",
                 f"{figures.order_violations}",
-                f"{latency.p50 / 1000:.1f} / {latency.p99 / 1000:.1f}",
+                f"{words(latency.p50, (), '.1f', 1e-3)} / {words(latency.p99, (), '.1f', 1e-3)}",
                 cpu_by_role(figures),
             ],
         ],

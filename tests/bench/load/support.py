@@ -18,9 +18,9 @@ from ildm.mqtt import Packet, Version, decode
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 from ildm_bench.load.coordinator import RunProgress, RunSpec, run_load
 from ildm_bench.load.payload import LAYOUT, MAGIC
-from ildm_bench.load.resources import _children
 from ildm_bench.load.scenario import Scenario
 from ildm_bench.manifest import Manifest
+from ildm_bench.processes import Snapshot
 from ildm_bench.schema import RECEIVE, SEND, run_directory
 
 LOOPBACK = "127.0.0.1"
@@ -56,7 +56,8 @@ def message(seq: int = 0, size: int = 32, topic: int = 0, publisher: int = 0) ->
 
 def generator_processes() -> list[int]:
     """Ids of the local workers that this process has started."""
-    children = _children().get(os.getpid(), [])
+    own = os.getpid()
+    children = [pid for pid, process in Snapshot.take().processes.items() if process.parent == own]
     return [pid for pid in children if b"ildm_bench.load.worker" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 

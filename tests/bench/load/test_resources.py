@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ildm_bench.load import resources
-from ildm_bench.load.resources import COUNTERS, Sampler, cpu_seconds, machine_cpu_seconds
+from ildm_bench.load.resources import COUNTERS, Sampler, cpu_seconds
 from ildm_bench.manifest import Process
+from ildm_bench.processes import ProcessTimes, Snapshot, machine_cpu_seconds
 from ildm_bench.schema import NETWORK, RESOURCES
 
 BURN = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
@@ -128,21 +129,29 @@ def test_the_kernels_counters_count_what_is_sent(tmp_path: Path) -> None:
     assert all(second[name] >= first[name] for name in names)
 
 
-def test_others_are_all_that_was_not_sampled() -> None:
+def test_what_others_did_is_counted_within_the_window() -> None:
     sampler = Sampler([], 0)
-    sampler._busy = [(0, 5.0, 1.0), (10**9, 8.0, 2.0), (2 * 10**9, 12.0, 3.0), (9 * 10**9, 99.0, 3.0)]
-    assert sampler.others(0, 2 * 10**9) == (12.0 - 5.0 - 2.0) / 2
-    assert sampler.others(5 * 10**9, 6 * 10**9) == 0.0
+    readings = [(0, 5.0, 1.0), (10**9, 8.0, 1.5), (3 * 10**9, 12.0, 2.5), (9 * 10**9, 99.0, 99.0)]
+    sampler._snapshots = [(at, Snapshot(busy, stolen, {})) for at, busy, stolen in readings]
+    found = sampler.disturbance(10**9, 3 * 10**9)
+    assert (found.others, found.stolen) == (2.0, 0.5)
+    assert sampler.disturbance(5 * 10**9, 6 * 10**9).quiet
     busy, stolen = machine_cpu_seconds()
     assert busy > 0
     assert stolen >= 0
 
 
-def test_what_the_host_kept_is_counted_within_the_window() -> None:
-    sampler = Sampler([], 0)
-    sampler._stolen = [(0, 1.0), (10**9, 1.5), (3 * 10**9, 2.5), (9 * 10**9, 99.0)]
-    assert sampler.stolen(10**9, 3 * 10**9) == 0.5
-    assert sampler.stolen(20 * 10**9, 21 * 10**9) == 0.0
+def test_who_is_sampled_and_who_samples_are_no_others() -> None:
+    sampler = Sampler([(process("broker"), 6)], 0)
+
+    def at(seconds: float) -> Snapshot:
+        pids = {os.getpid(): 1, 6: 1, 7: 6, 8: 1}
+        times = {pid: ProcessTimes(f"p{pid}", parent, seconds, 0.0) for pid, parent in pids.items()}
+        return Snapshot(4 * seconds, 0.0, times)
+
+    sampler._snapshots = [(0, at(0.0)), (10**9, at(1.0))]
+    found = sampler.disturbance(0, 10**9)
+    assert (found.others, [busy.pid for busy in found.who]) == (1.0, [8])
 
 
 def test_without_processes_the_files_are_empty(tmp_path: Path) -> None:

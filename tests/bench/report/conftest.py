@@ -32,4 +32,4 @@ def patterns_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def latencies_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a comparison of runs."""
-    return write_comparison(samples.latencies(), tmp_path_factory.mktemp("latencies"))
+    return write_comparison(samples.latencies(), tmp_path_factory.mktemp("latencies"), void=True)

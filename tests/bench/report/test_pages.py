@@ -8,9 +8,12 @@ from pathlib import Path
 import matplotlib as mpl
 import matplotlib.image
 import pytest
+from typer.testing import CliRunner
 
+from ildm_bench.cli import app
 from ildm_bench.figures import Comparison, Group, Histogram, Limit, RunFigures, Second
-from ildm_bench.report import write_comparison, write_run
+from ildm_bench.quiet import Busy, Disturbance
+from ildm_bench.report import ReportError, markdown_table, write_comparison, write_run
 from ildm_bench.report.distribution import MOST_POINTS
 from ildm_bench.report.entries import of_limit, of_run
 from ildm_bench.report.pages import comparison_verdict, run_verdict
@@ -233,7 +236,7 @@ def test_comparison_where_all_is_void(tmp_path: Path) -> None:
     comparison = Comparison(
         title="void", text="", groups=[Group(name="none", limits=[limit])], runs=[run], reference="PF"
     )
-    page = read_page(write_comparison(comparison, tmp_path))
+    page = read_page(write_comparison(comparison, tmp_path, void=True))
     assert {path.name for path in tmp_path.iterdir()} == {"report.html", "limit.png"}
     assert "No interval that was measured is under the limit." in page.text
     assert "alone: void, says nothing about the brokers. it was late" in page.text
@@ -277,7 +280,49 @@ def test_verdict_in_words(changes: dict[str, object], words: str) -> None:
     assert page.texts("strong") == [words]
     assert "because of <that>" in page.texts("p")
     if not changes.get("under_limit", True) and figures.verdict == "ok":
-        assert "The ratio of Definition 1 is 0.9899; at least 0.99 is needed." in page.texts("p")
+        assert (
+            "The ratio of Definition 1 is 0.9899; 0.99 to 1.01 is needed, "
+            "and what waits at the end takes 0 µs of 0.2 s that are allowed."
+        ) in page.texts("p")
+
+
+NOISE = Disturbance(others=0.9, who=[Busy(name="pytest", pid=7, cores=0.8)])
+
+
+def test_what_was_disturbed_is_void() -> None:
+    page = Page(run_verdict(samples.run(disturbance=NOISE)))
+    assert page.texts("strong") == ["Void: this run says nothing about the brokers."]
+    assert any("pytest (7) 0.80" in line for line in page.texts("p"))
+    both = [of_run(samples.run("quiet")), of_run(samples.run("noisy", disturbance=NOISE))]
+    verdict = Page(comparison_verdict(both))
+    assert verdict.texts("strong") == ["Void: some of this is no result."]
+    assert [line for line in verdict.texts("p") if line.startswith("noisy: void")]
+    assert not [line for line in verdict.texts("p") if line.startswith("quiet:")]
+    limit = samples.limit("PF", 900)
+    points = [limit.points[0].model_copy(update={"disturbed": "others"}), *limit.points[1:]]
+    assert of_limit(limit.model_copy(update={"points": points})).void == "others"
+
+
+def test_void_figures_are_not_written_unless_asked_for(tmp_path: Path) -> None:
+    comparison = Comparison(title="T", runs=[samples.run("quiet"), samples.run("noisy", disturbance=NOISE)])
+    with pytest.raises(ReportError, match=r"T: .*void.*\n  noisy: other programs used 0.90"):
+        write_comparison(comparison, tmp_path)
+    with pytest.raises(ReportError, match="noisy"):
+        markdown_table(comparison)
+    assert not list(tmp_path.iterdir())
+    assert "noisy: void" in read_page(write_comparison(comparison, tmp_path, void=True)).text
+    assert markdown_table(comparison, void=True).startswith("**Void, no result.** noisy: other programs")
+    file = tmp_path / "comparison.json"
+    file.write_text(comparison.model_dump_json())
+    refused = CliRunner().invoke(app, ["report", str(file), "--out", str(tmp_path / "out")])
+    assert isinstance(refused.exception, ReportError)
+    asked = CliRunner().invoke(app, ["report", str(file), "--out", str(tmp_path / "out"), "--void"])
+    assert asked.exit_code == 0, asked.output
+
+
+def test_a_page_names_its_target(tmp_path: Path) -> None:
+    page = read_page(write_run(samples.run(targets=["127.0.0.1:1883", "127.0.0.1:1884"]), tmp_path))
+    assert "Target: 127.0.0.1:1883, 127.0.0.1:1884" in page.texts("p")
 
 
 def test_verdict_of_a_comparison() -> None:
