@@ -205,6 +205,36 @@ def test_an_emptied_filter_table_keeps_no_node(entries: list[tuple[str, str]], r
     assert len(table) == 0
     for root in (table._plain, table._dollar):
         assert (root.children, root.exact, root.multi) == (None, None, None)
+    assert not table._alone
+    assert not table._tails
+
+
+def test_filters_that_end_alike_share_their_end_until_they_part() -> None:
+    table: FilterTable[str] = FilterTable()
+    for device in range(50):
+        table.add(f"device{device}/state/power", "x", 1)
+    assert table._plain.children is not None
+    assert len(set(map(id, table._plain.children.values()))) == 1
+    table.add("device7/state/power", "y", 2)
+    table.add("device8/state", "y", 0)
+    table.add("device9/state/#", "y", 0)
+    assert table.match("device6/state/power") == {"x": 1}
+    assert table.match("device7/state/power") == {"x": 1, "y": 2}
+    assert table.match("device8/state") == {"y": 0}
+    assert table.match("device8/state/power") == {"x": 1}
+    assert table.match("device9/state/power") == {"x": 1, "y": 0}
+    assert table.match("device9/state") == {"y": 0}
+    table.remove_key("x")
+    assert table.match("device7/state/power") == {"y": 2}
+    assert table.match("device8/state/power") == {}
+
+
+@given(st.lists(filters, max_size=12, unique=True), filters)
+def test_intersecting_agrees_with_a_list_whatever_the_others_are(held: list[str], asked: str) -> None:
+    table: FilterTable[str] = FilterTable()
+    for topic_filter in held:
+        table.add(topic_filter, topic_filter, 1)
+    assert set(table.intersecting(asked)) == {each for each in held if intersects(asked, each)}
 
 
 def test_filters_is_a_copy() -> None:
