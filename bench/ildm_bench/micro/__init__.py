@@ -14,6 +14,7 @@
 ``python -m ildm_bench.micro.overlay_topics``    many topics of one site of an overlay: messages, CPU, memory
 ``python -m ildm_bench.micro.overlay_publish``   what a message costs at each node that it reaches
 ``python -m ildm_bench.micro.overlay_retained``  retained messages by the thousand: the longest callback
+``python -m ildm_bench.micro.generator``         the load generator: CPU of a delivery, beside Mosquitto's own
 ``python -m ildm_bench.micro.spool``             the spool: CPU and time of a message, opening, beside SQLite
 ===============================================  ==========================================================
 """
