@@ -7,6 +7,8 @@
 ``python -m ildm_bench.micro.relay``             relay throughput and CPU against direct and HAProxy
 ``python -m ildm_bench.micro.link``              one link between brokers that only count
 ``... relay --traffic KIND``, ``... link --traffic`` kinds of traffic at fixed rates and flat out, latencies
+``python -m ildm_bench.micro.processes``         several nodes on one port before one broker
+``python -m ildm_bench.micro.owner``             clients in several processes, links in one
 ``python -m ildm_bench.micro.keys``              many keys of one node: to enter, to keep, to take out
 ``python -m ildm_bench.micro.overlay``           building tables and range queries over 10^5 and 10^6 keys
 ``python -m ildm_bench.micro.overlay_subscribe`` thousands of filters at once: what other clients notice

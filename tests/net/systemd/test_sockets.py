@@ -6,13 +6,16 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 
+from ildm.admin.client import AdminClient
+from ildm.admin.view import AdminError
 from ildm.config import load_config
 from ildm.net.run import NodeServer
 from ildm.net.systemd import take_sockets
@@ -22,6 +25,9 @@ from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.ports import LOOPBACK, free_port
 from tests.net.transport.client import connected, echoes
 from tests.net.transport.conftest import running
+
+MOST_CLIENTS = 64
+"""Of which all come to the same one of two processes once in 2 ** 63 times."""
 
 
 @pytest.fixture
@@ -83,6 +89,62 @@ def test_a_process_serves_on_what_it_was_given_and_so_does_the_next_one(
             waiting.sendall(b"\x10\x0c\x00\x04MQTT\x04\x02\x00\x3c\x00\x00")
             with activated(config, listening, unix):
                 assert waiting.recv(4) == b"\x20\x02\0\0"
+
+
+def wait_for(node: AdminClient) -> None:
+    """Until it answers."""
+    give_up = time.monotonic() + 30
+    while True:
+        try:
+            node.status()
+        except AdminError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def test_several_processes_share_a_port(tmp_path: Path) -> None:
+    """With a socket each, as systemd makes with ReusePort=yes; who comes is at one of them, and all meet at
+    the broker."""
+    if reason := Mosquitto.available():
+        pytest.skip(reason)
+    port = free_port()
+    with ExitStack() as stack:
+        broker = stack.enter_context(running(Mosquitto(tmp_path / "mosquitto")))
+        nodes = []
+        for name in ("one", "other"):
+            sock = stack.enter_context(socket.create_server((LOOPBACK, port), reuse_port=True))
+            document = {
+                "node_id": name,
+                "state_dir": str(tmp_path / name),
+                "listen": f"{LOOPBACK}:{port}",
+                "broker": {"address": "{}:{}".format(*broker.address)},
+                "link": {"listen": None},
+            }
+            config = tmp_path / f"{name}.yaml"
+            config.write_text(yaml.safe_dump(document))
+            stack.enter_context(activated(config, sock))
+            nodes.append(AdminClient(tmp_path / name / "admin.sock"))
+
+        def clients_of_each() -> list[int]:
+            return [node.status()["clients"] for node in nodes]
+
+        for node in nodes:
+            wait_for(node)
+        first = stack.enter_context(connected(LOOPBACK, port))
+        echoes(first)
+        others = []
+        for _ in range(MOST_CLIENTS):  # of which the kernel gives each process about a half
+            others.append(stack.enter_context(connected(LOOPBACK, port)))
+            if all(clients_of_each()):
+                break
+        else:
+            pytest.fail(f"of {MOST_CLIENTS} clients none came to one of the processes: {clients_of_each()}")
+        others[-1].subscribe("from/another")
+        first.publish("from/another", b"process")
+        assert others[-1].next() == ("from/another", b"process")
 
 
 async def test_one_that_no_listener_is_for_is_named(tmp_path: Path, listening: socket.socket) -> None:

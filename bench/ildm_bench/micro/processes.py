@@ -1,0 +1,176 @@
+"""Nodes without an algorithm on one port (SO_REUSEPORT) before one Mosquitto: what a process more brings.
+
+``--cores`` gives each node so much of a core, by cgroups (root): so a machine of two cores stands in for one
+of many. The load is that of ``ildm_bench.micro.load``, which keeps ``--window`` messages of each publisher
+under way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from ildm.testing.live.brokers import Mosquitto
+from ildm.testing.live.node import NodeProcess
+from ildm.testing.live.ports import LOOPBACK, free_port
+from ildm.testing.live.process import Placement
+from ildm.testing.live.reaper import clear_up
+from ildm_bench.micro.measure import machine, median
+from ildm_bench.testbed.cgroups import enter_command, find_cgroups
+from ildm_bench.testbed.leftovers import give_up_name, new_name
+
+LISTENING = 3
+"""Descriptor of the first socket that a node inherits (SD_LISTEN_FDS_START)."""
+Figures = dict[str, float]
+
+
+def become(port: int, command: list[str]) -> None:
+    """Become a command that listens on a port together with others."""
+    made = socket.create_server((LOOPBACK, port), reuse_port=True, backlog=1024)
+    os.dup2(made.detach(), LISTENING)
+    os.set_inheritable(LISTENING, True)
+    os.environ.update(LISTEN_FDS="1", LISTEN_PID=str(os.getpid()))
+    os.execvp(command[0], command)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of all threads of a process that live, in steps of a nanosecond."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+class Nodes:
+    """The nodes of one run by their names, each with so much of a core, or as much as it gets."""
+
+    def __init__(self, directory: Path, cores: float | None) -> None:
+        self.directory = directory
+        self.cores = cores
+        self.all: dict[str, NodeProcess] = {}
+        self._used: dict[str, float] = {}
+        self._cgroups = None
+        if cores is not None:
+            self._name = new_name()
+            self._cgroups, why = find_cgroups(self._name)
+            if self._cgroups is None:
+                raise SystemExit(f"no CPU quotas here: {why}")
+
+    def start(
+        self, name: str, broker: int, algorithm: str | None, port: int | None = None, **link: Any
+    ) -> None:
+        """A node before the broker at a port; with ``port`` it shares that one with others."""
+        prefix: tuple[str, ...] = ()
+        if self._cgroups is not None:
+            prefix += enter_command(self._cgroups.make("site", name))
+        if port is not None:
+            prefix += (
+                sys.executable,
+                "-m",
+                __name__ if __spec__ is None else __spec__.name,
+                "become",
+                str(port),
+            )
+        node = NodeProcess(
+            self.directory / name,
+            (LOOPBACK, broker),
+            algorithm,
+            node_id=name,
+            link=link,
+            extra={} if port is None else {"listen": f"{LOOPBACK}:{port}"},
+            place=Placement(prefix=prefix),
+        )
+        self.all[name] = node
+        node.start()
+
+    def begin(self, bounded: Sequence[str]) -> None:
+        """Bound these, and count CPU time from now on."""
+        self._limit(bounded, self.cores)
+        self._used = {name: cpu_seconds(node.process.pid) for name, node in self.all.items() if node.process}
+
+    def used(self) -> Figures:
+        """CPU seconds of each node since then."""
+        return {
+            name: cpu_seconds(node.process.pid) - self._used[name]
+            for name, node in self.all.items()
+            if node.process
+        }
+
+    def close(self) -> None:
+        self._limit(list(self.all), None)  # so that all can end quickly
+        for node in self.all.values():
+            node.kill()
+        if self._cgroups is not None:
+            clear_up({"cgroup": [str(self._cgroups.directory)], "supervisor": [str(self._cgroups.above)]})
+            give_up_name(self._name)
+
+    def _limit(self, names: Sequence[str], cores: float | None) -> None:
+        if self._cgroups is not None:
+            for name in names:
+                self._cgroups.limit(self._cgroups.make("site", name), cores)
+
+
+def relayed(count: int, options: argparse.Namespace) -> Figures:
+    """So many nodes on one port: deliveries per second, CPU of all of them and of the busiest for each."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        broker = Mosquitto(Path(name) / "broker", tuned=True)
+        stack.callback(broker.kill)
+        broker.start()
+        nodes = Nodes(Path(name), options.cores)
+        stack.callback(nodes.close)
+        port = free_port()
+        for number in range(count):
+            nodes.start(f"node-{number}", broker.port, None, port)
+        command = [sys.executable, "-m", "ildm_bench.micro.load", "--port", str(port)]
+        command += ["--seconds", str(options.seconds), "--window", str(options.window)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+            assert child.stdout is not None
+            if child.stdout.readline() != "measuring\n":
+                raise RuntimeError("the load generator failed")
+            nodes.begin(list(nodes.all))
+            child.stdout.readline()
+            used = nodes.used().values()
+            found = json.loads(child.stdout.read())
+    per_delivery = 1e6 / found["egress"] / found["seconds"]
+    return {"rate": found["egress"], "all": sum(used) * per_delivery, "busiest": max(used) * per_delivery}
+
+
+def report(results: dict[Any, list[Figures]], first: Callable[[Any], Any]) -> None:
+    """Medians over the rounds; ``ratio``: of the rates in each round, to those of the way ``first`` gives."""
+    names = list(next(iter(results.values()))[0])
+    print(f"{'':>12} {'ratio':>7} " + " ".join(f"{name:>10}" for name in names))
+    for way, found in results.items():
+        pairs = zip(found, results[first(way)], strict=True)
+        ratio = median([one["rate"] / other["rate"] for one, other in pairs])
+        values = " ".join(f"{median([each[name] for each in found]):10,.2f}" for name in names)
+        print(f"{way!s:>12} {ratio:7.2f} {values}")
+    print(json.dumps([[way, found] for way, found in results.items()]))
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["become"]:
+        become(int(sys.argv[2]), sys.argv[3:])
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--cores", type=float, help="of a core, for each node")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--window", type=int, default=20)
+    options = parser.parse_args()
+    print(machine())
+    results: dict[Any, list[Figures]] = {count: [] for count in options.processes}
+    for _ in range(options.rounds):
+        for count, found in results.items():
+            found.append(relayed(count, options))
+    report(results, lambda _: options.processes[0])
+
+
+if __name__ == "__main__":
+    main()
