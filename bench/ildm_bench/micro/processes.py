@@ -42,8 +42,8 @@ def become(port: int, command: list[str]) -> None:
     os.execvp(command[0], command)
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU time of all threads of a process that live, in steps of a nanosecond."""
+def cpu_of_threads(pid: int) -> float:
+    """CPU seconds of the threads of a process that live; in nanoseconds, as small quotas are within few ticks."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
@@ -93,12 +93,14 @@ class Nodes:
     def begin(self, bounded: Sequence[str]) -> None:
         """Bound these, and count CPU time from now on."""
         self._limit(bounded, self.cores)
-        self._used = {name: cpu_seconds(node.process.pid) for name, node in self.all.items() if node.process}
+        self._used = {
+            name: cpu_of_threads(node.process.pid) for name, node in self.all.items() if node.process
+        }
 
     def used(self) -> Figures:
         """CPU seconds of each node since then."""
         return {
-            name: cpu_seconds(node.process.pid) - self._used[name]
+            name: cpu_of_threads(node.process.pid) - self._used[name]
             for name, node in self.all.items()
             if node.process
         }
