@@ -43,7 +43,7 @@ def become(port: int, command: list[str]) -> None:
 
 
 def cpu_of_threads(pid: int) -> float:
-    """CPU seconds of the threads of a process that live; in nanoseconds, as small quotas are within few ticks."""
+    """CPU seconds of the threads of a process that live; in nanoseconds, as small quotas are few ticks."""
     tasks = Path(f"/proc/{pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
