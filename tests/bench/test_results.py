@@ -167,6 +167,7 @@ def test_each_result_has_its_command() -> None:
         "link",
         "latency",
         "mixed",
+        "traffic",
         "overlay",
         "distance",
         "content",

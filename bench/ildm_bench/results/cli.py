@@ -115,6 +115,26 @@ def durability(full: FullOption = False, out: OutOption = OUT, again: AgainOptio
 
 
 @results.command()
+def traffic(
+    qos: Annotated[int, typer.Option(min=0, max=2, help="Of messages, link and bridge.")] = 0,
+    kind: Annotated[
+        list[str] | None, typer.Option(metavar="KIND", help="gateway, gateway-10k, devices, fan-in, fan-out.")
+    ] = None,
+    full: FullOption = False,
+    out: OutOption = OUT,
+    again: AgainOption = False,
+) -> None:
+    """A gateway, many devices, fan-in, fan-out: over relays and over one link, at a fixed rate."""
+    from ildm_bench.results.traffic import KINDS, run  # noqa: PLC0415
+
+    kinds = tuple(dict.fromkeys(kind or KINDS))
+    if unknown := [each for each in kinds if each not in KINDS]:
+        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(KINDS)}", param_hint="--kind")
+    options = (f" --qos {qos}" if qos else "") + "".join(f" --kind {each}" for each in kind or ())
+    _produce("traffic", full, out, again, lambda b, c: run(b, c, qos, kinds), options)
+
+
+@results.command()
 def mixed(full: FullOption = False, out: OutOption = OUT, again: AgainOption = False) -> None:
     """Mosquitto, ActiveMQ, RabbitMQ and Moquette joined by SF: nothing may be lost."""
     from ildm_bench.results.mixed import run  # noqa: PLC0415
