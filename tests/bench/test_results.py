@@ -17,8 +17,10 @@ from ildm_bench.report import markdown_table
 from ildm_bench.results import latency, link, patterns, single
 from ildm_bench.results.common import FULL, HEADING, QUICK, Bench, cpu_by_role, limit_row
 from ildm_bench.testbed.spec import TestbedSpec
+from ildm_bench.testbed.testbed import Testbed
 from tests.bench.report.samples import limit as sample_limit
 from tests.bench.report.samples import run as sample_run
+from tests.support.brokers import require_broker
 
 
 class Measured(Bench):
@@ -37,7 +39,8 @@ class Measured(Bench):
 @pytest.mark.parametrize("model", ["per-process", "shared"])
 def test_patterns_compare_equal_quotas(tmp_path: Path, model: Any) -> None:
     bench = Measured(tmp_path)
-    comparison = patterns.run(bench, "the command", model)
+    comparison = patterns.run(bench, "the command", model, sockets="nodelay")
+    assert "set_tcp_nodelay true" in comparison.text
     specs = {name.removeprefix(f"{model}-"): spec for name, (_, spec, _) in bench.asked.items()}
     assert set(specs) == {
         "direct",
@@ -68,9 +71,44 @@ def test_patterns_compare_equal_quotas(tmp_path: Path, model: Any) -> None:
     assert [float(row[4]) for row in comparison.table[1:]] == pytest.approx(list(range(1, 21)), rel=0.05)
 
 
+def test_both_sockets_have_rows(tmp_path: Path) -> None:
+    bench = Measured(tmp_path)
+    comparison = patterns.run(bench, "the command", algorithms=["sf"], patterns=["low"])
+    settings = {name.removeprefix("per-process-"): spec.nodelay for name, (_, spec, _) in bench.asked.items()}
+    assert settings == {
+        "direct": True,
+        "direct-default-sockets": False,
+        "haproxy": True,
+        "haproxy-default-sockets": False,
+        "A-sf": True,
+        "A-sf-default-sockets": False,
+        "low-sf": True,
+        "sum": True,
+        "sum-default-sockets": False,
+    }
+    assert [row[0] for row in comparison.table[1:3]] == [
+        "A: broker alone",
+        "A: broker alone, default sockets",
+    ]
+    assert "set_tcp_nodelay true; *default sockets*: set_tcp_nodelay false" in comparison.text
+    everything = Measured(tmp_path)
+    patterns.run(everything, "the command", algorithms=["sf"], patterns=["low"], sockets="both")
+    assert not everything.asked["per-process-low-sf-default-sockets"][1].nodelay
+
+
+def test_the_setting_of_the_sockets_reaches_the_broker(tmp_path: Path) -> None:
+    require_broker("mosquitto")
+    for nodelay, last in ((True, "true"), (False, "false")):
+        with Testbed(TestbedSpec(["mosquitto"], front="none", nodelay=nodelay), tmp_path / last) as bed:
+            lines = (bed.servers[0].broker.directory / "mosquitto.conf").read_text().splitlines()
+        assert [line for line in lines if "nodelay" in line][-1] == f"set_tcp_nodelay {last}"
+
+
 def test_overlays_alone_have_one_broker_to_compare_with(tmp_path: Path) -> None:
     bench = Measured(tmp_path)
-    comparison = patterns.run(bench, "the command", algorithms=patterns.OVERLAYS, patterns=["low"])
+    comparison = patterns.run(
+        bench, "the command", algorithms=patterns.OVERLAYS, patterns=["low"], sockets="nodelay"
+    )
     assert [name.removeprefix("per-process-") for name in bench.asked] == [
         "direct",
         *(f"low-{algorithm}" for algorithm in patterns.OVERLAYS),
@@ -87,10 +125,10 @@ def test_single_brokers_have_one_quota_and_no_node(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(single, "broker_class", lambda make: type("B", (), {"available": lambda: None}))
     bench = Measured(tmp_path)
     comparison = single.run(bench, "the command")
-    assert set(bench.asked) == {"mosquitto", "activemq", "rabbitmq", "moquette"}
+    assert set(bench.asked) == {"mosquitto", "mosquitto-default-sockets", "activemq", "rabbitmq", "moquette"}
     assert {spec.front for _, spec, _ in bench.asked.values()} == {"none"}
     assert len({spec.quota for _, spec, _ in bench.asked.values()}) == 1
-    assert len(comparison.table) == 5
+    assert len(comparison.table) == 6
 
 
 def test_single_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +145,7 @@ def test_single_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("publishers", [1, 10])
 def test_a_link_is_measured_as_the_bridge_is(tmp_path: Path, publishers: int) -> None:
     bench = Measured(tmp_path)
-    comparison = link.run(bench, "the command", 1, publishers)
+    comparison = link.run(bench, "the command", 1, publishers, sockets="nodelay")
     assert list(bench.asked) == ["bridge", "link-1", "link-2", "link-4", "through"]
     loads = {scenario.model_dump_json() for scenario, _, _ in bench.asked.values()}
     assert len(loads) == 1
@@ -136,9 +174,11 @@ def test_rounds_of_one_way_are_merged() -> None:
         part = figures.latency[latency.KEY].model_copy(update={"count": sum(histogram.counts), "max": 7.0})
         update = {"histograms": histograms, "latency": {latency.KEY: part}, "expected": 10, "missing": 1}
         rounds.append(figures.model_copy(update=update))
-    merged = latency._merged(rounds)
+    merged = latency.merged(rounds)
     assert merged.latency[latency.KEY].count == 20
-    assert merged.latency[latency.KEY].p99 == quantile(merged.histograms[latency.KEY], 0.99) / 1000
+    assert merged.latency[latency.KEY].p50 == quantile(merged.histograms[latency.KEY], 0.5) / 1000
+    assert merged.latency[latency.KEY].p99 is None
+    assert len(merged.spread[f"{latency.KEY}.mean"]) == 2
     assert (merged.expected, merged.missing) == (20, 2)
 
 
@@ -148,6 +188,13 @@ def test_a_row_says_where_no_limit_was_found() -> None:
     assert (row[0], row[3], row[4]) == ("x", "49,850", "0.50")
     assert isinstance(found.figures, RunFigures)
     assert "broker" in cpu_by_role(found.figures)
+    spread = {"interval_ms": [9.5, 10.5, 10.0], "egress": [49_000.0, 50_000.0], "cpu.broker": [1.0, 2.0]}
+    again = limit_row(found.model_copy(update={"spread": spread}), sample_limit("y", 10_000.0))
+    assert again[1].endswith("(9.5-10.5) ms")
+    assert again[3] == "49,850 (49,000-50,000)"
+    assert again[4] == "0.50 (0.49-0.50)"
+    assert "(1.0-2.0)" in again[8]
+    assert len(again) == len(limit_row(found)) == len(HEADING)
     nothing = found.model_copy(update={"interval_ms": None, "figures": None})
     assert limit_row(nothing)[1] == "no interval under the limit"
     assert limit_row(found.model_copy(update={"bounded_by": "generator"}))[1].endswith("(generator's)")
@@ -155,6 +202,7 @@ def test_a_row_says_where_no_limit_was_found() -> None:
 
 def test_tables_are_markdown(tmp_path: Path) -> None:
     comparison: Comparison = link.run(Measured(tmp_path), "the command")
+    assert len(comparison.table) == 11
     lines = markdown_table(comparison).splitlines()
     assert len([line for line in lines if line.startswith("|")]) == len(comparison.table) + 1
 

@@ -134,18 +134,19 @@ def test_what_was_measured_before_is_drawn_again(tmp_path: Path) -> None:
         "latencies_ms": [10.0, 50.0],
     }
     for name in ("sf", "octopia", "octopia-0"):
-        (tmp_path / f"{name}.json").write_text(json.dumps(measured))
+        stored = {"rounds": [measured, {**measured, "copies": 0.6}], "disturbance": {"others": 0.1}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(stored))
     outcome = Outcome(9000, 1, 0, 2, 70, 9071, 400, 510.0, ["missing: c: 4 on x"])
     (tmp_path / "exactness.json").write_text(json.dumps(outcome))
     comparison = content.run(bench, "the command", 1000)
     assert comparison.table[1] == [
         "SF, subscribers choose",
-        "0.40",
-        "120",
-        "99 of 100",
-        "2,000",
-        "30",
-        "broker 1.25, node 2.50",
+        "0.50 (0.40-0.60)",
+        "120 (120-120)",
+        "198 of 200",
+        "4,000",
+        "30 (30-30)",
+        "broker 1.25 (1.25-1.25), node 2.50 (2.50-2.50)",
     ]
     assert len(comparison.table) == 4
     assert "1,000 messages" in comparison.text
@@ -170,11 +171,12 @@ def test_a_slow_link_is_drawn(tmp_path: Path) -> None:
             for site in range(1, 6)
             for number, at in enumerate((5.0, 20.0, 50.0))
         ][:-1]
-        (tmp_path / f"{routing}.json").write_text(json.dumps(found))
+        stored = {"rounds": [found], "disturbance": {"others": 0.1}}
+        (tmp_path / f"{routing}.json").write_text(json.dumps(stored))
     comparison = slow_link.run(bench, "the command")
     assert comparison.table[1][0] == "SPR"
-    assert comparison.table[1][3:] == ["4,000", "2.00", "1", "1"]
-    assert comparison.table[2][2].startswith("500 / ")
+    assert comparison.table[1][5:] == ["4,000", "2.00", "1", "1"]
+    assert comparison.table[2][3] == "500"
     page = write_comparison(comparison, tmp_path)
     assert "SPR: from 10 to 10, at most 4,000" in page.read_text()
     assert "mathdefault" not in page.read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -75,9 +76,16 @@ def test_a_message_takes_as_long_as_to_the_last_of_its_subscribers(tmp_path: Pat
 
 
 def test_a_row_of_the_overlay_table_has_a_cell_for_each_heading() -> None:
-    cells = overlay.row(sample_run("STLA", 1000.0), [40.0, 60.0], 2, 345.6)
+    spread = {
+        "to_all.mean": [48.0, 52.0],
+        "to_all.worst": [55.0, 60.0],
+        "copies": [2.0, 2.0],
+        "bytes_between": [345.0, 347.0],
+    }
+    cells = overlay.row(sample_run("STLA", 1000.0, spread=spread))
     assert len(cells) == len(overlay.HEADING)
-    assert (cells[1], cells[3], cells[4]) == ("50 / 60", "2", "346")
+    assert cells[1:3] == ["50 (48-52)", "60 (55-60)"]
+    assert cells[4:6] == ["2 (2-2)", "346 (345-347)"]
 
 
 @pytest.mark.parametrize(("distribution", "counts"), [("Zipf", (31, 10, 19)), ("uniform", (21, 19, 20))])
@@ -96,10 +104,15 @@ def test_what_was_measured_before_is_drawn_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path, QUICK, Console(quiet=True))
     for algorithm, least in (("sg_tbps", [0.4, 61.5, 20.6]), ("stla", [0.3, 40.2, 20.3])):
         for name in distance.SHARES:
-            (tmp_path / f"{algorithm}-{name}.json").write_text(f'{{"least_ms": {least}, "lost": 1}}')
-            (tmp_path / f"{algorithm}-{name}-simulated.json").write_text(str([1.0] * 200))
+            rounds = [{"least_ms": least, "lost": 1}, {"least_ms": [1.0, 51.5, 19.0], "lost": 0}]
+            stored = json.dumps({"rounds": rounds, "disturbance": {"others": 0.01}})
+            (tmp_path / f"{algorithm}-{name}.json").write_text(stored)
+            (tmp_path / f"{algorithm}-{name}-simulated.json").write_text(str([[1.0] * 200]))
     comparison = distance.run(bench, "the command", 3)
-    assert comparison.table[1] == ["SG-TBPS, Zipf", "3", "61.5", "27.5", "1", "102"]
+    first = ["SG-TBPS, Zipf", "3", "56.5 (51.5-61.5)", "25.7 (23.8-27.5)", "1", "102"]
+    assert comparison.table[1] == first
+    assert comparison.runs[0].spread["completion_ms"] == [61.5, 51.5]
+    assert comparison.runs[0].disturbance.others == 0.01
     assert comparison.table[2] == ["SG-TBPS, Zipf, simulated", "200", "1.0", "1.0", "0", ""]
-    assert comparison.table[3][:3] == ["STLA, Zipf", "3", "40.2"]
+    assert comparison.table[3][:3] == ["STLA, Zipf", "3", "45.9 (40.2-51.5)"]
     assert write_comparison(comparison, tmp_path).exists()

@@ -1,28 +1,39 @@
-"""What the results have in common: the two profiles, a testbed as target, pages and tables."""
+"""What the results have in common: profiles, quiet, a testbed as target, rounds and their spread, tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
+from typing import Any, Literal
 
 from rich.console import Console
 
 from ildm_bench.analysis.histogram import bucket, from_buckets, quantile
-from ildm_bench.figures import Comparison, Latency, Limit, RunFigures
-from ildm_bench.limits import Target, find_limit
+from ildm_bench.figures import Comparison, Histogram, Latency, Limit, RunFigures, Spread, percentile
+from ildm_bench.limits import TRIES, Target, find_limit, measure, settle
 from ildm_bench.load.scenario import Scenario, load_scenario
 from ildm_bench.micro.measure import machine
 from ildm_bench.procedure import SearchConfig
 from ildm_bench.progress import Progress
+from ildm_bench.quiet import Disturbance, Gate, worst
 from ildm_bench.report import write_comparison
 from ildm_bench.report.cli import COMPARISON
-from ildm_bench.spread import words
+from ildm_bench.spread import PERCENTILES, words
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed
 
+Found = dict[str, Any]
+Sockets = Literal["nodelay", "default", "both"]
+NODELAY: dict[Sockets, tuple[bool, ...]] = {"nodelay": (True,), "default": (False,), "both": (True, False)}
+"""``set_tcp_nodelay`` of the brokers, for each choice of sockets."""
+SAMPLES = 120
+"""Messages of each l-client within the window: a 99th percentile needs 100."""
+KEY = "latency.sent"
 SCENARIOS = Path(__file__).parents[3] / "configs/bench"
 SHARED_CORES = (
     "Publishers, nodes, brokers and subscribers share the cores of this one machine; the brokers' and nodes' "
@@ -47,17 +58,76 @@ QUICK = Profile("quick", 8.0, full=False, rounds=3)
 FULL = Profile("full", None, full=True, rounds=5)
 
 
+def sampled(scenario: Scenario) -> Scenario:
+    """The scenario with l-clients that publish often enough for percentiles in a short run."""
+    window = scenario.duration - scenario.warm_up - scenario.cool_down
+    longest = 1000 * window / SAMPLES
+    topics = [
+        topic.model_copy(update={"interval": min(topic.interval or longest, longest)})
+        if topic.clients == "latency"
+        else topic
+        for topic in scenario.topics
+    ]
+    return scenario.model_copy(update={"topics": topics})
+
+
 @dataclass
 class Bench:
-    """Where a result is worked out, and how."""
+    """Where a result is worked out, and how; by default only what is measured in quiet counts."""
 
     out: Path
     profile: Profile
     console: Console
+    gate: Gate = field(default_factory=lambda: Gate(lambda _: None))
 
     def scenario(self, name: str) -> Scenario:
+        """A scenario of ``configs/bench``, of the profile's length."""
         scenario = load_scenario(SCENARIOS / f"{name}.yaml")
-        return scenario.shortened(self.profile.seconds) if self.profile.seconds else scenario
+        return sampled(scenario.shortened(self.profile.seconds)) if self.profile.seconds else scenario
+
+    def load(self, what: str, scenario: Scenario, target: Target, results: Path) -> str:
+        """Put a load on while the machine is quiet; the name of the run.
+
+        Raises:
+            LoadError, QuietError: nothing was measured.
+        """
+        self.console.print(what)
+        settle(target.processes)
+        pids = [pid for _, pid in target.processes]
+        for _ in range(TRIES):
+            manifest = self.gate.measure(
+                what, lambda: measure(scenario, target, results), lambda run: run.disturbance, pids
+            )
+            if manifest.generator.verdict != "void":
+                break
+            self.console.print(f"{what}: void, {manifest.generator.reason}")
+        return manifest.run
+
+    def client_rounds(
+        self, name: str, label: str, spec: TestbedSpec, work: Callable[[Testbed], Coroutine[Any, Any, Found]]
+    ) -> tuple[list[Found], Disturbance]:
+        """What clients of this process find on a testbed in each round; with what others did in the worst.
+
+        Goes on where it was interrupted: the file ``name``.json has what was found, which has to be JSON.
+
+        Raises:
+            QuietError: nothing was measured.
+        """
+        done = self.out / f"{name}.json"
+        if not done.exists():
+            rounds, disturbances = [], []
+            with testbed(spec, self.out / "testbed", label) as (target, bed):
+                own = [pid for _, pid in target.processes]
+                for round_ in range(self.profile.rounds):
+                    what = f"{label}, round {round_ + 1}"
+                    self.console.print(what)
+                    found, disturbance = self.gate.watched(what, lambda: asyncio.run(work(bed)), own)
+                    rounds.append(found)
+                    disturbances.append(disturbance)
+            stored = {"rounds": rounds, "disturbance": worst(disturbances).model_dump()}
+            done.write_text(json.dumps(stored))
+        stored = json.loads(done.read_text())
+        return stored["rounds"], Disturbance.model_validate(stored["disturbance"])
 
     def limit(
         self,
@@ -71,7 +141,7 @@ class Bench:
         first_ms: float = 0.25,
         beyond: bool = False,
     ) -> Limit:
-        """The limit of a testbed; goes on where an interrupted search has ended.
+        """The limit of a testbed, found in each round; goes on where an interrupted search has ended.
 
         With ``beyond`` the clients of all sites but the first connect to the broker itself, not to the node
         before it: what is measured then is the way there, without the relay of what comes out.
@@ -97,13 +167,15 @@ class Bench:
                 config,
                 warm_up=warm_up,
                 progress=Progress(self.console, scenario.duration + scenario.drain),
+                gate=self.gate,
+                rounds=self.profile.rounds,
             )
 
     def publish(self, comparison: Comparison) -> Path:
         """Write the figures and the page."""
         self.out.mkdir(parents=True, exist_ok=True)
         (self.out / COMPARISON).write_text(comparison.model_dump_json(indent=1) + "\n")
-        return write_comparison(comparison, self.out)
+        return write_comparison(comparison, self.out, void=self.gate.noisy)
 
 
 @contextmanager
@@ -123,51 +195,104 @@ def target_of(bed: Testbed, label: str, addresses: Sequence[str] | None = None) 
     )
 
 
-def cpu_by_role(figures: RunFigures) -> str:
+def socket_label(label: str, nodelay: bool) -> str:
+    return label if nodelay else f"{label}, default sockets"
+
+
+def socket_words(settings: Iterable[bool]) -> str:
+    """A line for the page: which setting of Mosquitto its figures are of."""
+    parts = {
+        True: "set_tcp_nodelay true",
+        False: "*default sockets*: set_tcp_nodelay false, as Mosquitto comes, where small messages may wait",
+    }
+    return f"Sockets of Mosquitto: {'; '.join(parts[setting] for setting in dict.fromkeys(settings))}."
+
+
+def cpu_by_role(figures: RunFigures, spread: Spread | None = None) -> str:
     """CPU microseconds per delivery, summed over the processes of each role: ``broker 3.9, node 4.2``."""
     sums: dict[str, float] = {}
     for use in figures.processes:
         sums[use.role] = sums.get(use.role, 0.0) + use.cpu_us_per_delivery
-    return ", ".join(f"{role} {total:.1f}" for role, total in sums.items())
+    rounds = figures.spread if spread is None else spread
+    return ", ".join(
+        f"{role} {words(total, rounds.get(f'cpu.{role}', ()), '.1f')}" for role, total in sums.items()
+    )
+
+
+def latency_words(
+    figures: RunFigures, name: str, form: str = ".2f", scale: float = 1e-3, spread: Spread | None = None
+) -> str:
+    """A latency of l-clients (``mean``, ``p50``, ...) in ms, with its spread; empty where there is none."""
+    latency = figures.latency.get(KEY)
+    if latency is None:
+        return ""
+    rounds = figures.spread if spread is None else spread
+    return words(getattr(latency, name), rounds.get(f"{KEY}.{name}", ()), form, scale)
 
 
 def limit_row(limit: Limit, reference: Limit | None = None) -> list[str]:
     """Label, interval, ingress, egress, ratio to the reference, l-clients' latency, loss, CPU."""
-    figures = limit.figures
+    figures, spread = limit.figures, limit.spread
     if figures is None or limit.interval_ms is None:
-        return [limit.label, "no interval under the limit", "", "", "", "", "", ""]
-    latency = figures.latency.get("latency.sent")
-    ratio = ""
-    if reference is not None and reference.figures is not None and reference.figures.egress:
-        ratio = f"{figures.egress / reference.figures.egress:.2f}"
+        return [limit.label, "no interval under the limit", *[""] * (len(HEADING) - 2)]
     bound = "" if limit.bounded_by == "target" else " (generator's)"
     return [
         limit.label,
-        f"{limit.interval_ms:g} ms{bound}",
-        f"{figures.ingress:,.0f}",
-        f"{figures.egress:,.0f}",
-        ratio,
-        f"{words(latency.mean, scale=1e-3)} / {words(latency.p99, scale=1e-3)}" if latency else "",
+        f"{words(limit.interval_ms, spread.get('interval_ms', ()), 'g')} ms{bound}",
+        words(figures.ingress, spread.get("ingress", ()), ",.0f"),
+        words(figures.egress, spread.get("egress", ()), ",.0f"),
+        egress_ratio(limit, reference),
+        latency_words(figures, "mean", spread=spread),
+        latency_words(figures, "p99", spread=spread),
         f"{figures.missing} of {figures.expected}",
-        cpu_by_role(figures),
+        cpu_by_role(figures, spread),
     ]
 
 
-def client_figures(
-    label: str, latencies_ms: Sequence[float], expected: int, missing: int, interval_ms: float
-) -> RunFigures:
-    """What clients of `ildm_bench.results.clients` have seen, as a run for the page: latencies and losses."""
-    histogram = from_buckets((bucket(round(ms * 1e6)), 1) for ms in latencies_ms)
+def egress_ratio(limit: Limit, reference: Limit | None) -> str:
+    """Egress as multiple of the reference's; the spread is that of the limit alone."""
+    if reference is None or reference.figures is None or not reference.figures.egress:
+        return ""
+    if limit.figures is None:
+        return ""
+    scale = 1 / reference.figures.egress
+    return words(limit.figures.egress, limit.spread.get("egress", ()), scale=scale)
+
+
+def merged_latency(histogram: Histogram, parts: Sequence[Latency]) -> Latency:
+    """Of all rounds together; ``histogram`` has their values."""
+    count = sum(part.count for part in parts)
     p50, p95, p99, p999 = (quantile(histogram, share) / 1000 for share in (0.5, 0.95, 0.99, 0.999))
-    latency = Latency(
-        count=len(latencies_ms),
-        mean=1000 * mean(latencies_ms),
+    return Latency(
+        count=count,
+        mean=sum(part.mean * part.count for part in parts) / count,
         p50=p50,
-        p95=p95,
-        p99=p99,
-        p999=p999,
-        max=1000 * max(latencies_ms),
+        p95=percentile(0.95, count, p95),
+        p99=percentile(0.99, count, p99),
+        p999=percentile(0.999, count, p999),
+        max=max(part.max for part in parts),
     )
+
+
+def client_figures(
+    label: str,
+    rounds_ms: Sequence[Sequence[float]],
+    expected: int,
+    missing: int,
+    interval_ms: float,
+    disturbance: Disturbance,
+    spread: Mapping[str, list[float]] | None = None,
+) -> RunFigures:
+    """What clients of `ildm_bench.results.clients` have seen, as a run for the page: latencies and losses.
+
+    ``rounds_ms`` are the latencies of each round; ``spread`` has other figures of each.
+    """
+    parts = [_latency(each) for each in rounds_ms if each]
+    histogram = _histogram([ms for each in rounds_ms for ms in each])
+    found: Spread = {
+        f"{KEY}.{name}": [value for part in parts if (value := getattr(part, name)) is not None]
+        for name in PERCENTILES
+    }
     return RunFigures(
         run=label,
         label=label,
@@ -187,14 +312,29 @@ def client_figures(
         losses=[],
         duplicates=0,
         order_violations=0,
-        latency={"latency.sent": latency},
-        histograms={"latency.sent": histogram},
+        latency={KEY: merged_latency(histogram, parts)},
+        histograms={KEY: histogram},
         per_second=[],
         processes=[],
         network={},
         machine=machine(),
         notes=[],
+        disturbance=disturbance,
+        spread={name: values for name, values in {**found, **(spread or {})}.items() if len(values) > 1},
     )
+
+
+def _histogram(latencies_ms: Sequence[float]) -> Histogram:
+    return from_buckets((bucket(round(ms * 1e6)), 1) for ms in latencies_ms)
+
+
+def _latency(latencies_ms: Sequence[float]) -> Latency:
+    count = len(latencies_ms)
+    whole = Latency(
+        count=count, mean=1000 * mean(latencies_ms), p50=0, p95=None, p99=None, p999=None,
+        max=1000 * max(latencies_ms),
+    )  # fmt: skip
+    return merged_latency(_histogram(latencies_ms), [whole])
 
 
 HEADING = [
@@ -203,7 +343,8 @@ HEADING = [
     "ingress/s",
     "egress/s",
     "ratio",
-    "latency ms, mean / p99",
+    "latency ms, mean",
+    "p99",
     "lost",
     "CPU us per delivery",
 ]

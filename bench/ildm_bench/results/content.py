@@ -6,9 +6,10 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
+from statistics import mean
 from typing import Any, NamedTuple
 
 from ildm.mqtt import Publish
@@ -16,9 +17,10 @@ from ildm.testing.live.process import ProcessError
 from ildm_bench.figures import Comparison, RunFigures
 from ildm_bench.micro.measure import cpu_seconds, machine
 from ildm_bench.results.clients import Client
-from ildm_bench.results.common import SHARED_CORES, Bench, client_figures, testbed
+from ildm_bench.results.common import SHARED_CORES, Bench, client_figures, socket_words, testbed
 from ildm_bench.results.exactness import Outcome, Plan, exactness
 from ildm_bench.results.overlay import crossing
+from ildm_bench.spread import words
 from ildm_bench.testbed.distance import Distances, load_distances
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed
@@ -38,7 +40,8 @@ RATE = 50.0
 """Readings a second."""
 SIZE = 200
 """Bytes of a reading, about."""
-MESSAGES = 1500
+MESSAGES = 500
+"""In each round."""
 WARM_UP = 300
 SEED = 8
 PATIENCE = 30.0
@@ -98,14 +101,18 @@ def run(bench: Bench, command: str, messages: int) -> Comparison:
         bench.console.rule(label)
         name = algorithm if isinstance(algorithm, str) else "-".join(map(str, algorithm.values()))
         spec = TestbedSpec(["mosquitto"] * len(distances.names), algorithm=algorithm, distances=distances)
-        done = bench.out / f"{name}.json"
-        if not done.exists():
-            with testbed(spec, bench.out / "testbed", label) as (_, bed):
-                done.write_text(json.dumps(asyncio.run(measure(bed))))
-        found = json.loads(done.read_text())
-        rows.append(row(label, **found))
+        found, disturbance = bench.client_rounds(name, label, spec, measure)
+        rows.append(row(label, found))
         runs.append(
-            client_figures(label, found["latencies_ms"], found["wanted"], found["missing"], 1000 / RATE)
+            client_figures(
+                label,
+                [each["latencies_ms"] for each in found],
+                sum(each["wanted"] for each in found),
+                sum(each["missing"] for each in found),
+                1000 / RATE,
+                disturbance,
+                {name: [each[name] for each in found] for name in ("copies", "bytes_between")},
+            )
         )
     done = bench.out / "exactness.json"
     if not done.exists():
@@ -127,6 +134,7 @@ def run(bench: Bench, command: str, messages: int) -> Comparison:
         f"{least_copies(distances):.2f} per reading.",
         outcome.words(messages),
         *outcome.examples,
+        socket_words([True]),
         SHARED_CORES,
         machine(),
     ]
@@ -232,25 +240,28 @@ async def measure(bed: Testbed) -> dict[str, Any]:
     }
 
 
-def row(
-    label: str,
-    *,
-    copies: float,
-    bytes_between: float,
-    wanted: int,
-    missing: int,
-    unwanted: int,
-    cpu_ms: Mapping[str, float],
-    latencies_ms: list[float],
-) -> list[str]:
+def row(label: str, rounds: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Of what :func:`measure` found in each round."""
+
+    def averaged(values: Sequence[float], form: str) -> str:
+        return words(mean(values), values, form)
+
+    def each(name: str) -> list[float]:
+        return [float(found[name]) for found in rounds]
+
+    due, missing = sum(each("wanted")), sum(each("missing"))
+    delays = [mean(found["latencies_ms"]) for found in rounds if found["latencies_ms"]]
     return [
         label,
-        f"{copies:.2f}",
-        f"{bytes_between:,.0f}",
-        f"{wanted - missing} of {wanted}",
-        f"{unwanted:,}",
-        f"{sum(latencies_ms) / len(latencies_ms):.0f}" if latencies_ms else "",
-        ", ".join(f"{role} {used:.2f}" for role, used in cpu_ms.items()),
+        averaged(each("copies"), ".2f"),
+        averaged(each("bytes_between"), ",.0f"),
+        f"{due - missing:.0f} of {due:.0f}",
+        f"{sum(each('unwanted')):,.0f}",
+        averaged(delays, ".0f") if delays else "",
+        ", ".join(
+            f"{role} {averaged([found['cpu_ms'][role] for found in rounds], '.2f')}"
+            for role in rounds[0]["cpu_ms"]
+        ),
     ]
 
 

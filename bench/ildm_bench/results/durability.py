@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ildm_bench.figures import Comparison, RunFigures
 from ildm_bench.micro.measure import machine
-from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role
-from ildm_bench.results.latency import KEY, measure_in_turn
-from ildm_bench.spread import words
+from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, latency_words, socket_words
+from ildm_bench.results.latency import measure_in_turn
 from ildm_bench.testbed.spec import TestbedSpec
 
 INTERVALS_MS = {0: (4.0,), 1: (10.0, 20.0), 2: (20.0,)}
@@ -37,12 +36,11 @@ def run(bench: Bench, command: str) -> Comparison:
             )
             for each in measure_in_turn(bench, scenario, ways(qos)):
                 runs.append(each.model_copy(update={"label": f"QoS {qos}, {interval:g} ms, {each.label}"}))
-                latency = each.latency[KEY]
                 rows.append(
                     [
                         f"QoS {qos}, {each.egress:,.0f}/s, {each.label}",
                         cpu_by_role(each),
-                        *(words(value, scale=1e-3) for value in (latency.p50, latency.p99, latency.p999)),
+                        *(latency_words(each, name) for name in ("p50", "p99", "p999")),
                         f"{each.missing} of {each.expected}",
                     ]
                 )
@@ -54,6 +52,7 @@ def run(bench: Bench, command: str) -> Comparison:
                 "has not delivered in memory (and on disk every 30 minutes); the nodes keep nothing on disk "
                 "(off), what the end of the process must not destroy (process), or what the end of the "
                 "machine's power must not (power). Latency from the write to the read. No quotas.",
+                socket_words([True]),
                 SHARED_CORES,
                 machine(),
             ]

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
-from ildm_bench.analysis.histogram import merge, quantile
+from ildm_bench.analysis.histogram import merge
 from ildm_bench.analysis.pipeline import analyse
 from ildm_bench.analysis.session import spark_session
-from ildm_bench.figures import Comparison, Histogram, Latency, RunFigures
-from ildm_bench.limits import measure, settle
+from ildm_bench.figures import Comparison, ProcessUse, RunFigures
 from ildm_bench.load.scenario import Scenario
 from ildm_bench.micro.measure import machine
-from ildm_bench.results.common import SHARED_CORES, Bench, testbed
-from ildm_bench.spread import words
+from ildm_bench.quiet import worst
+from ildm_bench.results.common import (
+    KEY,
+    NODELAY,
+    SHARED_CORES,
+    Bench,
+    Sockets,
+    latency_words,
+    merged_latency,
+    socket_label,
+    socket_words,
+    testbed,
+)
+from ildm_bench.spread import PERCENTILES, rounds_of
 from ildm_bench.testbed.spec import TestbedSpec
 
-KEY = "latency.sent"
 RELAYS = {
     "broker alone": TestbedSpec(["mosquitto"], front="none"),
     "HAProxy": TestbedSpec(["mosquitto"], front="haproxy"),
@@ -30,23 +42,25 @@ LINKS = {
 }
 
 
-def run(bench: Bench, command: str) -> Comparison:
+def run(bench: Bench, command: str, sockets: Sockets = "both") -> Comparison:
     """Two scenarios, each with ways of its own."""
     runs: list[RunFigures] = []
     rows: list[list[str]] = []
+    settings = NODELAY[sockets]
     for scenario_name, ways in (("latency", RELAYS), ("two-sites-latency", LINKS)):
-        found = measure_in_turn(bench, bench.scenario(scenario_name), ways)
+        specs = {
+            socket_label(way, nodelay): replace(spec, nodelay=nodelay)
+            for way, spec in ways.items()
+            for nodelay in settings
+        }
+        found = measure_in_turn(bench, bench.scenario(scenario_name), specs)
         runs += found
-        base = found[0].latency[KEY]
-        for each in found:
-            latency = each.latency[KEY]
+        for place, each in enumerate(found):
+            latency, base = each.latency[KEY], found[place % len(settings)].latency[KEY]
             rows.append(
                 [
                     each.label,
-                    *(
-                        words(value, (), ".0f")
-                        for value in (latency.mean, latency.p50, latency.p99, latency.p999)
-                    ),
+                    *(latency_words(each, name, ".0f", 1.0) for name in PERCENTILES),
                     f"{latency.p50 - base.p50:+.0f}",
                     "" if latency.p99 is None or base.p99 is None else f"{latency.p99 - base.p99:+.0f}",
                     f"{latency.count:,}",
@@ -60,7 +74,8 @@ def run(bench: Bench, command: str) -> Comparison:
             [
                 "Latency of l-clients in a process of their own, from the write to the read, while t-clients "
                 "keep up about half the load that the slowest way bears. No quotas. Differences are to the "
-                "first way of each scenario.",
+                "first way of each scenario with the same sockets.",
+                socket_words(settings),
                 SHARED_CORES,
                 machine(),
             ]
@@ -97,46 +112,53 @@ def measure_in_turn(bench: Bench, scenario: Scenario, ways: dict[str, TestbedSpe
         }
         for round_ in range(bench.profile.rounds):
             for way, target in targets.items():
-                bench.console.print(f"{scenario.name}, round {round_ + 1}: {way}")
-                settle(target.processes)
-                names[way].append(measure(scenario, target, results).run)
+                what = f"{scenario.name}, round {round_ + 1}: {way}"
+                names[way].append(bench.load(what, scenario, target, results))
     spark = spark_session(quick=True)
-    return [_merged(analyse(spark, results, runs)) for runs in names.values()]
+    return [merged(analyse(spark, results, runs)) for runs in names.values()]
 
 
-def _merged(rounds: list[RunFigures]) -> RunFigures:
-    """The rounds of one way as one run: distributions merged, counts added, rates averaged."""
+def merged(rounds: Sequence[RunFigures]) -> RunFigures:
+    """The rounds of one way as one run: distributions merged, counts added, rates averaged; their spread."""
     histograms = {key: merge([each.histograms[key] for each in rounds]) for key in rounds[0].histograms}
     latency = {
-        key: _latency(histogram, [each.latency[key] for each in rounds])
+        key: merged_latency(histogram, [each.latency[key] for each in rounds])
         for key, histogram in histograms.items()
     }
+    count = len(rounds)
+    outcome = next((each for each in rounds if each.void), None) or rounds[-1]
     return rounds[-1].model_copy(
         update={
+            "verdict": outcome.verdict,
+            "reason": outcome.reason,
             "histograms": histograms,
             "latency": latency,
             "expected": sum(each.expected for each in rounds),
             "missing": sum(each.missing for each in rounds),
-            "ingress": sum(each.ingress for each in rounds) / len(rounds),
-            "egress": sum(each.egress for each in rounds) / len(rounds),
+            "duplicates": sum(each.duplicates for each in rounds),
+            "order_violations": sum(each.order_violations for each in rounds),
+            "ingress": sum(each.ingress for each in rounds) / count,
+            "egress": sum(each.egress for each in rounds) / count,
+            "ratio": sum(each.ratio for each in rounds) / count,
+            "processes": _processes(rounds),
             "notes": list(dict.fromkeys(note for each in rounds for note in each.notes)),
+            "disturbance": worst([each.disturbance for each in rounds]),
+            "spread": rounds_of(rounds),
         }
     )
 
 
-def _latency(histogram: Histogram, parts: list[Latency]) -> Latency:
-    """Of all parts together; ``histogram`` has their values."""
-    count = sum(part.count for part in parts)
-    p50, p95, p99, p999 = (quantile(histogram, share) / 1000 for share in (0.5, 0.95, 0.99, 0.999))
-    return Latency(
-        count=count,
-        mean=sum(part.mean * part.count for part in parts) / count,
-        p50=p50,
-        p95=p95,
-        p99=p99,
-        p999=p999,
-        max=max(part.max for part in parts),
-    )
+def _processes(rounds: Sequence[RunFigures]) -> list[ProcessUse]:
+    """Each with its mean CPU time; the rest is the last round's."""
+    found = []
+    for use in rounds[-1].processes:
+        alike = [other for each in rounds for other in each.processes if other.name == use.name]
+        means = {
+            name: sum(getattr(other, name) for other in alike) / len(alike)
+            for name in ("cores", "cpu_us_per_delivery")
+        }
+        found.append(use.model_copy(update=means))
+    return found
 
 
 def _slug(text: str) -> Path:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from ildm.testing.live.brokers import broker_class
+from ildm.testing.live.process import ProcessError
 from ildm_bench.analysis.pipeline import analyse, write_figures
 from ildm_bench.analysis.session import spark_session
 from ildm_bench.figures import Comparison
 from ildm_bench.limits import measure
 from ildm_bench.micro.measure import machine
-from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, testbed
+from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, latency_words, socket_words, testbed
+from ildm_bench.results.latency import merged
 from ildm_bench.spread import words
 from ildm_bench.testbed.spec import TestbedSpec
 
@@ -22,7 +24,7 @@ def run(bench: Bench, command: str) -> Comparison:
     makes = [make for make in MAKES if broker_class(make).available() is None]
     if len(makes) < len(MAKES):
         missing = "; ".join(filter(None, (broker_class(make).available() for make in MAKES)))
-        raise SystemExit(f"all four brokers are needed: {missing}")
+        raise ProcessError(f"all four brokers are needed: {missing}")
     results = bench.out / "runs"
     with testbed(TestbedSpec(makes, algorithm="sf", topology="tree"), bench.out / "testbed", "SF") as (
         target,
@@ -30,17 +32,21 @@ def run(bench: Bench, command: str) -> Comparison:
     ):
         bench.console.print("warming up")
         measure(scenario.shortened(WARM_UP), target, results / "warm-up")
-        bench.console.print("measuring")
-        manifest = measure(scenario, target, results)
-    (figures,) = analyse(spark_session(quick=True), results, [manifest.run])
-    write_figures([figures], results)
-    latency = figures.latency.get("latency.sent") or figures.latency["throughput.sent"]
+        rounds = [
+            bench.load(f"round {round_ + 1}", scenario, target, results)
+            for round_ in range(bench.profile.rounds)
+        ]
+    found = analyse(spark_session(quick=True), results, rounds)
+    write_figures(found, results)
+    figures = merged(found)
+    spread = figures.spread
     return Comparison(
         title="Four makes joined by SF",
         text="\n".join(
             [
                 f"{', '.join(makes)} in a tree, each with its node; every topic has publishers and "
                 "subscribers at all four sites.",
+                socket_words([True]),
                 SHARED_CORES,
                 machine(),
             ]
@@ -55,17 +61,19 @@ def run(bench: Bench, command: str) -> Comparison:
                 "lost",
                 "duplicates",
                 "out of order",
-                "latency ms p50 / p99",
+                "latency ms, p50",
+                "p99",
                 "CPU",
             ],
             [
-                f"{figures.ingress:,.0f}",
-                f"{figures.egress:,.0f}",
-                f"{figures.ratio:.4f}",
+                words(figures.ingress, spread["ingress"], ",.0f"),
+                words(figures.egress, spread["egress"], ",.0f"),
+                words(figures.ratio, spread["ratio"], ".4f"),
                 f"{figures.missing} of {figures.expected}",
                 f"{figures.duplicates}",
                 f"{figures.order_violations}",
-                f"{words(latency.p50, (), '.1f', 1e-3)} / {words(latency.p99, (), '.1f', 1e-3)}",
+                latency_words(figures, "p50", ".1f"),
+                latency_words(figures, "p99", ".1f"),
                 cpu_by_role(figures),
             ],
         ],

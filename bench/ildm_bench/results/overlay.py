@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 import pyarrow.compute as pc
@@ -13,11 +15,22 @@ import pyarrow.dataset as ds
 from ildm_bench.analysis.pipeline import analyse
 from ildm_bench.analysis.session import spark_session
 from ildm_bench.figures import Comparison, RunFigures
-from ildm_bench.limits import measure
+from ildm_bench.limits import Target, measure
+from ildm_bench.load.scenario import Scenario
 from ildm_bench.manifest import Manifest
 from ildm_bench.micro.measure import machine
-from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, testbed
+from ildm_bench.quiet import Disturbance
+from ildm_bench.results.common import (
+    SHARED_CORES,
+    Bench,
+    cpu_by_role,
+    latency_words,
+    socket_words,
+    testbed,
+)
+from ildm_bench.results.latency import merged
 from ildm_bench.schema import run_directory
+from ildm_bench.spread import words
 from ildm_bench.testbed.distance import Distances, load_distances
 from ildm_bench.testbed.spec import TestbedSpec, Topology
 from ildm_bench.testbed.testbed import Testbed
@@ -36,7 +49,7 @@ PUBLISHER = 5
 
 
 class Measured(NamedTuple):
-    """One way: its run, and what went from one region into another."""
+    """One round of one way: its run, and what went from one region into another."""
 
     run: str
     copies: int
@@ -47,7 +60,8 @@ class Measured(NamedTuple):
 
 HEADING = [
     "",
-    "time to all ms, mean / worst",
+    "time to all ms, mean",
+    "worst",
     "delivery ms, mean",
     "messages between regions",
     "bytes between regions",
@@ -63,7 +77,7 @@ def run(bench: Bench, command: str) -> Comparison:
     distances = load_distances(DISTANCES)
     scenario = bench.scenario("overlay")
     results = bench.out / "runs"
-    measured: dict[str, Measured] = {}
+    measured: dict[str, list[Measured]] = {}
     for label, (algorithm, topology) in WAYS.items():
         bench.console.rule(label)
         spec = TestbedSpec(
@@ -72,21 +86,34 @@ def run(bench: Bench, command: str) -> Comparison:
         done = bench.out / f"{algorithm}-{topology}.json"
         if done.exists():
             bench.console.print(f"found before: {done}")
-            measured[label] = Measured(*json.loads(done.read_text()))
+            measured[label] = [Measured(*each) for each in json.loads(done.read_text())]
             continue
         with testbed(spec, bench.out / "testbed", label) as (target, bed):
             assert bed.distance is not None
             measure(scenario.shortened(WARM_UP), target, bench.out / "warm-up")
-            before = bed.distance.traffic()
-            manifest = measure(scenario, target, results)
-            between = crossing(bed.distance.traffic(), before, distances)
-            measured[label] = Measured(manifest.run, copies_between(bed, distances), between)
+            once = partial(_once, scenario, target, bed, results)
+            own = [pid for _, pid in target.processes]
+            measured[label] = []
+            for round_ in range(bench.profile.rounds):
+                what = f"{label}, round {round_ + 1}"
+                bench.console.print(what)
+                found, _ = bench.gate.measure(what, once, lambda pair: pair[1], own)
+                measured[label].append(found)
         done.write_text(json.dumps(measured[label]))
-    figures = analyse(spark_session(quick=True), results, [each.run for each in measured.values()])
-    rows = [
-        row(of_run, times_to_all(results, each.run), each.copies, each.bytes / messages(results, each.run))
-        for each, of_run in zip(measured.values(), figures, strict=True)
-    ]
+    figures: list[RunFigures] = []
+    rows: list[list[str]] = []
+    for rounds in measured.values():
+        of_way = merged(analyse(spark_session(quick=True), results, [each.run for each in rounds]))
+        to_all = [times_to_all(results, each.run) for each in rounds]
+        between = [each.bytes / messages(results, each.run) for each in rounds]
+        spread = {
+            "to_all.mean": [mean(each) for each in to_all],
+            "to_all.worst": [max(each) for each in to_all],
+            "copies": [float(each.copies) for each in rounds],
+            "bytes_between": between,
+        }
+        figures.append(of_way.model_copy(update={"spread": {**of_way.spread, **spread}}))
+        rows.append(row(figures[-1]))
     return Comparison(
         title="Overlays over distance",
         text="\n".join(
@@ -94,6 +121,7 @@ def run(bench: Bench, command: str) -> Comparison:
                 "Twelve sites in three regions, 40 ms one way between regions and 4 ms within; a proxy on "
                 "the same machine delays. One site publishes, all subscribe, 32 bytes, QoS 0. The row goes "
                 "from region to region; the middle of the star is in another region than the publisher.",
+                socket_words([True]),
                 SHARED_CORES,
                 machine(),
             ]
@@ -105,17 +133,33 @@ def run(bench: Bench, command: str) -> Comparison:
     )
 
 
-def row(figures: RunFigures, to_all: Sequence[float], copies: int, bytes_between: float) -> list[str]:
-    latency = figures.latency.get("latency.sent")
+def row(figures: RunFigures) -> list[str]:
+    """The figures of a way, of which the spread has some alone."""
+
+    def averaged(name: str, form: str) -> str:
+        values = figures.spread[name]
+        return words(mean(values), values, form)
+
+    worst = figures.spread["to_all.worst"]
     return [
         figures.label,
-        f"{sum(to_all) / len(to_all):.0f} / {max(to_all):.0f}" if to_all else "",
-        f"{latency.mean / 1000:.0f}" if latency else "",
-        str(copies),
-        f"{bytes_between:,.0f}",
+        averaged("to_all.mean", ".0f"),
+        words(max(worst), worst, ".0f"),
+        latency_words(figures, "mean", ".0f"),
+        averaged("copies", "g"),
+        averaged("bytes_between", ",.0f"),
         cpu_by_role(figures),
         f"{figures.missing} of {figures.expected}",
     ]
+
+
+def _once(scenario: Scenario, target: Target, bed: Testbed, results: Path) -> tuple[Measured, Disturbance]:
+    assert bed.distance is not None
+    assert bed.spec.distances is not None
+    before = bed.distance.traffic()
+    manifest = measure(scenario, target, results)
+    between = crossing(bed.distance.traffic(), before, bed.spec.distances)
+    return Measured(manifest.run, copies_between(bed, bed.spec.distances), between), manifest.disturbance
 
 
 def crossing(now: Traffic, before: Traffic, distances: Distances) -> int:

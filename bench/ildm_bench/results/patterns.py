@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ildm_bench.figures import Comparison, Group, Limit
 from ildm_bench.micro.measure import machine
-from ildm_bench.results.common import HEADING, SHARED_CORES, Bench, limit_row
+from ildm_bench.results.common import (
+    HEADING,
+    NODELAY,
+    SHARED_CORES,
+    Bench,
+    Sockets,
+    limit_row,
+    socket_label,
+    socket_words,
+)
 from ildm_bench.testbed.spec import Quota, QuotaModel, TestbedSpec
 
 CORES: dict[QuotaModel, float] = {"per-process": 0.1, "shared": 0.15}
@@ -28,30 +38,46 @@ def run(
     pairs: bool = True,
     algorithms: Sequence[str] = (*TREES, *OVERLAYS),
     patterns: Sequence[str] = ("none", "low", "high"),
+    sockets: Sockets | None = None,
 ) -> Comparison:
     """Pattern A beside the broker alone and HAProxy, with PF and SF; ``none``, ``low``, ``high`` with all.
 
     ``sum`` is one broker with the quota of five: what five pairs may bring at most, but for the nodes. A and
-    ``sum`` are left out where no tree is among the algorithms.
+    ``sum`` are left out where no tree is among the algorithms. ``sockets`` holds for all; without it A and
+    ``sum`` are measured with both, the pairs with ``set_tcp_nodelay true``, as they take the most time.
     """
+    few, many = NODELAY[sockets or "both"], NODELAY[sockets or "nodelay"]
     cores = CORES[model]
     quota = Quota(cores, model)
     one, big = TestbedSpec(["mosquitto"], front="none", quota=quota), Quota(PAIRS * cores, model)
 
-    def limit(name: str, label: str, scenario: str, spec: TestbedSpec, start: str) -> Limit:
+    def each(
+        name: str, label: str, scenario: str, spec: TestbedSpec, start: str, settings: Sequence[bool] = few
+    ) -> list[Limit]:
+        """The limit with each setting of the sockets."""
         loaded = bench.scenario(scenario)
         guess = START_MS[start] * (COST if spec.algorithm in OVERLAYS else 1)
-        return bench.limit(f"{model}-{name}", label, loaded, spec, start_ms=guess, first_ms=0.5)
+        return [
+            bench.limit(
+                f"{model}-{name}{'' if nodelay else '-default-sockets'}",
+                socket_label(label, nodelay),
+                loaded,
+                replace(spec, nodelay=nodelay),
+                start_ms=guess,
+                first_ms=0.5,
+            )
+            for nodelay in settings
+        ]
 
-    direct = limit("direct", "broker alone", "pattern-a", one, "direct")
+    limits = each("direct", "broker alone", "pattern-a", one, "direct")
+    direct = limits[0]
     trees = [algorithm for algorithm in algorithms if algorithm in TREES]
-    limits = [direct]
     if trees:
         relay = TestbedSpec(["mosquitto"], front="haproxy", quota=quota)
-        limits.append(limit("haproxy", "HAProxy", "pattern-a", relay, "A"))
+        limits += each("haproxy", "HAProxy", "pattern-a", relay, "A")
     for algorithm in trees:
         spec = TestbedSpec(["mosquitto"], algorithm=algorithm, quota=quota)
-        limits.append(limit(f"A-{algorithm}", NAMES[algorithm], "pattern-a", spec, "A"))
+        limits += each(f"A-{algorithm}", NAMES[algorithm], "pattern-a", spec, "A")
     groups = [Group(name="A", limits=limits)]
     if pairs:
         for pattern in patterns:
@@ -59,12 +85,12 @@ def run(
             for algorithm in algorithms:
                 spec = TestbedSpec(["mosquitto"] * PAIRS, algorithm=algorithm, quota=quota)
                 name = f"{pattern}-{algorithm}"
-                limits.append(limit(name, NAMES[algorithm], f"pattern-{pattern}", spec, pattern))
+                limits += each(name, NAMES[algorithm], f"pattern-{pattern}", spec, pattern, many)
             groups.append(Group(name=pattern, limits=limits))
         if trees:
             alone = TestbedSpec(["mosquitto"], front="none", quota=big)
-            total = limit("sum", f"broker with {PAIRS} quotas", "pattern-a", alone, "sum")
-            groups.append(Group(name="sum", limits=[total]))
+            total = each("sum", f"broker with {PAIRS} quotas", "pattern-a", alone, "sum")
+            groups.append(Group(name="sum", limits=total))
     rows = []
     for group in groups:
         for found in group.limits:
@@ -77,6 +103,7 @@ def run(
             [
                 f"{parts} {cores:g} of a core{' each' if model == 'per-process' else ''} at every site; "
                 "Mosquitto; 32 bytes, QoS 0. Ratios are to the broker alone with one such quota.",
+                socket_words(few),
                 SHARED_CORES,
                 machine(),
             ]

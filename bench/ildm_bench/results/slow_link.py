@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -16,8 +15,9 @@ from ildm_bench.analysis.histogram import bucket, from_buckets, quantile
 from ildm_bench.figures import Comparison, Course, Line, RunFigures
 from ildm_bench.micro.measure import machine
 from ildm_bench.results.clients import Client
-from ildm_bench.results.common import SHARED_CORES, Bench, client_figures, testbed
+from ildm_bench.results.common import SHARED_CORES, Bench, client_figures, socket_words
 from ildm_bench.results.content import addresses, copies_between
+from ildm_bench.spread import words
 from ildm_bench.testbed.distance import Distances
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed
@@ -45,8 +45,10 @@ TOPIC = "feed/all"
 FILTER = "filter/n>=0/feed/#"
 HEADING = [
     "",
-    "delay ms at the far cluster before, mean / 99 %",
-    "while slow, mean / 99 %",
+    "delay ms at the far cluster before, mean",
+    "p99",
+    "while slow, mean",
+    "p99",
     "largest",
     "copies between clusters, per message",
     "lost",
@@ -77,25 +79,19 @@ def run(bench: Bench, command: str) -> Comparison:
             shaped=True,
             node_extra={"link": {"unsent_bytes": UNSENT}},
         )
-        done = bench.out / f"{routing}.json"
-        if not done.exists():
-            with testbed(spec, bench.out / "testbed", label) as (_, bed):
-                done.write_text(json.dumps(asyncio.run(deliver(bed))))
-        found = json.loads(done.read_text())
-        deliveries = [Delivery(*each) for each in found["deliveries"]]
-        far = [each for each in deliveries if each.site in {FAR, BESIDE}]
-        expected = found["messages"] * (len(DISTANCES.names) - 1)
-        rows.append(row(label, far, found["copies"], expected - len(deliveries), found["overtaken"]))
-        lines.append(over_time(label, far))
-        runs.append(
-            client_figures(
-                label,
-                [1000 * each.delay for each in far],
-                expected,
-                expected - len(deliveries),
-                1000 / RATE,
-            )
-        )
+        found, disturbance = bench.client_rounds(routing, label, spec, deliver)
+        far = [
+            [each for each in map(Delivery._make, round_["deliveries"]) if each.site in {FAR, BESIDE}]
+            for round_ in found
+        ]
+        expected = sum(round_["messages"] for round_ in found) * (len(DISTANCES.names) - 1)
+        lost = expected - sum(len(round_["deliveries"]) for round_ in found)
+        copies = [round_["copies"] for round_ in found]
+        rows.append(row(label, far, copies, lost, [round_["overtaken"] for round_ in found]))
+        lines.append(over_time(label, [each for round_ in far for each in round_]))
+        delays = [[1000 * each.delay for each in round_] for round_ in far]
+        largest = {"largest_ms": [max(each) for each in delays], "copies": copies}
+        runs.append(client_figures(label, delays, expected, lost, 1000 / RATE, disturbance, largest))
     return Comparison(
         title="A link becomes slow",
         text="\n".join(
@@ -106,6 +102,7 @@ def run(bench: Bench, command: str) -> Comparison:
                 f"Drawn is the delay at the two sites of {CLUSTERS[1]}. IDR notices by what waits at a node: "
                 "what the system and the connection have taken by then (about 150 kB with link.unsent_bytes "
                 f"{UNSENT}) waits for the slow link all the same.",
+                socket_words([True]),
                 SHARED_CORES,
                 machine(),
             ]
@@ -127,23 +124,38 @@ def run(bench: Bench, command: str) -> Comparison:
     )
 
 
-def row(label: str, far: Sequence[Delivery], copies: float, lost: int, overtaken: int) -> list[str]:
-    before = [each.delay for each in far if each.sent < SLOWED]
-    slow = [each.delay for each in far if SLOWED <= each.sent < RESTORED]
+def row(
+    label: str,
+    far: Sequence[Sequence[Delivery]],
+    copies: Sequence[float],
+    lost: int,
+    overtaken: Sequence[int],
+) -> list[str]:
+    """Of what came to the far cluster in each round."""
+    before = [[each.delay for each in round_ if each.sent < SLOWED] for round_ in far]
+    slow = [[each.delay for each in round_ if SLOWED <= each.sent < RESTORED] for round_ in far]
     return [
         label,
-        _mean_and_tail(before),
-        _mean_and_tail(slow),
-        f"{1000 * max(each.delay for each in far):,.0f}",
-        f"{copies:.2f}",
+        *_mean_and_tail(before),
+        *_mean_and_tail(slow),
+        _averaged([1000 * max(each.delay for each in round_) for round_ in far], ",.0f"),
+        _averaged(copies, ".2f"),
         str(lost),
-        str(overtaken),
+        _averaged(overtaken, ",.0f"),
     ]
 
 
-def _mean_and_tail(delays: Sequence[float]) -> str:
-    tail = quantile(from_buckets((bucket(round(each * 1e9)), 1) for each in delays), 0.99) / 1e6
-    return f"{1000 * mean(delays):,.0f} / {tail:,.0f}"
+def _mean_and_tail(rounds: Sequence[Sequence[float]]) -> tuple[str, str]:
+    means = [1000 * mean(delays) for delays in rounds]
+    tails = [
+        quantile(from_buckets((bucket(round(each * 1e9)), 1) for each in delays), 0.99) / 1e6
+        for delays in rounds
+    ]
+    return _averaged(means, ",.0f"), _averaged(tails, ",.0f")
+
+
+def _averaged(values: Sequence[float], form: str) -> str:
+    return words(mean(values), values, form)
 
 
 def over_time(label: str, deliveries: Sequence[Delivery]) -> Line:

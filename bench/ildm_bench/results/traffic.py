@@ -12,8 +12,8 @@ from ildm_bench.figures import Comparison, RunFigures
 from ildm_bench.load.scenario import Scenario
 from ildm_bench.micro.measure import machine
 from ildm_bench.micro.relay import ONE_ADDRESS
-from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role
-from ildm_bench.results.latency import KEY, measure_in_turn
+from ildm_bench.results.common import KEY, SHARED_CORES, Bench, cpu_by_role, socket_words
+from ildm_bench.results.latency import measure_in_turn
 from ildm_bench.spread import words
 from ildm_bench.testbed.spec import TestbedSpec
 
@@ -112,6 +112,7 @@ def run(bench: Bench, command: str, qos: int = 0, kinds: Sequence[str] = KINDS) 
                 "relay before one broker, and from one site to another. Where the ratio (egress / due) is "
                 "below 0.99 the rate was not borne. Latency of l-clients, from the write to the read. No "
                 "quotas.",
+                socket_words([True]),
                 SHARED_CORES,
                 *notes,
                 machine(),

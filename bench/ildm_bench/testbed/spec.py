@@ -82,6 +82,8 @@ class TestbedSpec:
     """Mosquitto's bridges instead of nodes."""
     node_extra: Mapping[str, Any] = field(default_factory=dict)
     """Merged into the configuration of each node, section by section."""
+    nodelay: bool = True
+    """``set_tcp_nodelay`` of Mosquitto; False as it comes: small messages may wait (Nagle's algorithm)."""
     tuned: bool = True
     """Brokers as fast as they can be; False for a quicker start of those in Java."""
 

@@ -280,6 +280,8 @@ class Testbed:
             broker = new_broker(
                 make, directory / "broker", place=self._place(index, "broker"), tuned=spec.tuned
             )
+            if isinstance(broker, Mosquitto) and not spec.nodelay:
+                broker.extra = ("set_tcp_nodelay false",)
             server = Server(f"site-{index}", index, broker)
             if self._network is not None:
                 server.namespace = self._network.namespace(index)
@@ -345,7 +347,7 @@ class Testbed:
         for server in self.servers:
             assert isinstance(server.broker, Mosquitto)
             hosts = [self._link_host(server)] if self._network is not None else []
-            server.broker.extra = tuple(f"listener {server.broker.port} {host}" for host in hosts)
+            server.broker.extra += tuple(f"listener {server.broker.port} {host}" for host in hosts)
         for first, second in self.spec.edges:
             far, near = self.servers[first], self.servers[second]
             assert isinstance(near.broker, Mosquitto)
