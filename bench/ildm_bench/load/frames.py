@@ -10,8 +10,6 @@ from ildm.mqtt import Publish, Version
 from ildm_bench.load.payload import LAYOUT, MAGIC
 from ildm_bench.load.scenario import Sizes
 
-VARIED = 256
-"""Frames after which payload sizes repeat, at least."""
 _CHANGING = struct.Struct("<Qqq")
 """Of a payload what differs from message to message: sequence number, intended time, time of sending."""
 _AT = LAYOUT.size - _CHANGING.size
@@ -41,12 +39,11 @@ class Frames:
         Args:
             names: the topic names, used in turn.
             topic: index of the topic in the scenario, for the payload, as ``publisher`` is.
-            wanted: frames that are to be sent in one write.
+            wanted: frames that are to be sent in one write, or until payload sizes repeat.
             total: messages that will be sent: more frames are of no use.
         """
         varied = sizes.min != sizes.max
-        rounds = -(-max(wanted, VARIED if varied else 1) // len(names))
-        self.count = max(1, min(total, rounds * len(names)))
+        self.count = max(1, min(total, -(-wanted // len(names)) * len(names)))
         draw = random.Random(publisher)
         self.starts = [0]
         """Where each frame begins, and where the last one ends."""

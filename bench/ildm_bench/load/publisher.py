@@ -18,6 +18,8 @@ INFLIGHT = 10_000
 """Messages of QoS 1 and 2 that may wait for their acknowledgement, where the target sets no smaller bound."""
 JOINED = 65_536
 """Bytes of overdue messages that are written at once, about."""
+VARIED, FEW = 256, 16
+"""Frames until payload sizes repeat: of all publishers of a topic together, and at least of each."""
 PACKET_IDS = 65_535
 
 
@@ -54,16 +56,20 @@ class Publisher(Connection):
         self._offset_ns = offset_ns
         self._window = min(INFLIGHT, int(connack.properties.get(Property.RECEIVE_MAXIMUM, INFLIGHT)))
         sizes = self._load.payload
+        topic = self._load.topics[self.topic_index]
         at_once = round(self._load.send_every * 1e6) // schedule.interval_ns + 1
+        # twice what is due at a time, as some time is late; more goes into several writes
+        wanted = min(2 * at_once, JOINED // sizes.max + 1)
+        if sizes.min != sizes.max:
+            wanted = max(wanted, VARIED // sum(self._load.counts(topic, "publishers")), FEW)
         self._frames = Frames(
-            self._load.topics[self.topic_index].names_of(self.number),
+            topic.names_of(self.number),
             sizes,
             self.qos,
             self.version,
             topic=self.topic_index,
             publisher=self.number,
-            # twice what is due at a time, as some time is late; more goes into several writes
-            wanted=min(2 * at_once, JOINED // sizes.max + 1),
+            wanted=wanted,
             total=schedule.total,
         )
         self._fd = self.transport.get_extra_info("socket").fileno()

@@ -34,7 +34,7 @@ from ildm_bench.load.wire import Channel
 from ildm_bench.schema import log_file
 
 SECRET_VARIABLE = "ILDM_BENCH_SECRET"
-COLLECT = 0.25
+COLLECT = 0.5
 """Seconds after which each subscriber's chunks are parsed."""
 AT_ONCE = 10
 """Subscribers of one topic that are looked at in one go: a stall of about a millisecond where much comes."""

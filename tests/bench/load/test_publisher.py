@@ -20,10 +20,9 @@ from ildm.mqtt import (
     PubRel,
     Version,
 )
-from ildm_bench.load.frames import VARIED
 from ildm_bench.load.pacing import Schedule
 from ildm_bench.load.payload import LAYOUT, MAGIC
-from ildm_bench.load.publisher import INFLIGHT, Publisher
+from ildm_bench.load.publisher import INFLIGHT, VARIED, Publisher
 from tests.bench.load.support import read_packet, scenario, target
 
 MS = 1_000_000
