@@ -6,13 +6,14 @@ A gateway with many topic names, many devices, fan-in, fan-out: with a relay bef
 from __future__ import annotations
 
 import resource
+import sys
 from collections.abc import Sequence
 
 from ildm_bench.figures import Comparison, RunFigures
 from ildm_bench.load.scenario import Scenario
 from ildm_bench.micro.measure import machine
 from ildm_bench.micro.relay import ONE_ADDRESS
-from ildm_bench.results.common import KEY, SHARED_CORES, Bench, cpu_by_role, socket_words
+from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, latency_words, socket_words
 from ildm_bench.results.latency import measure_in_turn
 from ildm_bench.spread import words
 from ildm_bench.testbed.spec import TestbedSpec
@@ -59,6 +60,13 @@ def at_one_site(scenario: Scenario) -> Scenario:
     return scenario.model_copy(update={"sites": 1, "topics": topics, "name": f"{scenario.name}-one-site"})
 
 
+def open_files() -> int:
+    """As many open files as the system lets this process have, and those that it starts."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else sys.maxsize
+
+
 def within_files(scenario: Scenario, files: int) -> tuple[Scenario, str]:
     """No more publishers than a relay with that many open files can serve, two for each; and what to say."""
     most = (files - FILES) // 2
@@ -76,7 +84,7 @@ def within_files(scenario: Scenario, files: int) -> tuple[Scenario, str]:
 
 def run(bench: Bench, command: str, qos: int = 0, kinds: Sequence[str] = KINDS) -> Comparison:
     """CPU for each message delivered and latency, every kind of traffic over every way."""
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = open_files()
     runs: list[RunFigures] = []
     rows: list[list[str]] = []
     notes: list[str] = []
@@ -90,16 +98,15 @@ def run(bench: Bench, command: str, qos: int = 0, kinds: Sequence[str] = KINDS) 
         found = measure_in_turn(bench, at_one_site(scenario), relays())
         found += measure_in_turn(bench, scenario, links(qos))
         for each in found:
-            latency = each.latency[KEY]
             runs.append(each.model_copy(update={"label": f"{kind}: {each.label}"}))
             rows.append(
                 [
                     f"{kind}: {each.label}",
-                    f"{each.egress:,.0f}",
+                    words(each.egress, each.spread.get("egress", ()), ",.0f"),
                     f"{each.ratio:.3f}",
                     cpu_by_role(each),
-                    words(latency.p50, each.spread.get(f"{KEY}.p50", ()), scale=1e-3),
-                    words(latency.p99, each.spread.get(f"{KEY}.p99", ()), scale=1e-3),
+                    latency_words(each, "p50"),
+                    latency_words(each, "p99"),
                     f"{each.missing} of {each.expected}",
                 ]
             )
