@@ -68,7 +68,10 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
         if like == LONG_RUN:
             run_end += size * alike(data, run_end, size, prefix)
             break
-    if qos_1:
+    if qos_1 and like == 1:
+        if not (data[body] or data[body + 1]):
+            return None
+    elif qos_1:
         run_end = _numbered(data, start, run_end, size, body - start, properties)
         if run_end == start:
             return None
@@ -111,9 +114,15 @@ def run_to_v5(data: bytes, start: int, header_end: int, run: Run) -> tuple[bytes
     Those of QoS 1 lose their packet identifiers: they are 0 afterwards, to be set by :func:`with_ids`.
     """
     end, size, _, body = run
-    frames, old = data[start:end], data[start : start + body]
     head = data[start : start + 1] + encode_varint(size - (header_end - start) + 1)
     head += data[header_end : start + body]
+    if end - start == size:
+        if data[start] == PUBLISH:
+            frame = head + b"\0" + data[start + body : end]
+        else:
+            frame = head + b"\0\0\0" + data[start + body + 2 : end]
+        return frame, len(frame)
+    frames, old = data[start:end], data[start : start + body]
     if data[start] != PUBLISH:
         frames, old, head = _without_ids(frames, size, body), old + b"\0\0", head + b"\0\0"
     return _with_head(frames, size, old, head + b"\0"), size - len(old) + len(head) + 1
@@ -129,6 +138,8 @@ def frames_to_v311(data: bytes, size: int) -> bytes:
     header_end = length[1]
     body = header_end + 2 + ((data[header_end] << 8) | data[header_end + 1])
     head = data[:1] + encode_varint(length[0] - 1) + data[header_end:body]
+    if len(data) == size:
+        return head + (data[body + 1 :] if data[0] == PUBLISH else b"\0\0" + data[body + 3 :])
     if data[0] != PUBLISH:
         data, head, body = _without_ids(data, size, body), head + b"\0\0", body + 2
     return _with_head(data, size, data[: body + 1], head)

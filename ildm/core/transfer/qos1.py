@@ -26,6 +26,9 @@ def acknowledged_ids(data: bytes, pos: int, version: Version) -> tuple[Sequence[
     if len(data) - pos < 4 or data[pos] != PUBACK:
         return (), pos
     size = data[pos + 1] + 2
+    if size == 4 == len(data) - pos:  # one message at a time
+        only = data[pos + 2] << 8 | data[pos + 3]
+        return (range(only, only + 1), pos + 4) if only else ((), pos)
     if size == 4:
         count = alike(data, pos, 4, data[pos : pos + 2])
     elif size in (5, 6) and version is Version.V5 and len(data) - pos >= size:

@@ -120,7 +120,10 @@ class Window:
         self.bytes += item.size
 
     def add_run(self, run: InflightRun) -> None:
-        self._items.update(dict.fromkeys(run.ids, run))
+        if run.left == 1:
+            self._items[run.first_id] = run
+        else:
+            self._items.update(dict.fromkeys(run.ids, run))
         self.bytes += len(run.frames)
 
     def acknowledged(self, packet_ids: Iterable[int]) -> None:
@@ -154,7 +157,17 @@ class Window:
         first, end = packet_ids.start, packet_ids.stop
         while first < end:
             run = items.get(first)
-            if not isinstance(run, InflightRun) or not run.begins_with(first):
+            if not isinstance(run, InflightRun):
+                break
+            if len(run.frames) == run.size:  # one message, which needs no account of what is left
+                del items[first]
+                run.left = 0
+                self.bytes -= run.size
+                if run.receipt is not None:
+                    run.receipt.settle_run(run.frames, run.size)
+                first += 1
+                continue
+            if not run.begins_with(first):
                 break
             stop = min(end, first + run.left)
             deque(map(items.__delitem__, range(first, stop)), 0)
@@ -289,6 +302,8 @@ class Window:
     def next_ids(self, count: int) -> tuple[int, int]:
         """Consecutive identifiers that are free, ``count`` or fewer: the first, and how many."""
         first_id = self.next_id()
+        if count == 1:
+            return first_id, 1
         ids = range(first_id, min(first_id + count, 65536))
         free = self._items.keys().isdisjoint(ids)
         if not free or (self._reserved and not self._reserved.isdisjoint(ids)):
