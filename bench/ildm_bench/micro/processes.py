@@ -1,7 +1,8 @@
 """Nodes without an algorithm on one port (SO_REUSEPORT) before one Mosquitto: what a process more brings.
 
 ``--cores`` gives each node so much of a core, by cgroups (root): so a machine of two cores stands in for one
-of many. The load is that of ``ildm_bench.micro.load``, which keeps ``--window`` messages of each publisher
+of many. With ``--machine 2`` the broker has as much, and all of them together twice that: a small machine of
+two cores. The load is that of ``ildm_bench.micro.load``, which keeps ``--window`` messages of each publisher
 under way.
 """
 
@@ -22,12 +23,13 @@ from typing import Any
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import LOOPBACK, free_port
-from ildm.testing.live.process import Placement
+from ildm.testing.live.process import ManagedProcess, Placement, ProcessError, reaper
 from ildm.testing.live.reaper import clear_up
 from ildm_bench.micro.measure import machine, median
-from ildm_bench.testbed.cgroups import enter_command, find_cgroups
+from ildm_bench.testbed.cgroups import Cgroups, enter_command, find_cgroups
 from ildm_bench.testbed.leftovers import give_up_name, new_name
 
+MODULE = "ildm_bench.micro.processes"
 LISTENING = 3
 """Descriptor of the first socket that a node inherits (SD_LISTEN_FDS_START)."""
 Figures = dict[str, float]
@@ -42,76 +44,80 @@ def become(port: int, command: list[str]) -> None:
     os.execvp(command[0], command)
 
 
-def cpu_of_threads(pid: int) -> float:
+def cpu_of_threads(running: ManagedProcess) -> float:
     """CPU seconds of the threads of a process that live; in nanoseconds, as small quotas are few ticks."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
+    assert running.process is not None
+    tasks = Path(f"/proc/{running.process.pid}/task").iterdir()
     return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 class Nodes:
-    """The nodes of one run by their names, each with so much of a core, or as much as it gets."""
+    """The nodes of one run by their names, each with so much of a core, or as much as it gets.
+
+    Raises:
+        SystemExit: this machine sets no quotas.
+    """
 
     def __init__(self, directory: Path, cores: float | None) -> None:
         self.directory = directory
         self.cores = cores
         self.all: dict[str, NodeProcess] = {}
-        self._used: dict[str, float] = {}
-        self._cgroups = None
+        self._used: Figures = {}
+        self._cgroups: Cgroups | None = None
         if cores is not None:
             self._name = new_name()
             self._cgroups, why = find_cgroups(self._name)
             if self._cgroups is None:
                 raise SystemExit(f"no CPU quotas here: {why}")
+            reaper().add("cgroup", str(self._cgroups.directory))
+
+    def place(self, name: str, *command: str) -> Placement:
+        """Where a process runs, and a command that becomes it."""
+        into = () if self._cgroups is None else enter_command(self._cgroups.make("site", name))
+        return Placement(prefix=(*into, *command))
 
     def start(
         self, name: str, broker: int, algorithm: str | None, port: int | None = None, **link: Any
     ) -> None:
         """A node before the broker at a port; with ``port`` it shares that one with others."""
-        prefix: tuple[str, ...] = ()
-        if self._cgroups is not None:
-            prefix += enter_command(self._cgroups.make("site", name))
-        if port is not None:
-            prefix += (
-                sys.executable,
-                "-m",
-                __name__ if __spec__ is None else __spec__.name,
-                "become",
-                str(port),
-            )
-        node = NodeProcess(
+        sharing = () if port is None else (sys.executable, "-m", MODULE, "become", str(port))
+        self.all[name] = node = NodeProcess(
             self.directory / name,
             (LOOPBACK, broker),
             algorithm,
             node_id=name,
             link=link,
             extra={} if port is None else {"listen": f"{LOOPBACK}:{port}"},
-            place=Placement(prefix=prefix),
+            place=self.place(name, *sharing),
         )
-        self.all[name] = node
         node.start()
 
-    def begin(self, bounded: Sequence[str]) -> None:
-        """Bound these, and count CPU time from now on."""
+    def begin(self, bounded: Sequence[str], together: float | None = None) -> None:
+        """Bound these, and all ``together``; count CPU time from now on."""
         self._limit(bounded, self.cores)
-        self._used = {
-            name: cpu_of_threads(node.process.pid) for name, node in self.all.items() if node.process
-        }
+        if self._cgroups is not None:
+            self._cgroups.limit(self._cgroups.directory / "site", together)
+        self._used = self._times()
 
     def used(self) -> Figures:
         """CPU seconds of each node since then."""
-        return {
-            name: cpu_of_threads(node.process.pid) - self._used[name]
-            for name, node in self.all.items()
-            if node.process
-        }
+        return {name: time - self._used[name] for name, time in self._times().items()}
 
     def close(self) -> None:
+        """Kill them. Raises: ProcessError: a cgroup cannot be removed."""
         self._limit(list(self.all), None)  # so that all can end quickly
         for node in self.all.values():
             node.kill()
-        if self._cgroups is not None:
-            clear_up({"cgroup": [str(self._cgroups.directory)], "supervisor": [str(self._cgroups.above)]})
-            give_up_name(self._name)
+        if self._cgroups is None:
+            return
+        directory = str(self._cgroups.directory)
+        if failures := clear_up({"cgroup": [directory], "supervisor": [str(self._cgroups.above)]}):
+            raise ProcessError("; ".join(failures))
+        reaper().discard("cgroup", directory)
+        give_up_name(self._name)
+
+    def _times(self) -> Figures:
+        return {name: cpu_of_threads(node) for name, node in self.all.items()}
 
     def _limit(self, names: Sequence[str], cores: float | None) -> None:
         if self._cgroups is not None:
@@ -120,14 +126,14 @@ class Nodes:
 
 
 def relayed(count: int, options: argparse.Namespace) -> Figures:
-    """So many nodes on one port: deliveries per second, CPU of all of them and of the busiest for each."""
+    """So many nodes on one port (0: the broker alone): deliveries per second, CPU (us) for each."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
-        broker = Mosquitto(Path(name) / "broker", tuned=True)
-        stack.callback(broker.kill)
-        broker.start()
         nodes = Nodes(Path(name), options.cores)
         stack.callback(nodes.close)
-        port = free_port()
+        broker = Mosquitto(Path(name) / "broker", tuned=True, place=nodes.place("broker"))
+        stack.callback(broker.kill)
+        broker.start()
+        port = free_port() if count else broker.port
         for number in range(count):
             nodes.start(f"node-{number}", broker.port, None, port)
         command = [sys.executable, "-m", "ildm_bench.micro.load", "--port", str(port)]
@@ -136,12 +142,16 @@ def relayed(count: int, options: argparse.Namespace) -> Figures:
             assert child.stdout is not None
             if child.stdout.readline() != "measuring\n":
                 raise RuntimeError("the load generator failed")
-            nodes.begin(list(nodes.all))
+            small = options.machine is not None
+            together = options.machine * options.cores if small else None
+            nodes.begin([*nodes.all, "broker"] if small else list(nodes.all), together)
+            before = cpu_of_threads(broker)
             child.stdout.readline()
-            used = nodes.used().values()
+            used, brokers = list(nodes.used().values()), cpu_of_threads(broker) - before
             found = json.loads(child.stdout.read())
-    per_delivery = 1e6 / found["egress"] / found["seconds"]
-    return {"rate": found["egress"], "all": sum(used) * per_delivery, "busiest": max(used) * per_delivery}
+    each = 1e6 / found["egress"] / found["seconds"]
+    figures = {"nodes": sum(used), "busiest": max(used, default=0.0), "broker": brokers}
+    return {"rate": found["egress"], **{part: seconds * each for part, seconds in figures.items()}}
 
 
 def report(results: dict[Any, list[Figures]], first: Callable[[Any], Any]) -> None:
@@ -160,12 +170,15 @@ def main() -> None:
     if sys.argv[1:2] == ["become"]:
         become(int(sys.argv[2]), sys.argv[3:])
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2, 4], help="0: none")
     parser.add_argument("--cores", type=float, help="of a core, for each node")
+    parser.add_argument("--machine", type=float, help="cores of a machine of such cores; needs --cores")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--window", type=int, default=20)
     options = parser.parse_args()
+    if options.machine is not None and options.cores is None:
+        parser.error("--machine needs --cores")
     print(machine())
     results: dict[Any, list[Figures]] = {count: [] for count in options.processes}
     for _ in range(options.rounds):
