@@ -13,16 +13,20 @@ from ildm.core.link.control import (
     DIGEST,
     READY,
     SCOPE,
+    SEEN,
     SYNCED,
     TOLD,
     TRACE,
     TRACED,
+    WATCH,
+    WATCHING,
     send_control,
 )
 from ildm.core.link.retained_sync import RetainedSync
 from ildm.core.link.state import LinkEvent, LinkState
 from ildm.core.link.telling import Telling
 from ildm.core.link.tracing import Tracing
+from ildm.core.link.watching import Watching
 from ildm.core.transfer.introduction import FROM
 from ildm.core.transfer.rerouting import REST, Rerouting
 from ildm.mqtt import MalformedPacket, PacketType, Publish, Subscribe, Unsubscribe, Version, decode
@@ -67,6 +71,7 @@ class Cooperation:
         )
         self.telling = Telling(parts, self.active)
         self.tracing = Tracing(parts)
+        self.watching = Watching(parts, self.active)
         self.retained_sync = RetainedSync(
             parts.driver, parts.retained, parts.counters, parts.config.sync_interval
         )
@@ -223,6 +228,12 @@ class Cooperation:
             self.tracing.came(link, payload)
         elif topic == TRACED:
             self.tracing.answered(link, payload)
+        elif topic == WATCH:
+            self.watching.came(link, payload)
+        elif topic == WATCHING:
+            self.watching.answered(link, payload)
+        elif topic == SEEN:
+            self.watching.seen(link, payload)
         elif topic == DIGEST:
             self.retained_sync.digest_came(link, payload)
         elif topic == BUCKETS:

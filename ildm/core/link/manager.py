@@ -172,6 +172,7 @@ class LinkManager:
         if self._tick_timer is not None:
             self._tick_timer.cancel()
         self.membership.stop()
+        self.cooperation.watching.stop()
         self.dialer.stop()
         for link in list(self.links.values()):
             for session in list(link.open_sessions):

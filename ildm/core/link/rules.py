@@ -17,7 +17,7 @@ cannot be cut out of it, as MQTT has no filter for that; the edge denies it mess
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 from ildm.core.frames import renamed
@@ -198,6 +198,15 @@ class Side:
             found[source] = max(term.qos, found.get(source, 0))
         return found
 
+    def images(self, topic_filter: str) -> list[str]:
+        """Filters of what names become that a filter matches; of some more, where some are denied."""
+        found: dict[str, None] = {}
+        for term in self.terms:
+            common = intersection(topic_filter, term.source) if term.allows else None
+            if common is not None and _below(common, term.source_prefix):
+                found[term.image_prefix + common[len(term.source_prefix) :]] = None
+        return list(found)
+
     def source(self, name: str) -> str | None:
         """The name that becomes this one, None if there is none, or more than one."""
         found = [source for source in self.sources(name) if self.find(source.encode()) is not None]
@@ -240,6 +249,22 @@ class LinkRules:
     def heard(self, topic_filter: str) -> Mapping[str, int]:
         """What local names the neighbour wants that asks for a wire filter."""
         return self.outgoing.sources(topic_filter)
+
+    def filters_there(self, filters: Iterable[str]) -> list[str]:
+        """What messages of either direction are called there that match filters here."""
+        return [
+            made
+            for each in filters
+            for made in dict.fromkeys((*self.outgoing.images(each), *self.incoming.sources(each)))
+        ]
+
+    def filters_here(self, filters: Iterable[str]) -> list[str]:
+        """What they are called here that match filters there."""
+        return [
+            made
+            for each in filters
+            for made in dict.fromkeys((*self.incoming.images(each), *self.outgoing.sources(each)))
+        ]
 
     def wire(self, topic: str) -> str | None:
         """How a local topic is called on the link, in whatever direction; None: it does not cross."""

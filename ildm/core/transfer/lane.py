@@ -375,6 +375,8 @@ class Lane(Outgoing):
     def acknowledged(self, packet_ids: Iterable[int]) -> None:
         """The far end has taken messages of QoS 1 (several PUBACK without an error)."""
         self._window.acknowledged(packet_ids)
+        if self.watch is not None:
+            self.watch.acknowledged(packet_ids)
         if self.queue or self._suspects.active:
             self.drain()
 
@@ -400,6 +402,8 @@ class Lane(Outgoing):
 
     def _complete(self, packet_id: int, reason_code: int) -> None:
         self._window.complete(packet_id)
+        if self.watch is not None and reason_code < 0x80:
+            self.watch.acknowledged((packet_id,))
         if reason_code >= 0x80:
             self.counters[f"{self.name}_refused"] += 1
             self.last_refusal = f"PUBLISH refused with reason 0x{reason_code:02X}"

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.queue import Entry
     from ildm.core.transfer.receipt import Receipt
+    from ildm.core.transfer.watch import LaneWatch
 
 
 JOINED = 64 << 10
@@ -54,6 +55,7 @@ class Outgoing:
         "transport",
         "unread",
         "version",
+        "watch",
         "writable",
     )
 
@@ -72,6 +74,8 @@ class Outgoing:
         self.retain_available = True
         self.rules: LinkRules | None = None
         """What may cross to the neighbour, and under which name; None: all, as it is."""
+        self.watch: LaneWatch | None = None
+        """Told of what is written, by the names of this site; None: nobody looks."""
         self.sent = 0
         self.sent_counter: str | None = None
         """Name of a counter of what is sent for the first time."""
@@ -130,6 +134,7 @@ class Outgoing:
 
     def transmit_frames(self, frames: bytes, size: int, count: int) -> None:
         """Write a run of QoS 0, or drop it when it is too large."""
+        local = frames
         if self.rules is not None:
             ruled = self.rules.outgoing.run(frames_topic(frames), frames, size)
             if ruled is None:
@@ -141,6 +146,8 @@ class Outgoing:
             return
         if self.version is not Version.V5:
             frames = frames_to_v311(frames, size)
+        if self.watch is not None:
+            self.watch.wrote_run(local, len(local) // count, 0)
         self.count_sent(count)
         self._out.append(frames)
         if not self._flushing:
@@ -169,6 +176,8 @@ class Outgoing:
         if self._introducer is not None:  # to a neighbour, whose version is 5
             place = (data[offset] << 8 | data[offset + 1]) - 1
             self._introduce(receipt, place, count)
+        if self.watch is not None:
+            self.watch.wrote_run(frames, size, first_id)
         self.write(with_ids(data, len(data) // count, offset, first_id, dup))
         return True
 
@@ -214,6 +223,8 @@ class Outgoing:
             return self.dispose(entry, "too_large")
         if self._introducer is not None and packet_id is not None:
             self._introduce(entry.receipt, entry.packet_id - 1, 1)
+        if self.watch is not None:
+            self.watch.wrote(message, packet_id)
         self.write(frame)
         return len(frame)
 

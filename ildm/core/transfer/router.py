@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Literal
 from ildm.core.frames import PUBLISH, frames_to_qos_0
 from ildm.core.transfer.deposit import Withheld
 from ildm.core.transfer.identity import UNKNOWN, Origin
+from ildm.core.transfer.inbound import NeighborReceipt
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
+from ildm.core.transfer.watch import LOCAL
 from ildm.mqtt import (
     EncodeError,
     MalformedPacket,
@@ -35,9 +37,10 @@ if TYPE_CHECKING:
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.spool import Identity, Outlet
     from ildm.core.transfer.custody import Custody, Way
-    from ildm.core.transfer.inbound import Inbound, NeighborReceipt
+    from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.injection import Injector
     from ildm.core.transfer.receipt import Holdable
+    from ildm.core.transfer.watch import Recorder
 
     Targets = tuple[tuple[NeighborLink, int, int], ...]
     """Links a message is transferred over, each with the QoS wanted there and the priority."""
@@ -72,6 +75,8 @@ class Router:
         self.dispatch = dispatch
         self.counters = counters
         self.cache_size = cache_size
+        self.recorder: Recorder | None = None
+        """Told of what comes; None: nobody looks."""
         self.by_message = round_robin == "message"
         self.local: dict[bytes, Targets] = {}
         """Routes of messages from local clients, by the bytes of the topic."""
@@ -144,6 +149,8 @@ class Router:
         source: Holdable | None,
     ) -> None:
         """Transfer a run of frames of QoS 0 or 1 without properties, ``size`` bytes each."""
+        if self.recorder is not None and source is not None and not isinstance(source, NeighborReceipt):
+            self.recorder.run("received", LOCAL, frames, size)  # what neighbours send is noted as it comes
         if self.custody is not None and frames[0] != PUBLISH:
             self._deposit_run(self.custody, route, frames, size, index, source)
             return
@@ -228,6 +235,8 @@ class Router:
         route = self.cache_of(source).get(topic)
         if route is None:
             route = self.find(topic, source)
+        if self.recorder is not None:
+            self.recorder.run("received", source.node_id, frames, size)
         if inbound is not None and self.custody is not None:
             self._run_taken(self.custody, source, route, frames, size, index, inbound, origin)
             return
@@ -295,6 +304,8 @@ class Router:
         said of who it is.
         """
         packet_id = message.packet_id
+        if self.recorder is not None:
+            self.recorder.message("received", source.node_id, message)
         if self.custody is not None and receipt is not None and packet_id is not None:
             self._taken(self.custody, message, packet_id, source, index, receipt, origin)
             return
@@ -392,6 +403,8 @@ class Router:
 
         ``stamp`` is that of a retained message which came some time ago.
         """
+        if self.recorder is not None:
+            self.recorder.message("received", LOCAL, message)
         if self.site_rules is not None and self.has_overlay:
             way = self.site_rules.outgoing.decide(message.topic.encode())
             if way is None:
