@@ -431,6 +431,50 @@ def _way(data: Mapping[str, Any]) -> RenderableType:
     return Group(_sites(data) if "hops" in data else _trace(data), *kept)
 
 
+def _traced(data: Mapping[str, Any]) -> RenderableType:
+    return _messages(data) if "messages" in data and "kept" not in data else _way(data)
+
+
+def _messages(data: Mapping[str, Any]) -> RenderableType:
+    parts: list[RenderableType] = []
+    for message in data["messages"]:
+        moment = time.strftime("%H:%M:%S", time.localtime(message["at"]))
+        title = Text(cell(message["topic"]), style="bold")
+        title.append(f"  QoS {message['qos']}  {size(message['size'])}", style="dim")
+        title.append(f"  {moment}.{int(message['at'] % 1 * 1000):03}", style="dim")
+        parts.append(_message(title, message))
+    if not parts:
+        parts.append(Text(f"no message on {cell(data['topic'])} was seen at any site", style="dim"))
+    if data["left_out"]:
+        parts.append(Text(f"{data['left_out']:,} more events were left out; see --messages", style="yellow"))
+    return Group(*parts)
+
+
+def _message(title: Text, message: Mapping[str, Any]) -> Tree:
+    """A node below the one it has the message from; one of an overlay below the first."""
+    steps: dict[str, list[Mapping[str, Any]]] = {}
+    for step in message["steps"]:
+        steps.setdefault(step["node"], []).append(step)
+    made = Tree(title, guide_style="dim")
+    branches: dict[str, Tree] = {}
+    for node, found in steps.items():  # by the time at which each has seen it first
+        came_from = next((each["peer"] for each in found if each["what"] == "received"), None)
+        label = Text(cell(node))
+        acknowledged = {each["peer"]: each["seconds"] for each in found if each["what"] == "acknowledged"}
+        for each in found:
+            moment = f"{each['seconds'] * 1000:.1f} ms"
+            if each["what"] == "received":
+                label.append(f"  received {moment}", style="cyan")
+            elif each["what"] == "sent":
+                to = "its broker" if each["peer"] is None else cell(each["peer"])
+                label.append(f"  to {to} {moment}", style="cyan")
+                if each["peer"] in acknowledged:
+                    label.append(f", acknowledged {acknowledged[each['peer']] * 1000:.1f} ms", style="green")
+        above = branches.get(came_from or message["node"], made)
+        branches[node] = above.add(label)
+    return made
+
+
 def _sites(data: Mapping[str, Any]) -> RenderableType:
     hops = data["hops"]
     missed = sum(bool(hop["note"]) for hop in hops)
@@ -552,7 +596,7 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "reload": _reread,
     "overlay": _overlay,
     "overlay trace": _trace,
-    "trace": _way,
+    "trace": _traced,
     "spool": _spool,
     "spool show": _spooled,
     "spool export": lambda data: Text(f"{data['messages']:,} messages written to {cell(data['file'])}"),

@@ -91,6 +91,16 @@ class AdminClient:
     def follow(self, topic: str) -> Row:
         return self._object("GET", f"/v1/trace?{urlencode({'topic': topic})}")
 
+    def watch(self, topic_filter: str, seconds: float, messages: int = 100, one_in: int = 1) -> Row:
+        asked = {"filter": topic_filter, "seconds": seconds, "messages": messages, "one_in": one_in}
+        return self._object("POST", "/v1/traces", asked)
+
+    def watched(self, name: str) -> Row:
+        return self._object("GET", f"/v1/traces/{quote(name, safe='')}")
+
+    def unwatch(self, name: str) -> Row:
+        return self._object("DELETE", f"/v1/traces/{quote(name, safe='')}")
+
     def kept(self, topic: str, client_id: str = "") -> list[Row]:
         found = self._object("GET", f"/v1/kept?{urlencode({'topic': topic, 'client': client_id})}")
         return list(found["items"])

@@ -11,6 +11,7 @@ import inspect
 import json
 import os
 import sys
+import time
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -45,17 +46,27 @@ BanKind = Literal["client", "user", "address"]
 Filter = NewType("Filter", str)
 """Topic filter, checked."""
 Duration = NewType("Duration", float)
-"""Seconds; 0: without end."""
+"""Seconds; 0: without end, or none."""
 Limit = NewType("Limit", int)
 """Number of rows."""
 ROWS = Limit(1000)
 EVERYTHING = Filter("#")
 FOR_EVER = Duration(0)
+PROBE = Duration(0)
+"""No real messages are looked at."""
+MESSAGES = Limit(100)
+ALL = Limit(1)
+PATIENCE = 10.0
+"""Seconds after the end of a trace in which the node says so."""
 SHOWN = Limit(20)
 SHOW = LogLevelChoice("show")
 """Stands for the level as it is."""
 ANYBODY = SenderName("")
 ANY_KEY = KeyText("")
+
+
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+"""Seconds."""
 
 
 class UsageError(IldmError):
@@ -86,7 +97,7 @@ class Parameter:
     def flag(self) -> str:
         """Spelling of an option; an on/off option that is on by default is switched off by name."""
         prefix = "--no-" if self.kind is None and self.default else "--"
-        return prefix + self.name.replace("_", "-")
+        return prefix + self.name.rstrip("_").replace("_", "-")
 
     @property
     def usage(self) -> str:
@@ -273,12 +284,13 @@ def _kind(text: str) -> str:
 
 
 def _duration(text: str) -> float:
+    number, unit = (text[:-1], text[-1]) if text[-1:] in UNITS else (text, "s")
     try:
-        seconds = float(text)
+        seconds = float(number) * UNITS[unit]
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= 86400 * 3650:
-        raise ValueError(f"{text!r}: expected seconds, 10 years at most")
+        raise ValueError(f"{text!r}: expected seconds, or 5m, 2h, 1d; 10 years at most")
     return seconds
 
 
@@ -318,7 +330,7 @@ KINDS: dict[Any, Kind] = {
     SenderName: Kind("CLIENT_ID", str, complete=_known_clients),
     BanKind: Kind("KIND", _kind, choices=typing.get_args(BanKind)),
     Filter: Kind("FILTER", _filter),
-    Duration: Kind("SECONDS", _duration),
+    Duration: Kind("TIME", _duration),
     OutputFile: Kind("FILE", _file),
     LogLevelChoice: Kind("LEVEL", _level, choices=typing.get_args(LogLevelName)),
     KeyText: Kind("TEXT", str),
@@ -466,9 +478,47 @@ def overlay_trace(node: AdminClient, topic: TopicName) -> Row:
 
 
 @command("trace")
-def trace(node: AdminClient, topic: TopicName, *, client: SenderName = ANYBODY) -> Row:
-    """The way of a message on a topic, or why there is none."""
+def trace(
+    node: AdminClient,
+    topic: Filter,
+    *,
+    client: SenderName = ANYBODY,
+    for_: Duration = PROBE,
+    messages: Limit = MESSAGES,
+    one_in: Limit = ALL,
+) -> Row:
+    """The way of a message on a topic, or of real ones.
+
+    With ``--for`` real messages are noted at all sites, at most ``messages`` of them, of so many ``one_in``. Ctrl-C ends it
+    before its time.
+    """
+    if for_:
+        return {"topic": topic, **_watched(node, topic, for_, messages, one_in)}
+    try:
+        _topic(topic)
+    except ValueError as error:
+        raise UsageError(f"trace: {error} (a filter needs --for TIME)") from None
     return {**node.follow(topic), "kept": node.kept(topic, client)}
+
+
+def _watched(node: AdminClient, topic_filter: str, seconds: float, messages: int, one_in: int) -> Row:
+    name = node.watch(topic_filter, seconds, messages, one_in)["name"]
+    shows, give_up = sys.stderr.isatty(), time.monotonic() + seconds + PATIENCE
+    try:
+        while not (found := node.watched(name))["over"]:
+            left = give_up - PATIENCE - time.monotonic()
+            if left < -PATIENCE:
+                return node.unwatch(name)
+            if shows:
+                line = f"{len(found['messages'])} messages noted, {max(0, left):.0f} s left (Ctrl-C ends)"
+                print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
+            time.sleep(min(0.5, max(0.1, left)))
+    except KeyboardInterrupt:
+        return node.unwatch(name)
+    finally:
+        if shows:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    return found
 
 
 @command("spool")

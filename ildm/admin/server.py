@@ -18,6 +18,10 @@ GET     /v1/algorithm                                                         th
 GET     /v1/overlay                                                           the view's object
 GET     /v1/overlay/trace         ``?topic=``                                 the tree of a message
 GET     /v1/trace                 ``?topic=``                                 its way over all sites
+POST    /v1/traces                ``{"filter", "seconds", "messages": 100,    201, ``{name}``
+                                  "one_in": 1}``
+GET     /v1/traces/NAME                                                       messages noted up to now
+DELETE  /v1/traces/NAME                                                       the same, and it ends
 GET     /v1/kept                  ``?topic=&client=``                         ``{items}``
 GET     /v1/spool                                                             the view's object
 GET     /v1/spool/RECEIVER        ``?after=&limit=``                          ``{items}``
@@ -46,12 +50,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from aiohttp import web
-from pydantic import Field, StrictBool
+from pydantic import AfterValidator, Field, StrictBool
 
 from ildm.admin.metrics import told, watch_routes
 from ildm.admin.requests import AddNeighbor, Body, Model, RequestError, number, parsed, saved
 from ildm.admin.unix_socket import open_socket
 from ildm.admin.view import AdminError, NodeView, Row, UnknownError
+from ildm.core.link.watching import LONGEST, MESSAGES, ONE_IN
 from ildm.core.local.bans import KINDS
 from ildm.log import get_logger, log_level
 from ildm.mqtt import MqttError, validate_topic_filter, validate_topic_name
@@ -65,12 +70,31 @@ TRACE_TIMEOUT = 8.0
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+def _topic_filter(text: str) -> str:
+    try:
+        validate_topic_filter(text)
+    except MqttError as error:
+        raise ValueError(str(error)) from None
+    if text.startswith("$"):
+        raise ValueError("topics that begin with $ do not cross")
+    return text
+
+
 class AddBan(Body):
     """Body of ``POST /v1/bans``."""
 
     kind: Literal["client", "user", "address"]
     name: Annotated[str, Field(min_length=1, max_length=65535)]
     seconds: Annotated[float, Field(gt=0, le=86400 * 3650)] | None = None
+
+
+class Watched(Body):
+    """Body of ``POST /v1/traces``."""
+
+    filter: Annotated[str, AfterValidator(_topic_filter)]
+    seconds: Annotated[float, Field(gt=0, le=LONGEST)]
+    messages: Annotated[int, Field(ge=1, le=MESSAGES)] = 100
+    one_in: Annotated[int, Field(ge=1, le=ONE_IN)] = 1
 
 
 class Reload(Body):
@@ -145,6 +169,9 @@ class AdminServer:
                 web.get("/v1/overlay", _object(view.overlay)),
                 web.get("/v1/overlay/trace", self._answer_on(view.trace)),
                 web.get("/v1/trace", self._answer_on(view.follow)),
+                web.post("/v1/traces", self._watch),
+                web.get("/v1/traces/{name}", _named(view.watched)),
+                web.delete("/v1/traces/{name}", _named(view.unwatch)),
                 web.get("/v1/kept", self._kept),
                 web.get("/v1/spool", _object(view.spool)),
                 web.get("/v1/spool/{receiver:.+}", self._spooled),
@@ -198,6 +225,12 @@ class AdminServer:
         with contextlib.suppress(web.HTTPGatewayTimeout):  # then as it was known before
             await told(self.view.problems)  # a node without sessions of its own asks the broker only now
         return web.json_response(self.view.status())
+
+    async def _watch(self, request: web.Request) -> web.Response:
+        body = await _body(request, Watched)
+        row = self.view.watch(body.filter, body.seconds, body.messages, body.one_in)
+        get_logger("ildm.admin").info("trace of messages begun", filter=body.filter, seconds=body.seconds)
+        return web.json_response(row, status=201)
 
     async def _kept(self, request: web.Request) -> web.Response:
         topic = request.query.get("topic", "")
@@ -290,6 +323,13 @@ class AdminServer:
 def _object(read: Callable[[], Row]) -> Handler:
     async def handler(request: web.Request) -> web.Response:
         return web.json_response(read())
+
+    return handler
+
+
+def _named(read: Callable[[str], Row]) -> Handler:
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response(read(request.match_info["name"]))
 
     return handler
 

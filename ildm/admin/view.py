@@ -161,6 +161,27 @@ class NodeView(Protocol):
             AdminError: nothing crosses here, or such a topic never does.
         """
 
+    def watch(self, topic_filter: str, seconds: float, messages: int, one_in: int) -> Row:
+        """Begin to note what becomes of real messages on topics of a filter, at all sites; its ``name``.
+
+        ``messages``: so many different ones at each node; ``one_in``: of so many one.
+
+        Raises:
+            AdminError: nothing crosses here, or there are too many at a time.
+        """
+
+    def watched(self, name: str) -> Row:
+        """``filters``, ``over`` (no more comes), ``left_out`` (events for which there was no room) and
+
+        ``messages``: see :func:`ildm.net.watches.messages_of`. What has ended is there for some minutes.
+
+        Raises:
+            UnknownError: no such trace.
+        """
+
+    def unwatch(self, name: str) -> Row:
+        """End it before its time; gives the same. Raises: as :meth:`watched`."""
+
     def kept(self, topic: str, client_id: str) -> list[Row]:
         """Why a message on a topic would not leave this node, or not for a neighbour; with ``client_id`` one
         of that client. Each with ``neighbor`` (None: it stays whoever wants it) and ``why``, for people.

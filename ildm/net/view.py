@@ -9,6 +9,7 @@ from ildm.admin.view import AdminError, UnknownError
 from ildm.api import MessageTrace, OverlayAlgorithm, OverlayView, PluginError, TracedTree
 from ildm.config import ConfigError, load_config
 from ildm.core.counters import Tally
+from ildm.core.link.watching import Asked
 from ildm.core.plugin.reloading import CHANGED, SAME, differing_keys, reload_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
@@ -35,6 +36,7 @@ from ildm.net.reload.errors import ReloadError
 from ildm.net.reload.settings import take_up_options
 from ildm.net.rules_view import rule_rows
 from ildm.net.spool_view import drop_spooled, only_here, spool_row, spooled_rows, state_row
+from ildm.net.watches import MessageTraces
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -86,6 +88,7 @@ class LiveView:
         self.certificates = certificates
         """Those that the node shows now."""
         self.health = Health(node)
+        self.traces = MessageTraces(node)
 
     def status(self) -> dict[str, Any]:
         node = self.node
@@ -295,6 +298,15 @@ class LiveView:
             node.links.cooperation.tracing.follow(
                 topic, lambda hops: done({"topic": topic, "hops": hop_rows(hops)})
             )
+
+    def watch(self, topic_filter: str, seconds: float, messages: int, one_in: int) -> dict[str, Any]:
+        return self.traces.begin(Asked([topic_filter], seconds, messages, one_in))
+
+    def watched(self, name: str) -> dict[str, Any]:
+        return self.traces.find(name)
+
+    def unwatch(self, name: str) -> dict[str, Any]:
+        return self.traces.end(name)
 
     def kept(self, topic: str, client_id: str) -> list[dict[str, Any]]:
         return kept_rows(self.node, topic, client_id)

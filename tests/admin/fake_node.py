@@ -98,6 +98,23 @@ HOPS = [
     {**HOP, "depth": 2, "node": "east", "seconds": None, "note": "no answer"},
     {**HOP, "depth": 1, "node": "west", "seconds": 0.5, "injecting": 3},
 ]
+STEP = {"node": "south", "what": "received", "peer": None, "topic": "a/b", "seconds": 0.0}
+MESSAGES: list[dict[str, Any]] = [
+    {
+        "topic": "a/b",
+        "size": 12,
+        "qos": 1,
+        "node": "south",
+        "at": 1_700_000_000.25,
+        "steps": [
+            STEP,
+            {**STEP, "what": "sent", "peer": "north", "seconds": 0.0012},
+            {**STEP, "node": "north", "peer": "south", "seconds": 0.0023},
+            {**STEP, "node": "north", "what": "sent", "seconds": 0.0025},
+            {**STEP, "node": "north", "what": "acknowledged", "seconds": 0.0042},
+        ],
+    }
+]
 SPOOLED: dict[str, Any] = {
     "lsn": 5,
     "place": 0,
@@ -143,6 +160,7 @@ class FakeView:
         self.banned: list[dict[str, Any]] = []
         self.wrong: list[str] = []
         """Why it is not ready."""
+        self.looked_at = 0
         self.waiting: list[dict[str, Any]] = []
         """What the spool has for the neighbour."""
 
@@ -284,6 +302,21 @@ class FakeView:
     def follow(self, topic: str, done: Callable[[dict[str, Any] | AdminError], None]) -> None:
         self.calls.append(("follow", topic))
         done({"topic": topic, "hops": HOPS})
+
+    def watch(self, topic_filter: str, seconds: float, messages: int, one_in: int) -> dict[str, Any]:
+        self.calls.append(("watch", topic_filter, seconds, messages, one_in))
+        return {"name": "one"}
+
+    def watched(self, name: str) -> dict[str, Any]:
+        if name != "one":
+            raise UnknownError(f"there is no trace {name!r} (any more)")
+        self.calls.append(("watched", name))
+        self.looked_at += 1
+        return {"filters": ["a/#"], "over": self.looked_at > 2, "left_out": 3, "messages": MESSAGES}
+
+    def unwatch(self, name: str) -> dict[str, Any]:
+        self.calls.append(("unwatch", name))
+        return {"filters": ["a/#"], "over": True, "left_out": 0, "messages": []}
 
     def kept(self, topic: str, client_id: str) -> list[dict[str, Any]]:
         self.calls.append(("kept", topic, client_id))

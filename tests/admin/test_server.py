@@ -175,3 +175,21 @@ async def test_stop_without_start_and_twice(fake: FakeView, socket_path: Path) -
     await server.stop()
     await server.start()
     await server.stop()
+
+
+async def test_real_messages_are_traced_as_it_is_asked(api: Api, fake: FakeView) -> None:
+    body = {"filter": "a/#", "seconds": 5}
+    assert await api("POST", "/v1/traces", body) == (201, {"name": "one"})
+    assert await api("POST", "/v1/traces", {**body, "messages": 7, "one_in": 9}) == (201, {"name": "one"})
+    status, found = await api("GET", "/v1/traces/one")
+    assert (status, found["left_out"]) == (200, 3)
+    assert (await api("DELETE", "/v1/traces/one"))[1]["over"] is True
+    assert await api("GET", "/v1/traces/two") == (404, {"error": "there is no trace 'two' (any more)"})
+    assert fake.calls[:2] == [("watch", "a/#", 5.0, 100, 1), ("watch", "a/#", 5.0, 7, 9)]
+    for wrong in (
+        {"filter": "a/#/b"}, {"filter": "$SYS/#"}, {"seconds": 0}, {"seconds": 601}, {"messages": 0},
+        {"messages": 1001}, {"one_in": 0}, {"payload": True},
+    ):  # fmt: skip
+        status, answer = await api("POST", "/v1/traces", body | wrong)
+        assert status == 400
+        assert next(iter(wrong)) in answer["error"]

@@ -353,3 +353,15 @@ def _closed_pipe() -> int:
     reading, writing = os.pipe()
     os.close(reading)
     return writing
+
+
+def test_a_trace_of_real_messages_waits_for_its_end(run: Run, view: FakeView, socket_path: Path) -> None:
+    where = ["--socket", str(socket_path)]
+    words = ["trace", "a/#", "--for", "0.1s", "--messages", "5", "--one-in", "2"]
+    status, out, err = run(*words, "--json", *where)
+    assert (status, err) == (0, "")
+    assert json.loads(out)["messages"][0]["topic"] == "a/b"
+    assert view.calls[0] == ("watch", "a/#", 0.1, 5, 2)
+    status, _, err = run("trace", "a/#", *where)
+    assert status == 2
+    assert "a filter needs --for TIME" in err

@@ -12,7 +12,7 @@ from ildm.admin.commands import COMMANDS, Limit, UsageError, command, split_name
 from ildm.admin.view import AdminError
 from ildm.api import MessageTrace, OverlayKey, OverlayView
 from ildm.text import printable
-from tests.admin.fake_node import EVENT, HOPS, KEPT_VALUE, NEIGHBOR, RULE, SPOOLED, FakeView
+from tests.admin.fake_node import EVENT, HOPS, KEPT_VALUE, MESSAGES, NEIGHBOR, RULE, SPOOLED, FakeView
 
 STATUS = FakeView().status()
 RELOADED = FakeView().reload_plugins(FakeView().read_config())
@@ -81,6 +81,8 @@ ANSWERS: dict[str, list[Any]] = {
         {"topic": "a/b", "hops": HOPS, "kept": []},
         {"topic": "a/b", "hops": HOPS[:1], "kept": FakeView().kept("a/b", "")},
         {**traced(), "kept": [{"neighbor": None, "why": "the rules of publish keep it here"}]},
+        {"topic": "a/#", "messages": MESSAGES, "left_out": 0, "over": True, "filters": ["a/#"]},
+        {"topic": "a/#", "messages": [], "left_out": 7, "over": True, "filters": ["a/#"]},
     ],
     "spool": [
         {**FakeView().spool(), "receivers": [KEPT]},
@@ -111,6 +113,22 @@ def test_every_command_can_be_shown() -> None:
 def test_every_answer_can_be_shown(name: str) -> None:
     for answer in ANSWERS[name]:
         assert shown(name, answer).strip()
+
+
+def test_what_became_of_a_message_is_told_node_by_node() -> None:
+    text = shown("trace", ANSWERS["trace"][3])
+    assert "a/b  QoS 1  12 B" in text
+    assert "south  received 0.0 ms  to north 1.2 ms" in text
+    assert "    └── north  received 2.3 ms  to its broker 2.5 ms, acknowledged 4.2 ms" in text
+
+
+def test_a_time_may_have_a_unit() -> None:
+    command = COMMANDS["trace"]
+    for said, seconds in (("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400)):
+        assert command.bind(["a/#", "--for", said])["for_"] == seconds
+    for wrong in ("", "s", "5x", "-1", "nan", "1e99d"):
+        with pytest.raises(UsageError):
+            command.bind(["a/#", "--for", wrong])
 
 
 def test_what_a_neighbour_looks_like() -> None:
