@@ -32,6 +32,9 @@ class SpoolConfig(Section):
     full: Literal["hold", "refuse", "drop_oldest"] = "hold"
     """Without room, publishers get no acknowledgement; or are refused (MQTT 5: 0x97, others get none); or
     what has waited longest is dropped."""
+    failure_wait: Annotated[float, Field(ge=0, le=3600)] = 10.0
+    """While nothing can be written: seconds that messages of QoS 2 wait which a later life of the node would
+    know nothing of. Then they go on, counted ``*_unguarded``: if it is killed then, they may come twice."""
     age: Seconds = 604_800.0
     """What has waited for so long is dropped."""
     delay: Annotated[float, Field(ge=0, le=1)] = 0.002

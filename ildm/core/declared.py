@@ -155,6 +155,7 @@ TRANSFER = united(
             counter(f"{lane}_retain_dropped", "messages", f"{text} without their retain flag"),
             counter(f"{lane}_refused", "messages", f"{text} and refused there"),
             counter(f"{lane}_unanswered", "messages", f"{text}, never answered, and taken for answered"),
+            counter(f"{lane}_unguarded", "messages", f"{text} at QoS 2, which a failing disk does not keep"),
         )
         for lane, text in (
             ("link", "Messages sent to a neighbour"),

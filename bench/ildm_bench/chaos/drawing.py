@@ -101,6 +101,8 @@ def draw_setting(
     options: dict[str, Any] = {"link": link} if link else {}
     if random.random() < 0.3:
         options["spool"] = {"page_bytes": 4096}
+    if Random(f"patience {algorithm} {seed}").random() < 0.2:  # faults of disks often last longer
+        options["spool"] = {**options.get("spool", {}), "failure_wait": 0.5}
     latency = random.choice((0.001, 0.001, 0.02, 0.1))
     return Setting(
         algorithm, names, _links(random, names, algorithm, rings), makes, mode, options, latency, seed

@@ -143,6 +143,11 @@ STEPS: dict[str, str] = {
         FROM disturbances d JOIN runs r ON r.run = d.run
         WHERE d.kind IN ('tear', 'flip') OR d.kind = 'power' AND r.mode <> 'power'
         GROUP BY d.run""",
+    # By its own counter: a node has let QoS 2 go on that its failing disk did not keep.
+    "unguarded": """
+        SELECT run, process, topic, t FROM events
+        WHERE op = 'counters' AND phase = 'ok' AND topic IN ('injection_unguarded', 'link_unguarded')
+              AND seq > 0""",
     "forgotten": """
         SELECT DISTINCT run, site, publisher, seq FROM events WHERE op = 'receive' AND phase = 'fail'""",
     "wanted": """
@@ -213,12 +218,21 @@ INVARIANTS: dict[str, str] = {
         LEFT JOIN damaged d ON d.run = m.run
         WHERE m.qos > 0""",
     "twice": """
-        SELECT e.run, CASE WHEN MAX(d.t) <= MAX(e.t) THEN 'disk' ELSE 'ours' END AS cause,
-               MAX(e.site) AS site, e.session, e.publisher, e.seq, MAX(e.topic) AS topic, MAX(e.t) AS t
-        FROM events e LEFT JOIN damaged d ON d.run = e.run
-        WHERE e.op = 'receive' AND e.phase = 'ok' AND e.qos = 2 AND NOT e.retain AND e.publisher <> ''
-        GROUP BY e.run, e.session, e.incarnation, e.publisher, e.seq
-        HAVING COUNT(*) > 1""",
+        SELECT x.run,
+               CASE WHEN MAX(d.t) <= MAX(x.t) OR COUNT(g.t) > 0 THEN 'disk' ELSE 'ours' END AS cause,
+               x.site, x.session, x.publisher, x.seq, MAX(x.topic) AS topic, MAX(x.t) AS t
+        FROM (SELECT run, session, incarnation, publisher, seq, MAX(site) AS site, MAX(topic) AS topic,
+                     MIN(t) AS begins, MAX(t) AS t
+              FROM events
+              WHERE op = 'receive' AND phase = 'ok' AND qos = 2 AND NOT retain AND publisher <> ''
+              GROUP BY run, session, incarnation, publisher, seq
+              HAVING COUNT(*) > 1) x
+        LEFT JOIN damaged d ON d.run = x.run
+        LEFT JOIN published p ON p.run = x.run AND p.publisher = x.publisher AND p.seq = x.seq
+        LEFT JOIN unguarded g ON g.run = x.run AND g.t BETWEEN x.begins AND x.t
+             AND (g.topic = 'injection_unguarded' AND g.process = 'node/' || x.site
+                  OR g.topic = 'link_unguarded' AND g.process = 'node/' || p.site)
+        GROUP BY x.run, x.site, x.session, x.incarnation, x.publisher, x.seq""",
     "unexpected": """
         SELECT r.run, 'ours' AS cause, r.site, r.session, r.publisher, r.seq, r.topic, r.t
         FROM receipts r

@@ -225,7 +225,7 @@ class _Live:
         if any(not client.core.connected or client.core.unacknowledged for client in wanted):
             return False
         quiet = QUIET if self.sites.nodes else QUIET_OF_BRIDGES
-        calm = self.recorder.clock() - self.recorder.last_message > quiet
+        calm = self.recorder.clock() - self.recorder.last_stir > quiet
         return calm and await self.readings.is_idle()
 
     async def _read_retained(self) -> None:
@@ -254,7 +254,7 @@ class _Live:
         while self.recorder.clock() < give_up:
             if any(reader.core.waiting for reader in readers):
                 asked = self.recorder.clock()
-            elif self.recorder.clock() - max(asked, self.recorder.last_message) > READING:
+            elif self.recorder.clock() - max(asked, self.recorder.last_stir) > READING:
                 return
             await asyncio.sleep(0.1)
 

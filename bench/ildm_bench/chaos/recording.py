@@ -13,7 +13,8 @@ from ildm_bench.chaos.history import Event, History, digest, origin
 
 HEEDED = 2.0
 """Seconds after which a server that has lived on has read what was sent to it."""
-_MESSAGES = frozenset({"publish", "receive", "retained"})
+_STIRRING = frozenset({"publish", "receive", "retained", "connect", "heal"})
+"""What is followed by messages, as those that come once more when somebody is there again."""
 
 
 class Recorder:
@@ -24,8 +25,8 @@ class Recorder:
         self.clock = clock
         self.lives: Counter[str] = Counter()
         """Of each process, how often it has begun again."""
-        self.last_message = 0.0
-        """When a message was last sent, acknowledged or received by anybody."""
+        self.last_stir = 0.0
+        """When a message was last sent, acknowledged or received by anybody, or somebody came back."""
         self._over = False
         self._withdrawn: deque[Event] = deque()
         """Wills whose DISCONNECT has been sent, and perhaps not been read."""
@@ -78,8 +79,8 @@ class Recorder:
                 columns |= {"publisher": publisher, "seq": found.seq}
         if op == "publish":
             columns["publisher"] = process
-        if op in _MESSAGES:
-            self.last_message = now
+        if op in _STIRRING:
+            self.last_stir = now
         columns.setdefault("incarnation", self.lives[f"broker/{site}" if site else process])
         text = "" if detail is None else json.dumps(detail)
         event = Event(t=now, process=process, op=op, phase=phase, site=site, detail=text, **columns)

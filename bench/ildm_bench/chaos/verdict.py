@@ -17,6 +17,8 @@ from ildm_bench.chaos.invariants import OURS
 NEVER = float("inf")
 BY_TOPIC = frozenset({"sg_tbps", "atm_tbps", "stla", "octopia"})
 """Algorithms whose paths differ by topic, so that order is kept for each topic alone."""
+UNGUARDED = frozenset({"injection_unguarded", "link_unguarded"})
+"""Counters by which a node says that it has let QoS 2 go on which its failing disk did not keep."""
 
 WITNESS = "witness."
 """How the names of sessions past the node begin, of whose filters it does not know."""
@@ -110,6 +112,8 @@ class _Judge:
         self.faults: dict[str, tuple[Event, float]] = {}
         self.forgotten: set[tuple[str, str, int]] = set()
         self.tree: list[float] = []
+        self.unguarded: dict[str, list[float]] = defaultdict(list)
+        """Process and counter -> when it said that QoS 2 had gone on which its failing disk did not keep."""
         self.at_qos_2: dict[tuple[str, int, str, int], list[Event]] = defaultdict(list)
         self.newer: dict[str, list[tuple[float, str]]] = {}
         """Topic -> of its retained messages when each was published, and a site that knows it."""
@@ -188,6 +192,10 @@ class _Judge:
 
     def _tree(self, event: Event) -> None:
         self.tree.append(event.t)
+
+    def _counters(self, event: Event) -> None:
+        if event.phase == "ok" and event.seq > 0 and event.topic in UNGUARDED:
+            self.unguarded[f"{event.process} {event.topic}"].append(event.t)
 
     def _retained(self, event: Event) -> None:
         if event.phase == "invoke":
@@ -306,7 +314,14 @@ class _Judge:
         for (session, _, publisher, seq), events in self.at_qos_2.items():
             if len(events) > 1:
                 last = events[-1]
-                cause = "disk" if self.damaged <= last.t else OURS
+                message = self.messages.get((publisher, seq))
+                begins = message.site if message is not None else ""
+                told = (
+                    self.unguarded[f"node/{last.site} injection_unguarded"]
+                    + self.unguarded[f"node/{begins} link_unguarded"]
+                )
+                admitted = any(events[0].t <= t <= last.t for t in told)
+                cause = "disk" if admitted or self.damaged <= last.t else OURS
                 self._find("twice", cause, last.site, session, publisher, seq, last.topic, last.t)
 
     def _unexpected(self) -> None:

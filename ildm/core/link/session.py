@@ -368,7 +368,7 @@ class LinkSession(BaseSession):
             window_bytes=self._window_bytes(link),
             max_packet_size=self._agreed.packet_size,
         )
-        self.lane.writable = self.writable
+        self.lane.set_writable(self.writable)
 
     def _window_bytes(self, link: NeighborLink) -> int:
         """What the neighbour lets be under way, by local names."""

@@ -70,6 +70,7 @@ class Custody:
         self._held: set[Holdable] = set()
         self._withheld: dict[int, list[Withheld]] = {}
         self._to_be_written = False
+        self._failing_since: float | None = None
         self._freed_soon = FREED_SOON.get(config.mode, 0.0)
         spool.snapshot = self._snapshot
         spool.on_durable = self._grown
@@ -92,6 +93,14 @@ class Custody:
     def durable(self) -> int:
         """All up to this LSN is durable."""
         return self.spool.durable
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which QoS 2 is to wait yet for a disk that fails."""
+        now = self.driver.now()
+        if self._failing_since is None:
+            self._failing_since = now
+        return max(0.0, self._failing_since + self.config.failure_wait - now)
 
     def covers(self, lsn: int) -> bool:
         """Whether all up to ``lsn`` is durable; what has to be written for it is."""
@@ -116,6 +125,8 @@ class Custody:
             spool.commit()
 
     def _grown(self) -> None:
+        if self.spool.failure is None:
+            self._failing_since = None
         # not at once: this may be amid what has made it durable
         if self._waiting and self._waiting[0][0] <= self.spool.durable:
             self._tell_soon()

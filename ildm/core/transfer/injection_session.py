@@ -234,7 +234,7 @@ class InjectionSession(BaseSession):
             max_qos=int(said.get(Property.MAXIMUM_QOS, 2)),
             retain_available=bool(said.get(Property.RETAIN_AVAILABLE, 1)),
         )
-        self.lane.writable = self.writable
+        self.lane.set_writable(self.writable)
         keep_alive = int(said.get(Property.SERVER_KEEP_ALIVE, node.config.broker.keep_alive))
         self._timer = self.driver.call_later(max(1, keep_alive) * 0.7, self._ping, max(1, keep_alive))
         node.broker_reachable(None)

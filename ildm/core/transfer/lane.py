@@ -56,6 +56,7 @@ class Lane(Outgoing):
     __slots__ = (
         "_at_once",
         "_bytes_at_once",
+        "_flowing",
         "_held",
         "_noted",
         "_notes",
@@ -110,6 +111,8 @@ class Lane(Outgoing):
         """Called once there is room after something was refused (:meth:`admit`)."""
         self._refused = self._telling = False
         self._at_once = self._bytes_at_once = 0
+        self._flowing = True
+        """The connection takes more."""
         self._window = Window(limits.inflight, limits.inflight_bytes)
         self._suspects = Suspects()
         self.silence = Silence(driver, self._window)
@@ -159,7 +162,7 @@ class Lane(Outgoing):
         self.max_packet_size = max_packet_size
         self.max_qos = max_qos
         self.retain_available = retain_available
-        self.writable = True
+        self.writable = self._flowing = True
         self.unread = 0
         self.open = False  # a connection that follows another at once has to resend as well
         self._forget_output()
@@ -197,6 +200,7 @@ class Lane(Outgoing):
                 self._window.add(packet_id, item)
                 self.silence.taken_up(packet_id, item)
                 self.write(PubRel(packet_id=packet_id).encode(self.version))
+                self._guard(item.entry)
             elif session_present and self._window.takes(item.size, 1):
                 if min(item.entry.qos, self.max_qos) == 0:
                     again.append(item.entry)
@@ -204,6 +208,7 @@ class Lane(Outgoing):
                     item = Inflight(item.entry, size)  # noqa: PLW2901 - as it is on this connection
                     self._window.add(packet_id, item)
                     if min(item.entry.qos, self.max_qos) == 2:
+                        self._guard(item.entry)
                         self.silence.taken_up(packet_id, item)
             elif session_present or item.entry.qos < 2 or self.forgotten(item.released):
                 again.append(item.entry)
@@ -236,8 +241,9 @@ class Lane(Outgoing):
         """What was not written is sent again on the next connection, or asked for again by the far end."""
         self._out = []
         self._answers.clear()
-        self._sealed = []
+        self._marks, self._sealed, self._guarded = [], [], []
         self._barrier = 0
+        self._forget_patience()
 
     def blame(self) -> None:
         """The far end ends the connection, perhaps because it did not like a message."""
@@ -264,10 +270,14 @@ class Lane(Outgoing):
         self._window.complete(packet_id)
 
     def set_writable(self, writable: bool) -> None:
-        self.writable = writable
+        self._flowing = writable
+        self.writable = writable and not self.stalled
         self.unread = 0
-        if writable:
+        if self.writable:
             self.drain()
+
+    def go_on(self) -> None:
+        self.set_writable(self._flowing)
 
     # sending ----------------------------------------------------------------------------------
 
@@ -391,10 +401,10 @@ class Lane(Outgoing):
             self._complete(packet_id, reason_code)
             return
         known = self._window.release(packet_id)
-        if known and self._notes:
-            self._note(packet_id, packet_id | RELEASED)
         unknown = not known and self.version is Version.V5
         self.write(PubRel(packet_id=packet_id, reason_code=0x92 if unknown else 0).encode(self.version))
+        if known and self._notes:
+            self._note(packet_id, packet_id | RELEASED)
 
     def on_pubcomp(self, packet_id: int) -> None:
         if self._window.get(packet_id) is not None:
@@ -442,7 +452,7 @@ class Lane(Outgoing):
     @property
     def idle(self) -> bool:
         """Nothing waits and nothing is unacknowledged."""
-        return not (self.queue or self._window or self._out or self._answers or self._sealed)
+        return not (self.queue or self._window or self._out or self._answers or self._sealed or self._guarded)
 
     @property
     def at_rest(self) -> bool:
@@ -655,6 +665,7 @@ class Lane(Outgoing):
             elif not self._send_again(packet_id, item):
                 continue
             if isinstance(item, Inflight) and min(item.entry.qos, self.max_qos) == 2:
+                self._guard(item.entry)
                 self.silence.taken_up(packet_id, item)
             suspects.alone = packet_id
             return
@@ -747,7 +758,19 @@ class Lane(Outgoing):
             and isinstance(item.entry.receipt, Deposit)
         ):
             item.entry.receipt.noted(item.entry.packet_id, value)
-        self.after_what_is_kept()
+        if isinstance(item, Inflight):
+            self._guard(item.entry)
+
+    def _guard(self, entry: Entry) -> None:
+        """What was written last is a QoS 2 packet of it, and perhaps of no life but this."""
+        deposit = entry.receipt
+        identity = deposit.identity if isinstance(deposit, Deposit) else None
+        if self.custody is None:
+            return
+        if self._notes or (identity is not None and identity.origin == self.custody.node_id):
+            self.guard()
+        else:
+            self.after_what_is_kept()  # it has a number that another node keeps
 
 
 def total(lanes: Iterable[Lane], attribute: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,13 @@ if TYPE_CHECKING:
     from ildm.core.transfer.watch import LaneWatch
 
 
+PUBLISH_2, DUP = 0x34, 0x09
+"""The first byte of a PUBLISH of QoS 2, and bits of it that do not matter: DUP, RETAIN (MQTT 5, 2.1.3)."""
 JOINED = 64 << 10
 """Bytes that do not wait for more to be joined with them."""
 
 
-class Outgoing:
+class Outgoing(ABC):
     """The connection beneath a lane and what its far end allows; ``name`` begins the names of counters."""
 
     __slots__ = (
@@ -34,11 +37,15 @@ class Outgoing:
         "_awaiting",
         "_barrier",
         "_flushing",
+        "_guarded",
         "_introducer",
         "_joined",
         "_joining",
+        "_marks",
         "_out",
+        "_patience",
         "_sealed",
+        "_sealed_marks",
         "_sealed_until",
         "counters",
         "custody",
@@ -52,6 +59,7 @@ class Outgoing:
         "rules",
         "sent",
         "sent_counter",
+        "stalled",
         "transport",
         "unread",
         "version",
@@ -91,7 +99,15 @@ class Outgoing:
         """What is to be said once all up to an LSN is durable."""
         self._barrier = 0
         """All up to here is to be durable before what is in ``_out`` may be seen."""
+        self._marks: list[int] = []
+        """Places in ``_out`` of what is of QoS 2 and not to be seen before a later life would know of it."""
+        self._guarded: list[bytes] = []
+        """What was kept back of it, as the disk fails."""
+        self.stalled = False
+        """The same on a link, where no message goes past it, as who they are is told in their order."""
+        self._patience: Timer | None = None
         self._sealed: list[bytes] = []
+        self._sealed_marks: list[int] = []
         self._sealed_until = 0
         """What goes before ``_out``, and waits for less to be durable: else it would wait on and on."""
         self._awaiting = False
@@ -234,6 +250,13 @@ class Outgoing:
         entry.settle()
         return 0
 
+    def guard(self) -> None:
+        """What was written last is of QoS 2, and comes twice if it is seen and a later life knows nothing of
+        it: while the disk fails it waits, for ``spool.failure_wait`` at most."""
+        if self.custody is not None:
+            self._barrier = self.custody.last
+            self._marks.append(len(self._out) - 1)
+
     def after_what_is_kept(self) -> None:
         """What is written from here on may be seen once all is durable that the node has taken by now."""
         if self.custody is not None:
@@ -262,6 +285,8 @@ class Outgoing:
         out = self._out
         if out and self.transport is not None:
             self._out = []
+            if self._marks:
+                self._marks = []
             self.transport.write(out[0] if len(out) == 1 else b"".join(out))
 
     def _may_be_seen(self, custody: Custody) -> bool:
@@ -271,15 +296,19 @@ class Outgoing:
         durable, answers = custody.spool.durable, self._answers
         while answers and answers[0][0] <= durable:
             self._out.append(answers.popleft()[1])
-        if custody.spool.failure is not None:
-            durable = max(durable, self._barrier)
+        if custody.spool.failure is not None and self._barrier > durable:
+            if self._waits_for_disk(custody):
+                return True
+            durable = self._barrier
+        elif self._guarded:
+            self._no_longer_guarded()
         if self._sealed and self._sealed_until <= durable:
             sealed, self._sealed = self._sealed, []
             if self.transport is not None:
                 self.transport.write(b"".join(sealed))
         seen = self._barrier <= durable
         if not seen and not self._sealed:
-            self._sealed, self._out = self._out, []
+            self._sealed, self._sealed_marks, self._out, self._marks = self._out, self._marks, [], []
             self._sealed_until = self._barrier
         if (answers or not seen) and not self._awaiting:
             self._awaiting = True
@@ -289,6 +318,61 @@ class Outgoing:
     def _durable(self) -> None:
         self._awaiting = False
         self.flush()
+
+    # while the disk fails -------------------------------------------------------------------------
+
+    def _waits_for_disk(self, custody: Custody) -> bool:
+        """Keep back what is guarded, for a bounded time, so that ``_out`` may be seen; False: all is to go,
+        and what was guarded is counted."""
+        if self._sealed:
+            marks = [*self._sealed_marks, *(len(self._sealed) + place for place in self._marks)]
+            self._out, self._marks, self._sealed = [*self._sealed, *self._out], marks, []
+        patience = custody.patience
+        if patience > 0 and self._marks:
+            if self._introducer is None:
+                marked = set(self._marks)
+                self._guarded += [self._out[place] for place in self._marks]
+                self._out = [data for place, data in enumerate(self._out) if place not in marked]
+            else:  # who messages are is told in their order: all behind it waits
+                self._guarded += self._out
+                self._out = []
+                self.stalled, self.writable = True, False
+            self._marks = []
+        if patience > 0 and self._guarded:
+            if self._patience is None:
+                self._patience = self.driver.call_later(patience, self._patience_over)
+            if not self._awaiting:
+                self._awaiting = True
+                custody.when(self._barrier, self._durable)
+            return True
+        self._no_longer_guarded()
+        if self._marks:
+            sent = sum(self._out[place][0] & ~DUP == PUBLISH_2 for place in self._marks)
+            self.counters[f"{self.name}_unguarded"] += sent
+        return False
+
+    def _patience_over(self) -> None:
+        self._patience = None
+        self.flush()
+
+    def _no_longer_guarded(self) -> None:
+        """What was kept back goes before the rest."""
+        before, self._guarded = self._guarded, []
+        self._marks = [*range(len(before)), *(len(before) + place for place in self._marks)]
+        self._out = [*before, *self._out]
+        self._forget_patience()
+
+    def _forget_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        if self.stalled:
+            self.stalled = False
+            self.driver.call_soon(self.go_on)  # not amid what is written
+
+    @abstractmethod
+    def go_on(self) -> None:
+        """Nothing is kept back any more."""
 
     def drop(self, count: int, reason: str) -> None:
         if count:

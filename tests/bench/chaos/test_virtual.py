@@ -12,6 +12,7 @@ from ildm_bench.chaos.drawing import SHARED
 from ildm_bench.chaos.invariants import INVARIANTS, OURS
 from ildm_bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
 from ildm_bench.chaos.shrink import shrink
+from ildm_bench.chaos.verdict import judge
 from ildm_bench.chaos.virtual.hunt import Batch, batches, carry_out, carry_out_all, hunt
 
 ROW = Setting("sf", ("a", "b", "c"), (("b", "a"), ("c", "b")), ("mosquitto",) * 3, mode="off")
@@ -127,3 +128,20 @@ def test_what_is_found_says_what_it_is() -> None:
     (finding,) = result.failures
     assert finding.cause == OURS
     assert str(finding) == "lost p/0 on t/1 at s/1 site a"
+
+
+@pytest.mark.parametrize("killed", ["a", "c"])
+def test_what_a_node_admits_to_have_let_go_unguarded_is_said_apart(killed: str) -> None:
+    """Of QoS 2, beyond ``spool.failure_wait``; within it nothing comes twice."""
+    fails = Fault(4.9, "io-error", (f"node/{killed}",), 4.0)
+    kill = Fault(7.0, "kill", (f"node/{killed}",), 2.5)
+    short = replace(ROW, mode="process", options={"spool": {"failure_wait": 0.5}})
+    result, history = carry_out(published(1, fails, kill, setting=short))
+    assert not result.failed
+    assert [(finding.invariant, finding.cause) for finding in result.verdict.findings] == [("twice", "disk")]
+    outcome = check_histories([history])
+    assert (outcome.total("twice"), outcome.total("twice", "disk")) == (0, 1)
+    told = [event for event in history.events if event.op != "counters"]
+    assert [finding.cause for finding in judge(told, result.about).findings] == [OURS]
+    result, _ = carry_out(published(1, fails, kill, setting=replace(ROW, mode="process")))
+    assert not result.verdict.findings

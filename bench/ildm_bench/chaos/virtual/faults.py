@@ -11,6 +11,7 @@ from ildm.testing.virtual.process import Process
 from ildm.testing.virtual.world import World
 from ildm_bench.chaos.recording import Recorder
 from ildm_bench.chaos.schedule import DEADLY, Fault
+from ildm_bench.chaos.verdict import UNGUARDED
 from ildm_bench.chaos.virtual.site import LINKS, Site
 
 
@@ -101,6 +102,9 @@ class Nemesis:
             site.broker.kill()
             self.recorder.began(f"broker/{site.name}")
         else:
+            for name in sorted(UNGUARDED):
+                if count := site.node.counters[name]:
+                    self.recorder.note(f"node/{site.name}", "counters", "ok", topic=name, seq=count)
             site.kill(power=fault.kind == "power")
             if fault.kind == "tear":
                 site.tear(int(fault.value))

@@ -144,7 +144,7 @@ class Warm:
         while True:
             world.run(STEP)
             late = world.time >= end
-            quiet = recorder.clock() - recorder.last_message >= QUIET
+            quiet = recorder.clock() - recorder.last_stir >= QUIET
             if late or (quiet and all(client.settled for client in clients.values())):
                 retained = self._retained(recorder)
                 if late or judged != history.length or world.time % 5 < STEP:
