@@ -489,8 +489,8 @@ def trace(
 ) -> Row:
     """The way of a message on a topic, or of real ones.
 
-    With ``--for`` real messages are noted at all sites, at most ``messages`` of them, of so many ``one_in``. Ctrl-C ends it
-    before its time.
+    With ``--for`` real messages are noted at all sites, at most ``messages`` of them, of so many ``one_in``.
+    Ctrl-C ends it before its time.
     """
     if for_:
         return {"topic": topic, **_watched(node, topic, for_, messages, one_in)}
