@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,7 +10,9 @@ import typer
 
 
 def analyse(
-    results: Annotated[Path, typer.Argument(metavar="RESULTS", help="Directory with the runs.")],
+    results: Annotated[
+        Path, typer.Argument(metavar="RESULTS", help="Directory with the runs, also in directories below.")
+    ],
     run: Annotated[
         list[str] | None, typer.Option("--run", metavar="ID", help="Only this run; may be repeated.")
     ] = None,
@@ -38,8 +41,11 @@ def analyse(
     try:
         tell("starting Spark")
         spark = spark_session(master, driver_memory)
-        figures = analyse_runs(spark, results, run, bad, tell)
-        write_figures(figures, results)
+        figures = []
+        for directory, names in runs_below(results, run, tell).items():
+            found = analyse_runs(spark, directory, names, bad, tell)
+            write_figures(found, directory)
+            figures += found
     except AnalysisError as error:
         tell(f"error: {error}")
         raise typer.Exit(1) from error
@@ -48,3 +54,32 @@ def analyse(
     else:
         typer.echo(table(figures))
     spark.stop()
+
+
+def runs_below(
+    results: Path, names: Sequence[str] | None, tell: Callable[[str], None]
+) -> dict[Path, list[str] | None]:
+    """The directories at or below one that have runs, and the names of these; without ``names`` all.
+
+    A search for a limit keeps the logs of the runs at the limit alone: the others are told, and left out.
+    """
+    found: dict[Path, list[str] | None] = {}
+    without = 0
+    for path in sorted(path for path in results.rglob("run=*") if path.is_dir()):
+        name = path.name.removeprefix("run=")
+        if names is not None and name not in names:
+            continue
+        if names is None and path.parent != results and not any(path.glob("role=*")):
+            without += 1
+            continue
+        of_directory = found.setdefault(path.parent, [])
+        assert of_directory is not None
+        of_directory.append(name)
+    if without:
+        tell(f"{without} runs have no logs, as a search keeps those at its limit alone: left out")
+    known = {name for each in found.values() for name in each or ()}
+    missing = [name for name in names or () if name not in known]
+    # what is not there is refused where runs are read
+    return (
+        {**found, results: [*(found.get(results) or ()), *missing]} if missing else found or {results: None}
+    )

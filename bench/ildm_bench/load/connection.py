@@ -60,7 +60,9 @@ class Connection:
                 await self._loop.create_connection(lambda: self, host, int(port))  # type: ignore[type-var]  # duck-typed
                 answer = await self.ask(connect)
         except (OSError, TimeoutError) as error:
-            raise LoadError(f"{self.client_id} cannot connect to {self.target}: {_text(error)}") from error
+            raise LoadError(
+                f"client {self.client_id} cannot connect to {self.target}: {_text(error)}"
+            ) from error
         if not isinstance(answer, ConnAck) or answer.reason_code != 0:
             raise LoadError(f"{self.target} refuses {self.client_id}: {answer}")
         return answer

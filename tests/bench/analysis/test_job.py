@@ -41,6 +41,21 @@ def results(tmp_path: Path) -> Path:
     return results
 
 
+def test_runs_of_searches_below_are_found(results: Path) -> None:
+    made = manifest("run-2", [("throughput", 2, 2)])
+    write_run(results / "limit", made, *random_messages(made, random.Random(2)))
+    (results / "limit" / "run=run-3").mkdir()
+    said: list[str] = []
+    found = cli.runs_below(results, None, said.append)
+    assert found == {results: ["run-0", "run-1"], results / "limit": ["run-2"]}
+    assert said == ["1 runs have no logs, as a search keeps those at its limit alone: left out"]
+    assert cli.runs_below(results, ["run-2"], said.append) == {results / "limit": ["run-2"]}
+    assert cli.runs_below(results, ["run-1", "x"], said.append) == {results: ["run-1", "x"]}
+    assert cli.runs_below(results / "nothing", None, said.append) == {results / "nothing": None}
+    (results / "run=bare").mkdir()  # what lies there itself has to be whole
+    assert cli.runs_below(results, None, said.append)[results] == ["bare", "run-0", "run-1"]
+
+
 @contextmanager
 def daemon(arguments: list[str], ready: str) -> Iterator[None]:
     """A daemon of Spark, once its log says that it is ready."""
