@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from ildm.mqtt import Publish, Version
+from ildm.mqtt import ConnAck, PubAck, Publish, Version
 from ildm_bench.load import rounds
+from ildm_bench.load.pacing import Schedule
+from ildm_bench.load.publisher import Publisher
 from ildm_bench.load.rounds import Rounds
 from ildm_bench.load.subscriber import Subscriber, collect
 from tests.bench.load.support import message, scenario, tcp_pair
@@ -139,6 +141,37 @@ async def test_what_is_read_in_rounds_is_acknowledged() -> None:
         reading.close()
         assert end.recv(100) == b"\x40\x02\0\x01\x40\x02\0\x02\x40\x02\0\x03"
         assert _seqs(subscriber) == [0, 1, 2]
+
+
+async def test_rounds_are_more_frequent_while_much_comes_within_a_bound() -> None:
+    """So that no socket is full: the target would be held up by the generator."""
+    async with _subscribers(1) as ((subscriber,), (end,)):
+        reading = Rounds(asyncio.get_running_loop(), [subscriber], NEVER)
+        waits: list[int] = []
+        size = len(Publish(topic="t", payload=message(0)).encode(Version.V311))
+        for much in (True,) * 5 + (False,) * 5:
+            _send(end, range(rounds.PLENTY // size + 10 if much else 1))
+            reading._round()
+            waits.append(reading._every_ns)
+        reading.close()
+        assert waits[:5] == [NEVER // 2, NEVER // 4, NEVER // 8, NEVER // 8, NEVER // 8]
+        assert waits[5:] == [NEVER // 4, NEVER // 2, NEVER, NEVER, NEVER]
+
+
+async def test_acknowledgements_to_publishers_are_read_in_rounds() -> None:
+    ours, theirs = tcp_pair()
+    publisher = Publisher(0, "p", "host:1", Version.V311, 0, scenario(qos=1))
+    await asyncio.get_running_loop().create_connection(lambda: publisher, sock=ours)  # type: ignore[type-var]
+    now = time.monotonic_ns()
+    publisher.begin(ConnAck(), Schedule(now - 10**9, now, 10**8, 1), 0, 0)
+    assert publisher.patient
+    publisher.send_due(now)
+    reading = Rounds(asyncio.get_running_loop(), [publisher], NEVER)
+    theirs.sendall(b"".join(PubAck(packet_id=n).encode(Version.V311) for n in (1, 2, 4)))
+    reading.close()
+    assert publisher._inflight == {3, *range(5, 11)}
+    publisher.abort()
+    theirs.close()
 
 
 async def test_a_connection_lost_before_the_first_round_is_no_obstacle() -> None:
