@@ -64,6 +64,7 @@ def examine(config: Config, *, thorough: bool, given: Collection[str] = ()) -> l
         *_rules(config),
         *_admin_socket(config),
         *_dashboard(config),
+        *_traces(config),
     ]
     if thorough:
         found += hosts.problems(config)
@@ -332,6 +333,20 @@ def _certificates(config: Config) -> Iterator[Finding]:
             "uvloop is not installed: an idle connection over TLS takes 278 KiB without it, 24 to 47 with it"
         )
         yield Finding("tls", text, False)
+
+
+def _traces(config: Config) -> Iterator[Finding]:
+    """What is wrong with the files for the collector of traces."""
+    if config.trace.otlp is None:
+        return
+    from ildm.net.otlp import read_headers, trusted  # noqa: PLC0415 - slow to import, seldom needed
+
+    try:
+        read_headers(config.trace.headers_file)
+        trusted(config.trace.ca)
+    except ConfigError as error:
+        key, _, text = str(error).partition(": ")
+        yield Finding(key, text, True)
 
 
 def _dashboard(config: Config) -> Iterator[Finding]:

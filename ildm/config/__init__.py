@@ -22,7 +22,7 @@ from ildm.config.secret import SHORT_SECRET, read_secret
 from ildm.config.section import Section
 from ildm.config.spool import SpoolConfig
 from ildm.config.transports import LinkAddress, LinkTls, ListenerConfig
-from ildm.config.watching import AdminConfig, DashboardConfig, LogConfig, MetricsConfig
+from ildm.config.watching import AdminConfig, DashboardConfig, LogConfig, MetricsConfig, TraceConfig
 
 __all__ = [
     "SHORT_SECRET",
@@ -46,6 +46,7 @@ __all__ = [
     "SiteConfig",
     "SpoolConfig",
     "TopicRule",
+    "TraceConfig",
     "advertised_address",
     "load_config",
     "parse_address",

@@ -15,7 +15,14 @@ from ildm.config.rules import PublishRule, SiteConfig
 from ildm.config.section import Section
 from ildm.config.spool import SpoolConfig
 from ildm.config.transports import ListenerConfig, PlainAddress
-from ildm.config.watching import TOKEN_NAME, AdminConfig, DashboardConfig, LogConfig, MetricsConfig
+from ildm.config.watching import (
+    TOKEN_NAME,
+    AdminConfig,
+    DashboardConfig,
+    LogConfig,
+    MetricsConfig,
+    TraceConfig,
+)
 
 
 class PluginChoice(Section):
@@ -73,6 +80,8 @@ class Config(Section):
     """Metrics and health over HTTP."""
     dashboard: DashboardConfig = DashboardConfig()
     """Pages for people, in a browser."""
+    trace: TraceConfig = TraceConfig()
+    """Where traces of messages go."""
     log: LogConfig = LogConfig()
     """The log, on standard error."""
 

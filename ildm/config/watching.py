@@ -1,4 +1,4 @@
-"""Sections for who watches and administers a node: ``admin``, ``metrics``, ``dashboard``, ``log``."""
+"""Sections for who watches a node: ``admin``, ``metrics``, ``dashboard``, ``trace``, ``log``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from ildm.address import Address
-from ildm.config.section import Section
+from ildm.config.section import Seconds, Section
 from ildm.config.transports import ListenerTls, PlainAddress
 
 TOKEN_NAME = "dashboard.token"  # noqa: S105 - the name of its file
@@ -65,6 +65,29 @@ class DashboardConfig(Section):
     @property
     def scheme(self) -> str:
         return "http" if self.tls is None else "https"
+
+
+class TraceConfig(Section):
+    """Where traces of messages go besides to who has asked for them; see ``ildm/net/otlp.py``."""
+
+    otlp: Annotated[str, Field(pattern=r"^https?://[^\s/@]+(/[^\s@]*)?$", max_length=2048)] | None = None
+    """``http://HOST:4318/v1/traces``: a collector of OpenTelemetry (OTLP over HTTP, JSON); null: none."""
+    ca: Path | None = None
+    """Needed with https: certificates of the authorities that are trusted, and no others."""
+    headers_file: Path | None = None
+    """What the collector demands, a line ``NAME: VALUE`` each."""
+    queue: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Spans that wait for the collector; what comes beyond is counted, and dropped."""
+    timeout: Seconds = 10.0
+    """Until it must have answered."""
+
+    @model_validator(mode="after")
+    def _authority(self) -> Self:
+        if (self.otlp or "").startswith("https://") is not (self.ca is not None):
+            raise ValueError("ca and an otlp of https go together")
+        if self.headers_file is not None and self.otlp is None:
+            raise ValueError("headers_file is without effect without otlp")
+        return self
 
 
 class LogConfig(Section):

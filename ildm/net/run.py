@@ -29,6 +29,7 @@ from ildm.net.driver import AsyncioDriver
 from ildm.net.lag import LagWatch
 from ildm.net.listeners import ClientListeners
 from ildm.net.metrics import MetricsServer
+from ildm.net.otlp import Exporter
 from ildm.net.reload import Reloader
 from ildm.net.reload.settings import Secrets, own, read_secrets
 from ildm.net.systemd import take_notifier, take_sockets, time_to_drain
@@ -88,6 +89,8 @@ class NodeServer:
         self.admin: AdminServer
         self.metrics: MetricsServer | None = None
         self.dashboard: DashboardServer | None = None
+        self.exporter: Exporter | None = None
+        """Of traces, to a collector."""
         self._lag: LagWatch | None = None
 
     async def start(self) -> None:
@@ -143,6 +146,9 @@ class NodeServer:
                 self.reloader.reload,
                 lambda: self.tls,
             )
+            if config.trace.otlp is not None:
+                self.exporter = Exporter(config.trace, counters)
+                self.view.traces.ended = self.exporter.export
             self.admin = AdminServer(self.view, config.admin_socket)
             await self.admin.start()
             session = partial(ClientSession, self.node)
@@ -243,6 +249,8 @@ class NodeServer:
             await self.metrics.stop()
         if self.dashboard is not None:
             await self.dashboard.stop()
+        if self.exporter is not None:
+            await self.exporter.stop()
         await self.driver.close()
         await asyncio.to_thread(self.store.end())  # it waits for the disk
         if self.renewal is not None:

@@ -33,11 +33,12 @@ class _Trace:
 
 
 class MessageTraces:
-    """``ended`` gets the messages of each trace at its end, as :func:`messages_of` has them."""
+    """All of a node."""
 
-    def __init__(self, node: Node, ended: Callable[[list[Row]], None] = lambda messages: None) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
-        self._ended = ended
+        self.ended: Callable[[list[Row]], None] = lambda messages: None
+        """Gets the messages of each trace at its end, as :func:`messages_of` has them."""
         self._traces: OrderedDict[str, _Trace] = OrderedDict()
 
     def begin(self, asked: Asked) -> Row:
@@ -86,7 +87,7 @@ class MessageTraces:
 
     def _over(self, trace: _Trace) -> None:
         trace.over = True
-        self._ended(messages_of(trace.events))
+        self.ended(messages_of(trace.events))
         self._bound()
         self._node.driver.call_later(KEPT_FOR, self._forget, trace)
 
