@@ -140,11 +140,18 @@ def _search(limit: Limit, pictures: Sequence[str]) -> list[str]:
     return [
         html.heading("How the limit was found"),
         html.paragraph(plots_run.found(limit)),
+        html.paragraph(_found_again(limit)) if limit.spread else "",
         html.paragraph(DEFINITION),
         *pictures,
         html.table(table, mark) if limit.points else "",
         html.notes(limit.notes),
     ]
+
+
+def _found_again(limit: Limit) -> str:
+    found = limit.spread.get("interval_ms", [])
+    times = ", ".join(map(numbers.interval, found))
+    return f"Found one after the other: {times}; the one in the middle counts."
 
 
 def comparison_page(comparison: Comparison, directory: Path, void: bool) -> Path:
@@ -183,7 +190,8 @@ def comparison_page(comparison: Comparison, directory: Path, void: bool) -> Path
 
 
 def _outcome(name: str, limit: Limit) -> str:
-    return " ".join([f"{name}: {plots_run.found(limit)}", *limit.notes])
+    again = [_found_again(limit)] if limit.spread else []
+    return " ".join([f"{name}: {plots_run.found(limit)}", *again, *limit.notes])
 
 
 def comparison_tiles(comparison: Comparison) -> list[Tile]:

@@ -320,6 +320,14 @@ def test_void_figures_are_not_written_unless_asked_for(tmp_path: Path) -> None:
     assert asked.exit_code == 0, asked.output
 
 
+def test_limits_that_were_found_again_are_listed(tmp_path: Path) -> None:
+    limit = samples.limit("PF", 900, spread={"interval_ms": [57.6, 56.0, 59.2]})
+    words = "Found one after the other: 57.6 ms, 56 ms, 59.2 ms; the one in the middle counts."
+    assert words in read_page(write_run(samples.run(), tmp_path, limit)).texts("p")
+    comparison = Comparison(title="T", groups=[Group(name="g", limits=[limit])])
+    assert words in read_page(write_comparison(comparison, tmp_path / "both")).text
+
+
 def test_a_page_names_its_target(tmp_path: Path) -> None:
     page = read_page(write_run(samples.run(targets=["127.0.0.1:1883", "127.0.0.1:1884"]), tmp_path))
     assert "Target: 127.0.0.1:1883, 127.0.0.1:1884" in page.texts("p")
