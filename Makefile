@@ -1,5 +1,6 @@
 # make demo, make test, make bench: each sets up .venv first, and again only when the dependencies have
-# changed. The demo needs requirements.lock alone, the others requirements-all.lock.
+# changed. The demo needs requirements.lock alone, the others requirements-all.lock. All but the demo compile the
+# hot modules where that is possible (ildm/core/compiled.md).
 # PYTHON chooses the interpreter (3.11 or newer); ARGS goes to pytest or to `ildm demo`.
 
 PYTHON ?= python3
@@ -16,7 +17,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 BYTECODE := $(BIN)/python -m compileall -qq -j 0
 COMPILE := pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 
-.PHONY: help setup setup-all test unit-tests spark-tests bench-tests site-tests other-tests lint format demo bench fuzz lock man dist deb clean
+.PHONY: help setup setup-all compiled test unit-tests interpreted-tests spark-tests bench-tests site-tests other-tests lint format demo bench fuzz lock man dist deb clean
 
 help:
 	@echo 'make demo          three brokers that behave as one, on this machine (ARGS=--once: a short run, no screen)'
@@ -24,15 +25,16 @@ help:
 	@echo 'make bench         ildm-bench with all it needs, Spark among it (ARGS: what it is to do; none: its help)'
 	@echo 'make fuzz          arbitrary bytes for TIME seconds into each part that reads any (TARGET: one of them)'
 	@echo 'make setup-all     what make test and make bench need'
+	@echo 'make compiled      the hot modules as machine code, after their sources have changed'
 	@echo 'make lint          ruff and mypy alone'
 	@echo 'make format        let ruff rewrite what it can'
 	@echo 'make man           the manual pages ildm(1) and ildm.yaml(5), into dist/man'
-	@echo 'make dist          wheel, source archive and bill of materials (CycloneDX), into dist'
+	@echo 'make dist          wheels, source archive and bill of materials (CycloneDX), into dist'
 	@echo 'make deb           the Debian package, into dist (configs/debian/README.md)'
 	@echo 'make lock          work the lock files out again (needs uv)'
 	@echo 'make clean         remove .venv and all that was generated'
 
-setup: $(STAMP)
+setup: $(STAMP) compiled
 
 $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -45,7 +47,11 @@ $(STAMP): pyproject.toml requirements.lock
 	-@$(BYTECODE) $(VENV)/lib ildm algorithms bench
 	@touch $@
 
-setup-all: $(STAMP_ALL)
+setup-all: $(STAMP_ALL) compiled
+
+# What is there and fits its sources stays.
+compiled: $(STAMP)
+	@$(BIN)/python configs/release/compile.py
 
 $(STAMP_ALL): $(STAMP) requirements-all.lock
 	@echo 'installing what tests and benchmarks need, Spark among it: about 1 GB, once'
@@ -59,18 +65,23 @@ UNIT_TESTS := tests/admin tests/algorithms tests/core tests/fuzz tests/hostile t
 SPARK_TESTS := tests/bench/analysis tests/bench/chaos/test_spark.py tests/bench/report tests/bench/sim
 BENCH_TESTS := tests/bench
 SITE_TESTS := tests/sites
+INTERPRETED_TESTS := tests/core tests/hostile tests/mqtt
 PYTEST = $(BIN)/python -m pytest $(if $(JUNIT_DIR),--junitxml=$(JUNIT_DIR)/$@.xml)
 
 ifneq ($(strip $(ARGS)),)
-test: lint
+test: lint compiled
 	$(PYTEST) $(ARGS)
 else
-test: $(STAMP_ALL)
-	+@$(MAKE) --no-print-directory -k -j3 lint other-tests site-tests bench-tests unit-tests spark-tests
+test: $(STAMP_ALL) compiled
+	+@$(MAKE) --no-print-directory -k -j3 lint other-tests site-tests bench-tests unit-tests spark-tests interpreted-tests
 endif
 
 unit-tests: $(STAMP_ALL)
 	$(PYTEST) $(UNIT_TESTS)
+
+# The others run in the compiled form where there is one.
+interpreted-tests: $(STAMP_ALL)
+	ILDM_COMPILED=0 $(PYTEST) $(INTERPRETED_TESTS)
 
 spark-tests: $(STAMP_ALL)
 	$(PYTEST) $(SPARK_TESTS)
@@ -96,7 +107,7 @@ format: $(STAMP_ALL)
 demo: $(STAMP)
 	$(BIN)/ildm demo $(ARGS)
 
-bench: $(STAMP_ALL)
+bench: $(STAMP_ALL) compiled
 	$(BIN)/ildm-bench $(or $(ARGS),--help)
 
 fuzz: $(STAMP_ALL)
@@ -105,8 +116,9 @@ fuzz: $(STAMP_ALL)
 man: $(STAMP)
 	$(BIN)/python -m ildm.manual dist/man
 
-dist: $(STAMP_ALL)
+dist: $(STAMP_ALL) compiled
 	$(BIN)/hatchling build -d dist
+	if ILDM_COMPILED=1 $(BIN)/python -m ildm --version; then ILDM_WHEEL=compiled $(BIN)/hatchling build -t wheel -d dist; fi
 	$(BIN)/python configs/release/sbom.py requirements.lock pyproject.toml \
 	    dist/ildm-$$($(BIN)/hatchling version).cdx.json
 
@@ -118,5 +130,5 @@ lock:
 	$(UV) $(COMPILE) --all-extras -c requirements.lock pyproject.toml -o requirements-all.lock
 
 clean:
-	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .cache .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist ildm/_compiled
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -68,9 +68,9 @@ def find_node(socket: Path | None, config: Path | None) -> AdminClient:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from ildm import __version__  # noqa: PLC0415
+        from ildm import __version__, compiled  # noqa: PLC0415
 
-        print(f"ildm {__version__}")
+        print(f"ildm {__version__} ({compiled.form()})")
         raise typer.Exit
 
 

@@ -53,7 +53,7 @@ def _split(topic_filter: str) -> tuple[list[str], bool]:
     return levels, False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Delta:
     """A change of the announced set; false if nothing changes. No filter is in both parts."""
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ildm.api import Role, Unreachable
-from ildm.core.session import BaseSession
+from ildm.api import Unreachable
 
 if TYPE_CHECKING:
-    from ildm.core.driver import Driver
     from ildm.core.node import Node
 
 REMEMBERED = 5.0
@@ -76,7 +74,7 @@ class Health:
                     return
             self._answered(reason)
 
-        node.driver.dial(address, _Knock(node.driver, answered), PATIENCE)
+        node.driver.dial(address, _Knock(answered), PATIENCE)
 
     def _answered(self, reason: str | None) -> None:
         self._known = reason or self.node.loop_guard.reason
@@ -86,24 +84,30 @@ class Health:
             done(self._known)
 
 
-class _Knock(BaseSession):
-    """A connection that ends as soon as there is one."""
+class _Knock:
+    """The end of a connection that ends as soon as there is one."""
 
-    __slots__ = ("_told",)
-    role = Role.INJECTION
-
-    def __init__(self, driver: Driver, told: Callable[[str | None], None]) -> None:
-        super().__init__(driver)
+    def __init__(self, told: Callable[[str | None], None]) -> None:
         self._told = told
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
         self._told(None)
-        self.close()
+        transport.close()
 
     def data_received(self, data: bytes) -> None:
         """A broker says nothing before a CONNECT."""
 
+    def eof_received(self) -> bool | None:
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        pass
+
+    def pause_writing(self) -> None:
+        pass
+
+    def resume_writing(self) -> None:
+        pass
+
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
-        super().dial_failed(reason, why)
         self._told(reason)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ildm import __version__
+from ildm import __version__, compiled
 from ildm.cli import main
 from ildm.config import Address
 from tests.admin.fake_node import SPOOLED, FakeView
@@ -251,7 +251,7 @@ def test_wrong_usage(run: Run, words: list[str]) -> None:
 
 
 def test_version_and_help(run: Run) -> None:
-    assert run("--version") == (0, f"ildm {__version__}\n", "")
+    assert run("--version") == (0, f"ildm {__version__} ({compiled.form()})\n", "")
     status, out, _ = run("--help")
     assert status == 0
     for word in ("run", "check", "shell", "status", "neighbor", "pub", "sub", "demo"):

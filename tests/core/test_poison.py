@@ -167,14 +167,15 @@ def test_a_message_that_a_neighbour_cannot_bear_does_not_end_the_link_for_ever(w
     """It says that a packet was malformed: what was under way goes one by one, and this one is found."""
     a, b = row(world, "ab", "pf")
     topics = [f"t/{i}" for i in range(20)]
-    arrived = b.node.router.arrived
+    cooperation = b.node.links.cooperation
+    arrived = cooperation.message_arrived
 
-    def judge(message: Publish, *args: Any) -> None:
+    def judge(session: Any, link: Any, message: Publish, *args: Any) -> None:
         if poison(message):
             raise MalformedPacket("not here", clause="MQTT-4.13")
-        arrived(message, *args)
+        arrived(session, link, message, *args)
 
-    b.node.router.arrived = judge  # type: ignore[method-assign]
+    cooperation.message_arrived = judge  # type: ignore[method-assign]
     users = {Property.USER_PROPERTY: [("a", "b")]}
     publisher = a.client("p", version=Version.V5)
     for i, topic in enumerate([*topics[:10], "poison", *topics[10:]]):

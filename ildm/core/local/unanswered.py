@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from ildm.api import Stamp
-    from ildm.mqtt import Publish
+from ildm.api import Stamp
+from ildm.mqtt import Publish
 
 OVERHEAD = 500
 """Bytes which a message on its own is taken to need besides its frame."""

@@ -315,8 +315,6 @@ class FilterChain(Generic[Owner]):
             began = self.clock.now()
             try:
                 answer = hook.call(plugin, session, value, packet)
-                if answer is value:
-                    continue
                 if isinstance(answer, Deferred) and may_wait:
                     decided: list[Any] = []
                     if not answer.decided:
@@ -327,7 +325,10 @@ class FilterChain(Generic[Owner]):
                 self.failed(owner, hook.name, error)
                 result: T | Rejected = _on_error(owner, plugin, value)
             else:
-                result = self.judged(hook, owner, plugin, session, value, answer)
+                if answer is value:
+                    result = value
+                else:
+                    result = self.judged(hook, owner, plugin, session, value, answer)
             finally:
                 self.returned(owner, hook.name, began)
             if isinstance(result, Rejected):

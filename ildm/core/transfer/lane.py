@@ -37,7 +37,7 @@ HARD_LIMIT = 2
 it makes wait: sources stop with a delay. One that does not is ended."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QueueLimits:
     """Bounds of one lane."""
 
