@@ -29,7 +29,7 @@ help:
 	@echo 'make lint          ruff and mypy alone'
 	@echo 'make format        let ruff rewrite what it can'
 	@echo 'make man           the manual pages ildm(1) and ildm.yaml(5), into dist/man'
-	@echo 'make dist          wheels, source archive and bill of materials (CycloneDX), into dist'
+	@echo 'make dist          wheel, source archive and bill of materials (CycloneDX), into dist'
 	@echo 'make deb           the Debian package, into dist (configs/debian/README.md)'
 	@echo 'make lock          work the lock files out again (needs uv)'
 	@echo 'make clean         remove .venv and all that was generated'
@@ -116,9 +116,8 @@ fuzz: $(STAMP_ALL)
 man: $(STAMP)
 	$(BIN)/python -m ildm.manual dist/man
 
-dist: $(STAMP_ALL) compiled
+dist: $(STAMP_ALL)
 	$(BIN)/hatchling build -d dist
-	if ILDM_COMPILED=1 $(BIN)/python -m ildm --version; then ILDM_WHEEL=compiled $(BIN)/hatchling build -t wheel -d dist; fi
 	$(BIN)/python configs/release/sbom.py requirements.lock pyproject.toml \
 	    dist/ildm-$$($(BIN)/hatchling version).cdx.json
 

@@ -12,6 +12,8 @@ Does nothing where they are there already and fit; says why and ends well where 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import shlex
 import shutil
@@ -104,13 +106,18 @@ def translate(files: list[Path], into: Path) -> tuple[list[str], list[str]]:
         "[mypy-pydantic.*,yaml.*]\nfollow_imports = skip\n"
     )
     names = [str(file) for file in files]
-    library, *_ = mypycify(
-        ["--config-file", str(settings), "--cache-dir", os.devnull, "--no-error-summary", *names],
-        only_compile_paths=names,
-        multi_file=True,
-        target_dir=str(into),
-        group_name=LIBRARY,
-    )
+    said = io.StringIO()  # warnings, too, of what it does in another way
+    try:
+        with contextlib.redirect_stdout(said):
+            library, *_ = mypycify(
+                ["--config-file", str(settings), "--cache-dir", os.devnull, "--no-error-summary", *names],
+                only_compile_paths=names,
+                multi_file=True,
+                target_dir=str(into),
+                group_name=LIBRARY,
+            )
+    except SystemExit:
+        sys.exit(said.getvalue())
     return library.sources, library.include_dirs
 
 
@@ -187,7 +194,7 @@ def main() -> None:
         made.mkdir()
         try:
             build(files, Path(work), made, arguments.optimize)
-        except SystemExit as error:  # mypyc has printed why, or the text is the compiler's
+        except SystemExit as error:  # with what mypyc or the compiler says
             print(f"not compiled, runs interpreted: {error}")
             return
         if out.exists():

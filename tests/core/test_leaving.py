@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ildm.config import LimitsConfig
 from ildm.core.counters import Counters
+from ildm.core.local.client_session import ClientSession
 from ildm.core.local.clients import ClientRegistry
 from ildm.core.local.leaving import PART
 from ildm.core.local.rules import PublishRules
@@ -72,19 +73,6 @@ def test_a_client_that_is_back_before_all_is_withdrawn_misses_nothing() -> None:
     assert set(b.node.links.links["a"].interest) == {one.topic_filter for one in wanted}
 
 
-class Client:
-    """What the registry needs of a client's session."""
-
-    client_id = ""
-    rules: Any = None
-
-    def __init__(self, number: int) -> None:
-        self.id = number
-
-    def publisher_index(self) -> int:
-        return 0
-
-
 class Sessions:
     """A registry, and what a model of it knows."""
 
@@ -96,7 +84,8 @@ class Sessions:
         self.changes = 0
         self.connected: dict[str, tuple[Any, Any, Connect]] = {}
         self.registry = self.made(**limits)
-        self.number = 0
+        (site,) = row(World(), "a", "sf")
+        self.node = site.node  # whose clients they would be
 
     def made(self, **limits: int) -> ClientRegistry:
         return ClientRegistry(
@@ -114,8 +103,7 @@ class Sessions:
 
     def connect(self, client_id: str, clean: bool) -> None:
         self.disconnect(client_id)
-        self.number += 1
-        session: Any = Client(self.number)
+        session = ClientSession(self.node)
         connect = Connect(client_id=client_id, clean_start=clean)
         record = self.registry.connected(session, connect, ConnAck())
         self.connected[client_id] = session, record, connect
