@@ -1,6 +1,5 @@
 # make demo, make test, make bench: each sets up .venv first, and again only when the dependencies have
-# changed. The demo needs requirements.lock alone, the others requirements-all.lock. All but the demo compile the
-# hot modules where that is possible (ildm/core/compiled.md).
+# changed. The demo needs requirements.lock alone, the others requirements-all.lock.
 # PYTHON chooses the interpreter (3.11 or newer); ARGS goes to pytest or to `ildm demo`.
 
 PYTHON ?= python3
@@ -34,7 +33,7 @@ help:
 	@echo 'make lock          work the lock files out again (needs uv)'
 	@echo 'make clean         remove .venv and all that was generated'
 
-setup: $(STAMP) compiled
+setup: $(STAMP)
 
 $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -47,9 +46,9 @@ $(STAMP): pyproject.toml requirements.lock
 	-@$(BYTECODE) $(VENV)/lib ildm algorithms bench
 	@touch $@
 
-setup-all: $(STAMP_ALL) compiled
+setup-all: $(STAMP_ALL)
 
-# What is there and fits its sources stays.
+# The hot modules as machine code (ildm/core/compiled.md); what is there and fits its sources stays.
 compiled: $(STAMP)
 	@$(BIN)/python configs/release/compile.py
 
@@ -69,17 +68,17 @@ INTERPRETED_TESTS := tests/core tests/hostile tests/mqtt
 PYTEST = $(BIN)/python -m pytest $(if $(JUNIT_DIR),--junitxml=$(JUNIT_DIR)/$@.xml)
 
 ifneq ($(strip $(ARGS)),)
-test: lint compiled
+test: lint
 	$(PYTEST) $(ARGS)
 else
-test: $(STAMP_ALL) compiled
-	+@$(MAKE) --no-print-directory -k -j3 lint other-tests site-tests bench-tests unit-tests spark-tests interpreted-tests
+test: $(STAMP_ALL)
+	+@$(MAKE) --no-print-directory -k -j3 lint other-tests site-tests bench-tests unit-tests spark-tests
 endif
 
 unit-tests: $(STAMP_ALL)
 	$(PYTEST) $(UNIT_TESTS)
 
-# The others run in the compiled form where there is one.
+# All others run in the compiled form where there is one.
 interpreted-tests: $(STAMP_ALL)
 	ILDM_COMPILED=0 $(PYTEST) $(INTERPRETED_TESTS)
 
@@ -107,7 +106,7 @@ format: $(STAMP_ALL)
 demo: $(STAMP)
 	$(BIN)/ildm demo $(ARGS)
 
-bench: $(STAMP_ALL) compiled
+bench: $(STAMP_ALL)
 	$(BIN)/ildm-bench $(or $(ARGS),--help)
 
 fuzz: $(STAMP_ALL)

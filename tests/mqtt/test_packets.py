@@ -294,12 +294,8 @@ def test_packet_larger_than_mqtt_allows() -> None:
         Publish(topic="a", payload=Huge()).encode(V311)
     assert caught.value.clause == "MQTT-2.1.4"
 
-    class Larger(bytes):
-        def __len__(self) -> int:
-            return 268_435_456
-
     with pytest.raises(EncodeError) as caught:
-        put_frame(0x90, Larger())
+        put_frame(0x90, bytes(268_435_456))
     assert caught.value.clause == "MQTT-2.1.4"
 
 

@@ -245,7 +245,7 @@ def test_filters_is_a_copy() -> None:
     assert table.filters("unknown") == {}
 
 
-@pytest.mark.parametrize("qos", [-1, 3, None])
+@pytest.mark.parametrize("qos", [-1, 3, 256])
 def test_filter_table_refuses_another_qos(qos: int) -> None:
     table: FilterTable[str] = FilterTable()
     with pytest.raises(ValueError, match="qos must be 0, 1 or 2"):
