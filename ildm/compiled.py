@@ -72,7 +72,7 @@ class Finder:
     def _load(self) -> str | None:
         """Load the library; why that is not possible, as where the C library is too old for it."""
         try:
-            __import__(LIBRARY)
+            __import__("ildm__mypyc")
         except ImportError as error:
             return str(error)
         return None
