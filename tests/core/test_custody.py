@@ -278,6 +278,8 @@ def test_an_identifier_in_use_is_refused() -> None:
     with pytest.raises(ProtocolViolation, match="in use"):
         inbound.take_run(run(3, 2), 9)
     with pytest.raises(ProtocolViolation, match="in use"):
+        inbound.take_run(run(3, 1), 9)
+    with pytest.raises(ProtocolViolation, match="in use"):
         inbound.take_run(run(5, 1) * 2, 9)
 
 
