@@ -222,8 +222,8 @@ class Outbox:
             elif active:
                 member.heard = now
                 member.publisher.used = True
-            elif member.skipped is None:
-                member.skipped = at
+            else:
+                member.skip(at)
             # the publishers of the very topic are told of retained messages: they may hold older ones
             held = message.retain and segment.is_exact and (telling or aggregate is None)
             if not (active or held):
@@ -307,7 +307,7 @@ class Outbox:
                 return
             elif member is not None:
                 # perhaps there is one now that could not be seen yet
-                member.skipped = at if member.skipped is None else min(at, member.skipped)
+                member.skip(at)
                 self.unheard(member)
             elif aggregate is not None:
                 aggregate.unheard(segment.code, moment)

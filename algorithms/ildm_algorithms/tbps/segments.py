@@ -102,7 +102,11 @@ class Member:
         self.heard: float | None = None
         """When a message was last sent into the segment."""
         self.skipped: float | None = None
-        """When one was first not sent since, as nobody seemed to be there."""
+        """When the first was published that was not sent since, as nobody seemed to be there."""
+
+    def skip(self, published: float) -> None:
+        """A message is not sent. It may have waited, and be older than those that were skipped before."""
+        self.skipped = published if self.skipped is None else min(published, self.skipped)
 
     @property
     def wanted(self) -> Role | None:
