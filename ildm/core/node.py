@@ -30,6 +30,7 @@ from ildm.core.plugin.kept import saved_states
 from ildm.core.plugin.node_api import PluginApi
 from ildm.core.status import NodeState
 from ildm.core.timing import Timings
+from ildm.core.transfer.contention import ABSENCE
 from ildm.core.transfer.custody import Custody
 from ildm.core.transfer.injection import Injector
 from ildm.core.transfer.retained import Retained
@@ -136,7 +137,7 @@ class Node:
             self.custody is not None,
         )
         self.clients.session_ended = self.retained.releases.gone
-        self.clients.session_away = self.retained.releases.away
+        self.clients.session_away = self._client_away
         self.bans = Bans(driver, store)
         self.links = LinkManager(self, config.link, link_secret, store)
         self.accepting = True
@@ -475,6 +476,10 @@ class Node:
 
     def _verdicts_flushed(self) -> None:
         self.counters["link_rules_flushes"] += 1
+
+    def _client_away(self, key: str) -> None:
+        if self.retained.releases.any_of(key):
+            self.driver.call_later(ABSENCE, self.retained.releases.overdue, key)
 
     def _publish_will(self, message: Publish, turn: int, restored: bool) -> None:
         """Send a will to the neighbours; local clients get it from the broker (thesis 5.3.3)."""

@@ -106,18 +106,11 @@ class Releases:
     Args:
         newest: the stamp of the newest on a topic.
         contest: told of a topic that may have been overwritten, or not been set.
-        call_later: a timer of the driver.
     """
 
-    def __init__(
-        self,
-        newest: Callable[[str], Stamp | None],
-        contest: Callable[[str], None],
-        call_later: Callable[..., object],
-    ) -> None:
+    def __init__(self, newest: Callable[[str], Stamp | None], contest: Callable[[str], None]) -> None:
         self._newest = newest
         self._contest = contest
-        self._call_later = call_later
         self._count = 0
         self._clients: dict[str, dict[int, tuple[str, Stamp | None]]] = {}
 
@@ -142,12 +135,12 @@ class Releases:
         if self._newest(topic) != stamp:
             self._contest(topic)
 
-    def away(self, client: str) -> None:
-        """The client's connection has ended. It may never release what other sites have."""
-        if client in self._clients:
-            self._call_later(ABSENCE, self._still_unreleased, client)
+    def any_of(self, client: str) -> bool:
+        """Whether a client has any."""
+        return client in self._clients
 
-    def _still_unreleased(self, client: str) -> None:
+    def overdue(self, client: str) -> None:
+        """Its connection has ended :data:`ABSENCE` ago. It may never release what other sites have."""
         for topic, _ in self._clients.get(client, {}).values():
             self._contest(topic)
 

@@ -93,7 +93,7 @@ class Retained:
         self.store = store
         self.clock = HybridClock(driver, limits.clock_skew)
         self.contention = Contention(driver.now, CONTESTED, self._contested_forgotten)
-        self.releases = Releases(self.newest, self.contention.contest, driver.call_later)
+        self.releases = Releases(self.newest, self.contention.contest)
         self.values: dict[str, Entry] = {}
         self.deletions: dict[str, Entry] = {}
         self.bytes = 0
