@@ -45,7 +45,9 @@ def bench_of(out: Path, full: bool, noisy: bool, patience: float) -> Bench:
     from ildm_bench.results.common import FULL, QUICK, Bench  # noqa: PLC0415
 
     console = Console(stderr=True, highlight=False)
-    gate = Gate(lambda line: console.print(line, style="yellow", markup=False), patience, noisy)
+    gate = Gate(
+        lambda line: console.print(line, style="yellow", markup=False, soft_wrap=True), patience, noisy
+    )
     return Bench(out, FULL if full else QUICK, console, gate)
 
 
