@@ -455,10 +455,17 @@ def _message(title: Text, message: Mapping[str, Any]) -> Tree:
     steps: dict[str, list[Mapping[str, Any]]] = {}
     for step in message["steps"]:
         steps.setdefault(step["node"], []).append(step)
+    above = {
+        node: next((each["peer"] for each in found if each["what"] == "received" and each["peer"]), None)
+        for node, found in steps.items()
+    }
     made = Tree(title, guide_style="dim")
     branches: dict[str, Tree] = {}
-    for node, found in steps.items():  # by the time at which each has seen it first
-        came_from = next((each["peer"] for each in found if each["what"] == "received"), None)
+    left = list(steps)
+    while left:  # clocks are not so exact that a node always comes after the one it has the message from
+        node = next((each for each in left if above[each] not in left or above[each] == each), left[0])
+        left.remove(node)
+        found = steps[node]
         label = Text(cell(node))
         acknowledged = {each["peer"]: each["seconds"] for each in found if each["what"] == "acknowledged"}
         for each in found:
@@ -470,8 +477,7 @@ def _message(title: Text, message: Mapping[str, Any]) -> Tree:
                 label.append(f"  to {to} {moment}", style="cyan")
                 if each["peer"] in acknowledged:
                     label.append(f", acknowledged {acknowledged[each['peer']] * 1000:.1f} ms", style="green")
-        above = branches.get(came_from or message["node"], made)
-        branches[node] = above.add(label)
+        branches[node] = branches.get(above[node] or message["node"], made).add(label)
     return made
 
 

@@ -122,6 +122,15 @@ def test_what_became_of_a_message_is_told_node_by_node() -> None:
     assert "    └── north  received 2.3 ms  to its broker 2.5 ms, acknowledged 4.2 ms" in text
 
 
+def test_a_node_stands_below_the_one_it_has_the_message_from_whatever_its_clock_says() -> None:
+    (message,) = MESSAGES
+    steps = [dict(step) for step in message["steps"]]
+    steps = [{**step, "seconds": -0.5} if step["node"] == "north" else step for step in steps]
+    late = {**message, "node": "north", "steps": sorted(steps, key=lambda step: step["seconds"])}
+    lines = shown("trace", {"topic": "a/#", "messages": [late], "left_out": 0}).splitlines()
+    assert [line.index(name) for line, name in zip(lines[1:], ("south", "north"), strict=True)] == [4, 8]
+
+
 def test_a_time_may_have_a_unit() -> None:
     command = COMMANDS["trace"]
     for said, seconds in (("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("1d", 86400)):

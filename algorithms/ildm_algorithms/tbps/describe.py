@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +54,11 @@ def describe(
             if state is not KeyState.OUT:
                 places[member.keys[role]] = role, state, member
     inside = set(graph.keys())
+    text = cache(key_text)  # most neighbours are those of several keys, at several levels
+
+    def name(ref: Ref | None) -> str | None:
+        return None if ref is None else text(ref.key)
+
     unheard: list[Mapping[str, Fact]] = [
         {"filter": name} for member in segments.refused(Role.SUBSCRIBER) for name in sorted(member.filters)
     ]
@@ -65,9 +70,9 @@ def describe(
     added = {NO_KEY: unheard, REFUSED: refused}
     shown = [
         OverlayKey(
-            key=key_text(key),
+            key=text(key),
             status=state.value if role is not Role.DEFAULT or key in inside else "joining",
-            levels=[(_name(left), _name(right)) for left, right in graph.neighbors(key)]
+            levels=[(name(left), name(right)) for left, right in graph.neighbors(key)]
             if key in inside
             else [],
             facts={
@@ -108,10 +113,6 @@ def _publishing(role: Role, member: Member | None) -> Mapping[str, Fact]:
     publisher = member.publisher
     epoch = f"{publisher.epoch.number} {publisher.epoch.node_id}".rstrip()
     return {"rendezvous": publisher.rendezvous, "suspended": member.suspended, "epoch": epoch}
-
-
-def _name(ref: Ref | None) -> str | None:
-    return None if ref is None else key_text(ref.key)
 
 
 class Tracer:
