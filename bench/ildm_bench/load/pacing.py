@@ -30,7 +30,7 @@ class Schedule:
     def total(self) -> int:
         """Messages of one publisher: as many as begin within the time; at most one, if its turn comes, where
         the interval is longer than that."""
-        return max(1, (self.end_ns - self.start_ns) // self.interval_ns)
+        return total_of(self.end_ns - self.start_ns, self.interval_ns)
 
     def time_of(self, publisher: int, message: int) -> int:
         """When a message of one of our publishers is due."""
@@ -47,6 +47,11 @@ class Schedule:
     def within(self, publisher: int, begin_ns: int, end_ns: int) -> int:
         """How many messages of a publisher are due from ``begin_ns`` to before ``end_ns``."""
         return self.due(publisher, end_ns - 1) - self.due(publisher, begin_ns - 1)
+
+
+def total_of(duration_ns: int, interval_ns: int) -> int:
+    """Messages of one publisher (see `Schedule.total`)."""
+    return max(1, duration_ns // interval_ns)
 
 
 class Alarm:

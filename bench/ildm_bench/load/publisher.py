@@ -49,15 +49,13 @@ class Publisher(Connection):
         self._packet_id = 0
         self._frames: Frames
 
-    def begin(self, connack: ConnAck, schedule: Schedule, place: int, offset_ns: int) -> None:
-        """What to send when; ``offset_ns`` is added to the clock in what the messages carry."""
-        self.schedule = schedule
-        self.place = place
-        self._offset_ns = offset_ns
+    def prepare(self, connack: ConnAck, interval_ns: int, total: int) -> None:
+        """Make ready for so many messages: with thousands of publishers, this takes longer than there is
+        between the order to start and the first message."""
         self._window = min(INFLIGHT, int(connack.properties.get(Property.RECEIVE_MAXIMUM, INFLIGHT)))
         sizes = self._load.payload
         topic = self._load.topics[self.topic_index]
-        at_once = round(self._load.send_every * 1e6) // schedule.interval_ns + 1
+        at_once = round(self._load.send_every * 1e6) // interval_ns + 1
         # twice what is due at a time, as some time is late; more goes into several writes
         wanted = min(2 * at_once, JOINED // sizes.max + 1)
         if sizes.min != sizes.max:
@@ -70,10 +68,16 @@ class Publisher(Connection):
             topic=self.topic_index,
             publisher=self.number,
             wanted=wanted,
-            total=schedule.total,
+            total=total,
         )
         self._fd = self.transport.get_extra_info("socket").fileno()
         self.transport.set_write_buffer_limits(high=0)
+
+    def begin(self, schedule: Schedule, place: int, offset_ns: int) -> None:
+        """What to send when; ``offset_ns`` is added to the clock in what the messages carry."""
+        self.schedule = schedule
+        self.place = place
+        self._offset_ns = offset_ns
 
     @property
     def hindered(self) -> bool:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ildm.mqtt import Subscribe, Subscription, Version
 from ildm_bench.load.connection import TOGETHER, Connection, LoadError, in_parts
 from ildm_bench.load.logs import ReceiveLog, warm_up, write_send_log
-from ildm_bench.load.pacing import Schedule
+from ildm_bench.load.pacing import Schedule, total_of
 from ildm_bench.load.publisher import Publisher
 from ildm_bench.load.rounds import Rounds
 from ildm_bench.load.scenario import Scenario
@@ -35,9 +35,12 @@ from ildm_bench.schema import log_file
 
 SECRET_VARIABLE = "ILDM_BENCH_SECRET"
 COLLECT = 0.5
-"""Seconds after which each subscriber's chunks are parsed."""
+"""Seconds until each subscriber's chunks are parsed; where much comes less, down to a SOONER-th."""
+SOONER = 16
 AT_ONCE = 10
-"""Subscribers of one topic that are looked at in one go: a stall of about a millisecond where much comes."""
+"""Subscribers of one topic that are looked at in one go."""
+MANY = 4096
+"""Messages that are parsed in one go, about: a stall of at most two milliseconds."""
 EVENLY = 0.05
 """Seconds whose share of the connections is opened at a time."""
 PATIENCE = 1.0
@@ -45,7 +48,8 @@ PATIENCE = 1.0
 REPORT = 0.5
 """Seconds between two reports to the coordinator."""
 TOLERANCE_NS = 20_000_000
-"""What is sent later than this after its time, and later than one interval, has missed it."""
+LATEST_NS = 100_000_000
+"""What is sent later after its time than the first, or one interval up to the second, has missed it."""
 
 
 class Job:
@@ -69,6 +73,8 @@ class Job:
                 self.publishers.append(Publisher(*where))
             else:
                 self.subscribers.append(Subscriber(*where))
+        topics = self.scenario.topics
+        self._t_publishers = [p for p in self.publishers if topics[p.topic_index].interval is None]
         self.received = 0
         self.egress = 0
         self.window = (0, 0)
@@ -102,20 +108,28 @@ class Job:
         together = max(1, min(TOGETHER, round(self.connect_rate * EVENLY)))
         await in_parts(self.clients, connect, self.connect_rate, together)
         await in_parts(self.subscribers, subscribe)
+        duration_ns = round(self.scenario.duration * 1e9)
+        for publisher in self.publishers:
+            interval_ns = self._interval_of(publisher)
+            connack = self._connacks[publisher.number]
+            publisher.prepare(connack, interval_ns, total_of(duration_ns, interval_ns))
 
     def schedule(self, begin_ns: int, end_ns: int) -> None:
         """Set when each publisher sends; times of the coordinator."""
         seen: dict[str, int] = {}
         for publisher in self.publishers:
-            topic = self.scenario.topics[publisher.topic_index]
-            interval = self.interval_ns if topic.interval is None else round(topic.interval * 1e6)
+            interval = self._interval_of(publisher)
             group = group_of(self.scenario, publisher.topic_index)
             if group not in self._schedules:
                 first, of = self.places[group]
                 self._schedules[group] = Schedule(begin_ns, end_ns, interval, of, first, of)
             place = seen.get(group, 0)
             seen[group] = place + 1
-            publisher.begin(self._connacks[publisher.number], self._schedules[group], place, self.offset_ns)
+            publisher.begin(self._schedules[group], place, self.offset_ns)
+
+    def _interval_of(self, publisher: Publisher) -> int:
+        topic = self.scenario.topics[publisher.topic_index]
+        return self.interval_ns if topic.interval is None else round(topic.interval * 1e6)
 
     async def run(self, begin_ns: int, window: tuple[int, int], end_ns: int, channel: Channel) -> None:
         """The load, until the coordinator says stop.
@@ -155,7 +169,7 @@ class Job:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         for group in self._groups():
-            self._take(finish(group))
+            self._take(finish(group), group[0].topic_index)
         for client in self.clients:
             client.abort()
 
@@ -182,12 +196,18 @@ class Job:
     async def _collect(self) -> None:
         """Parse what has come, a few subscribers at a time, so that no stall is long."""
         groups = self._groups()
+        every = COLLECT
         while True:
+            most = 0
             for group in groups:
-                self._take(collect(group))
-                await asyncio.sleep(COLLECT / len(groups))
+                most = max(most, self._take(collect(group), group[0].topic_index))
+                await asyncio.sleep(every / len(groups))
             if not groups:
                 await asyncio.sleep(COLLECT)
+            if most > MANY:
+                every = max(every / 2, COLLECT / SOONER)
+            elif most < MANY // 4:
+                every = min(every * 2, COLLECT)
 
     def _groups(self) -> list[list[Subscriber]]:
         """Subscribers whose messages are alike, some together."""
@@ -200,16 +220,17 @@ class Job:
             for first in range(0, len(group), AT_ONCE)
         ]
 
-    def _take(self, batch: Batch | None) -> None:
+    def _take(self, batch: Batch | None, topic: int) -> int:
+        """Note what subscribers of a topic have got; the number of messages."""
         if batch is None:
-            return
+            return 0
         assert self._log is not None
         self._log.add(batch)
-        topic = int(batch.records["topic"][0])
         if self.scenario.topics[topic].clients == "throughput":
             self.received += len(batch.records)
             begin, end = self.window
             self.egress += int(((batch.received_ns >= begin) & (batch.received_ns < end)).sum())
+        return len(batch.records)
 
     async def _report(self, channel: Channel) -> None:
         while True:
@@ -218,8 +239,7 @@ class Job:
 
     def sent(self) -> int:
         """Messages of t-clients sent so far."""
-        topics = self.scenario.topics
-        return sum(len(p.sent_ns) for p in self.publishers if topics[p.topic_index].interval is None)
+        return sum(len(publisher.sent_ns) for publisher in self._t_publishers)
 
     def finish(self) -> dict[str, Any]:
         """Write the logs; what the coordinator needs for its summary.
@@ -261,7 +281,9 @@ class Job:
             sent += int(np.searchsorted(stamps, end) - np.searchsorted(stamps, begin))
             lag = stamps[first:last]
             lag = lag - schedule.time_of(place, first) - np.arange(len(lag)) * schedule.interval_ns
-            missed = last - first - int((lag <= max(TOLERANCE_NS, schedule.interval_ns)).sum())
+            missed = (
+                last - first - int((lag <= max(TOLERANCE_NS, min(schedule.interval_ns, LATEST_NS))).sum())
+            )
             late += missed
             if publisher.late_blocked or publisher.hindered:
                 blocked += missed

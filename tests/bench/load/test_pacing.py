@@ -7,14 +7,12 @@ import os
 import time
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ildm.mqtt import ConnAck
 from ildm_bench.load import pacing
 from ildm_bench.load.coordinator import RunSpec, _Run, _Worker
 from ildm_bench.load.pacing import Alarm, Schedule
@@ -67,14 +65,6 @@ def test_messages_come_evenly(interval: int, publishers: int, rounds: int) -> No
     assert gaps <= {interval // publishers, -(-interval // publishers)}
 
 
-class _Transport:
-    def get_extra_info(self, _: str) -> Any:
-        return SimpleNamespace(fileno=lambda: -1)
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        pass
-
-
 def _jobs(load: Scenario, workers: int) -> tuple[_Run, list[Job]]:
     """The run as its coordinator deals it out, and what each worker makes of its part."""
     names = [f"worker-{n}" for n in range(workers)] + ["latency"]
@@ -82,9 +72,6 @@ def _jobs(load: Scenario, workers: int) -> tuple[_Run, list[Job]]:
     run = _Run(RunSpec(load, ["h:1"] * load.sites, Path()), "run", Path(), hands)
     jobs = [Job(run._order(hand), Path()) for hand in hands]
     for job in jobs:
-        for publisher in job.publishers:
-            publisher.transport = _Transport()
-            job._connacks[publisher.number] = ConnAck()
         job.schedule(0, int(load.duration * 1e9))
     return run, jobs
 
@@ -130,6 +117,18 @@ def test_no_client_and_no_message_is_lost_or_doubled_between_workers(
             for place in range(of)
             for k in range(1_000_000_000 // interval)
         )
+
+
+@pytest.mark.parametrize(("interval", "late_ms", "late"), [(60_000, 99, 0), (60_000, 101, 2), (10, 19, 0)])
+async def test_a_long_interval_excuses_no_lateness(interval: float, late_ms: int, late: int) -> None:
+    load = scenario(interval=interval, warm_up=0.0, cool_down=0.0, duration=120.0 if interval > 10 else 0.02)
+    _, (job, _) = _jobs(load, 1)
+    job.window = (0, int(load.duration * 1e9))
+    for publisher in job.publishers:
+        times = [publisher.schedule.time_of(publisher.place, k) for k in range(2)]
+        publisher.sent_ns.extend([times[0] + late_ms * 1_000_000, times[1]])
+    found = job._own_performance()
+    assert (found["intended"], found["late"], found["blocked"]) == (4, late, 0)
 
 
 @pytest.mark.parametrize("timerfd", [True, False])

@@ -36,7 +36,8 @@ async def _begun(
     client = Publisher(3, "p", address, version, 2, scenario(topics=topics, **changes))
     connack = await client.connect()
     start = time.monotonic_ns() + offset_ns - total * MS
-    client.begin(connack, Schedule(start, start + total * MS, MS, 1), 0, offset_ns)
+    client.prepare(connack, MS, total)
+    client.begin(Schedule(start, start + total * MS, MS, 1), 0, offset_ns)
     return client
 
 
@@ -221,7 +222,8 @@ async def test_names_in_turn_and_sizes_that_vary(names: Any, payload: Any, qos: 
         client = Publisher(5, "p", address, Version.V311, 0, load)
         connack = await client.connect()
         start = time.monotonic_ns() - total * MS
-        client.begin(connack, Schedule(start, start + total * MS, MS, 1), 0, 0)
+        client.prepare(connack, MS, total)
+        client.begin(Schedule(start, start + total * MS, MS, 1), 0, 0)
         client.send_due(start + 10 * MS)
         client.send_due(start + total * MS)
         await done.wait()

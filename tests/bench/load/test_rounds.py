@@ -163,7 +163,8 @@ async def test_acknowledgements_to_publishers_are_read_in_rounds() -> None:
     publisher = Publisher(0, "p", "host:1", Version.V311, 0, scenario(qos=1))
     await asyncio.get_running_loop().create_connection(lambda: publisher, sock=ours)  # type: ignore[type-var]
     now = time.monotonic_ns()
-    publisher.begin(ConnAck(), Schedule(now - 10**9, now, 10**8, 1), 0, 0)
+    publisher.prepare(ConnAck(), 10**8, 10)
+    publisher.begin(Schedule(now - 10**9, now, 10**8, 1), 0, 0)
     assert publisher.patient
     publisher.send_due(now)
     reading = Rounds(asyncio.get_running_loop(), [publisher], NEVER)
