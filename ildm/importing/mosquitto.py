@@ -21,7 +21,8 @@ from ildm.importing.bridge_options import BRIDGE, ENCRYPTED, NEEDLESS, SAME, SYN
 from ildm.text import reason
 
 LINK_PORT = 1885
-BROKER_PORT = 1884
+BROKER_PORTS = (1884, 1886)
+"""Where the broker moves to: the first of them that the node does not listen on."""
 MAX_CONFIG = 4 << 20
 """Bytes of a file."""
 
@@ -278,8 +279,9 @@ class _Reader:
             scheme = "mqtts://" if bridge.tls else ""
             link["neighbors"] += [scheme + each for each in bridge.addresses]
         self._add_rules(link, bridges)
-        broker = {"address": f"127.0.0.1:{BROKER_PORT}", **self.broker}
         listen = self.listen or "127.0.0.1:1883"
+        port = next(port for port in BROKER_PORTS if not listen.endswith(f":{port}"))
+        broker = {"address": f"127.0.0.1:{port}", **self.broker}
         document = {"listen": listen, "broker": broker, "algorithm": "sf", "link": link | self.link}
         return Imported(document, bridges, sorted(self.remarks), self.of_the_broker)
 

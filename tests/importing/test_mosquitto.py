@@ -38,6 +38,15 @@ def test_the_configuration_can_be_used_as_it_is() -> None:
     assert found == [(["a/#"], "both", 2, "here/", "there/"), (["b"], "in", 0, "", "")]
 
 
+def test_the_broker_moves_to_a_port_that_the_node_does_not_take() -> None:
+    for port, moved in ((1883, 1884), (1884, 1886), (8883, 1884)):
+        document = convert(f"port {port}\n{BEGIN}topic a/#\n", "m.conf").document
+        assert (document["listen"], document["broker"]["address"]) == (
+            f"0.0.0.0:{port}",
+            f"127.0.0.1:{moved}",
+        )
+
+
 def test_topics_that_differ_in_nothing_else_stand_together() -> None:
     rules = converted("topic b", "topic c out 0", "topic d out 1", "topic e").document["link"]["rules"]
     assert [rule["allow"] for rule in rules] == [["first/#", "b", "c"], ["d"], ["e"]]
