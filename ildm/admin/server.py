@@ -170,8 +170,8 @@ class AdminServer:
                 web.get("/v1/overlay/trace", self._answer_on(view.trace)),
                 web.get("/v1/trace", self._answer_on(view.follow)),
                 web.post("/v1/traces", self._watch),
-                web.get("/v1/traces/{name}", _named(view.watched)),
-                web.delete("/v1/traces/{name}", _named(view.unwatch)),
+                web.get("/v1/traces/{name}", self._watched),
+                web.delete("/v1/traces/{name}", self._unwatch),
                 web.get("/v1/kept", self._kept),
                 web.get("/v1/spool", _object(view.spool)),
                 web.get("/v1/spool/{receiver:.+}", self._spooled),
@@ -231,6 +231,12 @@ class AdminServer:
         row = self.view.watch(body.filter, body.seconds, body.messages, body.one_in)
         get_logger("ildm.admin").info("trace of messages begun", filter=body.filter, seconds=body.seconds)
         return web.json_response(row, status=201)
+
+    async def _watched(self, request: web.Request) -> web.Response:
+        return web.json_response(await asyncio.to_thread(self.view.watched, request.match_info["name"]))
+
+    async def _unwatch(self, request: web.Request) -> web.Response:
+        return web.json_response(self.view.unwatch(request.match_info["name"]))
 
     async def _kept(self, request: web.Request) -> web.Response:
         topic = request.query.get("topic", "")
@@ -323,13 +329,6 @@ class AdminServer:
 def _object(read: Callable[[], Row]) -> Handler:
     async def handler(request: web.Request) -> web.Response:
         return web.json_response(read())
-
-    return handler
-
-
-def _named(read: Callable[[str], Row]) -> Handler:
-    async def handler(request: web.Request) -> web.Response:
-        return web.json_response(read(request.match_info["name"]))
 
     return handler
 

@@ -173,7 +173,8 @@ class NodeView(Protocol):
     def watched(self, name: str) -> Row:
         """``filters``, ``over`` (no more comes), ``left_out`` (events for which there was no room) and
 
-        ``messages``: see :func:`ildm.net.watches.messages_of`. What has ended is there for some minutes.
+        ``messages``: see :func:`ildm.net.watches.messages_of`. What has ended is there for some minutes. To
+        put together what many sites have told takes its time, so it is called in a thread.
 
         Raises:
             UnknownError: no such trace.

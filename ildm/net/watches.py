@@ -37,7 +37,7 @@ class MessageTraces:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.ended: Callable[[list[Row]], None] = lambda messages: None
+        self.ended: Callable[[list[Row]], None] | None = None
         """Gets the messages of each trace at its end, as :func:`messages_of` has them."""
         self._traces: OrderedDict[str, _Trace] = OrderedDict()
 
@@ -87,7 +87,8 @@ class MessageTraces:
 
     def _over(self, trace: _Trace) -> None:
         trace.over = True
-        self.ended(messages_of(trace.events))
+        if self.ended is not None:
+            self.ended(messages_of(trace.events))
         self._bound()
         self._node.driver.call_later(KEPT_FOR, self._forget, trace)
 

@@ -50,7 +50,7 @@ ROWS = 100
 """Of a ``seen``."""
 TOLD = 500
 """Rows that go over a link in one turn, of all traces; the rest waits."""
-PASSED_ON = 50_000
+PASSED_ON = 20_000
 """Rows of a trace that a node passes on, or that the asking one takes."""
 GRACE = 2.0
 """Seconds after the end in which the last of it arrives."""
