@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from pyspark.sql import Row
 
 from ildm_bench.analysis.errors import BadFile
 from ildm_bench.analysis.histogram import from_buckets, quantile
+from ildm_bench.analysis.jobs import INTENDED_NS, SECOND, SENT_NS
 from ildm_bench.analysis.logs import Run
 from ildm_bench.analysis.samples import network_growth, process_uses
 from ildm_bench.figures import Histogram, Latency, Loss, ProcessUse, RunFigures, Second, bears, percentile
 from ildm_bench.manifest import Manifest
+
+SINCE = {SENT_NS: "sent", INTENDED_NS: "intended"}
 
 
 @dataclass(frozen=True)
@@ -20,11 +23,19 @@ class Counts:
     """Of one run, the rows that each job gave (see `ildm_bench.analysis.jobs`)."""
 
     sent: list[Row]
-    ingress: list[Row]
-    egress: list[Row]
-    latencies: list[Row]
+    received: list[Row]
     deliveries: list[Row]
     violations: list[Row]
+
+    @property
+    def ingress(self) -> list[Row]:
+        """Of t-clients."""
+        return [row for row in self.sent if row["throughput"]]
+
+    @property
+    def egress(self) -> list[Row]:
+        """The same of what was received."""
+        return [row for row in self.received if row["throughput"] and row["about"] == SECOND]
 
 
 def sp_ratio(manifest: Manifest) -> float:
@@ -47,7 +58,7 @@ def figures_of(run: Run, counts: Counts, skip: bool = False) -> RunFigures:
     manifest = run.manifest
     notes = [*manifest.notes, *run.notes]
     sent_in_window = sum(row["in_window"] for row in counts.ingress)
-    received_in_window = sum(row["in_window"] for row in counts.egress)
+    received_in_window = sum(row["marked"] for row in counts.egress)
     ratio_due = sp_ratio(manifest)
     due = sent_in_window * ratio_due
     ratio = received_in_window / due if due else 0.0
@@ -100,7 +111,9 @@ def figures_of(run: Run, counts: Counts, skip: bool = False) -> RunFigures:
 def _losses(run: Run, counts: Counts, notes: list[str]) -> tuple[list[Loss], int, int]:
     """Those that miss messages; what was expected and is missing at t-clients."""
     manifest = run.manifest
-    sent = {row["topic"]: row["in_window"] for row in counts.sent}
+    sent: Counter[int] = Counter()
+    for row in counts.sent:
+        sent[row["topic"]] += row["in_window"]
     got = {(row["subscriber"], row["topic"]): row["in_window"] for row in counts.deliveries}
     unknown = run.clients_left_out("receive")
     losses, expected, missing = [], 0, 0
@@ -136,12 +149,13 @@ def _losses(run: Run, counts: Counts, notes: list[str]) -> tuple[list[Loss], int
 
 def _latencies(counts: Counts, notes: list[str]) -> tuple[dict[str, Histogram], dict[str, Latency]]:
     by_key: dict[str, list[Row]] = defaultdict(list)
-    for row in counts.latencies:
-        kind = "throughput" if row["throughput"] else "latency"
-        by_key[f"{kind}.{row['since']}"].append(row)
+    for row in counts.received:
+        if since := SINCE.get(row["about"]):
+            kind = "throughput" if row["throughput"] else "latency"
+            by_key[f"{kind}.{since}"].append(row)
     histograms, latency = {}, {}
     for key, rows in sorted(by_key.items()):
-        histogram = from_buckets((row["bucket"], row["messages"]) for row in rows)
+        histogram = from_buckets((row["place"], row["messages"]) for row in rows)
         count = sum(histogram.counts)
         largest = max(row["max_ns"] for row in rows)
         p50, p95, p99, p999 = (min(quantile(histogram, q), largest) / 1e3 for q in (0.5, 0.95, 0.99, 0.999))
@@ -155,14 +169,16 @@ def _latencies(counts: Counts, notes: list[str]) -> tuple[dict[str, Histogram], 
             p999=percentile(0.999, count, p999),
             max=largest / 1e3,
         )
-        if early := sum(row["negative"] for row in rows):
+        if early := sum(row["marked"] for row in rows):
             notes.append(f"{early} of {count} latencies {key} were negative (clock error), taken as 0")
     return histograms, latency
 
 
 def _per_second(counts: Counts) -> list[Second]:
-    ingress = {row["second"]: row["messages"] for row in counts.ingress}
-    egress = {row["second"]: row["messages"] for row in counts.egress}
+    ingress: Counter[int] = Counter()
+    for row in counts.ingress:
+        ingress[row["second"]] += row["messages"]
+    egress = {row["place"]: row["messages"] for row in counts.egress}
     seconds = ingress.keys() | egress.keys()
     if not seconds:
         return []

@@ -1,14 +1,14 @@
 """The jobs of the pipeline: each is a function of DataFrames that gives a DataFrame, nothing is run here.
 
-The logs have the columns of `ildm_bench.schema` and ``run``. Every job takes them through `tagged`, which
-leaves out rows of topics that their manifest does not have; `sent` and `deliveries` count all the others, so
+The logs have the columns of `ildm_bench.schema` and those that `tagged` or `tagged_run` adds to them, which
+leave out rows of topics that their manifest does not have; `sent` and `deliveries` count all the others, so
 that what was left out can be told from the number of rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession, Window
@@ -18,8 +18,6 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from ildm_bench.analysis.histogram import bucket_column
 from ildm_bench.manifest import Manifest
-
-Since = Literal["sent", "intended"]
 
 TOPICS = T.StructType(
     [
@@ -35,32 +33,30 @@ TOPICS = T.StructType(
 CLIENTS = T.StructType(
     [T.StructField("index", T.IntegerType(), False), T.StructField("publisher", T.IntegerType(), False)]
 )
-PER_SECOND = T.StructType(
+SENT = T.StructType(
     [
         T.StructField("index", T.IntegerType()),
+        T.StructField("topic", T.ShortType()),
+        T.StructField("throughput", T.BooleanType()),
         T.StructField("second", T.LongType()),  # since the load began
         T.StructField("messages", T.LongType()),
         T.StructField("in_window", T.LongType()),  # how many of them
     ]
 )
-SENT = T.StructType(
-    [
-        T.StructField("index", T.IntegerType()),
-        T.StructField("topic", T.ShortType()),
-        T.StructField("messages", T.LongType()),
-        T.StructField("in_window", T.LongType()),
-    ]
-)
-LATENCIES = T.StructType(
+SECOND, SENT_NS, INTENDED_NS = range(3)
+"""What a row of RECEIVED is about: messages received in a second, latency since sent, since intended."""
+RECEIVED = T.StructType(
     [
         T.StructField("index", T.IntegerType()),
         T.StructField("throughput", T.BooleanType()),
-        T.StructField("since", T.StringType()),
-        T.StructField("bucket", T.LongType()),  # see ildm_bench.analysis.histogram
+        T.StructField("about", T.IntegerType()),
+        T.StructField("place", T.LongType()),  # the second, or the bucket (ildm_bench.analysis.histogram)
         T.StructField("messages", T.LongType()),
         T.StructField("sum_ns", T.LongType()),
         T.StructField("max_ns", T.LongType()),
-        T.StructField("negative", T.LongType()),  # clamped to 0: received before they were sent
+        # Of a second: received within the window. Of a bucket: negative, received before they were sent, and
+        # clamped to 0.
+        T.StructField("marked", T.LongType()),
     ]
 )
 DELIVERIES = T.StructType(
@@ -108,55 +104,82 @@ def local(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: T.StructTy
 
 
 def tagged(log: DataFrame, known: DataFrame) -> DataFrame:
-    """The log with the columns of TOPICS."""
+    """The logs of any number of runs with the columns of TOPICS."""
     return log.join(known, ["run", "topic"])
 
 
-def per_second(log: DataFrame, known: DataFrame, time: Literal["sent_ns", "received_ns"]) -> DataFrame:
-    """Messages of t-clients by second: ingress from the send log, egress from the receive log; PER_SECOND."""
-    second = F.floor((F.col(time) - F.col("began_ns")) / F.lit(1_000_000_000)).alias("second")
-    counted = (
-        tagged(log, known)
-        .where("throughput")
-        .groupBy("index", second)
-        .agg(F.count("*").alias("messages"), F.sum(_within(time).cast("long")).alias("in_window"))
+def tagged_run(log: DataFrame, index: int, manifest: Manifest) -> DataFrame:
+    """The same for the log of one run, by constants: without a look at a table for each row."""
+    topics = manifest.scenario.topics
+    of_t_clients = [number for number, topic in enumerate(topics) if topic.clients == "throughput"]
+    times = {
+        "began_ns": manifest.began_ns,
+        "begin_ns": manifest.window_begin_ns,
+        "end_ns": manifest.window_end_ns,
+    }
+    return log.where(F.col("topic").between(0, len(topics) - 1)).select(
+        "*",
+        F.lit(index).cast("int").alias("index"),
+        (F.col("topic").isin(of_t_clients) if of_t_clients else F.lit(False)).alias("throughput"),
+        *(F.lit(time).cast("long").alias(name) for name, time in times.items()),
     )
-    return counted.to(PER_SECOND)
 
 
-def sent(sends: DataFrame, known: DataFrame) -> DataFrame:
-    """Messages by topic, in the whole run and within the window; SENT."""
-    counted = (
-        tagged(sends, known)
-        .groupBy("index", "topic")
-        .agg(F.count("*").alias("messages"), F.sum(_within("sent_ns").cast("long")).alias("in_window"))
+def sent(sends: DataFrame) -> DataFrame:
+    """Messages by topic and second; SENT."""
+    counted = sends.groupBy("index", "topic", "throughput", _second("sent_ns")).agg(
+        F.count("*").alias("messages"), F.sum(_within("sent_ns").cast("long")).alias("in_window")
     )
     return counted.to(SENT)
 
 
-def latencies(receives: DataFrame, known: DataFrame) -> DataFrame:
-    """Histograms of the latency of what was received within the window; LATENCIES."""
-    received = tagged(receives, known).where(_within("received_ns"))
-    return _latencies(received, "sent").unionByName(_latencies(received, "intended"))
+def received(receives: DataFrame) -> DataFrame:
+    """Messages by second, and histograms of the latency of what was received within the window; RECEIVED.
 
-
-def _latencies(received: DataFrame, since: Since) -> DataFrame:
-    raw = F.col("received_ns") - F.col(f"{since}_ns")
+    Each row counts three times, so that the logs are read once.
+    """
+    no_latency = F.lit(0).cast("long")
     counted = (
-        received.select("index", "throughput", raw.alias("raw"))
-        .withColumn("latency", F.greatest("raw", F.lit(0)))
-        .groupBy("index", "throughput", bucket_column(F.col("latency")).alias("bucket"))
+        # First what is stacked: there no result of a part of an expression would be used again.
+        receives.select(
+            "index",
+            "throughput",
+            _second("received_ns"),
+            _within("received_ns").alias("within"),
+            *_latency("sent"),
+            *_latency("intended"),
+        )
+        .select(
+            "index",
+            "throughput",
+            "within",
+            F.stack(
+                F.lit(3),
+                *(F.lit(SECOND), F.col("second"), no_latency, F.col("within")),
+                *(F.lit(SENT_NS), F.col("bucket_sent"), F.col("sent"), F.col("early_sent")),
+                *(F.lit(INTENDED_NS), F.col("bucket_intended"), F.col("intended"), F.col("early_intended")),
+            ).alias("about", "place", "latency", "marked"),
+        )
+        .where(F.col("within") | (F.col("about") == SECOND))
+        .groupBy("index", "throughput", "about", "place")
         .agg(
             F.count("*").alias("messages"),
             F.sum("latency").alias("sum_ns"),
             F.max("latency").alias("max_ns"),
-            F.sum((F.col("raw") < 0).cast("long")).alias("negative"),
+            F.sum(F.col("marked").cast("long")).alias("marked"),
         )
     )
-    return counted.withColumn("since", F.lit(since)).to(LATENCIES)
+    return counted.to(RECEIVED)
 
 
-def deliveries(receives: DataFrame, known: DataFrame, without: DataFrame) -> DataFrame:
+def _latency(name: str) -> tuple[Column, Column, Column]:
+    raw = F.col("received_ns") - F.col(f"{name}_ns")
+    latency = F.greatest(raw, F.lit(0))
+    bucket = bucket_column(latency)
+    return bucket.alias(f"bucket_{name}"), latency.alias(name), (raw < 0).alias(f"early_{name}")
+
+
+def deliveries(receives: DataFrame, without: DataFrame) -> DataFrame:
     """What each subscriber got of each topic in the whole run; DELIVERIES.
 
     ``without`` (CLIENTS): publishers whose send log is not there. Their messages do not count in
@@ -165,8 +188,9 @@ def deliveries(receives: DataFrame, known: DataFrame, without: DataFrame) -> Dat
     bit = F.call_function("shiftleft", F.lit(1).cast("long"), (F.col("seq").bitwiseAND(63)).cast("int"))
     counted = without.select("index", "publisher", F.lit(False).alias("counts"))
     blocks = (
-        tagged(receives, known)
-        .groupBy("index", "topic", "publisher", "subscriber", F.shiftright("seq", SEQ_BITS).alias("block"))
+        receives.groupBy(
+            "index", "topic", "publisher", "subscriber", F.shiftright("seq", SEQ_BITS).alias("block")
+        )
         .agg(
             F.count("*").alias("messages"),
             F.bit_or(bit).alias("seen"),
@@ -183,25 +207,29 @@ def deliveries(receives: DataFrame, known: DataFrame, without: DataFrame) -> Dat
     return summed.to(DELIVERIES)
 
 
-def order_violations(receives: DataFrame, known: DataFrame, partitions: int = 8) -> DataFrame:
+def order_violations(receives: DataFrame, runs: int, partitions: int = 8) -> DataFrame:
     """PUBLISH packets that arrived after one of the same publisher with a higher seq; COUNTS.
 
     By ``arrival`` rather than by time: packets of one chunk share ``received_ns``. A late duplicate counts.
+    ``runs``: how many there are in the log.
     """
     # One number for both clients: the fewer columns are sorted by, the less is written and compared.
     pair = F.shiftleft(F.col("publisher").cast("long"), 32).bitwiseOR(F.col("subscriber").cast("long"))
-    rows = tagged(receives, known).select(pair.alias("pair"), "index", "arrival", "seq")
-    earlier = (
-        Window.partitionBy("pair", "index").orderBy("arrival").rowsBetween(Window.unboundedPreceding, -1)
-    )
+    rows = receives.select(pair.alias("pair"), "index", "arrival", "seq")
+    apart = ["pair"] if runs == 1 else ["pair", "index"]
+    earlier = Window.partitionBy(*apart).orderBy("arrival").rowsBetween(Window.unboundedPreceding, -1)
     counted = (
-        rows.repartition(partitions, "pair", "index")
+        rows.repartition(partitions, *apart)
         .withColumn("highest", F.max("seq").over(earlier))
         .where("seq < highest")
         .groupBy("index")
         .agg(F.count("*").alias("messages"))
     )
     return counted.to(COUNTS)
+
+
+def _second(time: str) -> Column:
+    return F.floor((F.col(time) - F.col("began_ns")) / F.lit(1_000_000_000)).alias("second")
 
 
 def _within(time: str) -> Column:

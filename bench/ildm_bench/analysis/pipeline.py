@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import reduce
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
@@ -27,6 +29,9 @@ from ildm_bench.schema import FIGURES, run_directory
 
 SORT_ROWS = 2_000_000
 """Rows that one task sorts, at most, where they can be divided: some 100 bytes each."""
+
+FEW_RUNS = 3
+"""So many are read one by one, each by a plan that knows its run; of more the plan would be too long."""
 
 Progress = Callable[[str], None]
 
@@ -81,9 +86,8 @@ def write_figures(
 
 
 def _count(spark: SparkSession, results: Path, runs: Sequence[Run], progress: Progress) -> list[Counts]:
-    known = jobs.topics(spark, [run.manifest for run in runs])
-    sends = read_logs(spark, results, "send", runs)
-    receives = read_logs(spark, results, "receive", runs)
+    sends = _tagged(spark, results, "send", runs)
+    receives = _tagged(spark, results, "receive", runs)
     total = sum(run.rows("receive") for run in runs)
     progress(f"{len(runs)} runs, {sum(run.rows('send') for run in runs)} rows sent, {total} received")
     without = spark.createDataFrame(
@@ -96,19 +100,31 @@ def _count(spark: SparkSession, results: Path, runs: Sequence[Run], progress: Pr
     )
     partitions = max(spark.sparkContext.defaultParallelism, -(-total // SORT_ROWS))
     parts = {
-        "sent": jobs.sent(sends, known),
-        "ingress": jobs.per_second(sends, known, "sent_ns"),
-        "egress": jobs.per_second(receives, known, "received_ns"),
-        "latencies": jobs.latencies(receives, known),
-        "deliveries": jobs.deliveries(receives, known, without),
-        "violations": jobs.order_violations(receives, known, partitions),
+        "violations": jobs.order_violations(receives, len(runs), partitions),
+        "deliveries": jobs.deliveries(receives, without),
+        "received": jobs.received(receives),
+        "sent": jobs.sent(sends),
     }
+    progress(f"counting {', '.join(parts)}")
     rows: list[dict[str, list[Row]]] = [{name: [] for name in parts} for _ in runs]
-    for name, job in parts.items():
-        progress(f"counting {name}")
-        for row in _collect(job):
-            rows[row["index"]][name].append(row)
+    # While one job is planned and compiled the others compute.
+    with ThreadPoolExecutor(len(parts)) as pool:
+        for name, counted in zip(parts, pool.map(_collect, parts.values()), strict=True):
+            for row in counted:
+                rows[row["index"]][name].append(row)
     return [Counts(**of_run) for of_run in rows]
+
+
+def _tagged(spark: SparkSession, results: Path, role: str, runs: Sequence[Run]) -> DataFrame:
+    if len(runs) > FEW_RUNS:
+        return jobs.tagged(
+            read_logs(spark, results, role, runs), jobs.topics(spark, [run.manifest for run in runs])
+        )
+    each = [
+        jobs.tagged_run(read_logs(spark, results, role, [run]), index, run.manifest)
+        for index, run in enumerate(runs)
+    ]
+    return reduce(DataFrame.union, each)
 
 
 def _collect(job: DataFrame) -> list[Row]:
