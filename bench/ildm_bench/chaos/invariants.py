@@ -24,12 +24,17 @@ CAUSES = {
     "disk": "what the node had written was torn off or altered, or its machine lost power in a mode that "
     "does not promise to survive that",
     "replaced": "a retained message that came late over an overlay, when its site knew a newer one",
-    "tree": "while the links that are used for messages changed, in an overlay also while a path was broken: "
-    "the stated exception of order",
+    "tree": "while the links that are used for messages changed: the stated exception of order",
+    "first": "over an overlay, where nothing older of its publisher and topic had come to the site: the "
+    "first message waits for none",
 }
 
 KILLS = "(topic LIKE 'kill%' AND session LIKE 'broker/%')"
 """Faults after which a broker knows only what its store has."""
+
+OVERLAY = "r.algorithm IN ('sg_tbps', 'atm_tbps', 'stla', 'octopia')"
+CHANGE = 1.0
+"""Seconds before a site of an overlay uses other links, from which on paths may differ."""
 
 ADMITTING = (
     "%dropped%",
@@ -164,7 +169,9 @@ STEPS: dict[str, str] = {
                MAX(r.seq) OVER (PARTITION BY r.run, r.session, r.publisher, r.qos, p.qos, p.retain,
                    CASE WHEN runs.target = 'ildm' AND runs.algorithm IN ('pf', 'sf') AND u.run IS NOT NULL
                         THEN '' ELSE r.topic END
-                   ORDER BY r.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest
+                   ORDER BY r.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest,
+               MIN(r.seq) OVER (PARTITION BY r.run, r.site, r.publisher, r.topic
+                   ORDER BY r.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS lowest
         FROM receipts r
         JOIN published p ON p.run = r.run AND p.publisher = r.publisher AND p.seq = r.seq
              AND p.op = 'publish'
@@ -241,19 +248,19 @@ INVARIANTS: dict[str, str] = {
         WHERE p.seq IS NULL OR r.topic <> p.topic OR r.last_topic <> p.topic
               OR r.value <> p.value OR r.last_value <> p.value
               OR (p.op = 'will' AND p.refused = 1 AND p.acknowledged IS NULL) OR w.topic IS NULL""",
-    "order": """
+    "order": f"""
         SELECT a.run,
-               CASE WHEN COUNT(e.t) + COUNT(b.begins) > 0 THEN 'tree'
+               CASE WHEN COUNT(e.t) > 0 THEN 'tree'
+                    WHEN {OVERLAY} AND a.lowest > a.seq THEN 'first'
                     WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
                a.site, a.session, a.publisher, a.seq, a.topic, a.t
         FROM arrivals a
         JOIN runs r ON r.run = a.run
-        LEFT JOIN events e ON e.run = a.run AND e.op = 'tree' AND e.t BETWEEN a.since - r.settle AND a.t
+        LEFT JOIN events e ON e.run = a.run AND e.op = 'tree'
+             AND e.t BETWEEN a.since - CASE WHEN {OVERLAY} THEN {CHANGE} ELSE r.settle END AND a.t
         LEFT JOIN damaged d ON d.run = a.run
-        LEFT JOIN disturbances b ON b.run = a.run AND b.ends >= a.since - r.settle AND b.begins <= a.t
-             AND r.algorithm IN ('sg_tbps', 'atm_tbps', 'stla', 'octopia')
         WHERE a.seq < a.highest
-        GROUP BY a.run, a.site, a.session, a.publisher, a.seq, a.topic, a.t""",
+        GROUP BY a.run, r.algorithm, a.site, a.session, a.publisher, a.seq, a.topic, a.t, a.lowest""",
     "retained": """
         SELECT k.run, CASE WHEN MAX(d.t) >= 0 THEN 'disk' ELSE 'ours' END AS cause, MIN(k.site) AS site,
                '' AS session, '' AS publisher, -1 AS seq, k.topic, 0.0 AS t

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ildm_bench.chaos.invariants import INVARIANTS
+from ildm_bench.chaos.invariants import CAUSES, INVARIANTS, OURS
 from ildm_bench.chaos.outcome import Outcome
 from ildm_bench.report import numbers
 
 SHOWN = 5
 """Findings of each invariant and cause in the text."""
-APART = ("store", "unclear", "replaced", "disk", "tree")
+APART = tuple(cause for cause in CAUSES if cause != OURS)
 """Causes that do not count against what is promised."""
 
 

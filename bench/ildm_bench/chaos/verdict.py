@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ildm.mqtt import topic_matches
 from ildm_bench.chaos.history import Event, Run
-from ildm_bench.chaos.invariants import OURS
+from ildm_bench.chaos.invariants import CHANGE, OURS
 
 NEVER = float("inf")
 BY_TOPIC = frozenset({"sg_tbps", "atm_tbps", "stla", "octopia"})
@@ -350,6 +350,8 @@ class _Judge:
         }
         by_topic = self.about.algorithm in BY_TOPIC or self.about.target != "ildm" or len(wanted) != 1
         highest: dict[tuple[str, str, int, int, bool, str], int] = {}
+        lowest: dict[tuple[str, str, str], int] = {}
+        """Site, publisher, topic -> of what has come."""
         for key in self.order:
             session, publisher, seq = key
             receipt = self.receipts[key]
@@ -360,15 +362,18 @@ class _Judge:
             topic = first.topic if by_topic else ""
             stream = session, publisher, first.qos, message.qos, message.retain, topic
             before = highest.get(stream, -1)
+            at_site = first.site, publisher, first.topic
+            known = lowest.get(at_site, seq + 1) <= seq
+            lowest[at_site] = min(seq, lowest.get(at_site, seq))
             if seq >= before:
                 highest[stream] = seq
                 continue
-            since = (message.t or 0.0) - self.about.settle
-            if any(since <= t <= first.t for t in self.tree) or (
-                self.about.algorithm in BY_TOPIC
-                and any(fault.t <= first.t and end >= since for fault, end in self.faults.values())
-            ):
+            overlay = self.about.algorithm in BY_TOPIC
+            since = (message.t or 0.0) - (CHANGE if overlay else self.about.settle)
+            if any(since <= t <= first.t for t in self.tree):
                 cause = "tree"
+            elif overlay and not known:
+                cause = "first"
             else:
                 cause = "disk" if self.damaged <= first.t else OURS
             self._find("order", cause, first.site, session, publisher, seq, first.topic, first.t)

@@ -345,20 +345,39 @@ def test_what_the_last_of_several_damages_may_have_lost_is_said_apart() -> None:
     assert found(rows) == {("lost", "disk"): 1}
 
 
-@pytest.mark.parametrize(("algorithm", "cause"), [("sf", "ours"), ("stla", "tree")])
-def test_order_while_a_path_is_broken_is_an_exception_of_overlays(algorithm: str, cause: str) -> None:
-    """Who has overtaken another waits for it for a while only (``order_wait``)."""
+def overtaken(*before: int) -> Rows:
+    """On one topic, over an overlay: what has come ``before``, then message 3, then 2."""
+    rows: Rows = [connected(-20.0), subscribed(-19.9, "t/#")]
+    for seq in (*before, 2, 3):
+        rows.append(published(2.0 + seq / 10, seq, topic="t/0"))
+    for n, seq in enumerate((*before, 3, 2)):
+        rows.append(got(3.0 + n / 10, seq, topic="t/0"))
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "before", "change", "cause"),
+    [
+        ("sf", [], None, "ours"),
+        ("stla", [], None, "first"),
+        ("stla", [1], None, "ours"),
+        ("stla", [1], 2.5, "tree"),
+        ("stla", [1], 1.3, "tree"),
+        ("stla", [1], 1.1, "ours"),
+        ("stla", [1], 3.3, "ours"),
+        ("sf", [1], 1.1, "ours"),
+    ],
+)
+def test_order_over_an_overlay_has_two_exceptions(
+    algorithm: str, before: list[int], change: float | None, cause: str
+) -> None:
+    """While it changes, and where the first message has nothing to wait for; a fault alone is none."""
     held = [
         Event(1.9, "nemesis", "fault", "info", topic="hold", session="link/a/b", value="1"),
         Event(2.9, "nemesis", "heal", "info", topic="hold", session="link/a/b", value="1"),
     ]
-    rows: Rows = [event for row in OVERTAKEN_ACROSS for event in (row if isinstance(row, list) else [row])]
-    same = [event._replace(topic="t/0") if event.topic == "t/1" else event for event in rows]
-    settled = [
-        event._replace(t=event.t - 20) if event.op in {"connect", "subscribe"} else event for event in same
-    ]
-    assert found(settled, algorithm=algorithm) == {("order", "ours"): 1}
-    assert found([*settled, *held], algorithm=algorithm) == {("order", cause): 1}
+    changed = [] if change is None else [Event(change, "node/c", "tree", "info", "c")]
+    assert found([*overtaken(*before), *held, *changed], algorithm=algorithm) == {("order", cause): 1}
 
 
 def kept(
