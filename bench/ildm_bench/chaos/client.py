@@ -38,6 +38,7 @@ from ildm.mqtt import (
     decode,
 )
 
+RECORDED = {"packet": "PUBREC"}
 FAILURE = 0x80
 """The lowest of the reason codes that refuse."""
 SESSION_EXPIRY = 86_400
@@ -294,6 +295,8 @@ class MqttClient:
             self._acknowledged(packet.packet_id, packet.reason_code)
             return
         if sent is not None:
+            if not sent.released:
+                self._told_publish("info", sent.message, sent.seq, RECORDED)
             sent.released = True
         self._put(PubRel(packet_id=packet.packet_id))
 
@@ -342,7 +345,9 @@ class MqttClient:
             self._taken.add(packet_id)
             self._put(PubRec(packet_id=packet_id))
 
-    def _told_publish(self, phase: str, message: Publish, seq: int) -> None:
+    def _told_publish(
+        self, phase: str, message: Publish, seq: int, detail: dict[str, str] | None = None
+    ) -> None:
         self._tell(
             "publish",
             phase,
@@ -350,9 +355,10 @@ class MqttClient:
             topic=message.topic,
             qos=message.qos,
             retain=message.retain,
-            dup=message.dup,
+            dup=message.dup and detail is None,
             seq=seq,
             payload=message.payload,
+            detail=detail,
         )
 
     def _told_will(self, phase: str) -> None:

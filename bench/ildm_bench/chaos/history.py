@@ -13,9 +13,10 @@ What the rows of each ``op`` mean (columns not named are empty):
     invoke: the PUBLISH is handed to the socket for the first time; topic, qos, retain, seq, value.
     ok: PUBACK, or PUBCOMP, of it had come; of QoS 0 there is none.
     fail: refused with a reason code of 0x80 or more; it may not arrive, and may.
-    info: anything between, such as PUBREC or its being sent again (``dup``). Without ok or fail the outcome
-    is unknown: the message may arrive or not, but not twice at QoS 2. For that, a publisher whose session
-    was not present any more gives up what was under way rather than sending it as new.
+    info: anything between, such as its first PUBREC (``detail``) or its being sent again (``dup``).
+    Without ok or fail the outcome is unknown: the message may arrive or not, but not twice at QoS 2. For
+    that, a publisher whose session was not present any more gives up what was under way rather than sending
+    it as new.
 ``receive``  ok: a PUBLISH was handed to the application of the client ``process``, after what QoS 2 asks of
     a receiver (MQTT 4.3.3). ``publisher`` and ``seq`` are from the payload (``RUN/PUBLISHER`` if it is of
     another run, empty if it is none of ours), ``value`` is its digest, ``qos``, ``retain`` and ``dup``

@@ -32,9 +32,11 @@ CAUSES = {
 KILLS = "(topic LIKE 'kill%' AND session LIKE 'broker/%')"
 """Faults after which a broker knows only what its store has."""
 
+KEEPS_UNRELEASED = "activemq"
+"""The make of broker that keeps in a crash what it has answered with PUBREC alone."""
 OVERLAY = "r.algorithm IN ('sg_tbps', 'atm_tbps', 'stla', 'octopia')"
-CHANGE = 1.0
-"""Seconds before a site of an overlay uses other links, from which on paths may differ."""
+CHANGE = 3.0
+"""Seconds after a site of an overlay has begun to use other links in which what it missed is made good."""
 
 ADMITTING = (
     "%dropped%",
@@ -148,6 +150,16 @@ STEPS: dict[str, str] = {
         FROM disturbances d JOIN runs r ON r.run = d.run
         WHERE d.kind IN ('tear', 'flip') OR d.kind = 'power' AND r.mode <> 'power'
         GROUP BY d.run""",
+    # Its broker was killed when it had answered PUBREC and not PUBCOMP, of a make that forgets it then.
+    "unreleased": f"""
+        SELECT DISTINCT p.run, p.publisher, p.seq, p.site
+        FROM published p
+        JOIN runs r ON r.run = p.run AND r.broker NOT LIKE '%{KEEPS_UNRELEASED}%'
+        JOIN (SELECT run, publisher, seq, MIN(t) AS t FROM events
+              WHERE op = 'publish' AND phase = 'info' AND detail LIKE '%PUBREC%'
+              GROUP BY run, publisher, seq) c ON c.run = p.run AND c.publisher = p.publisher AND c.seq = p.seq
+        JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {KILLS}) d
+             ON d.run = p.run AND d.session = 'broker/' || p.site AND d.t BETWEEN c.t AND p.acknowledged""",
     # By its own counter: a node has let QoS 2 go on that its failing disk did not keep.
     "unguarded": """
         SELECT run, process, topic, t FROM events
@@ -210,7 +222,7 @@ STEPS: dict[str, str] = {
 INVARIANTS: dict[str, str] = {
     "lost": """
         SELECT m.run,
-               CASE WHEN m.lost = 1 OR f.seq IS NOT NULL OR x.seen = 1 THEN 'store'
+               CASE WHEN m.lost = 1 OR f.seq IS NOT NULL OR x.seen = 1 OR u.seq IS NOT NULL THEN 'store'
                     WHEN a.seq IS NOT NULL THEN 'replaced'
                     WHEN d.last >= m.t THEN 'disk'
                     WHEN x.lossy = 1 THEN 'unclear' ELSE 'ours' END AS cause,
@@ -222,6 +234,8 @@ INVARIANTS: dict[str, str] = {
              AND f.seq = m.seq
         LEFT JOIN replaced a ON a.run = m.run AND a.session = m.session AND a.publisher = m.publisher
              AND a.seq = m.seq
+        LEFT JOIN unreleased u ON u.run = m.run AND u.site = m.site AND u.publisher = m.publisher
+             AND u.seq = m.seq
         LEFT JOIN damaged d ON d.run = m.run
         WHERE m.qos > 0""",
     "twice": """

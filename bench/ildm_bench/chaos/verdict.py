@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ildm.mqtt import topic_matches
 from ildm_bench.chaos.history import Event, Run
-from ildm_bench.chaos.invariants import CHANGE, OURS
+from ildm_bench.chaos.invariants import CHANGE, KEEPS_UNRELEASED, OURS
 
 NEVER = float("inf")
 BY_TOPIC = frozenset({"sg_tbps", "atm_tbps", "stla", "octopia"})
@@ -64,7 +64,19 @@ class Verdict(NamedTuple):
 
 
 class _Message:
-    __slots__ = ("acknowledged", "op", "published", "qos", "refused", "retain", "site", "t", "topic", "value")
+    __slots__ = (
+        "acknowledged",
+        "op",
+        "published",
+        "qos",
+        "recorded",
+        "refused",
+        "retain",
+        "site",
+        "t",
+        "topic",
+        "value",
+    )
 
     def __init__(self, event: Event) -> None:
         self.op = event.op
@@ -72,6 +84,8 @@ class _Message:
         self.qos, self.retain = event.qos, event.retain
         self.t: float | None = None
         self.acknowledged: float | None = None
+        self.recorded: float | None = None
+        """When its client got PUBREC."""
         self.refused = False
 
 
@@ -146,6 +160,8 @@ class _Judge:
             message.acknowledged = event.t
         elif event.phase == "fail":
             message.refused = True
+        elif event.phase == "info" and "PUBREC" in event.detail and message.recorded is None:
+            message.recorded = event.t
 
     _will = _publish
 
@@ -283,11 +299,25 @@ class _Judge:
         ]
         if killed and seen and min(seen) <= max(killed):
             return "store"
+        if self._was_unreleased(message, session.site):
+            return "store"
         if self._is_replaced(message, session.site):
             return "replaced"
         if self.damaged_last >= message.t:
             return "disk"
         return "unclear" if killed and self.about.store == "lossy" else OURS
+
+    def _was_unreleased(self, message: _Message, site: str) -> bool:
+        """Whether its own broker was killed when it had answered PUBREC and not PUBCOMP, of a make that
+        forgets the message then and answers PUBCOMP all the same."""
+        if message.recorded is None or message.acknowledged is None or message.site != site:
+            return False
+        return KEEPS_UNRELEASED not in self.about.broker and any(
+            fault.topic.startswith("kill")
+            and fault.session == f"broker/{site}"
+            and message.recorded <= fault.t <= message.acknowledged
+            for fault, _ in self.faults.values()
+        )
 
     def _is_replaced(self, message: _Message, site: str) -> bool:
         """Whether its site knew a newer retained message of the topic: overlays pass on none after that."""

@@ -362,8 +362,8 @@ def overtaken(*before: int) -> Rows:
         ("stla", [], None, "first"),
         ("stla", [1], None, "ours"),
         ("stla", [1], 2.5, "tree"),
-        ("stla", [1], 1.3, "tree"),
-        ("stla", [1], 1.1, "ours"),
+        ("stla", [1], -0.7, "tree"),
+        ("stla", [1], -0.9, "ours"),
         ("stla", [1], 3.3, "ours"),
         ("sf", [1], 1.1, "ours"),
     ],
@@ -502,3 +502,31 @@ def test_random_histories_hold_and_every_mutation_is_found(seed: int) -> None:
         assert (each.run, each.run, "ours") in {
             (one.run, one.invariant, one.cause) for one in result.findings
         }
+
+
+@pytest.mark.parametrize(
+    ("killed", "at", "broker", "cause"),
+    [
+        ("broker/a", 2.03, "mosquitto", "store"),
+        ("broker/a", 2.03, "activemq", "ours"),
+        ("broker/a", 2.01, "mosquitto", "ours"),
+        ("broker/a", 2.2, "mosquitto", "ours"),
+        ("broker/b", 2.03, "mosquitto", "ours"),
+        ("node/a", 2.03, "mosquitto", "ours"),
+    ],
+)
+def test_what_a_broker_had_answered_with_pubrec_alone_is_its_own_loss(
+    killed: str, at: float, broker: str, cause: str
+) -> None:
+    """At the site of the publisher alone, whose broker it was."""
+    sent = published(2.0, qos=2)
+    recorded = sent[0]._replace(t=2.02, phase="info", detail='{"packet": "PUBREC"}')
+    rows: Rows = [
+        connected(0.0, site="a"),
+        subscribed(0.1, site="a"),
+        [sent[0], recorded, sent[-1]._replace(t=2.1)],
+        fault(at, at + 1, target=killed),
+    ]
+    counts = found(rows, broker=broker)
+    del counts["unadmitted", "ours"]  # what no counter admits
+    assert counts == {("lost", cause): 1}
