@@ -148,7 +148,7 @@ def change_cuts(cuts: list[int], random: Random, size: int) -> list[int]:
             return [1] * random.randrange(1, MOST_CUTS + 1)
         case 2 if cuts:
             at = random.randrange(len(cuts))
-            cuts[at] = max(0, cuts[at] + random.choice((-1, 1)))
+            cuts[at] = min(max(0, cuts[at] + random.choice((-1, 1))), 65_535)
             return cuts
     return [random.randrange(1, min(size, 65_535) + 2) for _ in range(random.randrange(1, MOST_CUTS + 1))]
 
