@@ -25,6 +25,7 @@ CAUSES = {
     "does not promise to survive that",
     "replaced": "a retained message that came late over an overlay, when its site knew a newer one",
     "tree": "while the links that are used for messages changed: the stated exception of order",
+    "down": "over an overlay, while something was down between publication and receipt: likewise",
     "first": "over an overlay, where nothing older of its publisher and topic had come to the site: the "
     "first message waits for none",
 }
@@ -265,6 +266,7 @@ INVARIANTS: dict[str, str] = {
     "order": f"""
         SELECT a.run,
                CASE WHEN COUNT(e.t) > 0 THEN 'tree'
+                    WHEN COUNT(b.begins) > 0 THEN 'down'
                     WHEN {OVERLAY} AND a.lowest > a.seq THEN 'first'
                     WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
                a.site, a.session, a.publisher, a.seq, a.topic, a.t
@@ -273,6 +275,7 @@ INVARIANTS: dict[str, str] = {
         LEFT JOIN events e ON e.run = a.run AND e.op = 'tree'
              AND e.t BETWEEN a.since - CASE WHEN {OVERLAY} THEN {CHANGE} ELSE r.settle END AND a.t
         LEFT JOIN damaged d ON d.run = a.run
+        LEFT JOIN disturbances b ON b.run = a.run AND b.ends >= a.since AND b.begins <= a.t AND {OVERLAY}
         WHERE a.seq < a.highest
         GROUP BY a.run, r.algorithm, a.site, a.session, a.publisher, a.seq, a.topic, a.t, a.lowest""",
     "retained": """

@@ -402,6 +402,10 @@ class _Judge:
             since = (message.t or 0.0) - (CHANGE if overlay else self.about.settle)
             if any(since <= t <= first.t for t in self.tree):
                 cause = "tree"
+            elif overlay and any(
+                fault.t <= first.t and end >= (message.t or 0.0) for fault, end in self.faults.values()
+            ):
+                cause = "down"
             elif overlay and not known:
                 cause = "first"
             else:

@@ -368,16 +368,17 @@ def overtaken(*before: int) -> Rows:
         ("sf", [1], 1.1, "ours"),
     ],
 )
-def test_order_over_an_overlay_has_two_exceptions(
+def test_order_over_an_overlay_has_three_exceptions(
     algorithm: str, before: list[int], change: float | None, cause: str
 ) -> None:
-    """While it changes, and where the first message has nothing to wait for; a fault alone is none."""
-    held = [
-        Event(1.9, "nemesis", "fault", "info", topic="hold", session="link/a/b", value="1"),
-        Event(2.9, "nemesis", "heal", "info", topic="hold", session="link/a/b", value="1"),
-    ]
+    """While it changes, while something is down, and where the first message has nothing to wait for."""
+    held = fault(1.0, 1.9, kind="hold", target="link/a/b")
     changed = [] if change is None else [Event(change, "node/c", "tree", "info", "c")]
     assert found([*overtaken(*before), *held, *changed], algorithm=algorithm) == {("order", cause): 1}
+    down = fault(1.0, 2.25, kind="hold", target="link/a/b")
+    if algorithm == "stla" and cause != "tree":
+        cause = "down"
+    assert found([*overtaken(*before), *down, *changed], algorithm=algorithm) == {("order", cause): 1}
 
 
 def kept(
