@@ -471,11 +471,14 @@ class CoveringSet(Generic[K]):
                     child = children.get(level)
                     if child is not None:
                         below.append(child)
-            most -= len(below)
-            self._left -= len(below)
+            seen = len(below)
+            most -= seen
+            self._left -= seen
             if most < 0:
                 return None
             nodes = below
+            if not seen:
+                break
         return nodes, multi
 
     def _outside(self, topic_filter: str) -> _Entry | None:

@@ -227,7 +227,7 @@ class FilterTable(Generic[K]):
                 children = node.children = {}
             child = children.get(level)
             if child is None:
-                children[_one_of(self._levels, level)] = self._tail(levels, depth, None, key, qos)
+                children[self._levels.setdefault(level, level)] = self._tail(levels, depth, None, key, qos)
                 return
             if isinstance(child, _Tail):
                 if len(child.levels) == len(levels) - depth and child.levels == tuple(levels[depth:]):
@@ -240,17 +240,21 @@ class FilterTable(Generic[K]):
     def _tail(
         self, levels: list[str], depth: int, holders: dict[K, int] | None, key: K, qos: int
     ) -> _Tail[K]:
-        """The end of a filter, with one holder more."""
-        rest = tuple([_one_of(self._levels, level) for level in levels[depth:]])
+        """The end of a filter, with one holder more; its levels are one object for many if they come often."""
+        shared = self._levels
+        if len(shared) >= _SHARED:
+            shared.clear()
+        rest = tuple([shared.setdefault(level, level) for level in levels[depth:]])
+        known = self._tails.get((rest, key, qos)) if holders is None else None
+        if known is not None:
+            return known
         holders = self._with(holders, key, qos)
-        if len(holders) > 1:
-            return _Tail(rest, holders)
-        known = self._tails.get((rest, key, qos))
-        if known is None:
+        tail = _Tail(rest, holders)
+        if len(holders) == 1:
             if len(self._tails) >= _SHARED:
                 self._tails.clear()
-            known = self._tails[rest, key, qos] = _Tail(rest, holders)
-        return known
+            self._tails[rest, key, qos] = tail
+        return tail
 
     def _parted(self, tail: _Tail[K], levels: list[str], depth: int) -> _Node[K]:
         """Nodes in place of a tail, as far as it goes with the levels of another filter from ``depth`` on."""
@@ -326,13 +330,6 @@ class FilterTable(Generic[K]):
             if siblings:
                 return
             node.children = None
-
-
-def _one_of(known: dict[str, str], text: str) -> str:
-    """The same text, one object for many if it comes often."""
-    if len(known) >= _SHARED:
-        known.clear()
-    return known.setdefault(text, text)
 
 
 def _compare(rest: tuple[str, ...], levels: Sequence[str], depth: int) -> int:
