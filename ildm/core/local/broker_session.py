@@ -60,6 +60,7 @@ class BrokerSession(BaseSession):
         "_gate",
         "_held",
         "_interjected",
+        "_left",
         "_lingering",
         "_passed",
         "_pings",
@@ -93,6 +94,8 @@ class BrokerSession(BaseSession):
         self._gate: Gate | None = None
         self._barrier = None if node.custody is None else Barrier(node.custody, self.to_client)
         self._lingering: tuple[Timer, Callable[[], None]] | None = None
+        self._left = False
+        """The client has disconnected; the broker is to close."""
         self._framer: Framer | None = None
         self._aliases: TopicAliases | None = None
         self._tried = 0
@@ -139,6 +142,8 @@ class BrokerSession(BaseSession):
         try:
             if scanner is not None:
                 if self.watching:
+                    if self._left:
+                        return
                     if self._beside is None:
                         self._watch(scanner, data)
                     else:
@@ -147,6 +152,8 @@ class BrokerSession(BaseSession):
                 client = self.paired.transport
                 if client is not None:
                     client.write(data)
+                elif self._left:
+                    return
                 size = len(data)
                 if scanner.between_frames and 2 <= size < 130 and data[1] == size - 2:
                     first = data[0]
@@ -157,7 +164,8 @@ class BrokerSession(BaseSession):
                         return
                 self._scan(scanner, data)
             elif self._accepted:
-                self._relay_filtered(data)
+                if not self._left:
+                    self._relay_filtered(data)
             elif self._connack is not None:
                 self._held += data
             else:
@@ -510,6 +518,18 @@ class BrokerSession(BaseSession):
 
     def _in_order(self, answer: Answer) -> bool:
         return (answer.ready and self._gate is None) or self.gate.answer(answer)
+
+    def leave(self) -> None:
+        """The client's DISCONNECT is on its way: nothing more will come, and the broker is to close.
+
+        If this end closed at once, what the broker is just sending could be reset: it then takes the client for
+        gone without having read the DISCONNECT, and sends its will. What still comes is thrown away.
+        """
+        self._left = True
+        if self._pauses and self.transport is not None and not self.transport.is_closing():
+            self._pauses.clear()
+            self.transport.resume_reading()
+        self.end_writing()
 
     def linger(self, finished: Callable[[], None]) -> None:
         """The client sends nothing more: take the broker's answers to what it had sent, then say so."""

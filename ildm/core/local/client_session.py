@@ -196,8 +196,7 @@ class ClientSession(RefusingClient):
         self._gone(exc)
 
     def _gone(self, exc: Exception | None) -> None:
-        if self.paired is not None:
-            self.paired.close()
+        self._end_paired()
         self.no_longer_in_order()
         if self.unanswered:
             # whether the broker has them is unknown; a client that wants them sent will send them again
@@ -748,7 +747,15 @@ class ClientSession(RefusingClient):
 
     def _close_both(self) -> None:
         self.close()
-        if self.paired is not None and not self.unanswered:  # else when what was sent is answered
+        if not self.unanswered:  # else when what was sent is answered
+            self._end_paired()
+
+    def _end_paired(self) -> None:
+        if self.paired is None:
+            return
+        if self.disconnected:
+            self.paired.leave()
+        else:
             self.paired.close()
 
 
