@@ -240,7 +240,7 @@ class FilterTable(Generic[K]):
     def _tail(
         self, levels: list[str], depth: int, holders: dict[K, int] | None, key: K, qos: int
     ) -> _Tail[K]:
-        """The end of a filter, with one holder more; its levels are one object for many if they come often."""
+        """The end of a filter, with one holder more; levels that come often are one object for all."""
         shared = self._levels
         if len(shared) >= _SHARED:
             shared.clear()

@@ -522,8 +522,8 @@ class BrokerSession(BaseSession):
     def leave(self) -> None:
         """The client's DISCONNECT is on its way: nothing more will come, and the broker is to close.
 
-        If this end closed at once, what the broker is just sending could be reset: it then takes the client for
-        gone without having read the DISCONNECT, and sends its will. What still comes is thrown away.
+        If this end closed at once, what the broker is just sending could be reset: it takes the client for
+        gone then, without having read the DISCONNECT, and sends its will. What still comes is thrown away.
         """
         self._left = True
         if self._pauses and self.transport is not None and not self.transport.is_closing():
