@@ -1,5 +1,6 @@
 # make demo, make test, make bench: each sets up .venv first, and again only when the dependencies have
-# changed. The demo needs requirements.lock alone, the others requirements-all.lock.
+# changed. The demo needs requirements.lock alone, the others requirements-all.lock. All but the demo compile the
+# hot modules where that is possible (ildm/core/compiled.md).
 # PYTHON chooses the interpreter (3.11 or newer); ARGS goes to pytest or to `ildm demo`.
 
 PYTHON ?= python3
@@ -33,7 +34,7 @@ help:
 	@echo 'make lock          work the lock files out again (needs uv)'
 	@echo 'make clean         remove .venv and all that was generated'
 
-setup: $(STAMP)
+setup: $(STAMP) compiled
 
 $(STAMP): pyproject.toml requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -46,7 +47,7 @@ $(STAMP): pyproject.toml requirements.lock
 	-@$(BYTECODE) $(VENV)/lib ildm algorithms bench
 	@touch $@
 
-setup-all: $(STAMP_ALL)
+setup-all: $(STAMP_ALL) compiled
 
 # The hot modules as machine code (ildm/core/compiled.md); what is there and fits its sources stays.
 compiled: $(STAMP)
@@ -68,11 +69,11 @@ INTERPRETED_TESTS := tests/core tests/hostile tests/mqtt
 PYTEST = $(BIN)/python -m pytest $(if $(JUNIT_DIR),--junitxml=$(JUNIT_DIR)/$@.xml)
 
 ifneq ($(strip $(ARGS)),)
-test: lint
+test: lint compiled
 	$(PYTEST) $(ARGS)
 else
-test: $(STAMP_ALL)
-	+@$(MAKE) --no-print-directory -k -j3 lint other-tests site-tests bench-tests unit-tests spark-tests
+test: $(STAMP_ALL) compiled
+	+@$(MAKE) --no-print-directory -k -j3 lint other-tests site-tests bench-tests unit-tests spark-tests interpreted-tests
 endif
 
 unit-tests: $(STAMP_ALL)
@@ -106,7 +107,7 @@ format: $(STAMP_ALL)
 demo: $(STAMP)
 	$(BIN)/ildm demo $(ARGS)
 
-bench: $(STAMP_ALL)
+bench: $(STAMP_ALL) compiled
 	$(BIN)/ildm-bench $(or $(ARGS),--help)
 
 fuzz: $(STAMP_ALL)
