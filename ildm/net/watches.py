@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ildm.admin.view import AdminError, UnknownError
+from ildm.core.transfer.watch import LOCAL
 from ildm.mqtt import IldmError
 
 if TYPE_CHECKING:
@@ -104,8 +105,12 @@ class MessageTraces:
 
 
 def messages_of(events: Iterable[Event]) -> list[Row]:
-    """Each message with what has happened to it, the oldest first: ``topic, size, qos, node`` (where it was
-    seen first), ``at`` (Unix time) and ``steps``, each with ``node, what, peer, topic, seconds`` since then.
+    """Each message with what has happened to it, the oldest first: ``topic, size, qos, node`` (which had it
+    from its client; if none tells of that, where it was seen first), ``at`` (Unix time) and ``steps``, each
+    with ``node, what, peer, topic, seconds`` since then.
+
+    That node is not the one with the earliest step: the clocks of neighbours are only known to half a round
+    trip, in which a message may cross the link.
 
     Messages of the same payload are told apart by their order: the second one that a node sends to another
     is taken for the second one that was received.
@@ -120,20 +125,21 @@ def messages_of(events: Iterable[Event]) -> list[Row]:
 
 
 def _message(steps: list[Event]) -> Row:
-    first = steps[0]
+    source = next((each for each in steps if each.what == "received" and each.peer == LOCAL), steps[0])
+    began = steps[0].at
     return {
-        "topic": first.topic,
-        "size": first.size,
-        "qos": first.qos,
-        "node": first.node,
-        "at": first.at,
+        "topic": source.topic,
+        "size": source.size,
+        "qos": source.qos,
+        "node": source.node,
+        "at": began,
         "steps": [
             {
                 "node": each.node,
                 "what": each.what,
                 "peer": each.peer or None,
                 "topic": each.topic,
-                "seconds": each.at - first.at,
+                "seconds": each.at - began,
             }
             for each in steps
         ],
