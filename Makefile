@@ -1,6 +1,6 @@
 # make demo, make test, make bench: each sets up .venv first, and again only when the dependencies have
-# changed. The demo needs requirements.lock alone, the others requirements-all.lock. All but the demo compile the
-# hot modules where that is possible (ildm/core/compiled.md).
+# changed. The demo needs requirements.lock alone, the others requirements-all.lock. Each compiles the hot modules
+# where that is possible (ildm/core/compiled.md).
 # PYTHON chooses the interpreter (3.11 or newer); ARGS goes to pytest or to `ildm demo`.
 
 PYTHON ?= python3
@@ -29,7 +29,7 @@ help:
 	@echo 'make lint          ruff and mypy alone'
 	@echo 'make format        let ruff rewrite what it can'
 	@echo 'make man           the manual pages ildm(1) and ildm.yaml(5), into dist/man'
-	@echo 'make dist          wheel, source archive and bill of materials (CycloneDX), into dist'
+	@echo 'make dist          wheels, source archive and bill of materials (CycloneDX), into dist'
 	@echo 'make deb           the Debian package, into dist (configs/debian/README.md)'
 	@echo 'make lock          work the lock files out again (needs uv)'
 	@echo 'make clean         remove .venv and all that was generated'
@@ -104,7 +104,7 @@ format: $(STAMP_ALL)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(STAMP)
+demo: $(STAMP) compiled
 	$(BIN)/ildm demo $(ARGS)
 
 bench: $(STAMP_ALL) compiled
@@ -116,8 +116,10 @@ fuzz: $(STAMP_ALL)
 man: $(STAMP)
 	$(BIN)/python -m ildm.manual dist/man
 
-dist: $(STAMP_ALL)
+dist: $(STAMP_ALL) compiled
 	$(BIN)/hatchling build -d dist
+	@if $(BIN)/ildm --version | grep -q '(compiled)'; then \
+	    HATCH_BUILD_HOOKS_ENABLE=true $(BIN)/hatchling build -t wheel -d dist/compiled; fi
 	$(BIN)/python configs/release/sbom.py requirements.lock pyproject.toml \
 	    dist/ildm-$$($(BIN)/hatchling version).cdx.json
 

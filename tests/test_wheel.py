@@ -16,7 +16,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from ildm import __version__
+from ildm import __version__, compiled
+from tests.support.compiled import directory as compiled_directory
 
 PROJECT = Path(__file__).parents[1]
 MODULE = '''
@@ -118,6 +119,20 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def compiled_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The one for this Python and machine."""
+    compiled_directory()
+    directory = tmp_path_factory.mktemp("compiled_wheel")
+    run(
+        [*PIP, "wheel", *OFFLINE, "--wheel-dir", directory, PROJECT],
+        directory,
+        HATCH_BUILD_HOOKS_ENABLE="true",
+    )
+    (built,) = directory.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory into which pip has installed the wheel, without what it needs."""
     target = tmp_path_factory.mktemp("installed")
@@ -127,8 +142,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment with the wheel and what it needs itself, in the versions of the lock, and no more."""
-    directory = tmp_path_factory.mktemp("environment")
+    return new_environment(tmp_path_factory.mktemp("environment"), wheel)
+
+
+def new_environment(directory: Path, wheel: Path) -> Path:
+    """With the wheel and what it needs itself, in the versions of the lock, and no more."""
     venv.create(directory, symlinks=True)
     (packages,) = directory.glob("lib/python3.*/site-packages")
     locked = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (PROJECT / "requirements.lock").read_text(), re.M))
@@ -157,10 +175,11 @@ def needed(name: str) -> list[Distribution]:
 
 
 def run(command: list[str | Path], directory: Path, **environment: str) -> str:
+    kept = {name: value for name, value in os.environ.items() if name != compiled.SWITCH}
     done = subprocess.run(
         command,
         cwd=directory,
-        env={**os.environ, **environment},
+        env=kept | environment,
         capture_output=True,
         text=True,
         check=False,
@@ -213,6 +232,16 @@ def test_an_environment_with_it_alone(environment: Path, tmp_path: Path) -> None
     python = environment / "bin" / "python"
     run([python, "-m", "ildm.manual", tmp_path / "pages"], tmp_path, PYTHONPATH="")
     assert (tmp_path / "pages" / "ildm.1").is_file()
+
+
+def test_the_wheel_for_this_machine_runs_compiled(compiled_wheel: Path, tmp_path: Path) -> None:
+    assert re.fullmatch(rf"ildm-{__version__}-cp3\d+-cp3\d+-(?!many|musl)\w+\.whl", compiled_wheel.name)
+    environment = new_environment(tmp_path / "environment", compiled_wheel)
+    ildm = environment / "bin" / "ildm"
+    plain = {"PYTHONPATH": ""}
+    assert run([ildm, "--version"], tmp_path, **plain) == f"ildm {__version__} (compiled)\n"
+    said = run([ildm, "--version"], tmp_path, **plain, ILDM_COMPILED="0")
+    assert said == f"ildm {__version__} (interpreted: ILDM_COMPILED=0)\n"
 
 
 def test_benchmarks_say_what_they_need(environment: Path, tmp_path: Path) -> None:
