@@ -14,9 +14,11 @@ import ipaddress
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -323,11 +325,18 @@ def _secret(config: Config) -> Iterator[Finding]:
 def _certificates(config: Config) -> Iterator[Finding]:
     """What is wrong with the files of TLS."""
     try:
-        NodeTls(config)
+        tls = NodeTls(config)
     except ConfigError as error:
         key, _, text = str(error).partition(": ")
         yield Finding(key, text, True)
         return
+    now = time.time()
+    # one section makes two contexts where it serves both directions
+    for key, ends in {each.key: each.context.ends for each in tls}.items():
+        if ends is not None and ends <= now:
+            at = datetime.fromtimestamp(ends, UTC)
+            text = f"the certificate ended on {at:%Y-%m-%d at %H:%M} UTC: who verifies it does not connect"
+            yield Finding(f"{key}.cert", text, False)
     if uses_tls(config) and importlib.util.find_spec("uvloop") is None:
         text = (
             "uvloop is not installed: an idle connection over TLS takes 278 KiB without it, 24 to 47 with it"

@@ -5,14 +5,17 @@ from __future__ import annotations
 import ssl
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import yaml
 
+from ildm.config import parse_config
 from ildm.config.transports import ListenerTls
 from ildm.net.transport.expiry import not_after
 from ildm.net.transport.tls import listener_context
+from ildm.preflight import examine
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import free_port
 from tests.net.transport.client import connected
@@ -116,3 +119,27 @@ def test_tls_without_uvloop_is_warned_of(pki: Pki, tmp_path: Path, there: bool) 
     )
     assert done.returncode == 0, done.stderr
     assert ("uvloop is not installed" in done.stdout + done.stderr) == (not there)
+
+
+def test_one_that_has_ended_is_warned_of_before_it_is_used(pki: Pki, tmp_path: Path) -> None:
+    """Clients that do not verify it may go on, so it is no reason not to start."""
+    ended, sound = pki.issue("ended", "URI:ildm:ended", -1), pki.issue("sound", "DNS:localhost")
+    both = {**sound, "sni": {"old.example.org": ended}}
+    config = parse_config(
+        {
+            "listeners": [
+                {"url": "mqtts://127.0.0.1:1", "tls": sound},
+                {"url": "mqtts://127.0.0.1:2", "tls": ended},
+                {"url": "wss://127.0.0.1:4", "tls": both},
+            ],
+            "algorithm": "sf",
+            "link": {"listen": "mqtts://127.0.0.1:3", "tls": {**ended, "ca": str(pki.ca)}},
+        },
+        "test",
+        tmp_path,
+    )
+    found = [each for each in examine(config, thorough=False) if "ended on" in each.text]
+    assert [each.key for each in found] == ["listeners.1.tls.cert", "listeners.2.tls.cert", "link.tls.cert"]
+    at = datetime.fromtimestamp(said_by_openssl(ended["cert"]), UTC)
+    assert f"ended on {at:%Y-%m-%d at %H:%M} UTC" in found[0].text
+    assert not any(each.fatal for each in found)
