@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
+from ildm import compiled
 from ildm.core.transfer.custody import Custody
 from ildm.core.transfer.lane import Lane
 from ildm.state.spool import FileSpool
@@ -99,6 +100,12 @@ PLANTS = {
 
 @contextmanager
 def planted(name: str) -> Iterator[None]:
-    """A context in which nodes have a bug."""
+    """A context in which nodes have a bug.
+
+    Raises:
+        RuntimeError: they run compiled, and would go past it.
+    """
+    if compiled.form() == "compiled":
+        raise RuntimeError(f"bugs are planted in what runs interpreted: {compiled.SWITCH}=0")
     with PLANTS[name].bug():
         yield
