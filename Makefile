@@ -110,8 +110,9 @@ demo: $(STAMP) compiled
 bench: $(STAMP_ALL) compiled
 	$(BIN)/ildm-bench $(or $(ARGS),--help)
 
+# Interpreted: compiled code does not tell atheris which way it goes.
 fuzz: $(STAMP_ALL)
-	$(BIN)/python -m tests.fuzz --time $(TIME) $(TARGET)
+	ILDM_COMPILED=0 $(BIN)/python -m tests.fuzz --time $(TIME) $(TARGET)
 
 man: $(STAMP)
 	$(BIN)/python -m ildm.manual dist/man
