@@ -53,6 +53,7 @@ from aiohttp import web
 from pydantic import AfterValidator, Field, StrictBool
 
 from ildm.admin.metrics import told, watch_routes
+from ildm.admin.not_http import LOGGER
 from ildm.admin.requests import AddNeighbor, Body, Model, RequestError, number, parsed, saved
 from ildm.admin.unix_socket import open_socket
 from ildm.admin.view import AdminError, NodeView, Row, UnknownError
@@ -133,7 +134,9 @@ class AdminServer:
         listener = open_socket(self.path)
         self._inode = socket_inode(self.path)
         try:
-            runner = web.AppRunner(self._app(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+            runner = web.AppRunner(
+                self._app(), logger=LOGGER, access_log=None, handle_signals=False, shutdown_timeout=1.0
+            )
             self._runner = runner
             await runner.setup()
             assert runner.server is not None  # made by setup
@@ -351,7 +354,11 @@ def _truth(request: web.Request, name: str, default: bool) -> bool:
 
 
 async def _body(request: web.Request, model: type[Model]) -> Model:
-    return parsed(await request.read(), model)
+    try:
+        content = await request.read()
+    except ConnectionResetError as error:  # nobody is left to be told
+        raise RequestError("it ended before its body did") from error
+    return parsed(content, model)
 
 
 def _error(status: int, text: str) -> web.Response:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from aiohttp import web
 
 from ildm.admin.metrics import watch_routes
+from ildm.admin.not_http import LOGGER
 from ildm.net.transport import Listener
 
 if TYPE_CHECKING:
@@ -73,7 +74,9 @@ class MetricsServer:
         """
         app = web.Application(middlewares=[self._guarded], client_max_size=0)
         app.add_routes(watch_routes(self.view))
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        runner = web.AppRunner(
+            app, logger=LOGGER, access_log=None, handle_signals=False, shutdown_timeout=1.0
+        )
         self._runner = runner
         try:
             await runner.setup()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -193,3 +195,38 @@ async def test_real_messages_are_traced_as_it_is_asked(api: Api, fake: FakeView)
         status, answer = await api("POST", "/v1/traces", body | wrong)
         assert status == 400
         assert next(iter(wrong)) in answer["error"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nA: " + b"b" * 20_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFFF\r\n",
+    ],
+)
+async def test_what_is_no_http_does_not_fill_the_log(
+    api: Api, socket_path: Path, caplog: pytest.LogCaptureFixture, sent: bytes
+) -> None:
+    reader, writer = await asyncio.open_unix_connection(socket_path)
+    writer.write(sent)
+    async with asyncio.timeout(10):
+        assert (await reader.read()).startswith(b"HTTP/1.0 400 ")
+    writer.close()
+    assert caplog.records == []
+    logging.getLogger("ildm.http").error("of a handler")  # what is our own fault is still said
+    assert [each.message for each in caplog.records] == ["of a handler"]
+
+
+async def test_a_caller_that_goes_in_the_middle_of_a_body_is_no_error_of_the_node(
+    api: Api, socket_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reader, writer = await asyncio.open_unix_connection(socket_path)
+    writer.write(
+        b"POST /v1/neighbors HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 99\r\n\r\n"
+    )
+    async with asyncio.timeout(10):
+        assert b" 100 " in await reader.readline()  # the handler waits for the rest
+    writer.transport.abort()
+    await api("GET", "/v1/status")
+    assert "admin request failed" not in capsys.readouterr().err

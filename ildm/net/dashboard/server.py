@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from ildm.admin.not_http import LOGGER
 from ildm.admin.requests import AddNeighbor, RequestError, parsed, saved
 from ildm.admin.view import AdminError, UnknownError
 from ildm.log import get_logger
@@ -152,7 +153,12 @@ class DashboardServer:
             ]
         )
         runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=1.0, keepalive_timeout=30.0
+            app,
+            logger=LOGGER,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=1.0,
+            keepalive_timeout=30.0,
         )
         self._runner = runner
         try:
