@@ -272,8 +272,7 @@ class MqttClient:
                 self._put(PubRel(packet_id=packet_id))
             elif present or sent.message.qos == 1:
                 sent.message.dup = present
-                if present:
-                    self._told_publish("info", sent.message, sent.seq)
+                self._told_publish("info", sent.message, sent.seq)
                 self._put(sent.message)
             else:
                 del self._unacknowledged[packet_id]
@@ -326,10 +325,11 @@ class MqttClient:
 
     def _deliver(self, message: Publish) -> None:
         packet_id = message.packet_id
-        if message.qos < 2 or packet_id not in self._taken:
+        known = message.qos == 2 and packet_id in self._taken
+        if not (known and message.dup):
             self._tell(
                 "receive",
-                "ok",
+                "info" if known else "ok",
                 session=self.session,
                 topic=message.topic,
                 qos=message.qos,

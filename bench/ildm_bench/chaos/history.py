@@ -21,6 +21,7 @@ What the rows of each ``op`` mean (columns not named are empty):
     a receiver (MQTT 4.3.3). ``publisher`` and ``seq`` are from the payload (``RUN/PUBLISHER`` if it is of
     another run, empty if it is none of ours), ``value`` is its digest, ``qos``, ``retain`` and ``dup``
     those of the packet, ``incarnation`` the life of the broker of ``site``.
+    info: it was not, as its identifier (QoS 2) was not released, though DUP says that it is sent first.
     fail, of ``broker/x``: it had acknowledged the message ``seq`` of ``publisher``, and has lost it in a
     crash.
 ``connect``  ok: CONNACK of success; ``session`` is the one it has from here on. ``value`` is what was

@@ -26,6 +26,7 @@ CAUSES = {
     "replaced": "a retained message that came late over an overlay, when its site knew a newer one",
     "tree": "while the links that are used for messages changed: the stated exception of order",
     "down": "over an overlay, while something was down between publication and receipt: likewise",
+    "again": "of QoS 1, sent first before the session had subscribed, and once more by its client after that",
     "first": "over an overlay, where nothing older of its publisher and topic had come to the site: the "
     "first message waits for none",
 }
@@ -161,6 +162,34 @@ STEPS: dict[str, str] = {
               GROUP BY run, publisher, seq) c ON c.run = p.run AND c.publisher = p.publisher AND c.seq = p.seq
         JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {KILLS}) d
              ON d.run = p.run AND d.session = 'broker/' || p.site AND d.t BETWEEN c.t AND p.acknowledged""",
+    # Wills that a broker was to give to its own site, and was killed before they were due.
+    "unwilled": f"""
+        SELECT DISTINCT p.run, p.publisher, p.seq, p.site
+        FROM published p
+        JOIN (SELECT run, publisher, seq, MIN(t) AS t FROM events WHERE op = 'will' AND phase = 'invoke'
+              GROUP BY run, publisher, seq) c ON c.run = p.run AND c.publisher = p.publisher AND c.seq = p.seq
+        JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {KILLS}) d
+             ON d.run = p.run AND d.session = 'broker/' || p.site AND d.t BETWEEN c.t AND p.t
+        WHERE p.op = 'will'""",
+    # A broker that was killed has given a new message of QoS 2 an identifier that it had not told its client
+    # to release: the client has to take it for the one before (MQTT-4.3.3-10).
+    "mistaken": f"""
+        SELECT DISTINCT e.run, e.session, e.publisher, e.seq
+        FROM events e
+        JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {KILLS}) d
+             ON d.run = e.run AND d.session = 'broker/' || e.site AND d.t <= e.t
+        WHERE e.op = 'receive' AND e.phase = 'info'""",
+    # Of QoS 1, sent again by its client after a session had subscribed that had not when it was first sent.
+    "repeated": """
+        SELECT DISTINCT s.run, s.session, p.publisher, p.seq, i.t
+        FROM published p
+        JOIN (SELECT run, publisher, seq, t FROM events
+              WHERE op = 'publish' AND phase = 'info' AND qos = 1 AND detail = '') i
+             ON i.run = p.run AND i.publisher = p.publisher AND i.seq = p.seq
+        JOIN matches m ON m.topic = p.topic
+        JOIN (SELECT run, session, topic, MIN(t) AS t FROM events WHERE op = 'subscribe' AND phase = 'ok'
+              GROUP BY run, session, topic) s
+             ON s.run = p.run AND s.topic = m.filter AND p.t < s.t AND i.t >= s.t""",
     # By its own counter: a node has let QoS 2 go on that its failing disk did not keep.
     "unguarded": """
         SELECT run, process, topic, t FROM events
@@ -223,7 +252,8 @@ STEPS: dict[str, str] = {
 INVARIANTS: dict[str, str] = {
     "lost": """
         SELECT m.run,
-               CASE WHEN m.lost = 1 OR f.seq IS NOT NULL OR x.seen = 1 OR u.seq IS NOT NULL THEN 'store'
+               CASE WHEN m.lost = 1 OR f.seq IS NOT NULL OR x.seen = 1 OR u.seq IS NOT NULL
+                         OR v.seq IS NOT NULL OR k.seq IS NOT NULL THEN 'store'
                     WHEN a.seq IS NOT NULL THEN 'replaced'
                     WHEN d.last >= m.t THEN 'disk'
                     WHEN x.lossy = 1 THEN 'unclear' ELSE 'ours' END AS cause,
@@ -237,6 +267,10 @@ INVARIANTS: dict[str, str] = {
              AND a.seq = m.seq
         LEFT JOIN unreleased u ON u.run = m.run AND u.site = m.site AND u.publisher = m.publisher
              AND u.seq = m.seq
+        LEFT JOIN unwilled v ON v.run = m.run AND v.site = m.site AND v.publisher = m.publisher
+             AND v.seq = m.seq
+        LEFT JOIN mistaken k ON k.run = m.run AND k.session = m.session AND k.publisher = m.publisher
+             AND k.seq = m.seq
         LEFT JOIN damaged d ON d.run = m.run
         WHERE m.qos > 0""",
     "twice": """
@@ -265,7 +299,8 @@ INVARIANTS: dict[str, str] = {
               OR (p.op = 'will' AND p.refused = 1 AND p.acknowledged IS NULL) OR w.topic IS NULL""",
     "order": f"""
         SELECT a.run,
-               CASE WHEN COUNT(e.t) > 0 THEN 'tree'
+               CASE WHEN COUNT(g.t) > 0 THEN 'again'
+                    WHEN COUNT(e.t) > 0 THEN 'tree'
                     WHEN COUNT(b.begins) > 0 THEN 'down'
                     WHEN {OVERLAY} AND a.lowest > a.seq THEN 'first'
                     WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
@@ -274,6 +309,8 @@ INVARIANTS: dict[str, str] = {
         JOIN runs r ON r.run = a.run
         LEFT JOIN events e ON e.run = a.run AND e.op = 'tree'
              AND e.t BETWEEN a.since - CASE WHEN {OVERLAY} THEN {CHANGE} ELSE r.settle END AND a.t
+        LEFT JOIN repeated g ON g.run = a.run AND g.session = a.session AND g.publisher = a.publisher
+             AND g.seq = a.seq AND g.t <= a.t
         LEFT JOIN damaged d ON d.run = a.run
         LEFT JOIN disturbances b ON b.run = a.run AND b.ends >= a.since AND b.begins <= a.t AND {OVERLAY}
         WHERE a.seq < a.highest

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ildm.admin.view import AdminError, Row
 from ildm.testing.live.node import NodeProcess
 from ildm_bench.chaos.processes import IldmSites, Sites
-from ildm_bench.chaos.recording import Recorder
+from ildm_bench.chaos.recording import TREE_CHANGES, Recorder
 
 INTERVAL = 1.0
 """Seconds from one reading to the next."""
@@ -43,6 +44,8 @@ class Readings:
         found = await asyncio.gather(
             *(asyncio.to_thread(self._ask, node) for node in self.sites.nodes.values())
         )
+        for site, node in self.sites.nodes.items():
+            self._tell_logged(site, await asyncio.to_thread(list, node.logged()))
         answers = []
         for (site, node), answer in zip(self.sites.nodes.items(), found, strict=True):
             if answer is not None:
@@ -78,6 +81,14 @@ class Readings:
             if self._told.get((name, topic, life)) != value:
                 self._told[name, topic, life] = value
                 self.recorder.note(name, "counters", "ok", incarnation=life, topic=topic, seq=value)
+
+    def _tell_logged(self, site: str, lines: list[dict[str, Any]]) -> None:
+        """Changes of the tree that a node says itself: readings miss those that have passed in between."""
+        for line in lines:
+            if line["event"] in TREE_CHANGES:
+                since = datetime.fromisoformat(line["timestamp"]).timestamp() - self._wall - time.monotonic()
+                if (t := self.recorder.clock() + since) > 0:  # it was not before the run
+                    self.recorder.note(f"node/{site}", "tree", "info", t=t)
 
     def _tell_tree(self, site: str, neighbors: list[Row]) -> None:
         links = {row["node_id"]: row["state"] for row in neighbors if row["node_id"]}

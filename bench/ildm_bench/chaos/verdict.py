@@ -66,6 +66,8 @@ class Verdict(NamedTuple):
 class _Message:
     __slots__ = (
         "acknowledged",
+        "again",
+        "held",
         "op",
         "published",
         "qos",
@@ -87,6 +89,10 @@ class _Message:
         self.recorded: float | None = None
         """When its client got PUBREC."""
         self.refused = False
+        self.held: float | None = None
+        """Of a will: since when its broker has it."""
+        self.again: list[float] = []
+        """When its client sent it again, of QoS 1."""
 
 
 class _Receipt:
@@ -125,6 +131,8 @@ class _Judge:
         self.wanted: dict[str, set[str]] = defaultdict(set)
         self.faults: dict[str, tuple[Event, float]] = {}
         self.forgotten: set[tuple[str, str, int]] = set()
+        self.mistaken: set[tuple[str, str, int]] = set()
+        """What a session had to take for another, by the identifier a killed broker has used again."""
         self.tree: list[float] = []
         self.unguarded: dict[str, list[float]] = defaultdict(list)
         """Process and counter -> when it said that QoS 2 had gone on which its failing disk did not keep."""
@@ -162,6 +170,10 @@ class _Judge:
             message.refused = True
         elif event.phase == "info" and "PUBREC" in event.detail and message.recorded is None:
             message.recorded = event.t
+        elif event.phase == "info" and event.op == "publish" and event.qos == 1 and not event.detail:
+            message.again.append(event.t)
+        if event.op == "will" and event.phase == "invoke" and message.held is None:
+            message.held = event.t
 
     _will = _publish
 
@@ -170,6 +182,8 @@ class _Judge:
         if event.phase == "fail":
             self.forgotten.add((event.site, event.publisher, event.seq))
             return
+        if event.phase == "info" and self._kills(event.site, 0.0, event.t):
+            self.mistaken.add(key)
         if event.phase != "ok":
             return
         if event.publisher or event.value:
@@ -276,22 +290,28 @@ class _Judge:
                         continue
                     owed += 1
                     if (name, publisher, seq) not in self.receipts:
-                        cause = self._why(message, session, publisher, seq)
+                        cause = self._why(message, session, name, publisher, seq)
                         self._find("lost", cause, session.site, name, publisher, seq, topic, message.t)
         return owed
 
-    def _why(self, message: _Message, session: _Session, publisher: str, seq: int) -> str:
+    def _kills(self, site: str, begin: float, end: float) -> list[float]:
+        """When the broker of a site was killed, from one time to another."""
+        return [
+            fault.t
+            for fault, _ in self.faults.values()
+            if fault.topic.startswith("kill")
+            and fault.session == f"broker/{site}"
+            and begin <= fault.t <= end
+        ]
+
+    def _why(self, message: _Message, session: _Session, name: str, publisher: str, seq: int) -> str:
         """A message was not received."""
         assert message.t is not None
         if session.lost or (session.site, publisher, seq) in self.forgotten:
             return "store"
-        killed = [
-            fault.t
-            for fault, _ in self.faults.values()
-            if fault.topic.startswith("kill")
-            and fault.session == f"broker/{session.site}"
-            and fault.t >= message.t
-        ]
+        if (name, publisher, seq) in self.mistaken:
+            return "store"
+        killed = self._kills(session.site, message.t, NEVER)
         seen = [
             receipt.first.t
             for (_, *what), receipt in self.receipts.items()
@@ -299,7 +319,7 @@ class _Judge:
         ]
         if killed and seen and min(seen) <= max(killed):
             return "store"
-        if self._was_unreleased(message, session.site):
+        if self._was_unreleased(message, session.site) or self._was_unwilled(message, session.site):
             return "store"
         if self._is_replaced(message, session.site):
             return "replaced"
@@ -312,12 +332,25 @@ class _Judge:
         forgets the message then and answers PUBCOMP all the same."""
         if message.recorded is None or message.acknowledged is None or message.site != site:
             return False
-        return KEEPS_UNRELEASED not in self.about.broker and any(
-            fault.topic.startswith("kill")
-            and fault.session == f"broker/{site}"
-            and message.recorded <= fault.t <= message.acknowledged
-            for fault, _ in self.faults.values()
+        return KEEPS_UNRELEASED not in self.about.broker and bool(
+            self._kills(site, message.recorded, message.acknowledged)
         )
+
+    def _was_unwilled(self, message: _Message, site: str) -> bool:
+        """Whether it is a will that its own broker had for its site, and was killed before it was due."""
+        if message.held is None or message.t is None or message.site != site:
+            return False
+        return bool(self._kills(site, message.held, message.t))
+
+    def _was_repeated(self, message: _Message, session: str, t: float) -> bool:
+        """Whether its client sent it again after the session had subscribed, and first before that."""
+        begins = [
+            min(asked for asked, _ in terms)
+            for (name, wanted), terms in self.asked.items()
+            if name == session and topic_matches(wanted, message.topic)
+        ]
+        first = NEVER if message.t is None else message.t
+        return any(first < begin <= again <= t for begin in begins for again in message.again)
 
     def _is_replaced(self, message: _Message, site: str) -> bool:
         """Whether its site knew a newer retained message of the topic: overlays pass on none after that."""
@@ -400,7 +433,9 @@ class _Judge:
                 continue
             overlay = self.about.algorithm in BY_TOPIC
             since = (message.t or 0.0) - (CHANGE if overlay else self.about.settle)
-            if any(since <= t <= first.t for t in self.tree):
+            if self._was_repeated(message, session, first.t):
+                cause = "again"
+            elif any(since <= t <= first.t for t in self.tree):
                 cause = "tree"
             elif overlay and any(
                 fault.t <= first.t and end >= (message.t or 0.0) for fault, end in self.faults.values()

@@ -146,7 +146,7 @@ class NodeProcess(ManagedProcess):
         found: list[dict[str, Any]] = []
 
         def look() -> bool:
-            for entry in self._entries():
+            for entry in self.logged():
                 if entry.get("event") == event and all(entry.get(k) == v for k, v in fields.items()):
                     found.append(entry)
                     return True
@@ -155,8 +155,8 @@ class NodeProcess(ManagedProcess):
         self.wait_until(look, f"no line {event!r} in the log")
         return found[0]
 
-    def _entries(self) -> Iterator[dict[str, Any]]:
-        """What has been logged since the last entry that was taken."""
+    def logged(self) -> Iterator[dict[str, Any]]:
+        """The lines of the log, as JSON, since the last that was taken here or by :meth:`wait_for`."""
         with self.log_path.open("rb") as log:
             log.seek(self._read)
             for line in log:

@@ -80,7 +80,7 @@ def test_where_the_session_is_gone_qos_1_goes_anew_and_qos_2_is_given_up() -> No
     peer.client.publish("t", b"1", 1, 2)
     peer.client.lost()
     assert peer.connect() == [Publish(topic="t", payload=b"0", qos=1, packet_id=1)]
-    assert peer.events("publish") == ["invoke", "invoke", "info"]
+    assert peer.events("publish") == ["invoke", "invoke", "info", "info"]
     assert peer.client.session == "c/2"
 
 
@@ -98,10 +98,11 @@ def test_qos_2_is_delivered_once_until_it_is_released() -> None:
     peer = Peer(clean=False)
     peer.connect()
     message = Publish(topic="t", payload=b"0", qos=2, packet_id=7)
-    assert peer.say(message, message) == [PubRec(packet_id=7)] * 2
+    again = Publish(topic="t", payload=b"0", qos=2, packet_id=7, dup=True)
+    assert peer.say(message, again) == [PubRec(packet_id=7)] * 2
     peer.client.lost()
     peer.connect(present=True)
-    peer.say(message)
+    peer.say(again)
     assert peer.events("receive") == ["ok"]
     assert peer.say(PubRel(packet_id=7), message) == [PubComp(packet_id=7), PubRec(packet_id=7)]
     assert peer.events("receive") == ["ok", "ok"]
@@ -131,3 +132,14 @@ def test_a_will_is_due_where_the_connection_breaks_and_not_after_disconnect() ->
     peer.client.disconnect()
     peer.client.lost()
     assert peer.events("will") == ["info", "invoke", "ok", "info", "invoke", "fail"]
+
+
+def test_an_identifier_that_is_used_again_before_its_release_is_told() -> None:
+    peer = Peer()
+    peer.connect()
+    first = Publish(topic="t", payload=b"0", qos=2, packet_id=7)
+    assert peer.say(first) == [PubRec(packet_id=7)]
+    peer.say(Publish(topic="t", payload=b"0", qos=2, packet_id=7, dup=True))
+    assert peer.events("receive") == ["ok"]
+    assert peer.say(Publish(topic="t", payload=b"1", qos=2, packet_id=7)) == [PubRec(packet_id=7)]
+    assert peer.events("receive") == ["ok", "info"]

@@ -335,6 +335,38 @@ def test_order_while_the_tree_changes_is_the_stated_exception(t: float, cause: s
     assert found([*BASE, *OVERTAKEN, changed]) == {("order", cause): 1}
 
 
+@pytest.mark.parametrize(("t", "cause"), [(0.06, "ours"), (1.0, "again"), (4.0, "ours")])
+def test_order_where_a_session_subscribed_before_a_message_came_again(t: float, cause: str) -> None:
+    """It was sent at 0.05, before SUBACK, and came at 3.0, behind a later one."""
+    again = published(0.05, topic="t")[0]._replace(t=t, phase="info")
+    rows: Rows = [*BASE, published(0.05), published(2.0, 1), got(2.1, 1), got(3.0), again]
+    assert found(rows) == {("order", cause): 1}
+
+
+@pytest.mark.parametrize(
+    ("killed", "target", "cause"),
+    [(2.5, "broker/b", "store"), (4.5, "broker/b", "ours"), (2.5, "broker/a", "ours")],
+)
+def test_lost_by_an_identifier_that_a_killed_broker_has_used_again(
+    killed: float, target: str, cause: str
+) -> None:
+    mistaken = got(4.0, qos=2)._replace(phase="info")
+    rows: Rows = [*BASE, fault(killed, killed + 0.5, target=target), published(3.5, qos=2), mistaken]
+    assert {one: n for one, n in found(rows).items() if one[0] == "lost"} == {("lost", cause): 1}
+
+
+@pytest.mark.parametrize(
+    ("killed", "site", "cause"),
+    [(2.5, "b", "store"), (1.5, "b", "ours"), (2.5, "a", "ours")],
+)
+def test_a_will_whose_broker_was_killed_before_it_was_due(killed: float, site: str, cause: str) -> None:
+    """Its broker has it from 2.0 on, it is due at 3.0, and the subscriber is at b."""
+    begun = published(2.0, site=site)[0]._replace(op="will")
+    rows: Rows = [*BASE, fault(killed, killed + 0.2, target=f"broker/{site}"), begun]
+    rows.append(begun._replace(t=3.0, phase="ok"))
+    assert {one: n for one, n in found(rows).items() if one[0] == "lost"} == {("lost", cause): 1}
+
+
 def test_what_the_last_of_several_damages_may_have_lost_is_said_apart() -> None:
     flips = [
         Event(t, "nemesis", "fault", "info", topic="flip", session="node/a", value=str(t))

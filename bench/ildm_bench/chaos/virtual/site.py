@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from ildm.config import Address, Config
+from ildm.core.counters import Counters
 from ildm.core.link.session import LinkSession
 from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
@@ -23,6 +24,7 @@ from ildm.testing.virtual.session_broker import SessionBroker
 from ildm.testing.virtual.store import StateFile, VirtualStore
 from ildm.testing.virtual.world import World
 from ildm_bench.chaos.drawing import TREE
+from ildm_bench.chaos.recording import TREE_CHANGES
 from ildm_bench.chaos.schedule import Setting
 
 CLIENTS, LINKS, BROKER = 1, 2, 3
@@ -30,10 +32,6 @@ CLIENTS, LINKS, BROKER = 1, 2, 3
 REGION = "r"
 WRITING = ("create", "write", "truncate", "sync", "rename")
 """Operations of a disk that fail when nothing can be written."""
-TREE_CHANGES = frozenset(
-    {"link active", "link left the cooperation", "what waits goes round once more", "what waited went round"}
-)
-"""What a node logs when the links change that it uses for messages, here or where these go."""
 
 
 class NodeDriver(WorldDriver):
@@ -87,12 +85,20 @@ class Site:
         driver.clock = self.clock
         config, specs = configured(self.setting.algorithm, self.setting.mode, _key(self.setting), name)
         self.spool = None
+        counters = Counters()
         if config.spool.mode != "off":
             self.spool = FileSpool(
-                self.disk, config.spool, wall=driver.wall, call_later=driver.call_later, log=driver.log
+                self.disk,
+                config.spool,
+                wall=driver.wall,
+                call_later=driver.call_later,
+                log=driver.log,
+                counters=counters,  # the node heeds what its spool has found damaged
             )
         store = VirtualStore(self.file, driver.call_later, self.spool)
-        self.node = node = Node(config, specs, driver, store, node_id=name, spool=self.spool)
+        self.node = node = Node(
+            config, specs, driver, store, node_id=name, counters=counters, spool=self.spool
+        )
         world.listen(Address(name, CLIENTS), lambda: ClientSession(node), driver)
         world.listen(Address(name, LINKS), lambda: LinkSession(node.links, None, 0), driver)
         dialed = [far for near, far in self.setting.links if near == name]
@@ -159,7 +165,6 @@ class Site:
         totals = Counter(self.counters)
         if not self.driver.dead:
             totals.update(self.node.counters)
-            totals.update({} if self.spool is None else self.spool.counters)
             totals.update({f"log: {event}": count for event, count in self.driver.events.items()})
         return totals
 
