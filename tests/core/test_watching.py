@@ -157,6 +157,19 @@ def test_so_many_messages_and_one_in_so_many(world: World) -> None:
     assert 50 < len(keys["a"]) < 100  # of which there may be 100
 
 
+def test_messages_of_one_payload_count_one_by_one(world: World) -> None:
+    a, b = row(world, "ab", "pf")
+    trace = Trace(a, "#", messages=3)
+    client = b.client("same", properties={})
+    for _ in range(40):
+        client.send(Publish(topic="t", payload=b"the same"))
+    world.run(2)
+    for node in "ab":
+        assert len([each for each in trace.events if (each.node, each.what) == (node, "received")]) == 3
+    assert trace.left_out >= 37
+    trace.end()
+
+
 def test_so_many_traces_at_a_time(world: World) -> None:
     a, b = row(world, "ab", "pf")
     traces = [Trace(a, "#") for _ in range(AT_ONCE)]

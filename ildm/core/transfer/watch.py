@@ -56,7 +56,7 @@ class Watch:
     Args:
         filters: by the names of this node.
         crosses: whether the asking side may know of a topic.
-        messages: so many different ones are noted; then only what becomes of these.
+        messages: so many are noted; then only what becomes of these.
         one_in: of so many messages one is noted, the same one at all nodes.
     """
 
@@ -79,6 +79,11 @@ class Watch:
         self._crosses = crosses
         self._topics: dict[bytes, str | None] = {}
         self._known: dict[str, int] = {}
+        """How many messages of each key are noted."""
+        self._number = 0
+        """Of all these."""
+        self._at: dict[tuple[str, str, str], int] = {}
+        """Of how many of a key something was noted, with what and with whom."""
         self._room = EVENTS * messages
 
     def wants(self, topic: bytes) -> str | None:
@@ -93,19 +98,26 @@ class Watch:
             self._topics[topic] = found = name if wanted else None
             return found
 
-    def digest(self, payload: bytes) -> str | None:
-        """The key of a message, if it is one of those that are noted."""
+    def digest(self, payload: bytes, what: What, peer: str) -> str | None:
+        """The key of a message, if it is one of those that are noted.
+
+        Of the same payload it is the second one of which something happens with ``peer`` for the second time.
+        """
         made = blake2b(payload[:DIGESTED], digest_size=KEY, key=self.key)
         if len(payload) > DIGESTED:
             made.update(len(payload).to_bytes(8))
         key = made.hexdigest()
         if int(key[:8], 16) % self.one_in:
             return None
-        if key not in self._known:
-            if len(self._known) >= self.messages:
+        place = (key, what, peer)
+        which = self._at.get(place, 0) + 1
+        if which > self._known.get(key, 0):
+            if self._number >= self.messages:
                 self.left_out += 1
                 return None
-            self._known[key] = 0
+            self._known[key] = which
+            self._number += 1
+        self._at[place] = which
         return key
 
     def note(self, event: Event) -> None:
@@ -157,7 +169,7 @@ class Recorder:
     def _note(
         self, watch: Watch, what: What, peer: str, topic: str, payload: bytes, qos: int
     ) -> Event | None:
-        key = watch.digest(payload)
+        key = watch.digest(payload, what, peer)
         if key is None:
             return None
         event = Event(self.driver.wall(), self.node_id, what, peer, key, topic, len(payload), qos)
