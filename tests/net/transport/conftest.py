@@ -49,13 +49,19 @@ def start_node(tmp_path: Path, mosquitto: Mosquitto) -> Iterator[StartNode]:
     """Starts nodes before the broker; all end with the test."""
     with ExitStack() as stack:
 
-        def start(name: str = "node", algorithm: Any = None, **extra: Any) -> NodeProcess:
+        def start(
+            name: str = "node", algorithm: Any = None, reaches_broker: bool = True, **extra: Any
+        ) -> NodeProcess:
             link = extra.pop("link", None)
             node = NodeProcess(
                 tmp_path / name, mosquitto.address, algorithm, node_id=name, link=link, extra=extra
             )
             stack.callback(node.kill)
-            node.start()
+            if reaches_broker:
+                node.start()
+            else:
+                node.launch()
+                until(lambda: node.status() is not None)
             return node
 
         yield start

@@ -145,8 +145,8 @@ def test_a_broker_that_is_not_the_one_meant_is_not_trusted(
     trusted = Pki(tmp_path / "other", "other").ca if fault == "authority" else pki.ca
     lines = [f"listener {port} 127.0.0.1", f"certfile {server['cert']}", f"keyfile {server['key']}"]
     with running(Mosquitto(tmp_path / "tls-broker", extra=lines)):
-        # a node without an algorithm is ready before it has seen its broker
-        node = start_node(broker={"address": f"mqtts://127.0.0.1:{port}", "tls": {"ca": str(trusted)}})
+        broker = {"address": f"mqtts://127.0.0.1:{port}", "tls": {"ca": str(trusted)}}
+        node = start_node(reaches_broker=False, broker=broker)
         client = PahoClient()
         assert client.connect(*node.address) == "Server unavailable"
         client.close()
