@@ -183,7 +183,10 @@ def main() -> None:
     if reason is not None:
         print(f"not compiled, runs interpreted: {reason}")
         return
-    print(f"compiling {len(files)} modules (a minute or two; it runs without, only slower)", flush=True)
+    print(
+        f"compiling {len(files)} modules (half a minute on two cores; it runs without, only slower)",
+        flush=True,
+    )
     began = time.monotonic()
     out.parent.mkdir(exist_ok=True)
     with (

@@ -156,7 +156,11 @@ class BaseSession:
         transport = self.transport
         if self.status is SessionStatus.ESTABLISHED and transport is not None and self._cut_off is None:
             if transport.can_write_eof():
-                transport.write_eof()
+                try:
+                    transport.write_eof()
+                except OSError:  # the connection has ended, and nobody has told yet
+                    transport.abort()
+                    return
                 self._cut_off = self.driver.call_later(CLOSE_TIMEOUT, transport.abort)
             else:  # TLS ends both ways at once: time for what the far end is about to answer
                 self._cut_off = self.driver.call_later(LINGER, self.close)

@@ -98,7 +98,7 @@ import sys
 
 def test_nothing():
     ours = {name for name in sys.modules if name.split(".")[0] in ("ildm", "paho", "pydantic", "yaml")}
-    assert ours == {"ildm", "ildm.pytest_plugin"}
+    assert ours == {"ildm", "ildm.compiled", "ildm.pytest_plugin"}
 """,
     )
     assert "1 passed" in told, told

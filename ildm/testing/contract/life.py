@@ -181,8 +181,9 @@ class LifeContract(Contract):
         assert 99 <= logged <= 102 + 100 * (one.api.now() - began)
         one.api.call_later(4 * SOON, one.api.log, "after")
         stage.until(lambda: any(event == "after" for event, _ in stage.logged("a")))
-        (fields,) = (fields for event, fields in stage.logged("a") if event == "after")
-        assert int(str(fields["left_out"])) == 1001 - logged
+        # the first one after each pause says it: where the flood took longer than usual, more than one
+        left_out = [fields["left_out"] for _, fields in stage.logged("a") if "left_out" in fields]
+        assert sum(int(str(number)) for number in left_out) == 1001 - logged
         with pytest.raises(PluginError, match="the event is"):
             one.api.log(7)  # type: ignore[arg-type]
 

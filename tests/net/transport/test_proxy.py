@@ -190,14 +190,16 @@ class Recorder:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
-        connection, _ = self._server.accept()
-        connection.settimeout(30)
-        found = b""
-        while b"MQTT" not in found:
-            found += connection.recv(4096)
-        self.begun.append(found)
+        while not self.begun:
+            connection, _ = self._server.accept()
+            with connection:
+                connection.settimeout(30)
+                found = b""
+                while b"MQTT" not in found and (chunk := connection.recv(4096)):
+                    found += chunk
+                if b"MQTT" in found:  # else the node has only looked whether it is there
+                    self.begun.append(found)
         self.enough.set()
-        connection.close()
 
 
 def test_the_broker_is_told_the_name_in_a_clients_certificate(start_node: StartNode, pki: Pki) -> None:
