@@ -8,12 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from ildm.config import parse_config
+from ildm.config import Config, parse_config
 from ildm.mqtt import ConnAck, Connect, Disconnect, Publish, Version
 from ildm.net.run import NodeServer
 from tests.support.ports import free_port
 
 VERSION = Version.V311
+
+
+def configured(directory: Path, port: int, broker: socket.socket, algorithm: str | None) -> Config:
+    document = {
+        "state_dir": "state",
+        "listen": f"127.0.0.1:{port}",
+        "broker": {"address": f"127.0.0.1:{broker.getsockname()[1]}"},
+        "link": {"listen": None},
+        "algorithm": algorithm,
+        "limits": {"drain_timeout": 0.1},
+    }
+    return parse_config(document, "test", directory)
 
 
 @pytest.mark.parametrize("algorithm", ["sf", None])
@@ -54,15 +66,7 @@ async def test_a_broker_that_sends_while_a_client_leaves_reads_its_disconnect(
     listener.setblocking(False)
     accepting = asyncio.create_task(accept())
     port = free_port()
-    document = {
-        "state_dir": "state",
-        "listen": f"127.0.0.1:{port}",
-        "broker": {"address": f"127.0.0.1:{listener.getsockname()[1]}"},
-        "link": {"listen": None},
-        "algorithm": algorithm,
-        "limits": {"drain_timeout": 0.1},
-    }
-    node = NodeServer(parse_config(document, "test", tmp_path))
+    node = NodeServer(configured(tmp_path, port, listener, algorithm))
     await node.start()
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -78,3 +82,28 @@ async def test_a_broker_that_sends_while_a_client_leaves_reads_its_disconnect(
             task.cancel()
         await asyncio.gather(accepting, *serving, return_exceptions=True)
         listener.close()
+
+
+async def test_a_broker_that_has_gone_and_nobody_knows_yet_harms_no_drain(tmp_path: Path) -> None:
+    """The DISCONNECT is answered by a reset then, after which the connection cannot be shut down."""
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        port = free_port()
+        node = NodeServer(configured(tmp_path, port, listener, None))
+        await node.start()
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(Connect(client_id="leaver", version=VERSION).encode(VERSION))
+            connection, _ = await asyncio.wait_for(loop.sock_accept(listener), 10)
+            assert b"leaver" in await asyncio.wait_for(loop.sock_recv(connection, 1000), 10)
+            connection.send(ConnAck(session_present=False, reason_code=0).encode(VERSION))
+            assert (await asyncio.wait_for(reader.read(100), 10))[0] == 0x20
+            connection.close()
+            drained = asyncio.Event()
+            node.node.drain(drained.set)
+            await asyncio.wait_for(drained.wait(), 10)
+            assert not node.node.sessions
+            writer.close()
+        finally:
+            await node.stop()
