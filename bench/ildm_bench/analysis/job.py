@@ -17,6 +17,10 @@ from ildm_bench.analysis.session import JAVA_VARIABLE, spark_session
 from ildm_bench.figures import Latency, RunFigures
 
 
+def _whole(us: float | None) -> str:
+    return "-" if us is None else f"{us:.0f}"
+
+
 def table(figures: Sequence[RunFigures]) -> str:
     """The main figures of each run, a line each; latencies since sending, of l-clients if there are any."""
     rows = [("run", "ingress/s", "egress/s", "ratio", "verdict", "loss", "dup", "order", "p50 us", "p99 us")]
@@ -32,8 +36,8 @@ def table(figures: Sequence[RunFigures]) -> str:
                 f"{run.loss_rate:.2%}",
                 str(run.duplicates),
                 str(run.order_violations),
-                f"{latency.p50:.0f}" if latency else "-",
-                f"{latency.p99:.0f}" if latency else "-",
+                _whole(latency.p50 if latency else None),
+                _whole(latency.p99 if latency else None),
             )
         )
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
