@@ -95,7 +95,7 @@ class BrokerSession(BaseSession):
         self._barrier = None if node.custody is None else Barrier(node.custody, self.to_client)
         self._lingering: tuple[Timer, Callable[[], None]] | None = None
         self._left = False
-        """The client has disconnected; the broker is to close."""
+        """The client has disconnected; the broker is to close, and what it still sends is thrown away."""
         self._framer: Framer | None = None
         self._aliases: TopicAliases | None = None
         self._tried = 0
@@ -138,12 +138,12 @@ class BrokerSession(BaseSession):
             self.paired.broker_unavailable()
 
     def data_received(self, data: bytes) -> None:
+        if self._left:
+            return
         scanner = self._scanner
         try:
             if scanner is not None:
                 if self.watching:
-                    if self._left:
-                        return
                     if self._beside is None:
                         self._watch(scanner, data)
                     else:
@@ -152,8 +152,6 @@ class BrokerSession(BaseSession):
                 client = self.paired.transport
                 if client is not None:
                     client.write(data)
-                elif self._left:
-                    return
                 size = len(data)
                 if scanner.between_frames and 2 <= size < 130 and data[1] == size - 2:
                     first = data[0]
@@ -164,8 +162,7 @@ class BrokerSession(BaseSession):
                         return
                 self._scan(scanner, data)
             elif self._accepted:
-                if not self._left:
-                    self._relay_filtered(data)
+                self._relay_filtered(data)
             elif self._connack is not None:
                 self._held += data
             else:
@@ -523,7 +520,7 @@ class BrokerSession(BaseSession):
         """The client's DISCONNECT is on its way: nothing more will come, and the broker is to close.
 
         If this end closed at once, what the broker is just sending could be reset: it takes the client for
-        gone then, without having read the DISCONNECT, and sends its will. What still comes is thrown away.
+        gone then, without having read the DISCONNECT, and sends its will.
         """
         self._left = True
         if self._pauses and self.transport is not None and not self.transport.is_closing():
