@@ -68,10 +68,14 @@ def node_to_try(
     directory: Path,
     broker: Mosquitto,
     pki: Pki,
+    node_id: str,
     patience: float = 10.0,
     kind: type[NodeProcess] = NodeProcess,
 ) -> Iterator[Target]:
-    """``patience``: seconds that those who connect have at each stage."""
+    """``patience``: seconds that those who connect have at each stage.
+
+    Two with one ``node_id`` at one broker take its sessions from each other.
+    """
     tls, websocket, proxied, unproxied, link = (free_port() for _ in range(5))
     listeners = [
         {"url": f"mqtts://127.0.0.1:{tls}", "tls": pki.server()},
@@ -90,11 +94,11 @@ def node_to_try(
         },
         "link": {"listen": f"127.0.0.1:{link}", "secret": SECRET, "connect_timeout": patience},
     }
-    with running(kind(directory, broker.address, "pf", node_id=NODE, extra=extra)) as node:
+    with running(kind(directory, broker.address, "pf", node_id=node_id, extra=extra)) as node:
         yield Target(node, broker, node.port, tls, websocket, proxied, unproxied, link)
 
 
 @pytest.fixture(scope="session")
 def target(tmp_path_factory: pytest.TempPathFactory, broker: Mosquitto, pki: Pki) -> Iterator[Target]:
-    with node_to_try(tmp_path_factory.mktemp(NODE), broker, pki) as target:
+    with node_to_try(tmp_path_factory.mktemp(NODE), broker, pki, NODE) as target:
         yield target

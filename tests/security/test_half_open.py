@@ -20,7 +20,7 @@ from ildm.testing.live.node import NodeProcess
 from tests.net.transport.client import WAIT, connected, echoes
 from tests.net.transport.conftest import until
 from tests.net.transport.pki import Pki
-from tests.security.conftest import NODE, SECRET, Target, node_to_try
+from tests.security.conftest import SECRET, Target, node_to_try
 
 PATIENCE = 3.0
 """Seconds that the node gives those who connect, at each stage."""
@@ -58,7 +58,8 @@ class Impatient(NodeProcess):
 
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory, broker: Mosquitto, pki: Pki) -> Iterator[Target]:
-    with node_to_try(tmp_path_factory.mktemp(NODE), broker, pki, PATIENCE, Impatient) as target:
+    directory = tmp_path_factory.mktemp("impatient")
+    with node_to_try(directory, broker, pki, "impatient", PATIENCE, Impatient) as target:
         yield target
 
 
