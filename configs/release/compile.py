@@ -32,14 +32,16 @@ sys.path[:0] = [str(PROJECT), str(PROJECT / "algorithms")]
 from ildm import compiled  # noqa: E402
 
 HOT = {
-    "ildm/core": "counters frames session timing",
+    "ildm/core": "counters frames node session timer_queue timing",
     "ildm/core/link": "control rules scope session translation",
-    "ildm/core/local": "actions aliases barrier broker_session client_session clients filtered gate leaving"
-    " loop_guard overtaking partial publisher refusing requests rules unanswered",
+    "ildm/core/local": "actions admission aliases barrier broker_choice broker_session client_session clients"
+    " filtered gate leaving loop_guard overtaking partial publisher refusing requests rules unanswered wills",
     "ildm/core/plugin": "peer_session",
     "ildm/core/transfer": "asking audit contention custody delivery deposit identity inbound injection"
     " injection_session lane outgoing qos1 queue receipt retained_order retained_view router silence"
     " spooled_queue stamps suspects version_probe window",
+    "ildm/net": "history",
+    "ildm/net/transport": "arrival",
     "ildm/mqtt": "covering filter_table framing packets properties topics validate wire",
 }
 """What runs for each connection, subscription or message, and what inherits from it, as it must."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ildm.api import Role, SessionStatus, Unreachable
@@ -15,6 +16,8 @@ LINGER = 2.0
 """Seconds that a broker's answers are waited for when nothing more will be sent."""
 CLOSE_TIMEOUT = 10.0
 """Seconds until a peer that does not take its last bytes is cut off."""
+_ids = count(1)
+"""Not an attribute of the class: to change one makes Python forget where it has found all others."""
 
 
 def peer_of(transport: Transport, name: object = None) -> str:
@@ -69,11 +72,9 @@ class BaseSession:
         "writable",
     )
     role: ClassVar[Role]
-    _last_id: ClassVar[int] = 0
 
     def __init__(self, driver: Driver) -> None:
-        BaseSession._last_id += 1
-        self.id = BaseSession._last_id
+        self.id = next(_ids)
         self.driver = driver
         self.status = SessionStatus.CLOSED
         self.peer = ""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ildm.api import Unreachable
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.link.session import LinkSession
+from ildm.core.timer_queue import TimerQueue
 from ildm.log import get_logger, is_logged
 from ildm.net.history import History
 from ildm.net.transport import Dialing
@@ -49,7 +50,7 @@ class AsyncioDriver:
         self.history = History()
         self.random: Random = SystemRandom()
         self.call_soon = loop.call_soon
-        self.call_later = loop.call_later
+        self.call_later = TimerQueue(loop.time, loop.call_later).call_later
         self.now = loop.time
         self.wall = time.time
         self.token = secrets.token_bytes
@@ -68,7 +69,7 @@ class AsyncioDriver:
             task.cancel()
 
         # asyncio.timeout() costs as much as the rest of a dial
-        timer = self._loop.call_later(limit, give_up)
+        timer = self.call_later(limit, give_up)
         # the core's sessions have the methods of asyncio.Protocol without being its subclass
         factory = cast("Callable[[], asyncio.Protocol]", lambda: endpoint)
         try:

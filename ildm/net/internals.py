@@ -11,6 +11,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorT
 from typing import Any
 
 from ildm.admin.view import Row
+from ildm.core.timer_queue import QueuedTimer
 
 FEWEST = 10
 """Instances of a class, fewer of which are not worth a line."""
@@ -28,7 +29,7 @@ def internals(*roots: object) -> Row:
     """
     objects = _reachable(roots)
     classes = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in objects)
-    timers = Counter(map(_name, (each for each in gc.get_objects() if type(each).__name__ == "TimerHandle")))
+    timers = Counter(name for name in map(_timer_name, gc.get_objects()) if name is not None)
     return {
         "tasks": len(asyncio.all_tasks()),
         "timers": dict(sorted(timers.items())),
@@ -83,7 +84,12 @@ def _reachable(roots: tuple[object, ...]) -> list[Any]:
     return found
 
 
-def _name(timer: object) -> str:
-    """Of what it calls; uvloop tells it in the text alone."""
-    match = _CALLBACK.search(repr(timer))
+def _timer_name(each: object) -> str | None:
+    """Of what a timer calls; None: it is none, or calls nobody any more."""
+    if isinstance(each, QueuedTimer):
+        callback = each.callback
+        return None if callback is None else getattr(callback, "__qualname__", type(callback).__qualname__)
+    if type(each).__name__ != "TimerHandle":
+        return None
+    match = _CALLBACK.search(repr(each))  # uvloop tells it in the text alone
     return match[1] if match else "?"
