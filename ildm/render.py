@@ -41,6 +41,7 @@ def _status(data: Mapping[str, Any]) -> RenderableType:
         ("neighbours at", cell(data["link_listen"])),
         ("local broker", reached),
         *_addresses(broker),
+        *_contested(broker),
         ("clients", f"{data['clients']:,}  ({data['persistent_sessions']:,} persistent sessions)"),
         ("links", _links(data["links"])),
         ("queues", _queues(data["queues"])),
@@ -64,6 +65,13 @@ def _addresses(broker: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
     if broker["failovers"]:
         text += f"  ({broker['failovers']:,} failovers, last {duration(broker['in_use_for'])} ago)"
     return [("", Text(text, style="dim"))]
+
+
+def _contested(broker: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
+    """That somebody else has the node's own session now and then, while it has it."""
+    if broker["contested"] is None or not broker["connected"]:
+        return []
+    return [("", Text(printable(str(broker["contested"])), style="red"))]
 
 
 def _links(numbers: Mapping[str, int]) -> str:

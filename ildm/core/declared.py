@@ -78,6 +78,11 @@ CLIENTS = united(
     counter("connack_timeouts", "connections", "Clients whose broker has sent no CONNACK in time"),
     counter("broker_unavailable", "connections", "Clients told that the broker is not there"),
     counter("broker_failovers", "events", "Another address of the broker was taken up"),
+    counter(
+        "broker_sessions_taken",
+        "events",
+        "Another client took the node's own session: a second node?",
+    ),
     counter("broker_loops", "events", "The broker's address was found to lead back to this node"),
     counter("malformed", "packets", "Packets of clients that the standard forbids"),
     counter("malformed_from_broker", "packets", "Packets of the broker that the standard forbids"),

@@ -1,4 +1,4 @@
-"""Whether the node can serve: it listens, does not stop, and its broker is there."""
+"""Whether the node can serve: it listens, does not stop, its broker is there, no other node has its place."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class Health:
             found = []
             if not node.accepting or node.state.status.value == "stopped":
                 found.append("the node is not running" if node.accepting else "the node is stopping")
-            if broker is not None:
-                found.append(f"broker {node.broker_address}: {broker}")
+            contested = node.injector.contested
+            if (missed := broker or contested) is not None:
+                found.append(f"broker {node.broker_address}: {missed}")
             done(found)
 
         self.broker(told)

@@ -114,6 +114,7 @@ class LiveView:
                 "protocol": VERSIONS.get(version) if version is not None else None,
                 "connected": missed is None,
                 "reason": missed or node.injector.last_refusal,
+                "contested": node.injector.contested,
             },
             "clients": len(node.sessions),
             "persistent_sessions": sum(record.expiry > 0 for record in node.clients.records.values()),

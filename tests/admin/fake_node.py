@@ -184,6 +184,7 @@ class FakeView:
                 "protocol": None,
                 "connected": False,
                 "reason": "connection refused",
+                "contested": None,
             },
             "clients": 2,
             "persistent_sessions": 1,

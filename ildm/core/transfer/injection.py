@@ -201,6 +201,12 @@ class Injector:
     def connected(self) -> bool:
         return any(lane.open for lane in self.lanes)
 
+    @property
+    def contested(self) -> str | None:
+        """Who else uses a client identifier of the node's, for people; None: nobody, as far as is known."""
+        now = self.node.driver.now()
+        return next(filter(None, (session.rival.reason(now) for session in self.sessions)), None)
+
     def refused(self, reason_code: int) -> None:
         """The broker has denied an injected message (MQTT 5, 3.4.2.1): one log line, then counted."""
         text = f"PUBLISH refused with reason 0x{reason_code:02X}"

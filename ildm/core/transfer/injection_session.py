@@ -10,6 +10,7 @@ from ildm.core.local.broker_session import CANNOT_SERVE, connack_code
 from ildm.core.session import BaseSession
 from ildm.core.transfer.lane import Lane
 from ildm.core.transfer.qos1 import acknowledged_ids
+from ildm.core.transfer.rival import Rival
 from ildm.mqtt import (
     ConnAck,
     Connect,
@@ -66,10 +67,12 @@ class InjectionSession(BaseSession):
         "_last_heard",
         "_refusal",
         "_stopped",
+        "_taken_over",
         "_timer",
         "address",
         "injector",
         "lane",
+        "rival",
     )
     role = Role.INJECTION
 
@@ -82,6 +85,7 @@ class InjectionSession(BaseSession):
         self.client_id = injector.client_id(lane.index)
         broker = injector.node.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
+        self.rival = Rival(self.client_id, injector.node.node_id, self.driver.random, broker.reconnect_max)
         self._framer = Framer(1 << 20)
         self._cut = b""  # the beginning of an acknowledgement
         self._timer: Any = None
@@ -89,6 +93,7 @@ class InjectionSession(BaseSession):
         self._refusal: str | None = None
         self._absent = False  # nobody listened at the last attempt
         self._guiltless = False  # the broker has said that it is not for a message that it hangs up
+        self._taken_over = False  # it has said that somebody else came with the same client identifier
         self._connected_at = 0.0
         self._stopped = False
         self._cleaned = goes_on
@@ -101,7 +106,7 @@ class InjectionSession(BaseSession):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._absent = self._guiltless = False
+        self._absent = self._guiltless = self._taken_over = False
         self._connected_at = self.driver.now()
         if self._stopped:
             self.abort()
@@ -140,7 +145,8 @@ class InjectionSession(BaseSession):
         super().dial_failed(reason)
         self.injector.node.broker_missed(self.address, reason)
         self._absent = True
-        self._again()
+        self.rival.absent()
+        self._again(self._backoff.next())
 
     def broker_is_there(self) -> None:
         """Somebody else has reached the broker: no longer wait for what ended with its absence."""
@@ -195,6 +201,7 @@ class InjectionSession(BaseSession):
                 lane.on_pubcomp(packet.packet_id)
             case Disconnect():
                 self._guiltless = packet.reason_code in GUILTLESS
+                self._taken_over = packet.reason_code == ReasonCode.SESSION_TAKEN_OVER
                 self._refusal = f"the broker disconnected with reason 0x{packet.reason_code:02X}"
             case PingResp():
                 lane.end_silence()
@@ -264,9 +271,12 @@ class InjectionSession(BaseSession):
         if accepted:
             self.lane.detach()
             self.injector.node.brokers.ended(self.address)
-        if accepted and not (expected or self._guiltless):
+        now = self.driver.now()
+        lived = now - self._connected_at
+        taken = accepted and not expected and self.rival.has_taken(now, lived, self._taken_over)
+        if accepted and not (expected or taken or self._guiltless):
             self.lane.blame()
-        if self.driver.now() - self._connected_at >= self._backoff.maximum:
+        if lived >= self._backoff.maximum:
             self._backoff.reset()
         if accepted:
             self.injector.node.session_closed(self, None if expected else exc or ConnectionError("closed"))
@@ -275,13 +285,16 @@ class InjectionSession(BaseSession):
         if self._refusal == AGAIN:
             self.dial()
             return
+        if taken:
+            self.injector.node.counters["broker_sessions_taken"] += 1
+            self._refusal = self.rival.reason(now)
         reason = self._refusal or (str(exc) if exc else "the broker closed the node's own session")
         self.injector.node.broker_reachable(reason)
-        self._again()
+        self._again(self.rival.pause() if taken else self._backoff.next())
 
-    def _again(self) -> None:
+    def _again(self, pause: float) -> None:
         if not self._stopped and self._timer is None:
-            self._timer = self.driver.call_later(self._backoff.next(), self.dial)
+            self._timer = self.driver.call_later(pause, self.dial)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:

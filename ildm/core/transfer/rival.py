@@ -1,0 +1,70 @@
+"""Noticing that another client has the client identifier of one of the node's own sessions.
+
+Mostly it is a second node that was given a copy of this one's configuration. The broker ends a session when
+its identifier comes again, so the two would take it from each other for ever. In MQTT 5 it says so
+(DISCONNECT 0x8E, MQTT-3.1.4-3); of a broker that merely hangs up (3.1.1, MQTT-3.1.4-2) it is inferred.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ildm.core.backoff import Backoff
+
+if TYPE_CHECKING:
+    from random import Random
+
+SHORT_LIVES = 8
+"""So many sessions in a row that the broker has accepted, and soon ended: then there is a rival."""
+LONGER = 6
+"""Times ``broker.reconnect_max``: the longest pause, which leaves the other one in peace."""
+
+
+class Rival:
+    """Of one session.
+
+    Args:
+        longest: seconds, the longest pause between attempts as long as there is no rival, and the life of a
+            session that ends soon.
+    """
+
+    __slots__ = ("_client_id", "_lost_at", "_node_id", "_pauses", "_short", "_soon")
+
+    def __init__(self, client_id: str, node_id: str, random: Random, longest: float) -> None:
+        self._client_id = client_id
+        self._node_id = node_id
+        self._pauses = Backoff(random, longest, LONGER * longest)
+        self._soon = longest
+        self._short = 0
+        self._lost_at: float | None = None
+
+    def has_taken(self, now: float, lived: float, told: bool) -> bool:
+        """The broker has ended the session, which it had accepted, after ``lived`` seconds; ``told``: as its
+        identifier came again. Answers whether a rival has it."""
+        if self.reason(now) is None:
+            self._lost_at = None
+            self._pauses.reset()
+        known = self._lost_at is not None
+        self._short = self._short + 1 if lived < self._soon else 0
+        if not (told or known or self._short >= SHORT_LIVES):
+            return False
+        self._lost_at = now
+        return True
+
+    def absent(self) -> None:
+        """Nobody listens at the broker's address: that is why sessions have ended."""
+        self._short = 0
+
+    def pause(self) -> float:
+        """Seconds until the session is tried again."""
+        return self._pauses.next()
+
+    def reason(self, now: float) -> str | None:
+        """Who has the session now and then, for people; None: nobody, as far as is known."""
+        # each loses it once in the pauses of both, which are as long as that at most
+        if self._lost_at is None or now - self._lost_at > 2.5 * self._pauses.maximum:
+            return None
+        return (
+            f"another client uses this node's client id {self._client_id!r} at the broker: is a second node "
+            f"named {self._node_id!r}?"
+        )

@@ -1,0 +1,64 @@
+"""Who else has the node's client identifier at its broker, from how its sessions there end."""
+
+from __future__ import annotations
+
+from random import Random
+
+from ildm.core.transfer.rival import LONGER, SHORT_LIVES, Rival
+
+LONGEST = 10.0
+
+
+def rival() -> Rival:
+    return Rival("ildm-a-0", "a", Random(1), LONGEST)
+
+
+def test_a_broker_that_says_why_is_believed_at_once() -> None:
+    found = rival()
+    assert found.reason(0) is None
+    assert found.has_taken(100.0, 90.0, told=True)
+    assert "'ildm-a-0'" in str(found.reason(100.0))
+
+
+def test_one_that_merely_hangs_up_has_to_do_so_again_and_again() -> None:
+    found = rival()
+    ends = [found.has_taken(float(n), 1.0, told=False) for n in range(SHORT_LIVES)]
+    assert ends == [False] * (SHORT_LIVES - 1) + [True]
+
+
+def test_neither_a_session_that_lasts_nor_a_broker_that_is_away_in_between_is_a_rival() -> None:
+    found = rival()
+    for n in range(3 * SHORT_LIVES):
+        if n % (SHORT_LIVES - 1) == 0:
+            found.absent()
+        assert not found.has_taken(float(n), 1.0, told=False)
+    for n in range(3 * SHORT_LIVES):
+        lived = LONGEST if n % (SHORT_LIVES - 1) == 0 else 1.0
+        assert not found.has_taken(100.0 + n, lived, told=False)
+
+
+def test_pauses_get_longer_than_before_and_are_bounded() -> None:
+    found, pauses, now = rival(), [], 0.0
+    for _ in range(8):
+        assert found.has_taken(now, 1.0, told=True)
+        pauses.append(found.pause())
+        now += pauses[-1] + 1.0
+    assert pauses[0] >= LONGEST / 2
+    assert pauses[1] >= LONGEST
+    assert LONGER * LONGEST / 2 <= pauses[-1] <= LONGER * LONGEST
+
+
+def test_two_that_both_make_such_pauses_do_not_forget_each_other() -> None:
+    """Each has the session while the other pauses: its next loss comes within both pauses."""
+    found = rival()
+    assert found.has_taken(0.0, 1.0, told=True)
+    assert found.reason(2 * LONGER * LONGEST)
+
+
+def test_a_rival_that_has_gone_is_forgotten() -> None:
+    found = rival()
+    assert found.has_taken(0.0, 1.0, told=True)
+    found.pause()
+    assert found.reason(3 * LONGER * LONGEST) is None
+    assert not found.has_taken(3 * LONGER * LONGEST, 1.0, told=False)
+    assert found.pause() <= LONGEST
