@@ -35,7 +35,7 @@ HOT = {
     "ildm/core": "counters frames node session timer_queue timing",
     "ildm/core/link": "control rules scope session translation",
     "ildm/core/local": "actions admission aliases barrier broker_choice broker_session client_session clients"
-    " filtered gate leaving loop_guard overtaking partial publisher refusing requests rules unanswered wills",
+    " filtered gate leaving loop_guard partial publisher refusing requests rules unanswered wills",
     "ildm/core/plugin": "peer_session",
     "ildm/core/transfer": "asking audit contention custody delivery deposit identity inbound injection"
     " injection_session lane outgoing qos1 queue receipt retained_order retained_view router silence"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ildm.core.frames import HeaderScanner
 from ildm.core.local.actions import broker_wanted
 from ildm.core.local.gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
-from ildm.core.local.unanswered import Unanswered, Waiting
+from ildm.core.local.unanswered import Taken, Unanswered, Waiting
 from ildm.mqtt import Framer, PingResp, PubAck, Publish, PubRec, SubAck, UnsubAck, Version
 
 WANTED = broker_wanted(frozenset())
@@ -143,45 +145,88 @@ def test_a_suback_that_waits_keeps_back_the_later_ones_only() -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(1, 6), st.booleans()), min_size=1, max_size=12),
-    st.integers(0, 3),
+    st.lists(
+        st.tuples(st.integers(1, 6), st.sampled_from(["run", "qos 1", "qos 2"])), min_size=1, max_size=12
+    ),
+    st.integers(0, 6),
     st.data(),
 )
-def test_each_message_comes_out_once_whatever_the_order_of_the_answers(
-    batches: list[tuple[int, bool]], disorder: int, draw: st.DataObject
+def test_each_message_comes_out_once_and_in_turn_whatever_the_order_of_the_answers(
+    batches: list[tuple[int, str]], disorder: int, draw: st.DataObject
 ) -> None:
-    """Runs with ascending and with other identifiers, and single messages."""
+    """Runs with ascending and with other identifiers, and single messages; all waiting is given up once."""
     waiting = Unanswered()
     ids = list(range(1, sum(count for count, _ in batches) + 1))
     if draw.draw(st.booleans()):
         ids.reverse()
-    sent: list[int] = []
-    for count, single in batches:
+    sent: dict[int, list[int]] = {1: [], 2: []}
+    for count, kind in batches:
         part, ids = ids[:count], ids[count:]
-        if single:
-            for packet_id in part:
-                message = Publish(topic="t", payload=bytes([packet_id]), qos=1, packet_id=packet_id)
-                waiting.add(message, None, 10)
-        else:
+        if kind == "run":
             run = range(part[0], part[-1] + 1) if part == list(range(part[0], part[-1] + 1)) else part
             waiting.add_run(b"t", bytes(part), 1, run)
-        sent += part
-    assert waiting.messages == len(sent)
-    answers = list(sent)
+        else:
+            for packet_id in part:
+                message = Publish(
+                    topic="t", payload=bytes([packet_id]), qos=int(kind[-1]), packet_id=packet_id
+                )
+                waiting.add(message, None, 10)
+                waiting.add(message, None, 10)  # sent again
+        sent[2 if kind == "qos 2" else 1] += part
+    everything = sent[1] + sent[2]
+    assert waiting.messages == len(everything)
+    answers = list(everything)
     for _ in range(disorder):
-        i, j = (draw.draw(st.integers(0, len(sent) - 1)) for _ in "ij")
+        i, j = (draw.draw(st.integers(0, len(everything) - 1)) for _ in "ij")
         answers[i], answers[j] = answers[j], answers[i]
-    out = bytearray()
+    refused = set(draw.draw(st.lists(st.sampled_from(everything), max_size=4)))
+    given_up = draw.draw(st.integers(0, 2 * len(everything)))  # after so many answers, if ever
+    out: list[int] = []
+
+    def handed(found: Iterable[Taken | Waiting] | None) -> None:
+        for taken in found or ():
+            out.extend(taken.message.payload if isinstance(taken, Waiting) else taken[1])
+
     unknown = 99
-    while answers:
-        size = draw.draw(st.integers(1, len(answers)))
-        for taken in waiting.taken([*answers[:size], unknown]):
-            out += taken.message.payload if isinstance(taken, Waiting) else taken[1]
-        answers = answers[size:]
-    assert sorted(out) == sorted(sent)
-    if not disorder:
-        assert list(out) == sent
-    assert (waiting.messages, waiting.bytes) == (0, 0)
+    for place, packet_id in enumerate(answers):
+        if place == given_up:
+            handed(waiting.release())
+            assert (waiting.early, waiting.held_up_by()) == (0, [])
+        if packet_id in refused:
+            handed(waiting.answer(packet_id, taken=False))
+        elif draw.draw(st.booleans()):
+            handed(waiting.taken([packet_id, unknown]))
+        else:
+            handed(waiting.answer(packet_id, taken=True))
+        assert waiting.answer(packet_id, taken=True) is None
+        assert waiting.messages == len(answers) - place - 1 + waiting.early
+        assert bool(waiting.early) == bool(waiting.held_up_by())
+    assert sorted(out) == sorted(set(everything) - refused)
+    if given_up >= len(answers):
+        for order in sent.values():
+            assert [each for each in out if each in order] == [each for each in order if each not in refused]
+    assert (waiting.messages, waiting.bytes, waiting.early) == (0, 0, 0)
+
+
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=12), st.data())
+def test_answers_in_order_come_in_chunks_of_any_size(counts: list[int], draw: st.DataObject) -> None:
+    waiting = Unanswered()
+    ids = list(range(1, sum(counts) + 1))
+    left = ids
+    for count in counts:
+        part, left = left[:count], left[count:]
+        waiting.add_run(
+            b"t", bytes(part), 1, part if draw.draw(st.booleans()) else range(part[0], part[-1] + 1)
+        )
+    out = bytearray()
+    while ids:
+        size = draw.draw(st.integers(1, len(ids)))
+        for taken in waiting.taken(ids[:size]):
+            assert not isinstance(taken, Waiting)
+            out += taken[1]
+        ids = ids[size:]
+    assert list(out) == list(range(1, len(out) + 1))
+    assert not waiting
 
 
 def test_a_run_in_order_comes_out_as_it_was_sent() -> None:
@@ -190,6 +235,6 @@ def test_a_run_in_order_comes_out_as_it_was_sent() -> None:
     waiting.add_run(b"u", b"xyz", 1, [9, 8, 7])
     assert list(waiting.taken(range(1, 4))) == [(b"t", b"abcdef", 2)]
     assert list(waiting.taken([9, 8])) == [(b"u", b"xy", 1)]
-    assert waiting.remove(9) is None
-    assert waiting.remove(7) == (b"u", b"z", 1)
+    assert waiting.answer(9, taken=True) is None
+    assert waiting.answer(7, taken=True) == [(b"u", b"z", 1)]
     assert not waiting

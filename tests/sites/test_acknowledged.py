@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ildm.config import Address
-from ildm.mqtt import Connect, Disconnect, Publish, Version, Will
+from ildm.mqtt import Connect, Disconnect, PubAck, Publish, Version, Will
 from tests.sites.client import Client, until
 from tests.sites.conftest import Sites, trees
 from tests.sites.process import ProcessSite
@@ -85,6 +85,35 @@ async def test_a_client_that_publishes_and_leaves_without_waiting(
         client.transport.close()
     got = await subscriber.receive_all(50)
     assert sorted(int(m.payload) for m in got) == list(range(50))
+
+
+async def test_order_is_kept_over_topics_though_the_broker_does_not_answer_in_order(
+    sites: Sites, topic_root: str
+) -> None:
+    """RabbitMQ answers at once what goes to no queue, and what it writes for an absent session later."""
+    here, there = await sites.row(["rabbitmq", "mosquitto"], "sf")
+    absent = await here.connect(f"{topic_root}-absent".replace("/", ""), clean=False)
+    await absent.subscribe((f"{topic_root}/kept", 1))
+    await absent.disconnect()
+    subscriber = await there.connect()
+    await subscriber.subscribe((f"{topic_root}/+", 1))
+    publisher = await here.connect()
+    topics = [f"{topic_root}/kept", f"{topic_root}/free"]
+    batches = [range(first, first + 20) for first in range(1, 1001, 20)]
+    for numbers in batches:
+        publisher.send(
+            b"".join(
+                Publish(topic=topics[n % 2], payload=b"%d" % n, qos=1, packet_id=n).encode(Version.V311)
+                for n in numbers
+            )
+        )
+        for _ in numbers:
+            await publisher.packet(PubAck)
+    got = await subscriber.receive_all(1000)
+    assert [int(m.payload) for m in got] == list(range(1, 1001))
+    assert here.node.counters["answers_out_of_order"] > 0
+    ended = await here.connect(f"{topic_root}-absent".replace("/", ""), clean=True)
+    await ended.disconnect()
 
 
 # a node that is killed ---------------------------------------------------------------------------

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from zlib import crc32
 
 from ildm.api import Source
-from ildm.core.local.overtaking import PATIENCE, Overtaking
 from ildm.core.local.requests import Requests
-from ildm.core.local.unanswered import Taken, Unanswered, Waiting
+from ildm.core.local.unanswered import Taken, Unanswered, Waiting, WaitingRun
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
     MqttError,
@@ -25,13 +24,17 @@ from ildm.mqtt import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from ildm.api import Timer
     from ildm.core.local.aliases import TopicAliases
     from ildm.core.local.broker_session import BrokerSession
     from ildm.core.local.clients import ClientRecord
     from ildm.core.local.rules import ClientRules
     from ildm.core.node import Node
+
+PATIENCE = 1.0
+"""Seconds, and up to as many more, which an answer that has overtaken others waits for theirs."""
 
 
 class Publisher(BaseSession, ABC):
@@ -43,11 +46,11 @@ class Publisher(BaseSession, ABC):
     __slots__ = (
         "_aliases",
         "_holds",
+        "_patience",
         "barrier",
         "dropped_qos2",
         "lane_index",
         "node",
-        "overtaking",
         "paired",
         "pending",
         "record",
@@ -69,8 +72,8 @@ class Publisher(BaseSession, ABC):
         """What may cross; None: everything."""
         self.unanswered: Unanswered | None = None
         """What is transferred once the broker has taken it; None: everything is at once."""
-        self.overtaking: Overtaking | None = None
-        """The order of its QoS 2 messages; None: there was none yet."""
+        self._patience: Timer | None = None
+        """While messages wait whose answers have overtaken those of others."""
         self._holds = False
         self.barrier = 0
         """LSN up to which all has to be durable before the client gets the next acknowledgement."""
@@ -122,10 +125,6 @@ class Publisher(BaseSession, ABC):
         elif not packet.topic.startswith("$"):
             stamp = self.node.retained.next_stamp() if packet.retain else None
             self.unanswered.add(packet, stamp, len(frame))
-            if packet.qos == 2 and not packet.retain and packet.packet_id is not None:
-                if self.overtaking is None:
-                    self.overtaking = Overtaking()
-                self._cross(self.overtaking.sent(packet.packet_id))
             self._watch()
         return True
 
@@ -193,35 +192,23 @@ class Publisher(BaseSession, ABC):
             self.paired.watching = True
 
     def answered(self, ids: Sequence[int]) -> None:
-        """The broker has taken messages of QoS 1."""
-        before = self._before()
+        """The broker has taken messages."""
         if self.unanswered is None:
-            self.barrier = before
+            self.barrier = self._before()
         else:
-            for taken in self.unanswered.taken(ids):
-                self._transfer(taken)
-            self._bound_by(before)
-            self._fewer_unanswered()
+            self._transfer_all(self.unanswered.taken(ids))
 
     def answered_one(self, answer: PubAck | PubRec) -> None:
         """The broker has taken or refused one message."""
-        before = self._before()
         if self.unanswered is None:
-            self.barrier = before
+            self.barrier = self._before()
             return
-        if isinstance(answer, PubRec):
-            taken: Taken | Waiting | None = self.unanswered.single(answer.packet_id)
-        else:
-            taken = self.unanswered.remove(answer.packet_id)
-        if taken is not None:
-            if answer.reason_code >= 0x80:
+        taken = answer.reason_code < 0x80
+        handed = self.unanswered.answer(answer.packet_id, taken=taken)
+        if handed is not None:
+            if not taken:
                 self.node.counters["refused_by_broker"] += 1
-                if self.overtaking is not None:
-                    self._cross(self.overtaking.refused(answer.packet_id))
-            else:
-                self._transfer(taken)
-            self._bound_by(before)
-            self._fewer_unanswered()
+            self._transfer_all(handed)
 
     def _before(self) -> int:
         custody = self.node.custody
@@ -233,6 +220,15 @@ class Publisher(BaseSession, ABC):
         if custody is not None and custody.last > before:
             self.barrier = custody.last
             self._watch()
+
+    def _transfer_all(self, handed: Iterable[Taken | Waiting]) -> None:
+        before = self._before()
+        for taken in handed:
+            self._transfer(taken)
+        self._bound_by(before)
+        self._fewer_unanswered()
+        if self._patience is not None or (self.unanswered is not None and self.unanswered.early):
+            self._keep_order()
 
     def _transfer(self, taken: Taken | Waiting) -> None:
         router, index = self.node.router, self.publisher_index()
@@ -249,31 +245,42 @@ class Publisher(BaseSession, ABC):
             if message.packet_id in self.record.qos2:
                 return  # on an earlier connection, which has been answered meanwhile
             self.node.clients.transferred(self.record, message)
-        overtaking = self.overtaking
-        if overtaking is None or message.qos != 2 or message.retain or message.packet_id is None:
-            router.publish(message, index, self, stamp=taken.stamp)
-            self._note_unreleased(message)
-            return
-        waited = bool(overtaking)
-        self._cross(overtaking.answered(message.packet_id, taken))
-        if overtaking and not waited:
+        router.publish(message, index, self, stamp=taken.stamp)
+        self._note_unreleased(message)
+
+    def _keep_order(self) -> None:
+        """Nothing is acknowledged while messages wait whose answers have overtaken those of others.
+
+        Else the client would have an acknowledgement of what a node that is killed now has nowhere, and might
+        use its packet identifier for another message.
+        """
+        waiting = self.unanswered
+        assert waiting is not None
+        if waiting.early and self._patience is None:
             self.node.counters["answers_out_of_order"] += 1
-            self.driver.call_later(PATIENCE, self.no_longer_in_order)
-            if self.node.custody is not None and self.paired is not None:
-                self.paired.gate.hold(overtaking)  # or the answer would be out before the message is safe
+            self._patience = self.driver.call_later(PATIENCE, self._in_vain, waiting.held_up_by())
+            if self.paired is not None:
+                self.paired.gate.hold(waiting)
+                self._watch()
+        elif not waiting.early and self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+            if self.paired is not None:
+                self.paired.gate.release(waiting)
+
+    def _in_vain(self, awaited: list[tuple[WaitingRun, int]]) -> None:
+        """The broker has had its time to answer these, and may never do so."""
+        assert self.unanswered is not None
+        now = self.unanswered.held_up_by()
+        if any(each in awaited for each in now):
+            self.no_longer_in_order()
+        else:
+            self._patience = self.driver.call_later(PATIENCE, self._in_vain, now)
 
     def no_longer_in_order(self) -> None:
-        """Do not wait for what the broker has not answered: it may never do so."""
-        if self.overtaking is not None:
-            self._cross(self.overtaking.release())
-
-    def _cross(self, messages: list[Waiting]) -> None:
-        before = self._before()
-        for message, stamp, _ in messages:
-            self.node.router.publish(message, self.publisher_index(), self, stamp=stamp)
-        self._bound_by(before)
-        if messages and not self.overtaking and self.node.custody is not None and self.paired is not None:
-            self.paired.gate.release(self.overtaking)
+        """Do not wait for what the broker has not answered."""
+        if self._patience is not None and self.unanswered is not None:
+            self._transfer_all(self.unanswered.release())
 
     def _too_much_unanswered(self, share: int) -> bool:
         limits = self.node.config.limits
@@ -305,7 +312,7 @@ class Publisher(BaseSession, ABC):
     def release(self, reason: object) -> None:
         if self._holds and self.paired is not None:
             self.paired.gate.release(reason)
-            self._holds = bool(self.paired.gate.reasons - {self.overtaking})
+            self._holds = bool(self.paired.gate.reasons - {self.unanswered})
 
     def _sent_while_held(self, count: int) -> None:
         assert self.paired is not None

@@ -2,7 +2,12 @@
 
 Such a message is transferred when the broker has taken it, not before: one that it refuses must not be
 had elsewhere (by its access rules, its quota, a hang-up), and one that it never got will come again.
-Brokers answer in the order of the messages (MQTT-4.6.0-2, -3), so runs are kept and transferred as runs.
+
+The messages of one QoS are transferred in the order in which they came. Most brokers answer in that order
+(MQTT-4.6.0-2, -3), so runs are kept and transferred as runs. Some do not: RabbitMQ answers at once what goes
+to no queue, and the rest once it is written; in Moquette with several subscribers one PUBREC in some hundred
+overtakes others. What is answered *early* waits in its place until all before it is answered, too. It counts
+as not answered meanwhile, and so is within the same bounds.
 """
 
 from __future__ import annotations
@@ -19,41 +24,7 @@ OVERHEAD = 500
 
 
 _NONE: deque[WaitingRun] = deque()
-"""Of all who have never sent a run; never changed. One each would be 600 bytes for every client."""
-
-
-class WaitingRun:
-    """A run of QoS 1 as it will be transferred; ``ids`` are the client's packet identifiers."""
-
-    __slots__ = ("done", "frames", "holes", "ids", "size", "topic")
-
-    def __init__(self, topic: bytes, frames: bytes, size: int, ids: Sequence[int]) -> None:
-        self.topic = topic
-        self.frames = frames
-        self.size = size
-        self.ids = ids
-        self.done = 0
-        """So many from the beginning on are answered."""
-        self.holes: set[int] | None = None
-        """Those answered out of order, by their place."""
-
-    def part(self, first: int, end: int) -> Taken:
-        whole = first == 0 and end == len(self.ids)
-        frames = self.frames if whole else self.frames[first * self.size : end * self.size]
-        return self.topic, frames, self.size
-
-    def is_open(self, place: int) -> bool:
-        return place >= self.done and not (self.holes and place in self.holes)
-
-    def close(self, place: int) -> None:
-        if place != self.done:
-            self.holes = self.holes or set()
-            self.holes.add(place)
-            return
-        self.done += 1
-        while self.holes and self.done in self.holes:
-            self.holes.remove(self.done)
-            self.done += 1
+"""Of all who have never sent any; never changed. One each would be 600 bytes for every client."""
 
 
 class Waiting(NamedTuple):
@@ -61,7 +32,6 @@ class Waiting(NamedTuple):
 
     message: Publish
     stamp: Stamp | None
-    bytes: int
 
 
 Taken = tuple[bytes, bytes, int]
@@ -69,109 +39,236 @@ Taken = tuple[bytes, bytes, int]
 for every message of a client that waits for each acknowledgement."""
 
 
-class Unanswered:
-    """Messages of one connection by packet identifier, in the order of their arrival.
+class WaitingRun:
+    """A run of QoS 1 as it will be transferred, or one message; ``ids`` are those of the client."""
 
-    ``messages`` and ``bytes`` are what is kept; the owner stops reading when that is too much.
+    __slots__ = ("bytes", "done", "early", "frames", "ids", "loose", "message", "over", "size", "topic")
+
+    def __init__(
+        self, topic: bytes, frames: bytes, size: int, ids: Sequence[int], message: Waiting | None = None
+    ) -> None:
+        self.topic = topic
+        self.frames = frames
+        self.size = size
+        self.ids = ids
+        self.message = message
+        """Instead of topic, frames and size: of a message on its own."""
+        self.bytes = len(frames) + OVERHEAD
+        self.done = 0
+        """So many from the beginning on are dealt with."""
+        self.early: set[int] | None = None
+        """Those which the broker has taken and whose turn it is not, by their place."""
+        self.over: set[int] | None = None
+        """Those dealt with out of turn: refused, or loose."""
+        self.loose = False
+        """Nobody waits for what of it is unanswered."""
+
+    def part(self, first: int, end: int) -> Taken | Waiting:
+        if self.message is not None:
+            return self.message
+        whole = first == 0 and end == len(self.ids)
+        frames = self.frames if whole else self.frames[first * self.size : end * self.size]
+        return self.topic, frames, self.size
+
+    def is_open(self, place: int) -> bool:
+        """Whether it is not answered."""
+        return (
+            place >= self.done
+            and not (self.early and place in self.early)
+            and not (self.over and place in self.over)
+        )
+
+    def finish(self, first: int, end: int) -> None:
+        """These are dealt with, in turn or not."""
+        if first == self.done:
+            self.done = end
+            while self.over and self.done in self.over:
+                self.over.remove(self.done)
+                self.done += 1
+        else:
+            self.over = self.over or set()
+            self.over.update(range(first, end))
+
+    @property
+    def finished(self) -> bool:
+        return self.done == len(self.ids)
+
+
+class Unanswered:
+    """Messages of one connection, in the order of their arrival.
+
+    ``messages`` and ``bytes`` are what is kept; the owner stops reading when that is too much. ``early`` of
+    the messages are answered and wait for their turn.
     """
 
-    __slots__ = ("_places", "_runs", "_single", "bytes", "messages")
+    __slots__ = ("_places", "_qos1", "_qos2", "_single", "bytes", "early", "messages")
 
     def __init__(self) -> None:
         self.messages = 0
         self.bytes = 0
-        self._runs = _NONE
-        self._single: dict[int, Waiting] = {}
+        self.early = 0
+        self._qos1 = self._qos2 = _NONE
+        """None of them is finished."""
+        self._single: dict[int, WaitingRun] = {}
+        """Messages on their own."""
         self._places: dict[int, tuple[WaitingRun, int]] | None = None
-        """Where in the runs an identifier is; made only when the broker answers what is not the oldest."""
+        """Where an identifier is; made only when the broker answers what is not the oldest."""
 
     def __bool__(self) -> bool:
         return self.messages > 0
 
+    # what is sent -----------------------------------------------------------------------------
+
     def add_run(self, topic: bytes, frames: bytes, size: int, ids: Sequence[int]) -> None:
         """A run of QoS 1 without properties is relayed."""
-        run = WaitingRun(topic, frames, size, ids)
-        if self._runs is _NONE:
-            self._runs = deque()
-        self._runs.append(run)
-        self.messages += len(ids)
-        self.bytes += len(frames) + OVERHEAD
+        if self._qos1 is _NONE:
+            self._qos1 = deque()
+        self._add(WaitingRun(topic, frames, size, ids), self._qos1)
+
+    def add(self, message: Publish, stamp: Stamp | None, size: int) -> None:
+        """One message is relayed, whose frame has ``size`` bytes.
+
+        Not if it is here already: the client has sent it again, and one answer is enough.
+        """
+        packet_id = message.packet_id
+        assert packet_id is not None
+        if packet_id in self._single:
+            return
+        run = WaitingRun(b"", b"", 0, (packet_id,), Waiting(message, stamp))
+        run.bytes += size
+        self._single[packet_id] = run
+        if message.qos == 1:
+            if self._qos1 is _NONE:
+                self._qos1 = deque()
+            self._add(run, self._qos1)
+        else:
+            if self._qos2 is _NONE:
+                self._qos2 = deque()
+            self._add(run, self._qos2)
+
+    def _add(self, run: WaitingRun, runs: deque[WaitingRun]) -> None:
+        runs.append(run)
+        self.messages += len(run.ids)
+        self.bytes += run.bytes
         if self._places is not None:
             self._note(run)
 
-    def add(self, message: Publish, stamp: Stamp | None, size: int) -> None:
-        """One message is relayed, whose frame has ``size`` bytes."""
-        assert message.packet_id is not None
-        self.single(message.packet_id)  # sent again on the same connection: one answer is enough
-        self._single[message.packet_id] = Waiting(message, stamp, size + OVERHEAD)
-        self.messages += 1
-        self.bytes += size + OVERHEAD
+    # what is answered -------------------------------------------------------------------------
 
     def taken(self, ids: Sequence[int]) -> Iterator[Taken | Waiting]:
-        """The broker has taken messages of QoS 1: they, in the order of the answers."""
+        """The broker has taken messages: those whose turn it is now, in order."""
         pos = 0
         while pos < len(ids):
-            run = self._runs[0] if self._runs else None
-            if run is not None and run.ids[run.done] == ids[pos]:
-                first = run.done
-                if len(run.ids) == 1:
-                    run.done = 1
-                    self.messages -= 1
-                    self._drop_done()
-                    yield run.topic, run.frames, run.size
-                    pos += 1
-                    continue
-                count = min(len(run.ids) - first, len(ids) - pos)
-                if run.holes or not _same(run.ids[first : first + count], ids[pos : pos + count]):
-                    count = 1
-                if count == 1:
-                    run.close(first)
-                else:
-                    run.done += count
-                self.messages -= count
-                self._drop_done()
-                yield run.part(first, first + count)
-                pos += count
-            else:
-                found = self.remove(ids[pos])
-                if found is not None:
-                    yield found
+            runs = self._qos1
+            run = runs[0] if runs else None
+            if run is None or run.ids[run.done] != ids[pos]:
+                yield from self.answer(ids[pos], taken=True) or ()
                 pos += 1
+                continue
+            first = run.done
+            count = min(len(run.ids) - first, len(ids) - pos)
+            if count > 1 and (
+                run.early or run.over or not _same(run.ids[first : first + count], ids[pos : pos + count])
+            ):
+                count = 1
+            pos += count
+            yield self._hand_over(run, first, first + count)
+            if self.early:
+                yield from self._in_turn(runs)
 
-    def single(self, packet_id: int) -> Waiting | None:
-        """Take out a message that is in no run, as none of QoS 2 is; None if there is none."""
-        waiting = self._single.pop(packet_id, None)
-        if waiting is not None:
-            self.messages -= 1
-            self.bytes -= waiting.bytes
-        return waiting
-
-    def remove(self, packet_id: int) -> Taken | Waiting | None:
-        """Take out one message, wherever it is; None if there is none."""
-        single = self.single(packet_id)
-        if single is not None or not self._runs:
-            return single
-        if self._places is None:
-            self._places = {}
-            for run in self._runs:
-                self._note(run)
-        run, place = self._places.pop(packet_id, (self._runs[0], -1))
-        if not run.is_open(place):
+    def answer(self, packet_id: int, *, taken: bool) -> list[Taken | Waiting] | None:
+        """The broker has taken or refused a message: those whose turn it is now; None: it is not here."""
+        run, place = self._find(packet_id)
+        if run is None or not run.is_open(place):
             return None
-        run.close(place)
-        self.messages -= 1
-        self._drop_done()
-        return run.part(place, place + 1)
+        handed: list[Taken | Waiting] = []
+        if not taken:
+            self._finish(run, place, place + 1)
+        elif run.loose or self._is_next(run, place):
+            handed.append(self._hand_over(run, place, place + 1))
+        else:
+            run.early = run.early or set()
+            run.early.add(place)
+            self.early += 1
+        if self.early:
+            handed += [*self._in_turn(self._qos1), *self._in_turn(self._qos2)]
+        return handed
+
+    def release(self) -> list[Taken | Waiting]:
+        """All that is early, in order; what is unanswered now nobody waits for any longer."""
+        if self._places is None:
+            self._note_all()
+        runs = [*self._qos1, *self._qos2]
+        self._qos1 = self._qos2 = _NONE
+        self.early = 0
+        handed: list[Taken | Waiting] = []
+        for run in runs:
+            early, run.early, run.loose = run.early, None, True
+            handed += [self._hand_over(run, place, place + 1) for place in sorted(early or ())]
+        return handed
+
+    def held_up_by(self) -> list[tuple[WaitingRun, int]]:
+        """The unanswered messages, by run and place, for which others wait."""
+        orders = (self._qos1, self._qos2)
+        return [(runs[0], runs[0].done) for runs in orders if any(run.early for run in runs)]
+
+    def _is_next(self, run: WaitingRun, place: int) -> bool:
+        return place == run.done and any(runs and runs[0] is run for runs in (self._qos1, self._qos2))
+
+    def _in_turn(self, runs: deque[WaitingRun]) -> Iterator[Taken | Waiting]:
+        """What is early and at the beginning."""
+        while runs:
+            run = runs[0]
+            first = end = run.done
+            while run.early and end in run.early:
+                run.early.remove(end)
+                end += 1
+            if end == first:
+                return
+            self.early -= end - first
+            yield self._hand_over(run, first, end)
+
+    def _hand_over(self, run: WaitingRun, first: int, end: int) -> Taken | Waiting:
+        part = run.part(first, end)
+        self._finish(run, first, end)
+        return part
+
+    def _finish(self, run: WaitingRun, first: int, end: int) -> None:
+        run.finish(first, end)
+        self.messages -= end - first
+        if not run.finished:
+            return
+        self.bytes -= run.bytes
+        if run.message is not None:
+            del self._single[run.ids[0]]
+        for runs in (self._qos1, self._qos2):
+            while runs and runs[0].finished:
+                runs.popleft()
+        if not self.messages:
+            self._places = None
+
+    # where an identifier is -------------------------------------------------------------------
+
+    def _find(self, packet_id: int) -> tuple[WaitingRun | None, int]:
+        for runs in (self._qos1, self._qos2):
+            if runs and runs[0].ids[runs[0].done] == packet_id:
+                return runs[0], runs[0].done
+        if not self.messages:
+            return None, 0
+        if self._places is None:
+            self._note_all()
+        assert self._places is not None
+        return self._places.get(packet_id, (None, 0))
+
+    def _note_all(self) -> None:
+        self._places = {}
+        for runs in (self._qos1, self._qos2):
+            for run in runs:
+                self._note(run)
 
     def _note(self, run: WaitingRun) -> None:
         assert self._places is not None
         self._places.update((packet_id, (run, place)) for place, packet_id in enumerate(run.ids))
-
-    def _drop_done(self) -> None:
-        while self._runs and self._runs[0].done == len(self._runs[0].ids):
-            self.bytes -= len(self._runs.popleft().frames) + OVERHEAD
-        if not self._runs:
-            self._places = None
 
 
 def _same(one: Sequence[int], other: Sequence[int]) -> bool:

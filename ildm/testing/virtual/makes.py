@@ -21,6 +21,9 @@ class Make(NamedTuple):
     """A message of QoS 2 that is sent again before its PUBREL is not delivered again."""
     says_present: bool = True
     """CONNACK tells of a session that was kept."""
+    writing: float = 0.0
+    """Seconds until a message of QoS 1 is acknowledged which waits for a session that lasts; what goes to
+    none is acknowledged at once, and so before it."""
     keeps_messages: bool = False
     """What waits for sessions survives a crash, and so do the sessions."""
     keeps_unreleased: bool = False
@@ -47,7 +50,7 @@ MAKES = {
         # 2.0.11 without persistence, or with its default of 1,800 s
         Make("mosquitto-default", speaks_5=True, delivers_at_release=True),
         # 3.10.8
-        Make("rabbitmq", largest_qos=1, keeps_messages=True),
+        Make("rabbitmq", largest_qos=1, writing=0.05, keeps_messages=True),
         # 5.17.2 with KahaDB
         Make("activemq", once=False, says_present=False, keeps_messages=True, keeps_unreleased=True),
         # 0.17 with H2

@@ -169,8 +169,8 @@ class SessionBroker:
         """Somebody's subscriptions have."""
         self._wanted.clear()
 
-    def take(self, message: Publish, publisher: Session) -> None:
-        """A message takes effect."""
+    def take(self, message: Publish, publisher: Session) -> bool:
+        """A message takes effect; whether it is for a session that lasts, at QoS 1 or 2."""
         if message.retain:
             if message.payload:
                 self._retain(message)
@@ -185,6 +185,7 @@ class SessionBroker:
         for session, one in wanted:
             if not (one.no_local and session is publisher):
                 session.push(message, one.qos, one.retain_as_published and message.retain)
+        return any(session.lasts and one.qos for session, one in wanted)
 
     def _retain(self, message: Publish) -> None:
         self.retained.pop(message.topic, None)
@@ -353,8 +354,10 @@ class BrokerConnection:
             broker.take(packet, session)
         elif packet.qos == 1 or make.largest_qos == 1:
             packet.qos = 1
-            self.put(PubAck(packet_id=packet_id))
-            broker.take(packet, session)
+            if broker.take(packet, session) and make.writing:
+                broker.world.call_at(broker.world.time + make.writing, self._written, packet_id)
+            else:
+                self.put(PubAck(packet_id=packet_id))
         else:
             self.put(PubRec(packet_id=packet_id))
             if packet_id in session.unreleased and make.once:
@@ -364,6 +367,11 @@ class BrokerConnection:
             else:
                 session.unreleased[packet_id] = None
                 broker.take(packet, session)
+
+    def _written(self, packet_id: int) -> None:
+        if self.session is not None and self.session.connection is self:
+            self.put(PubAck(packet_id=packet_id))
+            self.broker.flush()
 
     def _subscribe(self, packet: Subscribe, session: Session) -> None:
         largest = self.broker.make.largest_qos
