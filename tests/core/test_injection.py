@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
-from ildm.mqtt import Connect, Property, Publish, Version
+from ildm.mqtt import Connect, Disconnect, Property, Publish, ReasonCode, Version
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
@@ -173,6 +173,28 @@ def test_a_silent_broker_is_given_up_and_dialed_again(world: World) -> None:
     world.run(30)
     assert site.node.injector.connected
     assert site.node.broker_down_reason is None
+
+
+def test_a_broker_that_gives_the_session_to_another_client_is_not_hurried(world: World) -> None:
+    broker = NotingBroker()
+    site = site_with(world, broker, "5")
+    site.start()
+    world.run(3)
+    broker.connects.clear()
+    (connection,) = (each for each in broker.connections if each.client_id == "ildm-b-0")
+    connection.transport.write(Disconnect(reason_code=ReasonCode.SESSION_TAKEN_OVER).encode(Version.V5))
+    connection.transport.close()
+    world.run(1)
+    reason = "another client uses this node's client id 'ildm-b-0' at the broker: is a second node named 'b'?"
+    assert site.node.broker_down_reason == site.node.injector.contested == reason
+    assert site.node.counters["broker_sessions_taken"] == 1
+    world.run(3)
+    assert broker.connects == []
+    world.run(8)
+    assert site.node.injector.connected
+    assert site.node.injector.contested == reason
+    world.run(200)
+    assert site.node.injector.contested is None
 
 
 class Mute(MiniConnection):

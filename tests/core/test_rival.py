@@ -26,6 +26,12 @@ def test_one_that_merely_hangs_up_has_to_do_so_again_and_again() -> None:
     assert ends == [False] * (SHORT_LIVES - 1) + [True]
 
 
+def test_one_that_already_makes_long_pauses_is_found_out_by_the_other() -> None:
+    found = rival()
+    ends = [found.has_taken(40.0 * n, 4 * LONGEST, told=False) for n in range(SHORT_LIVES)]
+    assert ends[-1]
+
+
 def test_neither_a_session_that_lasts_nor_a_broker_that_is_away_in_between_is_a_rival() -> None:
     found = rival()
     for n in range(3 * SHORT_LIVES):
@@ -33,7 +39,7 @@ def test_neither_a_session_that_lasts_nor_a_broker_that_is_away_in_between_is_a_
             found.absent()
         assert not found.has_taken(float(n), 1.0, told=False)
     for n in range(3 * SHORT_LIVES):
-        lived = LONGEST if n % (SHORT_LIVES - 1) == 0 else 1.0
+        lived = LONGER * LONGEST if n % (SHORT_LIVES - 1) == 0 else 1.0
         assert not found.has_taken(100.0 + n, lived, told=False)
 
 

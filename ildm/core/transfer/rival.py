@@ -2,7 +2,8 @@
 
 Mostly it is a second node that was given a copy of this one's configuration. The broker ends a session when
 its identifier comes again, so the two would take it from each other for ever. In MQTT 5 it says so
-(DISCONNECT 0x8E, MQTT-3.1.4-3); of a broker that merely hangs up (3.1.1, MQTT-3.1.4-2) it is inferred.
+(DISCONNECT 0x8E, MQTT-3.1.4-3); of a broker that merely hangs up (in 3.1.1 all do, MQTT-3.1.4-2; Mosquitto 2.0
+in both) it is inferred.
 """
 
 from __future__ import annotations
@@ -24,17 +25,15 @@ class Rival:
     """Of one session.
 
     Args:
-        longest: seconds, the longest pause between attempts as long as there is no rival, and the life of a
-            session that ends soon.
+        longest: seconds, the longest pause between attempts as long as there is no rival.
     """
 
-    __slots__ = ("_client_id", "_lost_at", "_node_id", "_pauses", "_short", "_soon")
+    __slots__ = ("_client_id", "_lost_at", "_node_id", "_pauses", "_short")
 
     def __init__(self, client_id: str, node_id: str, random: Random, longest: float) -> None:
         self._client_id = client_id
         self._node_id = node_id
         self._pauses = Backoff(random, longest, LONGER * longest)
-        self._soon = longest
         self._short = 0
         self._lost_at: float | None = None
 
@@ -45,7 +44,8 @@ class Rival:
             self._lost_at = None
             self._pauses.reset()
         known = self._lost_at is not None
-        self._short = self._short + 1 if lived < self._soon else 0
+        # the other one may know already, and pause for that long
+        self._short = self._short + 1 if lived < self._pauses.maximum else 0
         if not (told or known or self._short >= SHORT_LIVES):
             return False
         self._lost_at = now
