@@ -9,6 +9,8 @@ from ildm.core.link.hello import Refusal
 from ildm.mqtt import ReasonCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from ildm.config import LinkConfig
     from ildm.core.driver import Transport
 
@@ -33,15 +35,17 @@ class Certificates(NamedTuple):
         if tls is None:
             return None
         names = (tls.getpeercert() or {}).get("subjectAltName", ())
-        nodes = (
-            value.removeprefix(PREFIX) for kind, value in names if kind == "URI" and value.startswith(PREFIX)
-        )
         far = hashlib.sha256(tls.getpeercert(True) or b"").digest()
-        return cls(tls.context.own, far, frozenset(nodes))
+        return cls(tls.context.own, far, nodes_of(value for kind, value in names if kind == "URI"))
 
     def binding(self, *, dialed: bool) -> bytes:
         """What a proof of the secret covers, so that it is worth nothing on another connection."""
         return self.own + self.far if dialed else self.far + self.own
+
+
+def nodes_of(uris: Iterable[str]) -> frozenset[str]:
+    """The node ids among a certificate's alternative names of type URI."""
+    return frozenset(uri.removeprefix(PREFIX) for uri in uris if uri.startswith(PREFIX))
 
 
 def not_certified(link: LinkConfig, certificates: Certificates | None, node: str) -> Refusal | None:
@@ -58,8 +62,12 @@ def not_certified(link: LinkConfig, certificates: Certificates | None, node: str
         return _refusal(f"no certificate of {node} is known (link.tls.pins, link.neighbors)")
     if node in certificates.nodes:
         return None
-    known = ", ".join(sorted(certificates.nodes)) or "no node"
-    return _refusal(f"the certificate is for {known}, not for {node}")
+    return _refusal(f"the certificate is for {named(certificates.nodes)}, not for {node}")
+
+
+def named(nodes: frozenset[str]) -> str:
+    """Whom a certificate is for, for people."""
+    return ", ".join(sorted(nodes)) or "no node"
 
 
 def _refusal(text: str) -> Refusal:

@@ -2,7 +2,7 @@
 
 Mostly it is a second node that was given a copy of this one's configuration. The broker ends a session when
 its identifier comes again, so the two would take it from each other for ever. In MQTT 5 it says so
-(DISCONNECT 0x8E, MQTT-3.1.4-3); of a broker that merely hangs up (in 3.1.1 all do, MQTT-3.1.4-2; Mosquitto 2.0
+(DISCONNECT 0x8E, MQTT-3.1.4-3); of one that merely hangs up (in 3.1.1 all do, MQTT-3.1.4-2; Mosquitto 2.0
 in both) it is inferred.
 """
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ildm.config import ConfigError
-from ildm.net.transport.expiry import not_after
+from ildm.net.transport.x509 import not_after, uris
 from ildm.text import reason
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class Context(ssl.SSLContext):
     """SHA-256 of the certificate, in DER; empty where there is none."""
     ends: float | None = None
     """Unix time of the end of the certificate, or of that of its names which ends first; None: unknown."""
+    names: tuple[str, ...] = ()
+    """The certificate's alternative names of type URI, by which neighbours know a node."""
 
 
 def listener_context(tls: ListenerTls, key: str, *, http: bool) -> Context:
@@ -146,9 +148,9 @@ def _load(context: Context, cert: Path, secret: Path, key: str) -> None:
         raise ConfigError(f"{key}.cert: {cert}: {why.replace('_', ' ').lower()}") from error
     context.own = hashlib.sha256(own).digest()
     try:
-        context.ends = not_after(own)
+        context.ends, context.names = not_after(own), tuple(uris(own))
     except ValueError:  # written in a way that RFC 5280 forbids; no reason not to serve
-        context.ends = None
+        context.ends, context.names = None, ()
 
 
 def _read(path: Path, key: str) -> str:

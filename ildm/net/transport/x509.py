@@ -1,6 +1,6 @@
-"""When a certificate ends: its ``notAfter``, read from the DER of X.509 (RFC 5280, 4.1.2.5).
+"""What one's own certificate says, read from the DER of X.509 (RFC 5280): when it ends, and whom it is for.
 
-The standard library tells that of a peer's certificate, not of one's own.
+The standard library tells that of a peer's certificate alone.
 """
 
 from __future__ import annotations
@@ -8,10 +8,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 SEQUENCE, UTC_TIME, GENERALIZED_TIME, VERSION = 0x30, 0x17, 0x18, 0xA0
+OBJECT_IDENTIFIER, OCTET_STRING, EXTENSIONS, URI = 0x06, 0x04, 0xA3, 0x86
+SUBJECT_ALTERNATIVE_NAME = b"\x55\x1d\x11"
+"""2.5.29.17"""
 
 
 def not_after(der: bytes) -> float:
-    """Unix time in seconds.
+    """Its end (4.1.2.5): Unix time in seconds.
 
     Raises:
         ValueError: that is no certificate.
@@ -32,11 +35,31 @@ def not_after(der: bytes) -> float:
     return datetime.strptime(digits, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
-def _within(data: bytes, number: int) -> list[tuple[int, bytes]]:
-    """The first elements in there: tag and contents."""
+def uris(der: bytes) -> list[str]:
+    """Its alternative names of type URI (4.2.1.6).
+
+    Raises:
+        ValueError: that is no certificate.
+    """
+    (certificate,) = _within(der, 1)
+    (signed,) = _within(certificate[1], 1)
     found = []
+    for tag, extensions in _within(signed[1]):
+        if tag != EXTENSIONS:
+            continue
+        for _, extension in _within(_within(extensions, 1)[0][1]):
+            (kind, name), *_, (content_kind, content) = _within(extension)
+            if (kind, name, content_kind) == (OBJECT_IDENTIFIER, SUBJECT_ALTERNATIVE_NAME, OCTET_STRING):
+                names = _within(_within(content, 1)[0][1])
+                found += [text.decode("ascii") for name_kind, text in names if name_kind == URI]
+    return found
+
+
+def _within(data: bytes, number: int | None = None) -> list[tuple[int, bytes]]:
+    """The first elements in there, or all: tag and contents."""
+    found: list[tuple[int, bytes]] = []
     at = 0
-    for _ in range(number):
+    while at < len(data) if number is None else len(found) < number:
         if len(data) < at + 2:
             raise ValueError("it ends too early")
         tag, length = data[at], data[at + 1]

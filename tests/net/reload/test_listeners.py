@@ -213,3 +213,13 @@ async def test_who_is_in_the_handshake_gets_to_its_end(rig: MakeRig, mosquitto: 
     assert await talker.lives()
     assert await node.refuses(port)
     talker.close()
+
+
+async def test_a_certificate_of_another_node_is_warned_of_as_before_a_start(rig: MakeRig, pki: Pki) -> None:
+    own, other = pki.node("node"), pki.node("other")
+    node = await rig(algorithm="pf", link={"listen": None, "tls": own})
+    node.write(link={"tls": other})
+    for dry_run in (True, False):
+        (warning,) = (await node.server.reloader.reload(dry_run))["warnings"]
+        assert warning.startswith("link.tls.cert: ")
+        assert "is for other, not for this node" in warning

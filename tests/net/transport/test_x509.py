@@ -1,4 +1,4 @@
-"""When the certificates that a node shows end."""
+"""When the certificates that a node shows end, and whom they are for."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import yaml
 
 from ildm.config import parse_config
 from ildm.config.transports import ListenerTls
-from ildm.net.transport.expiry import not_after
 from ildm.net.transport.tls import listener_context
+from ildm.net.transport.x509 import not_after, uris
 from ildm.preflight import examine
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import free_port
@@ -51,6 +51,37 @@ def test_a_certificate_cut_anywhere_or_another_thing_has_no_end(pki: Pki) -> Non
     for other in (b"\x30\x03\x02\x01\x05", b"\x30\x80" * 20, bytes(100)):
         with pytest.raises(ValueError, match=WHY):
             not_after(other)
+
+
+@pytest.mark.parametrize(
+    ("alternative", "found"),
+    [
+        ("", []),
+        ("DNS:localhost,IP:127.0.0.1", []),
+        ("URI:ildm:a,DNS:localhost,URI:ildm:b", ["ildm:a", "ildm:b"]),
+        (f"URI:ildm:{'a' * 200}", [f"ildm:{'a' * 200}"]),  # lengths of two bytes
+    ],
+)
+def test_the_names_are_those_it_was_issued_for(pki: Pki, alternative: str, found: list[str]) -> None:
+    whole = der(pki.issue("named", alternative)["cert"])
+    assert uris(whole) == found
+    for cut in range(0, len(whole), 7):
+        with pytest.raises(ValueError, match=WHY):
+            uris(whole[:cut])
+
+
+def test_one_that_neighbours_would_take_for_another_node_is_told_of(pki: Pki, tmp_path: Path) -> None:
+    def said(node_id: str, **more: object) -> list[tuple[str, str, bool]]:
+        link = {"listen": None, "tls": {**pki.node("site-b"), **more}}
+        document = {"node_id": node_id, "algorithm": "pf", "link": link, "broker": {"address": "127.0.0.1:1"}}
+        return [tuple(each) for each in examine(parse_config(document, "test", tmp_path), thorough=False)]
+
+    ((key, text, fatal),) = said("site-a")
+    assert (key, fatal) == ("link.tls.cert", False)
+    assert "is for site-b, not for this node" in text
+    assert "URI:ildm:site-a" in text
+    assert said("site-b") == []
+    assert said("site-a", identity="pin", pins={"site-c": "0" * 64}) == []  # neighbours have its fingerprint
 
 
 def test_of_several_names_the_first_end_counts(pki: Pki) -> None:
