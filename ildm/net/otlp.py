@@ -163,6 +163,7 @@ class Exporter:
         self._headers = read_headers(config.headers_file)
         self._tls = trusted(config.ca)
         self._waiting: deque[tuple[str, Row]] = deque()
+        self._under_way = 0  # spans of the request that is being made
         self._task: asyncio.Task[None] | None = None
 
     def export(self, messages: list[Row]) -> None:
@@ -180,7 +181,8 @@ class Exporter:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        self._counters["trace_spans_dropped"] += len(self._waiting)
+        self._counters["trace_spans_dropped"] += self._under_way + len(self._waiting)
+        self._under_way = 0
         self._waiting.clear()
 
     async def _send_all(self) -> None:
@@ -188,7 +190,9 @@ class Exporter:
         async with aiohttp.ClientSession(headers=self._headers, timeout=timeout) as http:
             while self._waiting:
                 batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+                self._under_way = len(batch)
                 problem = await self._send(http, json.dumps(request_of(batch)).encode())
+                self._under_way = 0
                 if problem is None:
                     self._counters["trace_spans_exported"] += len(batch)
                 else:

@@ -207,6 +207,19 @@ async def test_so_much_waits_and_the_rest_is_counted(collector: Collector) -> No
     assert counters["trace_spans_dropped"] + counters["trace_spans_exported"] == 6
 
 
+async def test_what_is_being_sent_at_the_end_is_counted_as_what_waits(collector: Collector) -> None:
+    counters = Counters()
+    exporter = Exporter(TraceConfig(otlp=collector.url), counters)
+    collector.answers = [503]  # after which the request waits to be made again
+    exporter.export([message()])
+    async with asyncio.timeout(30):
+        while not collector.bodies:  # noqa: ASYNC110 - nobody tells of it
+            await asyncio.sleep(0.01)
+    exporter.export([message()])
+    await exporter.stop()
+    assert (counters["trace_spans_dropped"], counters["trace_spans_exported"]) == (6, 0)
+
+
 async def test_headers_are_read_from_a_file_and_never_shown(collector: Collector, tmp_path: Path) -> None:
     path = tmp_path / "headers"
     path.write_text("Authorization: Bearer hidden\n\nX-Tenant: one\n")
