@@ -25,6 +25,7 @@ from ildm.net.reload.settings import KEYS, Secrets, read_secrets, take_up
 from ildm.net.spool_view import only_here
 from ildm.net.transport import ListenError, NodeTls
 from ildm.preflight import Finding, examine
+from ildm.text import reason
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,6 +45,8 @@ class Read(NamedTuple):
     secrets: Secrets
     tls: NodeTls
     warnings: list[Finding]
+    empty: bool
+    """No key stands in the file."""
 
 
 class Reloader:
@@ -117,6 +120,8 @@ class Reloader:
         self._refuse_at_the_end()
         read = await asyncio.to_thread(_read, source, server.inherited)
         changes = [*differences(server.config, read.config), *self._contents(read)]
+        if changes and read.empty:  # all defaults; more likely it is just being written
+            raise ReloadError(f"{source}: the file is empty: nothing was changed")
         self._refuse_what_is_not_live(source, changes)
         self._check_plugins(source, read.config)
         self._check_neighbors(read.config)
@@ -285,15 +290,18 @@ def _read(source: Path, inherited: Inherited) -> Read:
     """Blocks. Raises: ReloadError."""
     try:
         config = load_config(source)
+        lines = map(str.strip, source.read_text("utf-8").splitlines())
         secrets = read_secrets(config)
         tls = NodeTls(config)
         findings = examine(config, thorough=False, given=inherited.paths)
+    except OSError as error:  # gone since
+        raise ReloadError(f"{source}: cannot be read: {reason(error)}") from error
     except ConfigError as error:
         raise ReloadError(*(_named(source, line) for line in str(error).splitlines())) from error
     fatal = [_named(source, f"{found.key}: {found.text}") for found in findings if found.fatal]
     if fatal:
         raise ReloadError(*fatal)
-    return Read(config, secrets, tls, findings)
+    return Read(config, secrets, tls, findings, empty=all(not each or each.startswith("#") for each in lines))
 
 
 def _named(source: Path, line: str) -> str:

@@ -102,6 +102,17 @@ async def test_a_file_that_is_gone(rig: MakeRig) -> None:
     before.assert_the_same()
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# all of it is a comment\n"])
+async def test_a_file_that_is_empty(rig: MakeRig, text: str) -> None:
+    node = await rig()
+    before = Before(node)
+    node.source.write_text(text)
+    with pytest.raises(ReloadError) as caught:
+        await node.server.reloader.reload()
+    assert str(caught.value) == f"{node.source}: the file is empty: nothing was changed"
+    before.assert_the_same()
+
+
 async def test_a_port_that_is_taken(rig: MakeRig) -> None:
     """Those that were bound before it are given back."""
     node = await rig()
