@@ -200,13 +200,14 @@ def top(
         float, typer.Option(metavar="SECONDS", min=0.1, max=3600, help="Between two pictures.")
     ] = 1.0,
     count: Annotated[int, typer.Option(metavar="NUMBER", min=0, help="Pictures; 0: until Ctrl-C.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each.")] = False,
     socket: SocketOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Show what a node does now, each second."""
     from ildm.top import show_top  # noqa: PLC0415
 
-    show_top(find_node(socket, config), interval, count or None)
+    show_top(find_node(socket, config), interval, count or None, as_json)
 
 
 @app.command(name="dashboard-token")

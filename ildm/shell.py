@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ildm.admin.client import AdminClient, Page
-from ildm.admin.commands import COMMANDS, Command, UsageError, split_name
+from ildm.admin.commands import COMMANDS, Command, NotDone, UsageError, split_name
+from ildm.admin.view import Row
 from ildm.mqtt import IldmError
 
 LEAVE = ("exit", "quit")
@@ -23,14 +24,23 @@ class Leave(Exception):  # noqa: N818 - not an error
 
 def run_command(node: AdminClient, command: Command, values: dict[str, Any], as_json: bool) -> None:
     """Carry out one command and print its answer."""
-    data = command.call(node, **values)
+    try:
+        data = command.call(node, **values)
+    except NotDone as error:
+        if as_json:
+            _print_json(error.answer)
+        raise
     if as_json:
-        print(json.dumps(data._asdict() if isinstance(data, Page) else data, indent=2, ensure_ascii=False))
+        _print_json(data)
         return
     from ildm.render import show  # noqa: PLC0415 - only where tables are wanted
     from ildm.terminal import make_console  # noqa: PLC0415
 
     make_console().print(show(command.name, data))
+
+
+def _print_json(data: Row | Page) -> None:
+    print(json.dumps(data._asdict() if isinstance(data, Page) else data, indent=2, ensure_ascii=False))
 
 
 def run_line(node: AdminClient, line: str, as_json: bool) -> None:

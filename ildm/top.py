@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group, RenderableType
@@ -46,71 +47,88 @@ def look(node: AdminClient) -> Look:
     return Look(time.monotonic(), status, node.neighbors().items, clients)
 
 
-def picture(before: Look, now: Look) -> RenderableType:
-    """What has happened between two looks."""
+def measured(before: Look, now: Look) -> Row:
+    """What has happened between two looks, for programs.
+
+    ``seconds`` between them; ``rates`` (per second) of counters; ``dropped`` meanwhile; ``status`` now;
+    ``neighbors``, and ``clients`` that are connected, the busiest first, each with ``rates`` of its own.
+    """
     passed = max(now.moment - before.moment, 1e-9)
 
-    def rate(new: Mapping[str, Any], old: Mapping[str, Any] | None, name: str) -> str:
-        grown = new.get(name, 0) - (old.get(name, 0) if old is not None else new.get(name, 0))
-        return f"{max(0, grown) / passed:,.0f}/s"
+    def rates(new: Mapping[str, Any], old: Mapping[str, Any], names: Iterable[str]) -> dict[str, float]:
+        # counters begin anew with the node
+        return {name: max(0, new.get(name, 0) - old.get(name, 0)) / passed for name in names}
 
-    status = now.status
-    broker = status["broker"]
-    queues, spool = status["queues"], status["spool"]
-    old = before.status["counters"]
-    lost = queues["dropped"] - before.status["queues"]["dropped"]
+    def rows(found: list[Row], earlier: list[Row], key: Callable[[Row], str], *names: str) -> list[Row]:
+        known = {key(row): row for row in earlier}
+        return [{**row, "rates": rates(row, known.get(key(row), row), names)} for row in found]
+
+    clients = [row for row in now.clients if row["connected"]]
+    clients = rows(clients, before.clients, lambda row: str(row["client_id"]), "messages_in", "messages_out")
+    return {
+        "seconds": passed,
+        "rates": rates(now.status["counters"], before.status["counters"], RATES.values()),
+        "dropped": max(0, now.status["queues"]["dropped"] - before.status["queues"]["dropped"]),
+        "status": now.status,
+        "neighbors": rows(
+            now.neighbors,
+            before.neighbors,
+            lambda row: str(row["node_id"] or row["address"]),
+            "transferred_out",
+            "transferred_in",
+        ),
+        "clients": sorted(clients, key=lambda row: sum(row["rates"].values()), reverse=True),
+    }
+
+
+def picture(before: Look, now: Look) -> RenderableType:
+    """The same for people."""
+    found = measured(before, now)
+    status = found["status"]
+    broker, queues, spool = status["broker"], status["queues"], status["spool"]
+    lost = found["dropped"]
+    reached = state("active" if broker["connected"] else "down", cell(broker["reason"] or broker["address"]))
     head = facts(
         [
             ("node", Text(f"{cell(status['node_id'])}  for {duration(status['uptime'])}")),
-            (
-                "broker",
-                state(
-                    "active" if broker["connected"] else "down", cell(broker["reason"] or broker["address"])
-                ),
-            ),
+            ("broker", reached),
             ("clients", f"{status['clients']:,}"),
-            *((name, rate(status["counters"], old, key)) for name, key in RATES.items()),
+            *((name, _rate(found, key)) for name, key in RATES.items()),
             ("waiting", f"{_queue(queues['injection'])} for the broker, {_queue(queues['links'])} for links"),
             ("spool", f"{spool['messages']:,} messages, {size(spool['disk_bytes'])} on disk"),
             ("dropped", Text(f"{queues['dropped']:,}  (+{lost:,})", style="red" if lost else "")),
         ]
     )
     parts: list[RenderableType] = [head]
-    if now.neighbors:
-        known = {row["node_id"] or row["address"]: row for row in before.neighbors}
+    neighbors, clients = found["neighbors"], found["clients"]
+    if neighbors:
         links = table(["neighbour", "state", ">out", ">in", ">queued", ">dropped"])
-        for row in now.neighbors[:NEIGHBORS]:
-            name = row["node_id"] or row["address"]
+        for row in neighbors[:NEIGHBORS]:
             links.add_row(
-                cell(name),
+                cell(row["node_id"] or row["address"]),
                 state(row["state"], cell(row["reason"]) if row["reason"] else None),
-                rate(row, known.get(name), "transferred_out"),
-                rate(row, known.get(name), "transferred_in"),
+                _rate(row, "transferred_out"),
+                _rate(row, "transferred_in"),
                 f"{row['queued_messages']:,}",
                 f"{row['dropped']:,}",
             )
-        parts += [Text(), links, *_more(len(now.neighbors) - NEIGHBORS, "neighbours")]
-    connected = [row for row in now.clients if row["connected"]]
-    if connected:
-        earlier = {row["client_id"]: row for row in before.clients}
-
-        def grown(row: Row) -> int:
-            old_row = earlier.get(row["client_id"], row)
-            return int(sum(row[key] - old_row[key] for key in ("messages_in", "messages_out")))
-
-        busiest = sorted(connected, key=grown, reverse=True)[:CLIENTS]
-        rows = table(["client", "peer", ">in", ">out", ">filters"])
-        for row in busiest:
-            past = earlier.get(row["client_id"])
-            rows.add_row(
+        parts += [Text(), links, *_more(len(neighbors) - NEIGHBORS, "neighbours")]
+    if clients:
+        busiest = table(["client", "peer", ">in", ">out", ">filters"])
+        for row in clients[:CLIENTS]:
+            busiest.add_row(
                 cell(row["client_id"]),
                 cell(row["peer"]),
-                rate(row, past, "messages_in"),
-                rate(row, past, "messages_out"),
+                _rate(row, "messages_in"),
+                _rate(row, "messages_out"),
                 cell(row["subscriptions"]),
             )
-        parts += [Text(), rows, *_more(len(connected) - CLIENTS, "clients")]
+        parts += [Text(), busiest, *_more(len(clients) - CLIENTS, "clients")]
     return Group(*parts)
+
+
+def _rate(row: Row, name: str) -> str:
+    return f"{row['rates'][name]:,.0f}/s"
 
 
 def _queue(queue: Mapping[str, int]) -> str:
@@ -121,8 +139,10 @@ def _more(left: int, what: str) -> list[RenderableType]:
     return [Text(f"{left:,} more {what}", style="dim")] if left > 0 else []
 
 
-def show_top(node: AdminClient, interval: float, count: int | None) -> None:
+def show_top(node: AdminClient, interval: float, count: int | None, as_json: bool = False) -> None:
     """Draw every ``interval`` seconds, ``count`` times or until Ctrl-C; below each other without a terminal.
+
+    ``as_json``: a line of JSON each (:func:`measured`) in place of pictures.
 
     Raises: as :class:`ildm.admin.client.AdminClient`.
     """
@@ -130,7 +150,7 @@ def show_top(node: AdminClient, interval: float, count: int | None) -> None:
     before = look(node)
     drawn = 0
     live: Any = None
-    if console.is_terminal:
+    if console.is_terminal and not as_json:
         from rich.live import Live  # noqa: PLC0415 - slow to import
 
         live = Live(console=console, screen=count is None, auto_refresh=False)
@@ -139,11 +159,12 @@ def show_top(node: AdminClient, interval: float, count: int | None) -> None:
         while count is None or drawn < count:
             time.sleep(interval)
             now = look(node)
-            shown = picture(before, now)
-            if live is not None:
-                live.update(shown, refresh=True)
+            if as_json:
+                print(json.dumps(measured(before, now), ensure_ascii=False), flush=True)
+            elif live is not None:
+                live.update(picture(before, now), refresh=True)
             else:
-                console.print(shown)
+                console.print(picture(before, now))
             before, drawn = now, drawn + 1
     except KeyboardInterrupt:
         return

@@ -69,6 +69,14 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 """Seconds."""
 
 
+class NotDone(AdminError):  # noqa: N818 - what was asked is answered: no
+    """The node has answered that it is not so, or was not done; programs get its answer, too."""
+
+    def __init__(self, text: str, answer: Row) -> None:
+        super().__init__(text)
+        self.answer = answer
+
+
 class UsageError(IldmError):
     """A command that was not understood."""
 
@@ -424,7 +432,7 @@ def health(node: AdminClient) -> Row:
     """Whether it serves: exit status 0, else 1 and why not."""
     answer = node.health()
     if not answer["ready"]:
-        raise AdminError("\n".join(f"not ready: {printable(problem)}" for problem in answer["problems"]))
+        raise NotDone("\n".join(f"not ready: {printable(problem)}" for problem in answer["problems"]), answer)
     return answer
 
 
@@ -451,7 +459,7 @@ def plugin_reload(node: AdminClient) -> Row:
     """Give plugins their options of the file again."""
     answer = node.reload_plugins()
     if any(row["error"] is not None for row in answer["plugins"]):
-        raise AdminError("\n".join(map(_reloaded, answer["plugins"])))
+        raise NotDone("\n".join(map(_reloaded, answer["plugins"])), answer)
     return answer
 
 

@@ -365,3 +365,16 @@ def test_a_trace_of_real_messages_waits_for_its_end(run: Run, view: FakeView, so
     status, _, err = run("trace", "a/#", *where)
     assert status == 2
     assert "a filter needs --for TIME" in err
+
+
+@pytest.mark.parametrize(
+    "way", [["health", "--json"], ["shell", "-c", "health --json"], ["shell", "--json", "-c", "health"]]
+)
+def test_programs_get_the_answer_of_a_node_that_is_not_ready(
+    run: Run, view: FakeView, socket_path: Path, way: list[str]
+) -> None:
+    view.wrong = ["no broker"]
+    status, out, err = run(*way, "--socket", str(socket_path))
+    assert status == 1
+    assert json.loads(out) == {"ready": False, "problems": ["no broker"]}
+    assert err == "ildm: not ready: no broker\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from ildm.admin.client import AdminClient
 from ildm.terminal import make_console
-from ildm.top import CLIENTS, Look, look, picture
+from ildm.top import CLIENTS, RATES, Look, look, picture
 from tests.admin.fake_node import NEIGHBOR, FakeView
 from tests.cli.test_cli import Run, run
 
@@ -75,6 +76,19 @@ def test_a_node_is_asked(node: AdminClient, view: FakeView) -> None:
 def test_so_many_pictures(run: Run, view: FakeView, socket_path: Path) -> None:
     status, out, err = run("top", "--count", "2", "--interval", "0.1", "--socket", str(socket_path))
     assert (status, out.count("from other sites"), err) == (0, 2, "")
+
+
+def test_a_line_of_json_each_for_programs(run: Run, view: FakeView, socket_path: Path) -> None:
+    status, out, err = run("top", "--json", "--count", "2", "--interval", "0.1", "--socket", str(socket_path))
+    assert (status, err) == (0, "")
+    for line in out.splitlines():
+        found = json.loads(line)
+        assert found["seconds"] > 0
+        assert set(found["rates"]) == set(RATES.values())
+        assert found["status"] == view.status()
+        assert found["neighbors"][0]["rates"] == {"transferred_out": 0, "transferred_in": 0}
+        assert all(row["connected"] and set(row["rates"]) for row in found["clients"])
+    assert len(out.splitlines()) == 2
 
 
 def test_without_a_node(run: Run, tmp_path: Path) -> None:
