@@ -1,4 +1,4 @@
-"""How many connections browsers have, and for how long one may do nothing."""
+"""How many connections a server of HTTP has, and for how long one may do nothing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ if TYPE_CHECKING:
 
     from ildm.core.counters import Counters
 
-CONNECTIONS = 128
-"""At a time. Then the one that has been idle for longest goes; without such the new one does."""
-IDLE = 20.0
-"""Seconds without a whole request."""
-SWEEP = 5.0
+SWEEPS = 4
+"""In the time that one may be idle."""
 
 
 class Connections:
@@ -22,19 +19,25 @@ class Connections:
 
     Args:
         server: what makes them speak HTTP.
+        of: how its counters begin.
+        most: at a time. Then the one that has been idle for longest goes; without such the new one does.
+        idle: seconds without a whole request.
     """
 
-    def __init__(self, server: web.Server, counters: Counters) -> None:
+    def __init__(self, server: web.Server, counters: Counters, of: str, most: int, idle: float) -> None:
         self._server = server
         self._counters = counters
+        self._of = of
+        self._most = most
+        self._patience = idle
         self._idle: dict[asyncio.BaseProtocol, float] = {}
         """Since when; the one longest idle stands first."""
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(SWEEP, self._sweep)
+        self._timer = self._loop.call_later(idle / SWEEPS, self._sweep)
 
     def accept(self) -> asyncio.BaseProtocol:
-        if len(self._server.connections) >= CONNECTIONS and not self._make_room():
-            self._counters["dashboard_connections_refused"] += 1
+        if len(self._server.connections) >= self._most and not self._make_room():
+            self._counters[f"{self._of}_connections_refused"] += 1
             return _Refused()
         protocol = self._server()
         self._idle[protocol] = self._loop.time()
@@ -58,9 +61,9 @@ class Connections:
         return True
 
     def _sweep(self) -> None:
-        self._timer = self._loop.call_later(SWEEP, self._sweep)
+        self._timer = self._loop.call_later(self._patience / SWEEPS, self._sweep)
         self._forget()
-        since = self._loop.time() - IDLE
+        since = self._loop.time() - self._patience
         for protocol in [each for each, at in self._idle.items() if at < since]:
             self._end(protocol)
 
@@ -73,6 +76,7 @@ class Connections:
 
     def _end(self, protocol: asyncio.BaseProtocol) -> None:
         del self._idle[protocol]
+        self._counters[f"{self._of}_connections_idle"] += 1
         cast("Any", protocol).force_close()
 
 

@@ -47,11 +47,12 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from aiohttp import web
 from pydantic import AfterValidator, Field, StrictBool
 
+from ildm.admin.connections import Connections
 from ildm.admin.metrics import told, watch_routes
 from ildm.admin.not_http import LOGGER
 from ildm.admin.requests import AddNeighbor, Body, Model, RequestError, number, parsed, saved
@@ -62,6 +63,10 @@ from ildm.core.local.bans import KINDS
 from ildm.log import get_logger, log_level
 from ildm.mqtt import MqttError, validate_topic_filter, validate_topic_name
 from ildm.unix_socket import close_socket, socket_inode
+
+if TYPE_CHECKING:
+    from ildm.config.watching import AdminConfig
+    from ildm.core.counters import Counters
 
 BODY_LIMIT = 16 << 10
 DEFAULT_LIMIT = 1000
@@ -114,11 +119,23 @@ class AdminServer:
     """Serves a :class:`NodeView` from :meth:`start` to :meth:`stop`.
 
     Args:
+        config: of its connections; the socket is ``socket_path``.
+        counters: the node's.
         trace_timeout: seconds until a trace through the overlay is given up; less than clients wait.
     """
 
-    def __init__(self, view: NodeView, socket_path: Path, trace_timeout: float = TRACE_TIMEOUT) -> None:
+    def __init__(
+        self,
+        view: NodeView,
+        socket_path: Path,
+        config: AdminConfig,
+        counters: Counters,
+        trace_timeout: float = TRACE_TIMEOUT,
+    ) -> None:
         self.view = view
+        self._config = config
+        self._counters = counters
+        self._connections: Connections | None = None
         self.trace_timeout = trace_timeout
         self.path = socket_path
         self._runner: web.AppRunner | None = None
@@ -140,7 +157,13 @@ class AdminServer:
             self._runner = runner
             await runner.setup()
             assert runner.server is not None  # made by setup
-            self._server = await asyncio.get_running_loop().create_unix_server(runner.server, sock=listener)
+            config = self._config
+            self._connections = Connections(
+                runner.server, self._counters, "admin", config.connections, config.idle
+            )
+            self._server = await asyncio.get_running_loop().create_unix_server(
+                self._connections.accept, sock=listener
+            )
         except BaseException:
             listener.close()
             await self.stop()
@@ -155,11 +178,13 @@ class AdminServer:
             close_socket(self.path, inode)
         if server is not None:
             server.close()
+        if self._connections is not None:
+            self._connections.stop()
         if runner is not None:
             await runner.cleanup()
 
     def _app(self) -> web.Application:
-        app = web.Application(middlewares=[_json_errors], client_max_size=BODY_LIMIT)
+        app = web.Application(middlewares=[self._counted, _json_errors], client_max_size=BODY_LIMIT)
         view = self.view
         app.add_routes(
             [
@@ -198,6 +223,15 @@ class AdminServer:
             ]
         )
         return app
+
+    @web.middleware
+    async def _counted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        assert self._connections is not None
+        self._connections.begins(request)
+        try:
+            return await handler(request)
+        finally:
+            self._connections.ended(request)
 
     def _answer_on(self, ask: Callable[[str, Callable[[Row | AdminError], None]], None]) -> Handler:
         """Asks about a topic, and waits for what comes back."""

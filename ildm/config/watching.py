@@ -25,6 +25,10 @@ class AdminConfig(Section):
 
     socket: Path | None = None
     """Unix socket of the admin API; default ``STATE_DIR/admin.sock``."""
+    connections: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """At a time. One more ends the one that is idle for longest, or is not taken."""
+    idle: Seconds = 20.0
+    """A connection may be without a whole request; after it, it is ended."""
 
 
 class MetricsConfig(Section):

@@ -285,6 +285,13 @@ DASHBOARD = united(
     counter("dashboard_readers_refused", "requests", "Requests for its stream beyond the bound of readers"),
     counter("dashboard_events_skipped", "events", "Events that a reader of the stream was too slow for"),
     counter("dashboard_connections_refused", "connections", "Connections to it beyond the bound"),
+    counter(
+        "dashboard_connections_idle", "connections", "Connections to it that were ended, as they were idle"
+    ),
+    counter(
+        "admin_connections_refused", "connections", "Connections to the admin API beyond admin.connections"
+    ),
+    counter("admin_connections_idle", "connections", "Connections to it that were ended, as they were idle"),
 )
 
 OPERATING = counters(

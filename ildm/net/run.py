@@ -149,7 +149,7 @@ class NodeServer:
             if config.trace.otlp is not None:
                 self.exporter = Exporter(config.trace, counters)
                 self.view.traces.ended = self.exporter.export
-            self.admin = AdminServer(self.view, config.admin_socket)
+            self.admin = AdminServer(self.view, config.admin_socket, config.admin, counters)
             await self.admin.start()
             session = partial(ClientSession, self.node)
             self.for_clients = ClientListeners(

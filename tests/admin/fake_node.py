@@ -14,6 +14,8 @@ from ildm.admin.families import READY
 from ildm.admin.server import AdminServer
 from ildm.admin.view import AdminError, UnknownError
 from ildm.config import Address, Config
+from ildm.config.watching import AdminConfig
+from ildm.core.counters import Counters
 from ildm.core.local.bans import Kind
 
 NEIGHBOR = {
@@ -411,7 +413,7 @@ def served(view: FakeView, path: Path, trace_timeout: float = 8.0) -> Iterator[F
     problems: list[BaseException] = []
 
     async def serve() -> None:
-        server = AdminServer(view, path, trace_timeout)
+        server = AdminServer(view, path, AdminConfig(), Counters(), trace_timeout)
         await server.start()
         started.set()
         await asyncio.to_thread(view.stopped.wait)

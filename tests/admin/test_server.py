@@ -13,6 +13,8 @@ import pytest
 from ildm.admin.server import BODY_LIMIT, AdminServer
 from ildm.admin.view import AdminError
 from ildm.config import Address
+from ildm.config.watching import AdminConfig
+from ildm.core.counters import Counters
 from ildm.unix_socket import socket_inode
 from tests.admin.fake_node import FakeView
 
@@ -36,7 +38,7 @@ def fake() -> FakeView:
 
 @pytest.fixture
 async def api(fake: FakeView, socket_path: Path) -> AsyncIterator[Api]:
-    server = AdminServer(fake, socket_path)
+    server = AdminServer(fake, socket_path, AdminConfig(), Counters())
     await server.start()
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket_path))) as http:
         yield Api(http)
@@ -66,7 +68,7 @@ async def test_the_overlay(api: Api, fake: FakeView) -> None:
 
 async def test_an_overlay_that_does_not_answer(fake: FakeView, socket_path: Path) -> None:
     fake.silent = True
-    server = AdminServer(fake, socket_path, trace_timeout=0.01)
+    server = AdminServer(fake, socket_path, AdminConfig(), Counters(), trace_timeout=0.01)
     await server.start()
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket_path))) as http:
         status, answer = await Api(http)("GET", "/v1/overlay/trace?topic=a")
@@ -162,7 +164,7 @@ async def test_a_fault_of_ours_is_told_and_survived(api: Api, fake: FakeView) ->
 async def test_a_second_server_is_refused_and_leaves_the_first_alone(
     api: Api, fake: FakeView, socket_path: Path
 ) -> None:
-    second = AdminServer(fake, socket_path)
+    second = AdminServer(fake, socket_path, AdminConfig(), Counters())
     with pytest.raises(AdminError, match="is this node started twice"):
         await second.start()
     await second.stop()
@@ -170,7 +172,7 @@ async def test_a_second_server_is_refused_and_leaves_the_first_alone(
 
 
 async def test_stop_without_start_and_twice(fake: FakeView, socket_path: Path) -> None:
-    server = AdminServer(fake, socket_path)
+    server = AdminServer(fake, socket_path, AdminConfig(), Counters())
     await server.stop()
     await server.start()
     await server.stop()
@@ -230,3 +232,44 @@ async def test_a_caller_that_goes_in_the_middle_of_a_body_is_no_error_of_the_nod
     writer.transport.abort()
     await api("GET", "/v1/status")
     assert "admin request failed" not in capsys.readouterr().err
+
+
+async def test_who_connects_and_says_nothing_is_ended_and_keeps_nobody_out(
+    fake: FakeView, socket_path: Path
+) -> None:
+    counters = Counters()
+    server = AdminServer(fake, socket_path, AdminConfig(connections=8, idle=0.4), counters)
+    await server.start()
+    silent = [await asyncio.open_unix_connection(str(socket_path)) for _ in range(20)]
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket_path))) as http:
+        assert (await Api(http)("GET", "/v1/status"))[0] == 200  # there is room for it
+        async with asyncio.timeout(30):
+            for reader, _ in silent:
+                assert await reader.read() == b""
+        assert counters["admin_connections_idle"] + counters["admin_connections_refused"] >= 20
+        assert (await Api(http)("GET", "/v1/status"))[0] == 200
+    for _, writer in silent:
+        writer.close()
+    await server.stop()
+
+
+async def test_a_connection_too_many_beside_busy_ones_is_not_taken(
+    fake: FakeView, socket_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counters, asked = Counters(), []
+    monkeypatch.setattr(fake, "problems", asked.append)  # no answer until it is asked for
+    server = AdminServer(fake, socket_path, AdminConfig(connections=1), counters)
+    await server.start()
+    async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket_path))) as http:
+        busy = asyncio.create_task(Api(http)("GET", "/v1/health"))
+        async with asyncio.timeout(30):
+            while not asked:  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0.01)
+        reader, writer = await asyncio.open_unix_connection(str(socket_path))
+        async with asyncio.timeout(30):
+            assert await reader.read() == b""
+        writer.close()
+        assert counters["admin_connections_refused"] == 1
+        asked[0]([])
+        assert await busy == (200, {"ready": True, "problems": []})
+    await server.stop()

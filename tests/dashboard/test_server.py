@@ -12,8 +12,7 @@ import pytest
 
 from ildm.admin.client import AdminClient
 from ildm.net.dashboard.auth import ATTEMPTS, HEADER
-from ildm.net.dashboard.connections import CONNECTIONS
-from ildm.net.dashboard.server import HEADERS
+from ildm.net.dashboard.server import CONNECTIONS, HEADERS
 from ildm.net.dashboard.stream import READERS, Reader
 from tests.dashboard.conftest import Sites
 from tests.dashboard.visitor import LISTENING, WRITING, Visitor, dashboard, stranger, token_of, visitor

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from ildm.admin.connections import Connections
 from ildm.admin.not_http import LOGGER
 from ildm.admin.requests import AddNeighbor, RequestError, parsed, saved
 from ildm.admin.view import AdminError, UnknownError
@@ -41,7 +42,6 @@ from ildm.log import get_logger
 from ildm.mqtt import MqttError, validate_topic_filter, validate_topic_name
 from ildm.net.dashboard import search
 from ildm.net.dashboard.auth import HEADER, Attempts, Names, Sessions
-from ildm.net.dashboard.connections import Connections
 from ildm.net.dashboard.files import File, read_files
 from ildm.net.dashboard.requests import Kick, Login, RemoveNeighbor, Topic, number, origin_is
 from ildm.net.dashboard.stream import Stream, TooManyReadersError
@@ -76,6 +76,10 @@ OVERLAY_FOR = 2.0
 """Seconds that an answer on the overlay is good for: to ask the algorithm is work for it."""
 TABLE_ROWS = 100
 """Rows of one of the overlay's tables that are shown."""
+CONNECTIONS = 128
+"""Of browsers, at a time."""
+IDLE = 20.0
+"""Seconds that one may have without a whole request."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -164,7 +168,7 @@ class DashboardServer:
         try:
             await runner.setup()
             assert runner.server is not None  # made by setup
-            self._connections = Connections(runner.server, self._counters)
+            self._connections = Connections(runner.server, self._counters, "dashboard", CONNECTIONS, IDLE)
             await self._listener.open()
             await self._listener.serve()
             self.stream.start()

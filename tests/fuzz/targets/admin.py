@@ -13,6 +13,8 @@ from collections.abc import Hashable, Iterable
 from pathlib import Path
 
 from ildm.admin.server import AdminServer
+from ildm.config.watching import AdminConfig
+from ildm.core.counters import Counters
 from ildm.log import set_log_level
 from tests.admin.fake_node import FakeView
 from tests.fuzz.engine import Target
@@ -38,7 +40,7 @@ class Admin(Target):
         self._path = Path(self._directory.name) / "admin.sock"
         self._loop = asyncio.new_event_loop()
         self._view = FakeView()
-        self._server = AdminServer(self._view, self._path, trace_timeout=0.05)
+        self._server = AdminServer(self._view, self._path, AdminConfig(), Counters(), trace_timeout=0.05)
         self._loop.run_until_complete(self._server.start())
 
     def fresh(self) -> None:
