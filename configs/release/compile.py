@@ -38,7 +38,7 @@ HOT = {
     " filtered gate leaving loop_guard partial publisher refusing requests rules unanswered wills",
     "ildm/core/plugin": "peer_session",
     "ildm/core/transfer": "asking audit contention custody delivery deposit identity inbound injection"
-    " injection_session lane outgoing qos1 queue receipt retained_order retained_view router silence"
+    " injection_session lane mixed outgoing qos1 queue receipt retained_order retained_view router silence"
     " spooled_queue stamps suspects version_probe window",
     "ildm/net": "history",
     "ildm/net/transport": "arrival",

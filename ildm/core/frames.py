@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ildm.mqtt import MalformedPacket, decode_varint, encode_varint
+from ildm.mqtt import MalformedPacket, decode_varint, encode_varint, frame_bounds
 
 PUBLISH = 0x30
 """First byte of a PUBLISH with QoS 0 and neither DUP nor RETAIN."""
@@ -51,23 +51,21 @@ def publish_run(data: bytes, start: int, header_end: int, end: int, properties: 
             raise MalformedPacket("PUBLISH without a packet identifier", clause="MQTT-2.2.1-2")
         if properties and data[body + 2]:
             return None
-        prefix = data[start:body]
-    elif properties:
-        if data[body]:
-            return None
-        prefix = data[start : body + 1]
-    else:
-        prefix = data[start:body]
+    elif properties and data[body]:
+        return None
     last = len(data) - size
     run_end = end
-    startswith = data.startswith
     like = 1
-    while run_end <= last and startswith(prefix, run_end):
-        run_end += size
-        like += 1
-        if like == LONG_RUN:
-            run_end += size * alike(data, run_end, size, prefix)
-            break
+    # of many topics the next is another one: that is seen by the last byte, or the size
+    if end <= last and data[end + body - start - 1] == data[body - 1] and data[end + 1] == data[start + 1]:
+        prefix = data[start : body + (properties and not qos_1)]
+        startswith = data.startswith
+        while run_end <= last and startswith(prefix, run_end):
+            run_end += size
+            like += 1
+            if like == LONG_RUN:
+                run_end += size * alike(data, run_end, size, prefix)
+                break
     if qos_1 and like == 1:
         if not (data[body] or data[body + 1]):
             return None
@@ -153,6 +151,17 @@ def frames_to_qos_0(data: bytes, size: int) -> tuple[bytes, int]:
     head = bytes((PUBLISH,)) + encode_varint(length[0] - 2) + data[length[1] : body] + b"\0"
     old = data[:body] + b"\0\0\0"
     return _with_head(_without_ids(data, size, body), size, old, head), size - len(old) + len(head)
+
+
+def single_frames(frames: bytes) -> list[bytes]:
+    """Whole frames, one by one."""
+    found: list[bytes] = []
+    pos = 0
+    while pos < len(frames):
+        end = frame_bounds(frames, pos)[1]
+        found.append(frames[pos:end])
+        pos = end
+    return found
 
 
 def frames_topic(frame: bytes) -> bytes:
@@ -322,16 +331,10 @@ class HeaderScanner:
         wanted = self.wanted
         startswith = data.startswith
         while pos < end_of_data:
-            header_end = pos + 2
-            if header_end <= end_of_data and data[pos + 1] < 128:
-                end = header_end + data[pos + 1]
-            else:
-                length = decode_varint(data, pos + 1) if header_end <= end_of_data else None
-                if length is None:
-                    self._head = data[pos:]
-                    break
-                header_end = length[1]
-                end = header_end + length[0]
+            header_end, end = frame_bounds(data, pos)
+            if not end:
+                self._head = data[pos:]
+                break
             first = data[pos]
             if wanted[first]:
                 if first & 0xF0 == PUBLISH:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from ildm.api import Role, SessionStatus, Unreachable
 from ildm.mqtt import Version
@@ -16,6 +16,10 @@ LINGER = 2.0
 """Seconds that a broker's answers are waited for when nothing more will be sent."""
 CLOSE_TIMEOUT = 10.0
 """Seconds until a peer that does not take its last bytes is cut off."""
+_CLOSED: Final = SessionStatus.CLOSED
+_ESTABLISHED: Final = SessionStatus.ESTABLISHED
+_TERMINATING: Final = SessionStatus.TERMINATING
+"""To look up a member of an enumeration takes longer than what is done with it, for each packet."""
 _ids = count(1)
 """Not an attribute of the class: to change one makes Python forget where it has found all others."""
 
@@ -76,7 +80,7 @@ class BaseSession:
     def __init__(self, driver: Driver) -> None:
         self.id = next(_ids)
         self.driver = driver
-        self.status = SessionStatus.CLOSED
+        self.status = _CLOSED
         self.peer = ""
         self.client_id = ""
         self.version = Version.V311
@@ -90,7 +94,7 @@ class BaseSession:
 
     def connection_made(self, transport: Any) -> None:
         self.transport = transport
-        self.status = SessionStatus.ESTABLISHED
+        self.status = _ESTABLISHED
         self.writable = True  # whatever an earlier connection of the session was
         self.opened_at = self.driver.wall()
         self.peer = self._peer_of(transport)
@@ -105,13 +109,13 @@ class BaseSession:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.transport = None
-        self.status = SessionStatus.CLOSED
+        self.status = _CLOSED
         if self._cut_off is not None:
             self._cut_off.cancel()
             self._cut_off = None
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
-        self.status = SessionStatus.CLOSED
+        self.status = _CLOSED
 
     def pause_writing(self) -> None:
         self.writable = False
@@ -143,7 +147,7 @@ class BaseSession:
 
     @property
     def is_open(self) -> bool:
-        return self.status is SessionStatus.ESTABLISHED
+        return self.status is _ESTABLISHED
 
     def write(self, data: bytes) -> None:
         if self.transport is not None:
@@ -155,7 +159,7 @@ class BaseSession:
         It is cut off when it does not do so in time.
         """
         transport = self.transport
-        if self.status is SessionStatus.ESTABLISHED and transport is not None and self._cut_off is None:
+        if self.status is _ESTABLISHED and transport is not None and self._cut_off is None:
             if transport.can_write_eof():
                 try:
                     transport.write_eof()
@@ -169,8 +173,8 @@ class BaseSession:
     def close(self) -> None:
         """End the session after what was written has gone out, by force after a time-out."""
         transport = self.transport
-        if self.status is SessionStatus.ESTABLISHED and transport is not None:
-            self.status = SessionStatus.TERMINATING
+        if self.status is _ESTABLISHED and transport is not None:
+            self.status = _TERMINATING
             waiting = transport.get_write_buffer_size()
             transport.close()
             if not waiting:
@@ -183,5 +187,5 @@ class BaseSession:
     def abort(self) -> None:
         """End the session at once."""
         if self.transport is not None:
-            self.status = SessionStatus.TERMINATING
+            self.status = _TERMINATING
             self.transport.abort()

@@ -27,6 +27,7 @@ from ildm.mqtt.framing import (
     check_first_byte,
     decode_varint,
     encode_varint,
+    frame_bounds,
     frame_length,
 )
 from ildm.mqtt.limits import LARGEST, PacketLimits
@@ -89,6 +90,7 @@ __all__ = [
     "encode_properties",
     "encode_varint",
     "encoded_size",
+    "frame_bounds",
     "frame_length",
     "intersection",
     "intersects",

@@ -9,6 +9,7 @@ from ildm.mqtt.constants import MAX_REMAINING_LENGTH, PacketType, Version
 from ildm.mqtt.errors import EncodeError, MalformedPacket, MqttError, PacketTooLarge
 
 _SMALL = [bytes((n,)) for n in range(128)]
+_FOLLOWED = [bytes((n | 128,)) for n in range(128)]
 
 _FLAGS_2 = (PacketType.PUBREL, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE)
 
@@ -79,7 +80,7 @@ def encode_varint(n: int) -> bytes:
     if 0 <= n < 128:
         return _SMALL[n]
     if 128 <= n < 16_384:
-        return bytes((n & 127 | 128, n >> 7))
+        return _FOLLOWED[n & 127] + _SMALL[n >> 7]
     if not 0 <= n <= MAX_REMAINING_LENGTH:
         raise EncodeError(f"{n} does not fit a variable byte integer", clause="MQTT-1.5.5")
     if n < 2_097_152:
@@ -99,6 +100,23 @@ def frame_length(data: bytes | bytearray | memoryview, pos: int = 0) -> int | No
     """
     length = decode_varint(data, pos + 1)
     return None if length is None else length[1] - pos + length[0]
+
+
+def frame_bounds(data: bytes, pos: int) -> tuple[int, int]:
+    """Where the variable header of the frame at ``pos`` begins, and where the frame ends.
+
+    (0, 0) while the fixed header is incomplete. Raises: MalformedPacket like ``decode_varint``.
+    """
+    start, size = pos + 2, len(data)
+    if start > size:
+        return 0, 0
+    remaining = data[pos + 1]
+    if remaining < 128:
+        return start, start + remaining
+    if start < size and data[start] < 128:
+        return start + 1, start + 1 + (remaining & 127 | data[start] << 7)
+    length = decode_varint(data, pos + 1)
+    return (0, 0) if length is None else (length[1], length[1] + length[0])
 
 
 _TYPES: tuple[PacketType | None, ...] = (None, *PacketType)

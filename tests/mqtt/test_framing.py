@@ -18,6 +18,7 @@ from ildm.mqtt import (
     check_first_byte,
     decode_varint,
     encode_varint,
+    frame_bounds,
     frame_length,
 )
 from tests.mqtt.packet_strategies import VERSIONS, packets
@@ -41,6 +42,19 @@ def test_variable_byte_integer_at_its_limits(value: int, wire: str) -> None:
     assert decode_varint(b"?" + raw + b"rest", 1) == (value, 1 + len(raw))
     for cut in range(len(raw)):
         assert decode_varint(raw[:cut], 0) is None
+
+
+@given(st.binary(max_size=8), st.integers(0, 3))
+def test_bounds_of_a_frame_are_what_its_remaining_length_says(data: bytes, pos: int) -> None:
+    """Also in forms longer than necessary, which MQTT 3.1.1 allows."""
+    try:
+        length = decode_varint(data, pos + 1)
+    except MalformedPacket as error:
+        with pytest.raises(MalformedPacket, match=error.message):
+            frame_bounds(data, pos)
+        return
+    expected = (0, 0) if length is None else (length[1], length[1] + length[0])
+    assert frame_bounds(data, pos) == expected
 
 
 @given(st.integers(0, 268_435_455))

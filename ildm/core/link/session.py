@@ -40,7 +40,7 @@ from ildm.mqtt import (
     Unsubscribe,
     Version,
     decode,
-    decode_varint,
+    frame_bounds,
 )
 from ildm.text import reason as in_words
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.lane import Lane
 
+RESERVED = ord("$")
+"""How topics begin that are no local client's (4.7.2)."""
 HELLO_LIMIT = 16384
 """Bytes of a packet in the handshake, from somebody who has not proven anything yet."""
 BLAMES = frozenset(
@@ -241,7 +243,10 @@ class LinkSession(BaseSession):
             return
         self.last_heard = self.driver.now()
         try:
-            self._receive(data)
+            try:
+                self._receive(data)
+            finally:
+                self.parts.router.send_gathered()
             if not self.writable:
                 self.check_unread()
         except (MqttError, TopologyError) as error:
@@ -264,16 +269,10 @@ class LinkSession(BaseSession):
         missing = 0
         pos = 0
         while pos < end_of_data and self.is_open:  # what follows the end of the session is not for it
-            header_end = pos + 2
-            if header_end <= end_of_data and data[pos + 1] < 128:
-                end = header_end + data[pos + 1]
-            else:
-                length = decode_varint(data, pos + 1) if header_end <= end_of_data else None
-                if length is None:
-                    missing = 1
-                    break
-                header_end = length[1]
-                end = header_end + length[0]
+            header_end, end = frame_bounds(data, pos)
+            if not end:
+                missing = 1
+                break
             if end - pos > HELLO_LIMIT and (end - pos > limit or self.link is None):
                 raise PacketTooLarge(f"packet of {end - pos} bytes on a link", clause="MQTT-3.1.2-24")
             if data[pos] in INTEREST and end - pos > LARGEST_PACKET:
@@ -297,15 +296,17 @@ class LinkSession(BaseSession):
         parts = self.parts
         link = self.link
         assert link is not None
-        if data[pos] == PUBLISH and data.startswith(DATA, header_end, end):
-            self.cooperation.algorithm_data(link, data[header_end + len(DATA) : end], self.index)
-            return end
-        if data[pos] == PUBLISH and data.startswith(FROM_HEAD, header_end, end):
-            assert self.inbound is not None
-            self.inbound.introduced.told(data[header_end + len(FROM_HEAD) : end])
+        if end - header_end > 2 and data[header_end + 2] == RESERVED:
+            if data[pos] == PUBLISH and data.startswith(DATA, header_end, end):
+                self.cooperation.algorithm_data(link, data[header_end + len(DATA) : end], self.index)
+            elif data[pos] == PUBLISH and data.startswith(FROM_HEAD, header_end, end):
+                assert self.inbound is not None
+                self.inbound.introduced.told(data[header_end + len(FROM_HEAD) : end])
+            else:
+                self._packet(data[pos:end])
             return end
         run = publish_run(data, pos, header_end, end, True) if parts.dispatch.takes_link_runs else None
-        if run is None or run[2][:1] == b"$":
+        if run is None:
             self._packet(data[pos:end])
             return end
         run_end, size, topic, _ = run

@@ -33,7 +33,7 @@ from ildm.mqtt import (
     Version,
     check_first_byte,
     decode,
-    decode_varint,
+    frame_bounds,
     frame_length,
 )
 
@@ -431,16 +431,10 @@ class ClientSession(RefusingClient):
                 if self.state is not State.RELAYING:
                     return
             while pos < end_of_data:
-                header_end = pos + 2
-                if header_end <= end_of_data and data[pos + 1] < 128:
-                    end = header_end + data[pos + 1]
-                else:
-                    length = decode_varint(data, pos + 1) if header_end <= end_of_data else None
-                    if length is None:
-                        missing = 1
-                        break
-                    header_end = length[1]
-                    end = header_end + length[0]
+                header_end, end = frame_bounds(data, pos)
+                if not end:
+                    missing = 1
+                    break
                 if end - pos > size_limit:
                     raise PacketTooLarge(
                         f"packet of {end - pos} bytes, the limit is {size_limit}", clause="MQTT-3.1.2-24"
@@ -487,8 +481,11 @@ class ClientSession(RefusingClient):
                             frames, new_size = data[pos:run_end], size
                         else:
                             frames, new_size = run_to_v5(data, pos, header_end, run)
-                        if data[pos] == PUBLISH or self.unanswered is None:
-                            node.router.forward_frames(route, frames, new_size, self.publisher_index(), self)
+                        index, router = self.publisher_index(), node.router
+                        if data[pos] == PUBLISH:
+                            router.gather(route, frames, new_size, count, index, self)
+                        elif self.unanswered is None:
+                            router.forward_frames(route, frames, new_size, index, self)
                         else:
                             offset = pos + body
                             if count == 1:
@@ -520,6 +517,7 @@ class ClientSession(RefusingClient):
         finally:
             if pos > start:  # what came before a bad packet counts
                 broker.write(data if pos == end_of_data and start == 0 else data[start:pos])
+            node.router.send_gathered()
         if left < 0:
             self._put_off(data[pos:])
         elif pos < end_of_data:

@@ -225,6 +225,11 @@ class Injector:
         if receipt is not None and receipt.pressed:
             self._ease(lane, receipt)
 
+    def send_mixed(self, frames: bytes, count: int, largest: int, index: int) -> None:
+        """Inject frames of QoS 0, see :meth:`Lane.send_mixed`."""
+        self._given += count
+        self.lanes[index % len(self.lanes)].send_mixed(frames, count, largest)
+
     def publish(
         self, message: Publish, index: int, expires_at: float | None, receipt: Receipt | None
     ) -> None:

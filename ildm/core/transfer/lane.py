@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ildm.core.frames import PUBLISH, frames_to_qos_0
+from ildm.core.frames import PUBLISH, frames_to_qos_0, single_frames
 from ildm.core.spool import Outlet, Waiting
 from ildm.core.transfer.deposit import RELEASED, Deposit
 from ildm.core.transfer.introduction import Introducer
@@ -187,7 +187,7 @@ class Lane(Outgoing):
             self._noted.clear()
         if self._suspects.active:
             if not session_present:
-                self._forget_handshakes()
+                self._window.forget_releases()
             self._suspects.begin(self._window.ids, dup=session_present)
             self.drain()
             return
@@ -216,18 +216,6 @@ class Lane(Outgoing):
                 item.entry.settle()
         self.queue.put_back(again)
         self.drain()
-
-    def _forget_handshakes(self) -> None:
-        """Nothing is released at the far end; what is done there all the same leaves the window."""
-        for packet_id in self._window.ids:
-            item = self._window.get(packet_id)
-            if not isinstance(item, Inflight):
-                continue
-            if item.entry.qos < 2 or self.forgotten(item.released):
-                item.released = False
-            else:
-                self._window.take(packet_id)
-                item.entry.settle()
 
     def _resume_run(self, run: InflightRun, ids: list[int], session_present: bool) -> list[Entry]:
         """Send again what is left of a run, as far as the window allows; answers what has to wait."""
@@ -316,6 +304,23 @@ class Lane(Outgoing):
             self.transmit_frames(frames, size, count)
         else:
             self._enqueue(Entry(frames, count, None, 0, None, None, priority), source)
+
+    def send_mixed(
+        self,
+        frames: bytes,
+        count: int,
+        largest: int,
+        source: Holdable | None = None,
+        priority: int = 0,
+    ) -> None:
+        """Send ``count`` MQTT 5 PUBLISH frames of QoS 0 without properties, whatever their topics are.
+
+        They have neither DUP nor RETAIN, and ``largest`` bytes at most.
+        """
+        ready = self.open and self.writable and not self.queue and not self._suspects.active
+        if not (ready and self.transmit_mixed(frames, count, largest)):
+            for frame in single_frames(frames):
+                self.send_frames(frame, len(frame), source, None, priority)
 
     def send(
         self,

@@ -12,6 +12,7 @@ from ildm.core.frames import PUBLISH, frames_to_qos_0
 from ildm.core.transfer.deposit import Withheld
 from ildm.core.transfer.identity import UNKNOWN, Origin
 from ildm.core.transfer.inbound import NeighborReceipt
+from ildm.core.transfer.mixed import Mixed
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.core.transfer.watch import LOCAL
@@ -81,7 +82,10 @@ class Router:
         self.local: dict[bytes, Targets] = {}
         """Routes of messages from local clients, by the bytes of the topic."""
         self._caches: dict[NeighborLink, dict[bytes, Targets]] = {}
+        self._routes: dict[Targets, Targets] = {}
+        """Those in the caches, equal ones as one object."""
         self._turn = -1
+        self._mixed = Mixed(self)
 
     @property
     def active(self) -> bool:
@@ -90,7 +94,10 @@ class Router:
 
     def cache_of(self, source: NeighborLink) -> dict[bytes, Targets]:
         """The cache of routes for messages from a neighbour; emptied in place, so it may be kept."""
-        return self._caches.setdefault(source, {})
+        cache = self._caches.get(source)
+        if cache is None:
+            cache = self._caches[source] = {}
+        return cache
 
     def forget(self, source: NeighborLink) -> None:
         """A neighbour is gone for good."""
@@ -99,6 +106,7 @@ class Router:
     def invalidate(self) -> None:
         """What the algorithm would answer has changed."""
         self.local.clear()
+        self._routes.clear()
         for cache in self._caches.values():
             cache.clear()
 
@@ -114,7 +122,9 @@ class Router:
             if len(cache) >= self.cache_size:
                 cache.clear()
                 self.counters["route_cache_flushes"] += 1
-            cache[topic] = route
+            if len(self._routes) >= self.cache_size:
+                self._routes.clear()
+            cache[topic] = route = self._routes.setdefault(route, route)
         return route
 
     def route(self, topic: bytes, retain: bool, source: NeighborLink | None = None) -> Targets:
@@ -140,6 +150,26 @@ class Router:
         self._turn = (self._turn + 1) & 0xFFFF
         return self._turn
 
+    def gather(
+        self,
+        route: Targets,
+        frames: bytes,
+        size: int,
+        count: int,
+        index: int,
+        source: Holdable | None,
+    ) -> None:
+        """The same as :meth:`forward_frames` for ``count`` frames of QoS 0, which may wait for others of the
+        same chunk until :meth:`send_gathered`."""
+        if self.recorder is not None or self.by_message:
+            self.forward_frames(route, frames, size, index, source)
+        else:
+            self._mixed.add(route, frames, size, count, index, source, None)
+
+    def send_gathered(self) -> None:
+        """A chunk has ended, from a client or from a neighbour."""
+        self._mixed.send()
+
     def forward_frames(
         self,
         route: Targets,
@@ -149,6 +179,7 @@ class Router:
         source: Holdable | None,
     ) -> None:
         """Transfer a run of frames of QoS 0 or 1 without properties, ``size`` bytes each."""
+        self._mixed.send()
         if self.recorder is not None and source is not None and not isinstance(source, NeighborReceipt):
             self.recorder.run("received", LOCAL, frames, size)  # what neighbours send is noted as it comes
         if self.custody is not None and frames[0] != PUBLISH:
@@ -226,8 +257,9 @@ class Router:
         inbound: Inbound | None,
         origin: Origin = UNKNOWN,
     ) -> None:
-        """Take a run from a neighbour: into the local broker, and onward. ``inbound`` is that of QoS 1,
-        ``origin`` what the neighbour has said of who it is.
+        """Take a run from a neighbour: into the local broker, and onward; one of QoS 0 may wait for others of
+        the same chunk until :meth:`send_gathered`. ``inbound`` is that of QoS 1, ``origin`` what the
+        neighbour has said of who it is.
 
         Raises:
             MqttError: no topic name, or more than the neighbour's credit; nothing is taken then.
@@ -237,6 +269,10 @@ class Router:
             route = self.find(topic, source)
         if self.recorder is not None:
             self.recorder.run("received", source.node_id, frames, size)
+        elif inbound is None and not self.by_message:
+            self._mixed.add(route, frames, size, len(frames) // size, index, None, source)
+            return
+        self._mixed.send()
         if inbound is not None and self.custody is not None:
             self._run_taken(self.custody, source, route, frames, size, index, inbound, origin)
             return
@@ -303,6 +339,7 @@ class Router:
         ``receipt`` waits for its packet identifier to be disposed of; ``origin`` is what the neighbour has
         said of who it is.
         """
+        self._mixed.send()
         packet_id = message.packet_id
         if self.recorder is not None:
             self.recorder.message("received", source.node_id, message)
@@ -403,6 +440,7 @@ class Router:
 
         ``stamp`` is that of a retained message which came some time ago.
         """
+        self._mixed.send()
         if self.recorder is not None:
             self.recorder.message("received", LOCAL, message)
         if self.site_rules is not None and self.has_overlay:
