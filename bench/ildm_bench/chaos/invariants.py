@@ -27,6 +27,8 @@ CAUSES = {
     "tree": "while the links that are used for messages changed: the stated exception of order",
     "down": "over an overlay, while something was down between publication and receipt: likewise",
     "again": "of QoS 1, sent first before the session had subscribed, and once more by its client after that",
+    "resent": "of QoS 2, at a broker that takes for new what is sent again without having been released: its "
+    "client there sent it again, or the node, which says so",
     "first": "over an overlay, where nothing older of its publisher and topic had come to the site: the "
     "first message waits for none",
 }
@@ -36,6 +38,10 @@ KILLS = "(topic LIKE 'kill%' AND session LIKE 'broker/%')"
 
 KEEPS_UNRELEASED = "activemq"
 """The make of broker that keeps in a crash what it has answered with PUBREC alone."""
+TAKES_AGAIN = "activemq"
+"""The make that delivers a message of QoS 2 once more which comes again before its PUBREL (MQTT-4.3.3-10)."""
+READ = 2.0
+"""Seconds within which what a counter of a live node says is read."""
 OVERLAY = "r.algorithm IN ('sg_tbps', 'atm_tbps', 'stla', 'octopia')"
 CHANGE = 3.0
 """Seconds after a site of an overlay has begun to use other links in which what it missed is made good."""
@@ -190,6 +196,17 @@ STEPS: dict[str, str] = {
         JOIN (SELECT run, session, topic, MIN(t) AS t FROM events WHERE op = 'subscribe' AND phase = 'ok'
               GROUP BY run, session, topic) s
              ON s.run = p.run AND s.topic = m.filter AND p.t < s.t AND i.t >= s.t""",
+    # Of QoS 2, sent again by a client of a broker that takes it for new.
+    "resent": f"""
+        SELECT e.run, e.publisher, e.seq, e.site, e.t FROM events e
+        JOIN runs r ON r.run = e.run AND r.broker LIKE '%{TAKES_AGAIN}%'
+        WHERE e.op = 'publish' AND e.phase = 'info' AND e.qos = 2 AND e.dup""",
+    # Of QoS 2, sent again by a node to such a broker, whose session of it was gone, by its own counter.
+    "uncertain": f"""
+        SELECT e.run, e.process, e.t FROM events e
+        JOIN runs r ON r.run = e.run AND r.broker LIKE '%{TAKES_AGAIN}%'
+        WHERE e.op = 'counters' AND e.phase = 'ok' AND e.seq > 0
+              AND e.topic = 'injection_uncertain_resent'""",
     # By its own counter: a node has let QoS 2 go on that its failing disk did not keep.
     "unguarded": """
         SELECT run, process, topic, t FROM events
@@ -273,12 +290,14 @@ INVARIANTS: dict[str, str] = {
              AND k.seq = m.seq
         LEFT JOIN damaged d ON d.run = m.run
         WHERE m.qos > 0""",
-    "twice": """
+    "twice": f"""
         SELECT x.run,
-               CASE WHEN MAX(d.t) <= MAX(x.t) OR COUNT(g.t) > 0 THEN 'disk' ELSE 'ours' END AS cause,
+               CASE WHEN MAX(d.t) <= MAX(x.t) OR COUNT(g.t) > 0 THEN 'disk'
+                    WHEN COUNT(DISTINCT a.t) >= MAX(x.receipts) - 1 OR COUNT(u.t) > 0 THEN 'resent'
+                    ELSE 'ours' END AS cause,
                x.site, x.session, x.publisher, x.seq, MAX(x.topic) AS topic, MAX(x.t) AS t
         FROM (SELECT run, session, incarnation, publisher, seq, MAX(site) AS site, MAX(topic) AS topic,
-                     MIN(t) AS begins, MAX(t) AS t
+                     MIN(t) AS begins, MAX(t) AS t, COUNT(*) AS receipts
               FROM events
               WHERE op = 'receive' AND phase = 'ok' AND qos = 2 AND NOT retain AND publisher <> ''
               GROUP BY run, session, incarnation, publisher, seq
@@ -288,6 +307,10 @@ INVARIANTS: dict[str, str] = {
         LEFT JOIN unguarded g ON g.run = x.run AND g.t BETWEEN x.begins AND x.t
              AND (g.topic = 'injection_unguarded' AND g.process = 'node/' || x.site
                   OR g.topic = 'link_unguarded' AND g.process = 'node/' || p.site)
+        LEFT JOIN resent a ON a.run = x.run AND a.publisher = x.publisher AND a.seq = x.seq
+             AND a.site = x.site AND a.t BETWEEN x.begins AND x.t
+        LEFT JOIN uncertain u ON u.run = x.run AND u.process = 'node/' || x.site
+             AND u.t BETWEEN x.begins AND x.t + {READ}
         GROUP BY x.run, x.site, x.session, x.incarnation, x.publisher, x.seq""",
     "unexpected": """
         SELECT r.run, 'ours' AS cause, r.site, r.session, r.publisher, r.seq, r.topic, r.t

@@ -12,13 +12,16 @@ from typing import NamedTuple
 
 from ildm.mqtt import topic_matches
 from ildm_bench.chaos.history import Event, Run
-from ildm_bench.chaos.invariants import CHANGE, KEEPS_UNRELEASED, OURS
+from ildm_bench.chaos.invariants import CHANGE, KEEPS_UNRELEASED, OURS, READ, TAKES_AGAIN
 
 NEVER = float("inf")
 BY_TOPIC = frozenset({"sg_tbps", "atm_tbps", "stla", "octopia"})
 """Algorithms whose paths differ by topic, so that order is kept for each topic alone."""
 UNGUARDED = frozenset({"injection_unguarded", "link_unguarded"})
 """Counters by which a node says that it has let QoS 2 go on which its failing disk did not keep."""
+
+UNCERTAIN = "injection_uncertain_resent"
+"""The one by which it says that it has sent QoS 2 again, to a broker that has forgotten its session."""
 
 WITNESS = "witness."
 """How the names of sessions past the node begin, of whose filters it does not know."""
@@ -73,6 +76,7 @@ class _Message:
         "qos",
         "recorded",
         "refused",
+        "resent",
         "retain",
         "site",
         "t",
@@ -93,6 +97,8 @@ class _Message:
         """Of a will: since when its broker has it."""
         self.again: list[float] = []
         """When its client sent it again, of QoS 1."""
+        self.resent: list[tuple[float, str]] = []
+        """When its client sent it again, and at which site, of QoS 2."""
 
 
 class _Receipt:
@@ -134,8 +140,9 @@ class _Judge:
         self.mistaken: set[tuple[str, str, int]] = set()
         """What a session had to take for another, by the identifier a killed broker has used again."""
         self.tree: list[float] = []
-        self.unguarded: dict[str, list[float]] = defaultdict(list)
-        """Process and counter -> when it said that QoS 2 had gone on which its failing disk did not keep."""
+        self.admitted: dict[str, list[float]] = defaultdict(list)
+        """Process and counter -> when it said that QoS 2 had gone on which its failing disk did not keep, or
+        had been sent again to a broker that might have it."""
         self.at_qos_2: dict[tuple[str, int, str, int], list[Event]] = defaultdict(list)
         self.newer: dict[str, list[tuple[float, str]]] = {}
         """Topic -> of its retained messages when each was published, and a site that knows it."""
@@ -172,6 +179,8 @@ class _Judge:
             message.recorded = event.t
         elif event.phase == "info" and event.op == "publish" and event.qos == 1 and not event.detail:
             message.again.append(event.t)
+        if event.phase == "info" and event.op == "publish" and event.qos == 2 and event.dup:
+            message.resent.append((event.t, event.site))
         if event.op == "will" and event.phase == "invoke" and message.held is None:
             message.held = event.t
 
@@ -224,8 +233,8 @@ class _Judge:
         self.tree.append(event.t)
 
     def _counters(self, event: Event) -> None:
-        if event.phase == "ok" and event.seq > 0 and event.topic in UNGUARDED:
-            self.unguarded[f"{event.process} {event.topic}"].append(event.t)
+        if event.phase == "ok" and event.seq > 0 and event.topic in {*UNGUARDED, UNCERTAIN}:
+            self.admitted[f"{event.process} {event.topic}"].append(event.t)
 
     def _retained(self, event: Event) -> None:
         if event.phase == "invoke":
@@ -380,12 +389,25 @@ class _Judge:
                 message = self.messages.get((publisher, seq))
                 begins = message.site if message is not None else ""
                 told = (
-                    self.unguarded[f"node/{last.site} injection_unguarded"]
-                    + self.unguarded[f"node/{begins} link_unguarded"]
+                    self.admitted[f"node/{last.site} injection_unguarded"]
+                    + self.admitted[f"node/{begins} link_unguarded"]
                 )
                 admitted = any(events[0].t <= t <= last.t for t in told)
-                cause = "disk" if admitted or self.damaged <= last.t else OURS
+                if admitted or self.damaged <= last.t:
+                    cause = "disk"
+                else:
+                    cause = "resent" if self._is_resent(message, events) else OURS
                 self._find("twice", cause, last.site, session, publisher, seq, last.topic, last.t)
+
+    def _is_resent(self, message: _Message | None, events: list[Event]) -> bool:
+        """Whether it was sent again, for each time but the first, to a broker that takes it for new then."""
+        begin, last = events[0].t, events[-1]
+        if TAKES_AGAIN not in self.about.broker:
+            return False
+        resent = [] if message is None else message.resent
+        times = {t for t, site in resent if site == last.site and begin <= t <= last.t}
+        told = self.admitted[f"node/{last.site} {UNCERTAIN}"]
+        return len(times) >= len(events) - 1 or any(begin <= t <= last.t + READ for t in told)
 
     def _unexpected(self) -> None:
         for (session, publisher, seq), receipt in self.receipts.items():

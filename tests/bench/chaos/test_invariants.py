@@ -209,6 +209,41 @@ def test_twice(name: str, rows: Rows, expected: int) -> None:
     assert found([*BASE, published(2.0, qos=2), *rows])["twice", "ours"] == expected
 
 
+RESENT = published(2.0, qos=2, site="b")[0]._replace(phase="info", dup=True)
+RESENT_BY_NODE = Event(2.5, "node/b", "counters", "ok", topic="injection_uncertain_resent", seq=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "broker", "rows", "cause"),
+    [
+        ("by its client", "activemq", [RESENT._replace(t=2.15)], "resent"),
+        ("by its client, of one of the makes", "mosquitto+activemq", [RESENT._replace(t=2.15)], "resent"),
+        ("by its client at a broker that knows it", "mosquitto", [RESENT._replace(t=2.15)], "ours"),
+        ("by its client at another site", "activemq", [RESENT._replace(t=2.15, site="a")], "ours"),
+        ("by its client before", "activemq", [RESENT._replace(t=2.05)], "ours"),
+        ("by its client afterwards", "activemq", [RESENT._replace(t=2.25)], "ours"),
+        ("not", "activemq", [], "ours"),
+        ("by the node", "activemq", [RESENT_BY_NODE], "resent"),
+        ("by the node, at a broker that knows it", "moquette", [RESENT_BY_NODE], "ours"),
+        ("by another node", "activemq", [RESENT_BY_NODE._replace(process="node/a")], "ours"),
+        ("by the node before", "activemq", [RESENT_BY_NODE._replace(t=2.05)], "ours"),
+        ("by the node long afterwards", "activemq", [RESENT_BY_NODE._replace(t=5.0)], "ours"),
+    ],
+)
+def test_twice_where_it_was_sent_again(name: str, broker: str, rows: Rows, cause: str) -> None:
+    """Received at 2.1 and 2.2."""
+    receipts: Rows = [got(2.1, qos=2), got(2.2, qos=2)]
+    assert found([*BASE, published(2.0, qos=2), *receipts, *rows], broker=broker) == {("twice", cause): 1}
+
+
+def test_each_receipt_but_the_first_is_of_its_being_sent_again() -> None:
+    receipts = [got(t, qos=2) for t in (2.1, 2.2, 2.3)]
+    again = [RESENT._replace(t=t) for t in (2.15, 2.25)]
+    rows: Rows = [*BASE, published(2.0, qos=2), *receipts]
+    assert found([*rows, again[0]], broker="activemq") == {("twice", "ours"): 1}
+    assert found([*rows, *again], broker="activemq") == {("twice", "resent"): 1}
+
+
 def test_a_message_twice_at_two_subscribers_is_once_each() -> None:
     rows: Rows = [*BASE, *OTHER, published(2.0, qos=2), got(2.1, qos=2), got(2.1, qos=2, session="o/0")]
     assert found(rows) == {}
