@@ -12,6 +12,7 @@ import pytest
 
 from ildm import __version__
 from tests.debian.machine import ENVIRONMENT, Machine
+from tests.support.compiled import directory as compiled_directory
 from tests.support.programs import need
 
 pytestmark = pytest.mark.timeout(400)
@@ -70,9 +71,10 @@ def serves(machine: Machine) -> None:
 
 def test_installed_used_removed_and_purged(machine: Machine, package: Path) -> None:
     mosquitto = need("mosquitto")
+    compiled_directory()
     machine.write("/tmp/ildm.deb", package.read_bytes())
     machine.run("dpkg", "--install", "/tmp/ildm.deb")
-    assert machine.run("ildm", "--version").startswith(f"ildm {__version__} (interpreted: ")
+    assert machine.run("ildm", "--version") == f"ildm {__version__} (compiled)\n"
     assert "remove" in machine.run("bash", "-c", COMPLETION)
     assert machine.run("dpkg", "--verify", "ildm") == ""
     assert "/etc/ildm/example.yaml: ok" in machine.run("ildm", "check", "/etc/ildm/example.yaml")
