@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
+from ildm.config import Address
 from ildm.core.tables import BROKERS
 from ildm.core.transfer.delivery import ATTEMPTS, Delivers
 from ildm.mqtt import ConnAck, Connect, Property, PubAck, PubComp, Publish, PubRec, PubRel, Subscribe
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 from ildm.testing.virtual.store import MemoryStore
 from ildm.testing.virtual.world import World
+from tests.core.test_custody import publish
 from tests.support.memory_spool import MemorySpool
 from tests.support.site import Site
 
@@ -154,6 +156,34 @@ def test_what_may_or_may_not_have_been_delivered_is_as_the_configuration_says(
     world.run(5)
     assert a.node.injector.delivery.sends_anew(released=False) is (uncertain == "resend")
     assert a.node.counters[f"injection_uncertain_{counter}"] == 1
+
+
+@pytest.mark.parametrize("make", [AtPublish, MiniBroker])
+@pytest.mark.parametrize("count", [1, 5])
+def test_what_a_broker_has_delivered_is_not_sent_anew_when_it_has_died(
+    make: type[MiniBroker], count: int
+) -> None:
+    """It had answered with PUBREC, and has forgotten the session: one that delivers at PUBREL has lost it."""
+    world = World()
+    a = site(world, make())
+    b = Site(world, "b", "pf")
+    b.node.links.add(Address("a", 2), False)
+    world.run(5)
+    a.broker.answers = lambda packet: not isinstance(packet, PubRel)
+    topics = [f"t/{number}" for number in range(count)]
+    publish(b.client("p"), topics, 2)
+    world.run(1)
+    assert a.broker.topics() == topics
+    a.broker.answers = lambda packet: True
+    a.broker.crash(keeps=False)
+    world.run(30)
+    assert a.broker.topics()[count:] == ([] if make is AtPublish else topics)
+    assert a.node.counters["injection_uncertain_resent"] == 0
+    assert a.node.injector.idle
+    assert b.node.links.links["a"].idle
+    publish(b.client("q"), ["after"], 2)
+    world.run(1)
+    assert a.broker.topics()[-1] == "after"
 
 
 @pytest.mark.parametrize("how", ["denies", "says nothing", "hangs up"])

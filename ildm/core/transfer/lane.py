@@ -187,7 +187,7 @@ class Lane(Outgoing):
             self._noted.clear()
         if self._suspects.active:
             if not session_present:
-                self._window.forget_releases()
+                self._forget_handshakes()
             self._suspects.begin(self._window.ids, dup=session_present)
             self.drain()
             return
@@ -216,6 +216,18 @@ class Lane(Outgoing):
                 item.entry.settle()
         self.queue.put_back(again)
         self.drain()
+
+    def _forget_handshakes(self) -> None:
+        """Nothing is released at the far end; what is done there all the same leaves the window."""
+        for packet_id in self._window.ids:
+            item = self._window.get(packet_id)
+            if not isinstance(item, Inflight):
+                continue
+            if item.entry.qos < 2 or self.forgotten(item.released):
+                item.released = False
+            else:
+                self._window.take(packet_id)
+                item.entry.settle()
 
     def _resume_run(self, run: InflightRun, ids: list[int], session_present: bool) -> list[Entry]:
         """Send again what is left of a run, as far as the window allows; answers what has to wait."""

@@ -264,12 +264,6 @@ class Window:
         if isinstance(item, InflightRun):
             item.left -= 1
 
-    def forget_releases(self) -> None:
-        """The far end has forgotten which messages it had received."""
-        for item in self._items.values():
-            if isinstance(item, Inflight):
-                item.released = False
-
     @property
     def ids(self) -> list[int]:
         """Of all messages under way, in the order they were sent."""
