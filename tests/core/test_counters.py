@@ -17,7 +17,7 @@ from ildm.core.metrics import counter, counters, united
 SOURCE = Path(ildm.__file__).parent
 BEHIND = {"sent_counter": {"injected"}, "_counter": {"subscribe_waits_expired", "save_waits_expired"}}
 """Attributes that hold the name of a counter, and which."""
-PLUGINS = ("ildm/core/plugin/account.py", "ildm/testing/", "ildm/render.py", "ildm/demo/")
+PLUGINS = ("ildm/core/plugin/account.py", "ildm/testing/", "ildm/render/", "ildm/demo/")
 """Where names are those of plugins."""
 
 

@@ -1,0 +1,135 @@
+"""Who is there, and what they may do: neighbours, clients, filters, bans, rules, retained messages."""
+
+from __future__ import annotations
+
+import base64
+import textwrap
+import time
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ildm.admin.client import Page
+from ildm.render.parts import rest
+from ildm.render.spool import thrown_away
+from ildm.terminal import cell, duration, since, size, state, table
+from ildm.text import printable
+
+
+def neighbors(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("no neighbours; add one with: neighbor add HOST:PORT", style="dim")
+    grid = table(
+        ["neighbour", "address", "dir", "state", "for", ">sessions", ">out", ">in", ">queued", ">dropped"]
+    )
+    for row in page.items:
+        sessions = row["sessions"]
+        note = printable(str(row["reason"])) if row["reason"] else None
+        grid.add_row(
+            cell(row["node_id"]),
+            cell(row["address"]),
+            f"{row['direction']}, on demand" if row.get("on_demand") else row["direction"],
+            state(row["state"], note),
+            since(row["since"]),
+            f"{sessions['open']}/{sessions['of']}",
+            cell(row["transferred_out"]),
+            cell(row["transferred_in"]),
+            f"{row['queued_messages']:,} ({size(row['queued_bytes'])})" if row["queued_messages"] else "0",
+            cell(row["dropped"]),
+        )
+    return Group(grid, *rest(page))
+
+
+def neighbor(row: Mapping[str, Any]) -> RenderableType:
+    line = Text("neighbour ")
+    line.append(cell(row.get("address") or row.get("node_id")), style="bold")
+    line.append(": ")
+    line.append_text(state(row["state"], printable(str(row["reason"])) if row.get("reason") else None))
+    if row.get("thrown_away") and row["thrown_away"]["messages"]:
+        line.append(f"  {thrown_away(row['thrown_away'])}", style="yellow")
+    return line
+
+
+def clients(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("no clients", style="dim")
+    grid = table(["client", "peer", "MQTT", "connected", ">for", "clean", ">filters", ">in", ">out"])
+    for row in page.items:
+        grid.add_row(
+            cell(row["client_id"]),
+            cell(row["peer"] or None),
+            cell(row["version"] or None),
+            Text("yes", style="green") if row["connected"] else Text("away", style="yellow"),
+            since(row["since"]),
+            cell(row["clean_start"]),
+            cell(row["subscriptions"]),
+            cell(row["messages_in"]),
+            cell(row["messages_out"]),
+        )
+    return Group(grid, *rest(page))
+
+
+def subscriptions(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("no subscriptions", style="dim")
+    grid = table(["filter", ">QoS", "wanted by"])
+    for row in page.items:
+        grid.add_row(Text(cell(row["filter"]), style="bold"), cell(row["qos"]), cell(row["source"]))
+    return Group(grid, *rest(page))
+
+
+def ban(data: Mapping[str, Any]) -> RenderableType:
+    ended = f", {data['ended']:,} connected now ended" if data["ended"] else ""
+    return Text(f"{data['kind']} {cell(data['name'])} is kept out {_until(data['until'])}{ended}")
+
+
+def _until(moment: float | None) -> str:
+    return "until that is lifted" if moment is None else f"for {duration(max(0, ceil(moment - time.time())))}"
+
+
+def bans(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("nobody is kept out", style="dim")
+    grid = table(["kind", "name", "kept out", "by"])
+    for row in page.items:
+        by = "refused logins" if row["why"] == "authentication" else "an administrator"
+        grid.add_row(row["kind"], cell(row["name"]), _until(row["until"]), by)
+    return Group(grid, *rest(page))
+
+
+def rules(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("no rules: everything may cross", style="dim")
+    grid = table(["rule", "for", "what", "way", ">out", ">in"])
+    for row in page.items:
+        what = Text(f"{row['action']} {cell(', '.join(row['filters']))}")
+        if row["action"] == "deny":
+            what.stylize("red")
+        elif row["local"] != row["remote"]:
+            names = [cell(row[side] or "(none)") for side in ("local", "remote")]
+            what.append(f"  {' = '.join(names)}", style="dim")
+        if row["qos"] not in (None, 2):
+            what.append(f"  qos {row['qos']}", style="dim")
+        counts = f"{row['hits_out']:,}", f"{row['hits_in']:,}"
+        grid.add_row(cell(row["rule"]), cell(row["neighbor"] or "all"), what, row["direction"], *counts)
+    return Group(grid, *rest(page))
+
+
+def retained(page: Page) -> RenderableType:
+    if not page.items:
+        return Text("no retained messages", style="dim")
+    grid = table(["topic", ">QoS", ">bytes", ">for", "from", "payload"])
+    for row in page.items:
+        payload = base64.b64decode(row["payload"]).decode(errors="replace")
+        grid.add_row(
+            cell(row["topic"]),
+            cell(row["qos"]),
+            cell(row["size"]),
+            since(row["since"]),
+            cell(row["origin"]),
+            textwrap.shorten(printable(payload), 60, placeholder=" …"),
+        )
+    return Group(grid, *rest(page))
