@@ -1,0 +1,23 @@
+"""The process of a node: its log, its end."""
+
+from __future__ import annotations
+
+from ildm.admin.client import AdminClient
+from ildm.admin.commands.kinds import SHOW, LogLevelChoice
+from ildm.admin.commands.registry import command
+from ildm.admin.view import Row
+
+
+@command("log-level")
+def log_level(node: AdminClient, level: LogLevelChoice = SHOW) -> Row:
+    """Show or change how much the node logs."""
+    return node.log_level() if level == SHOW else node.set_log_level(level)
+
+
+@command("stop")
+def stop(node: AdminClient, *, wait: bool = True) -> Row:
+    """Stop the node and wait until it has."""
+    answer = node.stop()
+    if wait:
+        node.wait_stopped(60.0)
+    return {**answer, "stopped": wait}
