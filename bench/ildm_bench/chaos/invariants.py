@@ -29,6 +29,8 @@ CAUSES = {
     "again": "of QoS 1, sent first before the session had subscribed, and once more by its client after that",
     "resent": "of QoS 2, at a broker that takes for new what is sent again without having been released: its "
     "client there sent it again, or the node, which says so",
+    "backlog": "of what waited at the broker for a session that was away, from a make that gives that out "
+    "topic by topic: of its own topic it came in order",
     "first": "over an overlay, where nothing older of its publisher and topic had come to the site: the "
     "first message waits for none",
 }
@@ -40,6 +42,8 @@ KEEPS_UNRELEASED = "activemq"
 """The make of broker that keeps in a crash what it has answered with PUBREC alone."""
 TAKES_AGAIN = "activemq"
 """The make that delivers a message of QoS 2 once more which comes again before its PUBREL (MQTT-4.3.3-10)."""
+GIVES_BY_TOPIC = "activemq"
+"""The make from which what has waited for a session comes topic by topic."""
 READ = 2.0
 """Seconds within which what a counter of a live node says is read."""
 OVERLAY = "r.algorithm IN ('sg_tbps', 'atm_tbps', 'stla', 'octopia')"
@@ -229,6 +233,8 @@ STEPS: dict[str, str] = {
                    CASE WHEN runs.target = 'ildm' AND runs.algorithm IN ('pf', 'sf') AND u.run IS NOT NULL
                         THEN '' ELSE r.topic END
                    ORDER BY r.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest,
+               MAX(r.seq) OVER (PARTITION BY r.run, r.session, r.publisher, r.qos, p.qos, p.retain, r.topic
+                   ORDER BY r.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest_of_topic,
                MIN(r.seq) OVER (PARTITION BY r.run, r.site, r.publisher, r.topic
                    ORDER BY r.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS lowest
         FROM receipts r
@@ -326,6 +332,7 @@ INVARIANTS: dict[str, str] = {
                     WHEN COUNT(e.t) > 0 THEN 'tree'
                     WHEN COUNT(b.begins) > 0 THEN 'down'
                     WHEN {OVERLAY} AND a.lowest > a.seq THEN 'first'
+                    WHEN COUNT(c.t) > 0 AND COALESCE(a.highest_of_topic, -1) < a.seq THEN 'backlog'
                     WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
                a.site, a.session, a.publisher, a.seq, a.topic, a.t
         FROM arrivals a
@@ -336,8 +343,11 @@ INVARIANTS: dict[str, str] = {
              AND g.seq = a.seq AND g.t <= a.t
         LEFT JOIN damaged d ON d.run = a.run
         LEFT JOIN disturbances b ON b.run = a.run AND b.ends >= a.since AND b.begins <= a.t AND {OVERLAY}
+        LEFT JOIN events c ON c.run = a.run AND c.session = a.session AND c.op = 'connect' AND c.phase = 'ok'
+             AND c.value = 'resume' AND c.t BETWEEN a.since AND a.t AND r.broker LIKE '%{GIVES_BY_TOPIC}%'
         WHERE a.seq < a.highest
-        GROUP BY a.run, r.algorithm, a.site, a.session, a.publisher, a.seq, a.topic, a.t, a.lowest""",
+        GROUP BY a.run, r.algorithm, a.site, a.session, a.publisher, a.seq, a.topic, a.t, a.lowest,
+                 a.highest_of_topic""",
     "retained": """
         SELECT k.run, CASE WHEN MAX(d.t) >= 0 THEN 'disk' ELSE 'ours' END AS cause, MIN(k.site) AS site,
                '' AS session, '' AS publisher, -1 AS seq, k.topic, 0.0 AS t

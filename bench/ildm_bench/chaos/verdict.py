@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ildm.mqtt import topic_matches
 from ildm_bench.chaos.history import Event, Run
-from ildm_bench.chaos.invariants import CHANGE, KEEPS_UNRELEASED, OURS, READ, TAKES_AGAIN
+from ildm_bench.chaos.invariants import CHANGE, GIVES_BY_TOPIC, KEEPS_UNRELEASED, OURS, READ, TAKES_AGAIN
 
 NEVER = float("inf")
 BY_TOPIC = frozenset({"sg_tbps", "atm_tbps", "stla", "octopia"})
@@ -132,6 +132,8 @@ class _Judge:
         self.order: list[tuple[str, str, int]] = []
         self.lives: dict[str, dict[str, tuple[str, Event]]] = defaultdict(dict)
         """Client -> session -> what was asked for at first, and its last event of ``connect``."""
+        self.resumed: dict[str, list[float]] = defaultdict(list)
+        """Session -> when its client came back to it."""
         self.asked: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
         self.withdrawn: dict[tuple[str, str], list[float]] = defaultdict(list)
         self.wanted: dict[str, set[str]] = defaultdict(set)
@@ -211,6 +213,8 @@ class _Judge:
         if event.session:
             kind, _ = self.lives[event.process].get(event.session, (event.value, event))
             self.lives[event.process][event.session] = kind, event
+            if event.phase == "ok" and event.value == "resume":
+                self.resumed[event.session].append(event.t)
 
     def _subscribe(self, event: Event) -> None:
         if event.phase == "ok":
@@ -361,6 +365,12 @@ class _Judge:
         first = NEVER if message.t is None else message.t
         return any(first < begin <= again <= t for begin in begins for again in message.again)
 
+    def _has_waited(self, message: _Message, session: str, t: float) -> bool:
+        """Whether its session was away after it was published, at a broker that gives out by topic then."""
+        since = 0.0 if message.t is None else message.t
+        away = any(since <= back <= t for back in self.resumed[session])
+        return GIVES_BY_TOPIC in self.about.broker and away
+
     def _is_replaced(self, message: _Message, site: str) -> bool:
         """Whether its site knew a newer retained message of the topic: overlays pass on none after that."""
         if not message.retain or self.about.target != "ildm" or self.about.algorithm not in BY_TOPIC:
@@ -435,6 +445,7 @@ class _Judge:
         }
         by_topic = self.about.algorithm in BY_TOPIC or self.about.target != "ildm" or len(wanted) != 1
         highest: dict[tuple[str, str, int, int, bool, str], int] = {}
+        highest_of_topic: dict[tuple[str, str, int, int, bool, str], int] = {}
         lowest: dict[tuple[str, str, str], int] = {}
         """Site, publisher, topic -> of what has come."""
         for key in self.order:
@@ -447,6 +458,9 @@ class _Judge:
             topic = first.topic if by_topic else ""
             stream = session, publisher, first.qos, message.qos, message.retain, topic
             before = highest.get(stream, -1)
+            of_topic = session, publisher, first.qos, message.qos, message.retain, first.topic
+            in_topic = seq > highest_of_topic.get(of_topic, -1)
+            highest_of_topic[of_topic] = max(seq, highest_of_topic.get(of_topic, -1))
             at_site = first.site, publisher, first.topic
             known = lowest.get(at_site, seq + 1) <= seq
             lowest[at_site] = min(seq, lowest.get(at_site, seq))
@@ -465,6 +479,8 @@ class _Judge:
                 cause = "down"
             elif overlay and not known:
                 cause = "first"
+            elif in_topic and self._has_waited(message, session, first.t):
+                cause = "backlog"
             else:
                 cause = "disk" if self.damaged <= first.t else OURS
             self._find("order", cause, first.site, session, publisher, seq, first.topic, first.t)

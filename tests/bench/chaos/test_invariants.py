@@ -370,6 +370,31 @@ def test_order_while_the_tree_changes_is_the_stated_exception(t: float, cause: s
     assert found([*BASE, *OVERTAKEN, changed]) == {("order", cause): 1}
 
 
+@pytest.mark.parametrize(
+    ("name", "broker", "back", "topic", "cause"),
+    [
+        ("it waited", "activemq", 2.5, "u", "backlog"),
+        ("with another make", "mosquitto", 2.5, "u", "ours"),
+        ("behind a later one of its topic", "activemq", 2.5, "t", "ours"),
+        ("its session was not away since", "activemq", 1.5, "u", "ours"),
+        ("its session was away afterwards", "activemq", 4.5, "u", "ours"),
+    ],
+)
+def test_order_of_what_waited_for_a_session(
+    name: str, broker: str, back: float, topic: str, cause: str
+) -> None:
+    rows: Rows = [
+        *BASE,
+        subscribed(0.1, "u"),
+        published(2.0),
+        published(2.1, 1, topic=topic),
+        connected(back),
+        got(3.0, 1, topic=topic),
+        got(3.1),
+    ]
+    assert found(rows, broker=broker, algorithm="sf") == {("order", cause): 1}
+
+
 @pytest.mark.parametrize(("t", "cause"), [(0.06, "ours"), (1.0, "again"), (4.0, "ours")])
 def test_order_where_a_session_subscribed_before_a_message_came_again(t: float, cause: str) -> None:
     """It was sent at 0.05, before SUBACK, and came at 3.0, behind a later one."""
