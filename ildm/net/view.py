@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ildm.admin.view import AdminError, UnknownError
-from ildm.api import MessageTrace, OverlayAlgorithm, OverlayView, PluginError, TracedTree
+from ildm.api import MessageTrace, OverlayAlgorithm, OverlayView, PluginError
 from ildm.config import ConfigError, load_config
 from ildm.core.counters import Tally
 from ildm.core.link.watching import Asked
@@ -31,11 +31,13 @@ from ildm.net.health import Health
 from ildm.net.history import History
 from ildm.net.internals import internals
 from ildm.net.kept_view import kept_rows
+from ildm.net.neighbors_view import neighbor_row, neighbor_rows
 from ildm.net.plugin_view import plugin_rows
 from ildm.net.reload.errors import ReloadError
 from ildm.net.reload.settings import take_up_options
 from ildm.net.rules_view import rule_rows
 from ildm.net.spool_view import drop_spooled, only_here, spool_row, spooled_rows, state_row
+from ildm.net.traces_view import hop_rows, trace_row
 from ildm.net.watches import MessageTraces
 
 if TYPE_CHECKING:
@@ -43,9 +45,6 @@ if TYPE_CHECKING:
 
     from ildm.admin.exposition import Family
     from ildm.config import Address, Config
-    from ildm.core.link.link import NeighborLink
-    from ildm.core.link.manager import Neighbor
-    from ildm.core.link.tracing import Hop
     from ildm.core.local.bans import Kind
     from ildm.core.node import Node
     from ildm.net.lag import LagWatch
@@ -55,8 +54,6 @@ if TYPE_CHECKING:
 
 DROPPED = ("injection_dropped_", "link_dropped_", "spool_dropped_", "transfer_dropped_")
 """How counters of messages begin that were to cross and did not."""
-DEEPEST = 200
-"""Nodes in a row of a traced tree that are shown."""
 Answer = TypeVar("Answer")
 Reload = Callable[[bool], Awaitable[dict[str, Any]]]
 """Reads the configuration again; True: only says what would change."""
@@ -186,52 +183,7 @@ class LiveView:
         return counters
 
     def neighbors(self) -> list[dict[str, Any]]:
-        links = dict(self.node.links.links)
-        rows = []
-        for neighbor in self.node.links.neighbors.values():
-            link = links.get(neighbor.node_id or "")
-            if link is not None and link.dialed and link.address == str(neighbor.address):
-                rows.append(self._link_row(links.pop(link.node_id), neighbor))
-            else:
-                rows.append(self._neighbor_row(neighbor))
-        rows.extend(self._link_row(link, None) for link in links.values())
-        return rows
-
-    def _link_row(self, link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
-        return {
-            "address": str(neighbor.address) if neighbor is not None else link.address,
-            "node_id": link.node_id,
-            "state": link.state.shown,
-            "since": link.since,
-            "reason": link.reason,
-            "sessions": {"open": len(link.open_sessions), "of": len(link.lanes)},
-            "direction": "out" if link.dialed else "in",
-            "transferred_out": link.transferred_out,
-            "transferred_in": link.transferred_in,
-            "queued_messages": link.queued,
-            "queued_bytes": link.queued_bytes,
-            "dropped": link.dropped,
-            "interest": len(link.interest),
-            "announced": len(link.announced),
-            "on_demand": link.on_demand,
-            "saved": neighbor.saved if neighbor is not None else False,
-        }
-
-    def _neighbor_row(self, neighbor: Neighbor) -> dict[str, Any]:
-        state = neighbor.state if neighbor.state != "linked" else "connecting"
-        return {
-            "address": str(neighbor.address),
-            "node_id": neighbor.node_id,
-            "state": state,
-            "since": neighbor.since,
-            "reason": neighbor.reason,
-            "sessions": {"open": 0, "of": self.node.config.link.sessions},
-            "direction": "out",
-            **dict.fromkeys(("transferred_out", "transferred_in", "queued_messages", "queued_bytes"), 0),
-            **dict.fromkeys(("dropped", "interest", "announced"), 0),
-            "on_demand": False,
-            "saved": neighbor.saved,
-        }
+        return neighbor_rows(self.node)
 
     def clients(self) -> list[dict[str, Any]]:
         return client_rows(self.node)
@@ -342,7 +294,7 @@ class LiveView:
             raise AdminError(str(error)) from error
         if save:
             self.store.put(NEIGHBORS, (str(address),), (1,))
-        return self._neighbor_row(neighbor)
+        return neighbor_row(self.node, neighbor)
 
     def remove_neighbor(self, target: str, save: bool, force: bool) -> dict[str, Any]:
         try:
@@ -413,54 +365,6 @@ class LiveView:
 
     def stop(self) -> None:
         self._stop()
-
-
-def hop_rows(hops: Sequence[Hop]) -> list[dict[str, Any]]:
-    """Sites on the way, each with the seconds that it takes to get there: half of each round trip."""
-    rows: list[dict[str, Any]] = []
-    until: list[float | None] = []
-    for hop in hops:
-        del until[hop.depth :]
-        before = until[-1] if until else 0.0
-        trip = hop.round_trip
-        until.append(None if before is None or trip is None else before + trip / 2)
-        rows.append(
-            {
-                "depth": hop.depth,
-                "node": hop.node,
-                "seconds": until[-1],
-                "queued": hop.queued,
-                "injecting": hop.injecting,
-                "note": hop.note,
-            }
-        )
-    return rows
-
-
-def trace_row(trace: MessageTrace) -> dict[str, Any]:
-    """What ``model_dump`` would give, which can do so only for trees of some hundred nodes in a row.
-
-    Nor can JSON: of deeper trees the part down to ``DEEPEST`` is left, and a fact says so.
-    """
-    row = trace.model_dump(mode="json", exclude={"trees"})
-    row["trees"] = [_tree_row(traced) for traced in trace.trees]
-    return row
-
-
-def _tree_row(traced: TracedTree) -> dict[str, Any]:
-    row = traced.model_dump(mode="json", exclude={"tree"})
-    top: list[dict[str, Any]] = []
-    left = [(top, 0, traced.tree)] if traced.tree is not None else []
-    while left:
-        beside, level, node = left.pop()
-        made = node.model_dump(mode="json", exclude={"children"})
-        made["children"] = []
-        beside.append(made)
-        if level < DEEPEST:
-            left += [(made["children"], level + 1, child) for child in reversed(node.children)]
-        elif node.children:
-            row["facts"]["shown to depth"] = DEEPEST
-    return {**row, "tree": top[0] if top else None}
 
 
 def _package_version() -> str:

@@ -11,7 +11,7 @@ from ildm.config import Address
 from ildm.core.link.control import TRACE, TRACED
 from ildm.core.link.tracing import HOPS, PATIENCE, PENDING, ROWS, Hop
 from ildm.mqtt import Publish, Version
-from ildm.net.view import hop_rows
+from ildm.net.traces_view import hop_rows
 from ildm.testing.virtual.world import World
 from tests.core.test_link_life import session_of
 from tests.support.site import Site, row

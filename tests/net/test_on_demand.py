@@ -29,7 +29,8 @@ from ildm.api import (
 from ildm.config import ConfigError, parse_config
 from ildm.core.plugin.loading import PluginSpec, PluginSpecs
 from ildm.net.run import NodeServer
-from ildm.net.view import DEEPEST, LiveView, trace_row
+from ildm.net.traces_view import DEEPEST, trace_row
+from ildm.net.view import LiveView
 from tests.support.ports import LOOPBACK, free_port
 
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ildm.address import Address
     from ildm.config import Config
-    from ildm.net.run import NodeServer
+    from ildm.net.server import NodeServer
     from ildm.net.transport.inherited import Inherited
 
 NEEDS_A_RESTART = "needs a restart"

@@ -1,0 +1,61 @@
+"""Neighbours and links as plain data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ildm.core.link.link import NeighborLink
+    from ildm.core.link.manager import Neighbor
+    from ildm.core.node import Node
+
+
+def neighbor_rows(node: Node) -> list[dict[str, Any]]:
+    links = dict(node.links.links)
+    rows = []
+    for neighbor in node.links.neighbors.values():
+        link = links.get(neighbor.node_id or "")
+        if link is not None and link.dialed and link.address == str(neighbor.address):
+            rows.append(link_row(links.pop(link.node_id), neighbor))
+        else:
+            rows.append(neighbor_row(node, neighbor))
+    rows.extend(link_row(link, None) for link in links.values())
+    return rows
+
+
+def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
+    return {
+        "address": str(neighbor.address) if neighbor is not None else link.address,
+        "node_id": link.node_id,
+        "state": link.state.shown,
+        "since": link.since,
+        "reason": link.reason,
+        "sessions": {"open": len(link.open_sessions), "of": len(link.lanes)},
+        "direction": "out" if link.dialed else "in",
+        "transferred_out": link.transferred_out,
+        "transferred_in": link.transferred_in,
+        "queued_messages": link.queued,
+        "queued_bytes": link.queued_bytes,
+        "dropped": link.dropped,
+        "interest": len(link.interest),
+        "announced": len(link.announced),
+        "on_demand": link.on_demand,
+        "saved": neighbor.saved if neighbor is not None else False,
+    }
+
+
+def neighbor_row(node: Node, neighbor: Neighbor) -> dict[str, Any]:
+    state = neighbor.state if neighbor.state != "linked" else "connecting"
+    return {
+        "address": str(neighbor.address),
+        "node_id": neighbor.node_id,
+        "state": state,
+        "since": neighbor.since,
+        "reason": neighbor.reason,
+        "sessions": {"open": 0, "of": node.config.link.sessions},
+        "direction": "out",
+        **dict.fromkeys(("transferred_out", "transferred_in", "queued_messages", "queued_bytes"), 0),
+        **dict.fromkeys(("dropped", "interest", "announced"), 0),
+        "on_demand": False,
+        "saved": neighbor.saved,
+    }

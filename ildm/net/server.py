@@ -1,0 +1,328 @@
+"""A node with its sockets: what it consists of, in which order it starts and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import secrets
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ildm.admin.server import AdminServer
+from ildm.config import Config, ConfigError, parse_address
+from ildm.core.counters import Counters
+from ildm.core.link.session import LinkSession
+from ildm.core.local.admission import TOLD_AT_ONCE
+from ildm.core.local.client_session import ClientSession
+from ildm.core.node import Node
+from ildm.core.plugin.loading import load_plugins
+from ildm.core.tables import NEIGHBORS
+from ildm.log import get_logger
+from ildm.net.dashboard.server import DashboardServer
+from ildm.net.dashboard.token import take_token
+from ildm.net.driver import AsyncioDriver
+from ildm.net.lag import LagWatch
+from ildm.net.listeners import ClientListeners
+from ildm.net.metrics import MetricsServer
+from ildm.net.otlp import Exporter
+from ildm.net.reload import Reloader
+from ildm.net.reload.settings import Secrets, own, read_secrets
+from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal
+from ildm.net.transport.gate import AddressGate
+from ildm.net.transport.inherited import Inherited
+from ildm.net.view import LiveView
+from ildm.state.spool import FileSpool, OsDisk
+from ildm.state.store import StateStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ildm.config import Address
+    from ildm.core.plugin.loading import PluginSpecs
+
+OWN_DESCRIPTORS = 64
+"""What the process needs besides connections: sockets to listen on, the state, the log, the administrator."""
+
+
+class NodeServer:
+    """A node with its sockets; for tests and programs that run one in their own event loop."""
+
+    def __init__(
+        self,
+        config: Config,
+        plugins: PluginSpecs | None = None,
+        source: Path | None = None,
+        inherited: Inherited | None = None,
+    ) -> None:
+        """``source`` is the file of the configuration, to be read again while the node runs; ``inherited``
+        sockets are listened on in place of new ones."""
+        self.config = own(config)
+        self.source = source
+        self.inherited = Inherited() if inherited is None else inherited
+        self.plugins = load_plugins(config) if plugins is None else plugins
+        self.stop_requested = asyncio.Event()
+        self.draining = False
+        self.for_clients: ClientListeners
+        self.for_neighbors: list[Listener] = []
+        self.driver: AsyncioDriver
+        self.store: StateStore
+        self.spool: FileSpool | None = None
+        self.secrets: Secrets
+        self.tls: NodeTls
+        self.dialing: Dialing
+        self.renewal: Renewal | None = None
+        """What takes up certificates that change."""
+        self.reloader = Reloader(self)
+        self.view: LiveView
+        self.node: Node
+        self.admin: AdminServer
+        self.metrics: MetricsServer | None = None
+        self.dashboard: DashboardServer | None = None
+        self.exporter: Exporter | None = None
+        """Of traces, to a collector."""
+        self._lag: LagWatch | None = None
+
+    async def start(self) -> None:
+        """Listen and begin to work.
+
+        Raises:
+            ConfigError: the state directory or a secret file cannot be used.
+            ListenError: an address cannot be listened on.
+        """
+        config = self.config
+        secrets = self.secrets = read_secrets(config)
+        loop = asyncio.get_running_loop()
+        tls = self.tls = NodeTls(config)
+        self.dialing = Dialing(config, tls)
+        self.driver = AsyncioDriver(loop, config.link.unsent_bytes, self.dialing)
+        self.store = StateStore(
+            config.state_dir,
+            loop.call_later,
+            loop.call_soon_threadsafe,
+            self.driver.log,
+            config.limits.unsaved_bytes,
+        )
+        counters = Counters()
+        try:
+            if config.algorithm is not None and config.spool.mode != "off":
+                self.spool = self._open_spool(counters)
+                synced = config.spool.mode == "power"
+                self.store.keep_journal(self.spool, synced=synced, close=self.spool.close)
+            node_id = config.node_id or self._identity()
+            self.node = Node(
+                config,
+                self.plugins,
+                self.driver,
+                self.store,
+                node_id=node_id,
+                broker_password=secrets.broker_password,
+                link_secret=secrets.link_secret,
+                spool=self.spool,
+                counters=counters,
+            )
+            self.bound_clients()
+            self._lag = LagWatch(loop)
+            self._lag.start()
+            gate = AddressGate(config.limits, loop.time, counters)
+            self.view = LiveView(
+                self.node,
+                self.store,
+                self.request_stop,
+                self.source,
+                self._lag,
+                self.driver.history,
+                gate,
+                self.reloader.reload,
+                lambda: self.tls,
+            )
+            if config.trace.otlp is not None:
+                self.exporter = Exporter(config.trace, counters)
+                self.view.traces.ended = self.exporter.export
+            self.admin = AdminServer(self.view, config.admin_socket, config.admin, counters)
+            await self.admin.start()
+            session = partial(ClientSession, self.node)
+            self.for_clients = ClientListeners(
+                session, gate, counters, self.inherited, self.node.timings.handshake
+            )
+            await self.for_clients.open(config, tls)
+            if config.metrics.listen is not None:
+                self.metrics = MetricsServer(
+                    self.view, config.metrics.listen, counters, secrets.metrics_token, self.inherited
+                )
+                await self.metrics.start()
+            if config.dashboard.listen is not None:
+                token, made = take_token(config.dashboard_token)
+                if made:
+                    get_logger("ildm").info("token of the dashboard made", file=str(config.dashboard_token))
+                pages = DashboardServer(
+                    self.view, config.dashboard, token, counters, tls.dashboard, self.inherited
+                )
+                self.dashboard = pages
+                await pages.start()
+            if config.link.listen is not None and self.node.router.active:
+                manager = self.node.links
+                listener = Listener(
+                    config.link.listen,
+                    "link.listen",
+                    lambda _: LinkSession(manager, None, 0),
+                    tls=tls.link_in if config.link.listen.has_tls else None,
+                    counters=counters,
+                    inherited=self.inherited,
+                )
+                self.for_neighbors.append(listener)
+                await listener.open()
+                manager.listening_at(listener.port)
+                for sock in listener.sockets:
+                    self.driver.bound_unsent(sock)
+            if self.inherited.unused:
+                raise ListenError(
+                    f"nothing in the configuration listens on {', '.join(self.inherited.unused)}, which this "
+                    "process was given to listen on"
+                )
+        except BaseException:
+            await self._close()
+            raise
+        self.node.start(self._neighbors())
+        for listener in self._listeners:  # plugins have heard of the start before anyone connects
+            await listener.serve()
+        self.renewal = Renewal(tls, self.driver, counters)
+        get_logger("ildm").info(
+            "node started",
+            node_id=node_id,
+            listen=config.clients_text,
+            broker=", ".join(map(str, config.broker.candidates)),
+            algorithm=self.node.algorithm_name,
+            link_listen=str(config.link.listen) if config.link.listen and self.node.router.active else None,
+            admin=str(config.admin_socket),
+        )
+
+    def request_stop(self) -> None:
+        """Ask whoever runs this server to :meth:`stop` it."""
+        self.stop_requested.set()
+
+    def hurry(self) -> None:
+        """End a drain that is under way: what is still queued is given up."""
+        self.node.drain_deadline = self.driver.now()
+
+    async def stop(self) -> None:
+        """Drain, stop and give everything back."""
+        get_logger("ildm").info("node stopping", clients=len(self.node.sessions))
+        self.for_clients.close()  # only those: neighbours may come for what waits for them
+        drained = asyncio.Event()
+        self.draining = True
+        self.node.drain(drained.set)
+        await drained.wait()
+        self.draining = False
+        await self._close()
+        get_logger("ildm").info("node stopped")
+
+    def kill(self) -> None:
+        """End without any good-bye, as a crash would; for tests."""
+        self._close_listeners()
+        self.node.dispatch.stop()
+        for client in list(self.node.sessions):
+            client.abort()
+        self.node.links.stop(farewell=False)
+
+    def _close_listeners(self) -> None:
+        if hasattr(self, "for_clients"):
+            self.for_clients.close()
+        for listener in self.for_neighbors:
+            listener.close()
+
+    async def _close(self) -> None:
+        self._close_listeners()
+        if self._lag is not None:
+            self._lag.stop()
+        if self.metrics is not None:
+            await self.metrics.stop()
+        if self.dashboard is not None:
+            await self.dashboard.stop()
+        if self.exporter is not None:
+            await self.exporter.stop()
+        await self.driver.close()
+        await asyncio.to_thread(self.store.end())  # it waits for the disk
+        if self.renewal is not None:
+            self.renewal.stop()
+        if hasattr(self, "admin"):
+            await self.admin.stop()  # last: who waits for the socket to go may start a node at once
+
+    def _open_spool(self, counters: Counters) -> FileSpool:
+        loop, directory = asyncio.get_running_loop(), self.config.spool_directory
+        try:
+            return FileSpool(
+                OsDisk(directory, loop.call_soon_threadsafe),
+                self.config.spool,
+                wall=self.driver.wall,
+                call_later=self.driver.call_later,
+                log=self.driver.log,
+                counters=counters,
+            )
+        except OSError as error:
+            key = "state_dir" if self.config.spool.directory is None else "spool.directory"
+            raise ConfigError(f"{key}: cannot use {directory}: {error.strerror or error}") from error
+
+    def bound_clients(self) -> None:
+        """Take no more clients than there are file descriptors for."""
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.node.admission.descriptors_for = descriptors_for_clients(self.config, files)
+
+    def follow(self, tls: NodeTls) -> None:
+        """Use other certificates with neighbours and the broker from now on."""
+        self.tls = tls
+        self.dialing.follow(tls)
+        for listener in self.for_neighbors:
+            listener.follow(listener.key, tls.link_in if listener.address.has_tls else None, None)
+        if self.dashboard is not None:
+            self.dashboard.follow(tls.dashboard)
+        if self.renewal is not None:
+            self.renewal.stop()
+        self.renewal = Renewal(tls, self.driver, self.node.counters)
+
+    @property
+    def ports(self) -> list[int]:
+        """Ports listened on: clients first, then links; 0 for a unix socket."""
+        return [listener.port for listener in self._listeners]
+
+    @property
+    def _listeners(self) -> list[Listener]:
+        return [*self.for_clients, *self.for_neighbors]
+
+    def _identity(self) -> str:
+        found = self.store.meta("node_id")
+        if found is None:
+            found = secrets.token_hex(4)
+            self.store.set_meta("node_id", found)
+        return found
+
+    def _neighbors(self) -> dict[Address, bool]:
+        neighbors = dict.fromkeys(self.config.link.addresses, False)
+        for key, (wanted,) in self.store.load(NEIGHBORS):
+            try:
+                address = parse_address(key[0])
+            except ValueError as error:
+                self.store.set_aside(NEIGHBORS, key, str(error))
+                continue
+            if wanted:
+                neighbors[address] = True
+            elif neighbors.pop(address, None) is not None:
+                get_logger("ildm").warning(
+                    "a neighbour of the configuration was removed at run time", address=str(address)
+                )
+        return neighbors
+
+
+def descriptors_for_clients(config: Config, files: int) -> int | None:
+    """How many clients a process with so many file descriptors can relay: each takes two.
+
+    Some are kept for sessions with neighbours and with the broker, the administrator and the state, but
+    never more than half of all. None: as many as there are.
+    """
+    if files == resource.RLIM_INFINITY:
+        return None
+    own = OWN_DESCRIPTORS + TOLD_AT_ONCE + 2 * config.link.sessions
+    if config.algorithm is not None:
+        own += (
+            2 * config.link.max_neighbors * config.link.sessions
+        )  # in both directions until one is given up
+    return (files - min(own, files // 2)) // 2
