@@ -34,6 +34,7 @@ from ildm.state.spool.records import (
     decode_lsn,
     decode_name,
     decode_note,
+    decode_record,
     decode_share,
     decode_snapshot,
     decode_targets,
@@ -98,6 +99,8 @@ class Recovery:
         """What there is, with outlets for a spool."""
         self._pass(lambda: False)
         self._missing()
+        if self._counters["spool_damaged"]:
+            self._numbers_in_records()
         self._make_outlets(spool)
         return self.found
 
@@ -356,6 +359,24 @@ class Recovery:
                     first=span.first,
                     last=span.last,
                 )
+
+    def _numbers_in_records(self) -> None:
+        """Numbers of origins, of which only the records may tell now that they were given.
+
+        Given to another node, they would make messages of that node of those that are there.
+        """
+        highest = 0
+        for segment in self.found.segments:
+            file = self.disk.open(segment.name)
+            for _, _, kind, entry in walk(
+                partial(read_past, file), HEADERS, segment.end, segment.salt, WINDOW
+            ):
+                if kind == RECORD:
+                    with suppress(DamageError):  # counted in the pass before
+                        head, _, _ = decode_record(entry)
+                        highest = max(highest, head.origin, head.again)
+            file.close()
+        self.found.next_number = max(self.found.next_number, highest + 1)
 
     def _name(self, number: int) -> str:
         return self.found.names.get(number, f"?{number}")

@@ -6,8 +6,10 @@ from copy import deepcopy
 
 import pytest
 
-from ildm.state.spool.records import HEADERS
-from ildm.state.spool.segments import DAMAGED
+from ildm.core.spool import Identity, Record
+from ildm.state.spool.records import HEADERS, Kind, decode_header, decode_name
+from ildm.state.spool.segments import DAMAGED, Segment, number_of
+from ildm.state.spool.walk import walk
 from ildm.testing.virtual.disk import SimDisk
 from tests.state.spool.lives import Lives, Settings, numbers, read_all, record, to
 
@@ -117,6 +119,27 @@ def test_a_damaged_segment_is_set_aside_and_written_anew() -> None:
     assert 11 <= len(found) <= 12
     assert numbers(read_all(again, "b"))
     assert admitted(lives) == 0
+
+
+def test_the_number_of_a_name_that_is_lost_is_given_to_no_other() -> None:
+    """Both copies of it in all segments, and all checkpoints: then only the records say that it was given."""
+    disk = deepcopy(IMAGE)
+    for name in list(disk.files):
+        file = disk.open(name)
+        header = decode_header(file.read(0, HEADERS))
+        assert header is not None
+        salt = Segment(number_of(name) or 0, header.key, header.first).salt
+        for _, end, kind, entry in list(walk(file.read, HEADERS, file.size(), salt, 1 << 20)):
+            if kind == Kind.CHECKPOINT or (kind == Kind.NAME and decode_name(entry)[1] == "here"):
+                disk.flip(name, end - 1)
+    lives = reopened(disk)
+    spool = lives.spool
+    spool.append(Record(bytes(50), 1, Identity("elsewhere", 3)), to("a"))
+    spool.commit()
+    origins = [stored.record.identity.origin for stored in read_all(spool, "a") if stored.record.identity]
+    assert origins[-1] == "elsewhere"
+    assert all(origin.startswith("?") for origin in origins[:-1])
+    assert len(set(origins)) == 2
 
 
 def test_garbage_where_the_disk_cannot_be_read() -> None:
