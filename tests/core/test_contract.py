@@ -52,8 +52,9 @@ class VirtualStage(Stage):
         link = {"advertise": f"{name}:2"}
         specs = plugin_specs("probe", self.algorithm)
         store = self.stores.setdefault(name, MemoryStore())
+        spool = self.spool(name)
         node = self.nodes[name] = make_node(
-            self.world, name, specs, store=store, spool=self.spool(name), link=link
+            self.world, name, specs, store=store, spool=spool, counters=spool.counters, link=link
         )
         node.start({})
         plugin = node.dispatch.algorithm

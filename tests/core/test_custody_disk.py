@@ -194,3 +194,18 @@ def test_those_who_wait_for_room_go_on_when_something_is_thrown_away(world: Worl
     assert len(local.got(PubAck)) == 1050
     assert lane.inflight == 0
     assert sorted(payloads(b)) == list(range(420))
+
+
+@pytest.mark.parametrize("damaged", [True, False])
+def test_a_node_knows_whether_its_spool_has_lost_something(world: World, damaged: bool) -> None:
+    a, b = sites(world, "ab")
+    cut(a, "b")
+    publish(a.client("p"), 0, 20)
+    a.kill()
+    if damaged:
+        a.disk.flip(min(a.disk.files), 4000)
+    a.start((b.name,))
+    assert a.node.custody is not None
+    assert a.node.custody.lacks is damaged
+    world.run(5)
+    assert (len(payloads(b)) < 20) is damaged

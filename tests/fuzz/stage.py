@@ -280,7 +280,8 @@ class Stage:
             spool = FileSpool(
                 self.disk, CONFIG.spool, wall=driver.wall, call_later=driver.call_later, log=driver.log
             )
-        self.node = Node(CONFIG, specs, driver, self.store, node_id="a", spool=spool)
+        counters = None if spool is None else spool.counters  # the node heeds what has been found damaged
+        self.node = Node(CONFIG, specs, driver, self.store, node_id="a", counters=counters, spool=spool)
         self.world.listen(CLIENTS, lambda: ClientSession(self.node), driver)
         self.world.listen(LINKS, lambda: LinkSession(self.node.links, None, 0), driver)
         self.node.start({})

@@ -35,6 +35,7 @@ class DiskSite(Site):
         self.spool = FileSpool(
             self.disk, config, wall=driver.wall, call_later=driver.call_later, log=driver.log
         )
+        self.settings["counters"] = self.spool.counters
         super().start(neighbors)
 
     def kill(self, silent: bool = False, *, power: bool = False) -> None:

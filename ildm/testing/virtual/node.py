@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ildm.config import Address, Config
+from ildm.core.counters import Counters
 from ildm.core.link.session import LinkSession
 from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
@@ -32,13 +33,15 @@ def make_node(
     store: MemoryStore | None = None,
     spool: Spool | None = None,
     spooling: Mapping[str, Any] | None = None,
+    counters: Counters | None = None,
     secret: str | None = None,
     node_id: str | None = None,
     **settings: Any,
 ) -> Node:
     """A node that listens at ``name``:1 for clients and ``name``:2 for links; its broker is ``name``:3.
 
-    ``settings`` are sections of its configuration, ``spooling`` the one named ``spool``.
+    ``settings`` are sections of its configuration, ``spooling`` the one named ``spool``. ``counters`` are
+    those of its spool, if that has any: the node heeds what it has found damaged.
     """
     document: dict[str, Any] = {"listen": f"{name}:1", "broker": {"address": f"{name}:3"}}
     document["link"] = {"listen": None, **settings.pop("link", {})}
@@ -52,6 +55,7 @@ def make_node(
         store or MemoryStore(),
         node_id=node_id or name,
         link_secret=secret,
+        counters=counters,
         spool=spool,
     )
     world.listen(Address(name, 1), lambda: ClientSession(node), driver)
