@@ -207,5 +207,5 @@ def test_a_node_knows_whether_its_spool_has_lost_something(world: World, damaged
     a.start((b.name,))
     assert a.node.custody is not None
     assert a.node.custody.lacks is damaged
-    world.run(5)
+    world.run(60)
     assert (len(payloads(b)) < 20) is damaged

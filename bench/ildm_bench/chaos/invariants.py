@@ -31,6 +31,7 @@ CAUSES = {
     "client there sent it again, or the node, which says so",
     "backlog": "of what waited at the broker for a session that was away, from a make that gives that out "
     "topic by topic: of its own topic it came in order",
+    "probe": "what a node says to itself on a topic with $, which that broker gives to subscribers of #",
     "first": "over an overlay, where nothing older of its publisher and topic had come to the site: the "
     "first message waits for none",
 }
@@ -44,6 +45,10 @@ TAKES_AGAIN = "activemq"
 """The make that delivers a message of QoS 2 once more which comes again before its PUBREL (MQTT-4.3.3-10)."""
 GIVES_BY_TOPIC = "activemq"
 """The make from which what has waited for a session comes topic by topic."""
+PROBE = "$ildm/probe/"
+"""How topics begin on which nodes try their brokers (`ildm.core.transfer.delivery`)."""
+SHOWS_DOLLAR = "rabbitmq"
+"""The make that gives topics with ``$`` to subscribers of ``#``, against MQTT-4.7.2-1."""
 READ = 2.0
 """Seconds within which what a counter of a live node says is read."""
 OVERLAY = "r.algorithm IN ('sg_tbps', 'atm_tbps', 'stla', 'octopia')"
@@ -318,9 +323,12 @@ INVARIANTS: dict[str, str] = {
         LEFT JOIN uncertain u ON u.run = x.run AND u.process = 'node/' || x.site
              AND u.t BETWEEN x.begins AND x.t + {READ}
         GROUP BY x.run, x.site, x.session, x.incarnation, x.publisher, x.seq""",
-    "unexpected": """
-        SELECT r.run, 'ours' AS cause, r.site, r.session, r.publisher, r.seq, r.topic, r.t
+    "unexpected": f"""
+        SELECT r.run, CASE WHEN r.publisher = '' AND r.topic LIKE '{PROBE}%' AND n.run IS NOT NULL
+                           THEN 'probe' ELSE 'ours' END AS cause,
+               r.site, r.session, r.publisher, r.seq, r.topic, r.t
         FROM receipts r
+        LEFT JOIN runs n ON n.run = r.run AND n.broker LIKE '%{SHOWS_DOLLAR}%'
         LEFT JOIN published p ON p.run = r.run AND p.publisher = r.publisher AND p.seq = r.seq
         LEFT JOIN wanted w ON w.run = r.run AND w.session = r.session AND w.topic = r.topic
         WHERE p.seq IS NULL OR r.topic <> p.topic OR r.last_topic <> p.topic

@@ -12,7 +12,16 @@ from typing import NamedTuple
 
 from ildm.mqtt import topic_matches
 from ildm_bench.chaos.history import Event, Run
-from ildm_bench.chaos.invariants import CHANGE, GIVES_BY_TOPIC, KEEPS_UNRELEASED, OURS, READ, TAKES_AGAIN
+from ildm_bench.chaos.invariants import (
+    CHANGE,
+    GIVES_BY_TOPIC,
+    KEEPS_UNRELEASED,
+    OURS,
+    PROBE,
+    READ,
+    SHOWS_DOLLAR,
+    TAKES_AGAIN,
+)
 
 NEVER = float("inf")
 BY_TOPIC = frozenset({"sg_tbps", "atm_tbps", "stla", "octopia"})
@@ -432,7 +441,9 @@ class _Judge:
                 and any(topic_matches(each, first.topic) for each in self.wanted[session])
             )
             if not right:
-                self._find("unexpected", OURS, first.site, session, publisher, seq, first.topic, first.t)
+                probe = not publisher and first.topic.startswith(PROBE) and SHOWS_DOLLAR in self.about.broker
+                cause = "probe" if probe else OURS
+                self._find("unexpected", cause, first.site, session, publisher, seq, first.topic, first.t)
 
     def _out_of_order(self) -> None:
         # A message crosses with the QoS that is wanted of its topic, a retained one with its own, as all

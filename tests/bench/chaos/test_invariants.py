@@ -265,6 +265,19 @@ def test_unexpected(name: str, receipt: Event) -> None:
     assert found(rows)["unexpected", "ours"] == 1
 
 
+@pytest.mark.parametrize(
+    ("broker", "topic", "cause"),
+    [
+        ("rabbitmq", "$ildm/probe/b/0a", "probe"),
+        ("mosquitto", "$ildm/probe/b/0a", "ours"),
+        ("rabbitmq", "$else", "ours"),
+    ],
+)
+def test_what_a_node_says_to_itself_is_for_nobody(broker: str, topic: str, cause: str) -> None:
+    receipt = got(2.1, publisher="", seq=-1, content="00", topic=topic)
+    assert found([*BASE, subscribed(0.1, "#"), receipt], broker=broker) == {("unexpected", cause): 1}
+
+
 def test_what_was_refused_or_never_acknowledged_may_come_and_an_empty_payload_has_no_sender() -> None:
     refused = Event(2.1, "p", "publish", "fail", publisher="p", seq=0)
     rows: Rows = [
