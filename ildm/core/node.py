@@ -10,7 +10,6 @@ from ildm.config import refuse_site_rules
 from ildm.core.counters import Counters
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.link.manager import LinkManager
-from ildm.core.link.rules import Hits, LinkRules
 from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
@@ -22,6 +21,7 @@ from ildm.core.local.loop_guard import LoopGuard
 from ildm.core.local.partial import Partials
 from ildm.core.local.refusing import Refusal
 from ildm.core.local.rules import PublishRules
+from ildm.core.local.site_rules import SiteRules
 from ildm.core.plugin.account import FAILURES
 from ildm.core.plugin.arguments import described
 from ildm.core.plugin.checking import kind_of
@@ -119,12 +119,6 @@ class Node:
             self.has_overlay,
             self.custody,
         )
-        refuse_site_rules(config.site, has_overlay=self.has_overlay)
-        self.site_hits = Hits(len(config.site.rules))
-        if config.site.rules:
-            self.router.site_rules = LinkRules(config.site.rules, self._verdicts_flushed, self.site_hits)
-        self.interest_told: dict[str, int] | None = {} if config.site.rules else None
-        """What local clients want of other sites, where ``site.rules`` keep some of it here; None: all."""
         self.clients = ClientRegistry(
             driver,
             store,
@@ -136,6 +130,9 @@ class Node:
             plugins.algorithm is not None,
             self.custody is not None,
         )
+        refuse_site_rules(config.site, has_overlay=self.has_overlay)
+        self.site_rules = SiteRules(self.clients.interest.maximum, self._verdicts_flushed)
+        self._follow_site_rules()
         self.clients.session_ended = self.retained.releases.gone
         self.clients.session_away = self._client_away
         self.bans = Bans(driver, store)
@@ -199,6 +196,7 @@ class Node:
         self.dispatch.chain.timeout = limits.decision_timeout
         self.router.cache_size = limits.route_cache
         self.clients.follow_rules(PublishRules(self.config.publish))
+        self._follow_site_rules()
         self.links.write_buffer = limits.write_buffer
         self.links.settings_changed()
         self.brokers.replace(self.config.broker.candidates)
@@ -455,24 +453,13 @@ class Node:
 
     def _interest_changed(self, changes: Mapping[str, int | None]) -> None:
         self.router.invalidate()
-        if self.interest_told is not None:
-            changes = self._allowed(self.interest_told, changes)
-        self.dispatch.interest_changed(None, changes)
+        self.dispatch.interest_changed(None, self.site_rules.allowed(changes))
 
-    def _allowed(self, told: dict[str, int], changes: Mapping[str, int | None]) -> dict[str, int | None]:
-        """Of changed interest what may enter the site, at least in part."""
-        rules = self.router.site_rules
-        assert rules is not None
-        found: dict[str, int | None] = {}
-        for topic_filter, qos in changes.items():
-            if qos is None:
-                if told.pop(topic_filter, None) is not None:
-                    found[topic_filter] = None
-                continue
-            allowed = rules.wanted(topic_filter)
-            if allowed:
-                told[topic_filter] = found[topic_filter] = min(qos, max(allowed.values()))
-        return found
+    def _follow_site_rules(self) -> None:
+        changes = self.site_rules.follow(self.config.site.rules)
+        self.router.site_rules = self.site_rules.verdicts
+        if changes:
+            self.dispatch.interest_changed(None, changes)
 
     def _verdicts_flushed(self) -> None:
         self.counters["link_rules_flushes"] += 1

@@ -13,7 +13,7 @@ import secrets
 import ssl
 from asyncio import sleep as pause
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aiohttp
 
@@ -148,20 +148,37 @@ def trusted(ca: Path | None) -> ssl.SSLContext | bool:
     return context
 
 
+class Collector(NamedTuple):
+    """Who gets the spans."""
+
+    url: str
+    headers: dict[str, str]
+    tls: ssl.SSLContext | bool
+    queue: int
+    """Spans that wait for it."""
+    timeout: float
+    """Seconds."""
+
+    @classmethod
+    def of(cls, config: TraceConfig) -> Collector | None:
+        """None: nobody. Blocks.
+
+        Raises:
+            ConfigError: a file that the configuration names cannot be used.
+        """
+        if config.otlp is None:
+            return None
+        headers = read_headers(config.headers_file)
+        return cls(config.otlp, headers, trusted(config.ca), config.queue, config.timeout)
+
+
 class Exporter:
-    """Sends spans in its own time; :meth:`stop` gives up what waits.
+    """Sends spans in its own time; :meth:`stop` gives up what waits."""
 
-    Raises:
-        ConfigError: a file that the configuration names cannot be used.
-    """
-
-    def __init__(self, config: TraceConfig, counters: Counters) -> None:
-        assert config.otlp is not None
-        self.config = config
-        self.url = config.otlp
+    def __init__(self, collector: Collector, counters: Counters) -> None:
+        self.collector = collector
+        """Another one gets what waits, too."""
         self._counters = counters
-        self._headers = read_headers(config.headers_file)
-        self._tls = trusted(config.ca)
         self._waiting: deque[tuple[str, Row]] = deque()
         self._under_way = 0  # spans of the request that is being made
         self._task: asyncio.Task[None] | None = None
@@ -169,7 +186,7 @@ class Exporter:
     def export(self, messages: list[Row]) -> None:
         """Take the messages of a trace."""
         spans = [span for message in messages for span in spans_of(message)]
-        room = max(0, self.config.queue - len(self._waiting))
+        room = max(0, self.collector.queue - len(self._waiting))
         self._waiting.extend(spans[:room])
         if len(spans) > room:
             self._counters["trace_spans_dropped"] += len(spans) - room
@@ -186,8 +203,7 @@ class Exporter:
         self._waiting.clear()
 
     async def _send_all(self) -> None:
-        timeout = aiohttp.ClientTimeout(total=self.config.timeout)
-        async with aiohttp.ClientSession(headers=self._headers, timeout=timeout) as http:
+        async with aiohttp.ClientSession() as http:
             while self._waiting:
                 batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
                 self._under_way = len(batch)
@@ -206,12 +222,14 @@ class Exporter:
         for attempt in range(ATTEMPTS):
             if attempt:
                 await pause(2.0 ** (attempt - 1))
+            to = self.collector
             try:
                 async with http.post(
-                    self.url,
+                    to.url,
                     data=body,
-                    headers={"Content-Type": "application/json"},
-                    ssl=self._tls,
+                    headers={**to.headers, "Content-Type": "application/json"},
+                    ssl=to.tls,
+                    timeout=aiohttp.ClientTimeout(total=to.timeout),
                     allow_redirects=False,  # whom the headers are for stands in the configuration
                 ) as response:
                     if response.status < 300:

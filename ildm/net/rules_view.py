@@ -16,7 +16,7 @@ REST = "rest"
 def rule_sets(node: Node) -> Iterator[tuple[str, str | None, Sequence[Rule], Hits]]:
     """Each set of rules with its key in the configuration, the node it is for, and its hits."""
     if node.config.site.rules:
-        yield "site.rules", None, node.config.site.rules, node.site_hits
+        yield "site.rules", None, node.config.site.rules, node.site_rules.hits
     if node.has_overlay or not node.router.active:
         return
     for key, neighbor, rules in node.config.link.rule_sets:

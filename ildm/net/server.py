@@ -24,7 +24,7 @@ from ildm.net.driver import AsyncioDriver
 from ildm.net.lag import LagWatch
 from ildm.net.listeners import ClientListeners
 from ildm.net.metrics import MetricsServer
-from ildm.net.otlp import Exporter
+from ildm.net.otlp import Collector, Exporter
 from ildm.net.reload import Reloader
 from ildm.net.reload.settings import Secrets, own, read_secrets
 from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal
@@ -135,9 +135,7 @@ class NodeServer:
                 self.reloader.reload,
                 lambda: self.tls,
             )
-            if config.trace.otlp is not None:
-                self.exporter = Exporter(config.trace, counters)
-                self.view.traces.ended = self.exporter.export
+            await self.export_to(Collector.of(config.trace))
             self.admin = AdminServer(self.view, config.admin_socket, config.admin, counters)
             await self.admin.start()
             session = partial(ClientSession, self.node)
@@ -261,6 +259,19 @@ class NodeServer:
         except OSError as error:
             key = "state_dir" if self.config.spool.directory is None else "spool.directory"
             raise ConfigError(f"{key}: cannot use {directory}: {error.strerror or error}") from error
+
+    async def export_to(self, collector: Collector | None) -> None:
+        """Send traces there from now on; None: nowhere."""
+        if collector is not None and self.exporter is not None:
+            self.exporter.collector = collector
+            return
+        former, self.exporter = self.exporter, None
+        self.view.traces.ended = None
+        if collector is not None:
+            self.exporter = Exporter(collector, self.node.counters)
+            self.view.traces.ended = self.exporter.export
+        if former is not None:
+            await former.stop()
 
     def bound_clients(self) -> None:
         """Take no more clients than there are file descriptors for."""

@@ -146,6 +146,12 @@ def message(topic: str = "t") -> dict[str, Any]:
     return {"topic": topic, "size": 3, "qos": 1, "node": "a", "at": 1_700_000_000.5, "steps": rows}
 
 
+def exporter_to(config: TraceConfig, counters: Counters) -> Exporter:
+    to = otlp.Collector.of(config)
+    assert to is not None
+    return Exporter(to, counters)
+
+
 async def sent(exporter: Exporter) -> None:
     async with asyncio.timeout(30):
         while exporter._task is not None:  # noqa: ASYNC110 - nobody tells of it
@@ -154,7 +160,7 @@ async def sent(exporter: Exporter) -> None:
 
 async def test_a_message_is_a_trace_and_a_node_a_span_below_that_it_came_from(collector: Collector) -> None:
     counters = Counters()
-    exporter = Exporter(TraceConfig(otlp=collector.url), counters)
+    exporter = exporter_to(TraceConfig(otlp=collector.url), counters)
     exporter.export([message(), message("u")])
     await sent(exporter)
     spans = collector.spans()
@@ -180,7 +186,7 @@ async def test_what_is_refused_for_now_is_sent_again_and_for_good_it_is_counted(
 
     monkeypatch.setattr(otlp, "pause", pause)
     counters = Counters()
-    exporter = Exporter(TraceConfig(otlp=collector.url), counters)
+    exporter = exporter_to(TraceConfig(otlp=collector.url), counters)
     collector.answers = [503, 429]
     exporter.export([message()])
     await sent(exporter)
@@ -200,7 +206,7 @@ async def test_what_is_refused_for_now_is_sent_again_and_for_good_it_is_counted(
 
 async def test_so_much_waits_and_the_rest_is_counted(collector: Collector) -> None:
     counters = Counters()
-    exporter = Exporter(TraceConfig(otlp=collector.url, queue=4), counters)
+    exporter = exporter_to(TraceConfig(otlp=collector.url, queue=4), counters)
     exporter.export([message(), message()])
     assert counters["trace_spans_dropped"] == 2
     await exporter.stop()
@@ -209,7 +215,7 @@ async def test_so_much_waits_and_the_rest_is_counted(collector: Collector) -> No
 
 async def test_what_is_being_sent_at_the_end_is_counted_as_what_waits(collector: Collector) -> None:
     counters = Counters()
-    exporter = Exporter(TraceConfig(otlp=collector.url), counters)
+    exporter = exporter_to(TraceConfig(otlp=collector.url), counters)
     collector.answers = [503]  # after which the request waits to be made again
     exporter.export([message()])
     async with asyncio.timeout(30):
@@ -223,7 +229,7 @@ async def test_what_is_being_sent_at_the_end_is_counted_as_what_waits(collector:
 async def test_headers_are_read_from_a_file_and_never_shown(collector: Collector, tmp_path: Path) -> None:
     path = tmp_path / "headers"
     path.write_text("Authorization: Bearer hidden\n\nX-Tenant: one\n")
-    exporter = Exporter(TraceConfig(otlp=collector.url, headers_file=path), Counters())
+    exporter = exporter_to(TraceConfig(otlp=collector.url, headers_file=path), Counters())
     exporter.export([message()])
     await sent(exporter)
     assert collector.headers[0]["Authorization"] == "Bearer hidden"

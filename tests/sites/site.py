@@ -215,8 +215,7 @@ async def rested(*elsewhere: Elsewhere, one: Iterable[str] = (), whole: bool = F
                 return f"{here} to {there}: {count} messages {way}, at the other end {back}"
         rows = rows_of(overlays)
         for site in sites:
-            told = site.node.interest_told
-            for topic_filter in site.node.clients.interest.maximum if told is None else told:
+            for topic_filter in site.node.site_rules.told:
                 key = f"{segment_of_filter(topic_filter).text} subscriber {site.name}"
                 if not topic_filter.startswith("$") and key not in rows:
                     return f"{key} is not there"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.admin.exposition import expose
+from ildm.config.rules import SiteConfig
 from tests.sites.conftest import Sites
 from tests.sites.site import Site, join, settled
 
@@ -32,7 +33,7 @@ async def test_the_rules_of_a_site_hold_in_an_overlay(sites: Sites, algorithm: s
     for client in at.values():
         await client.subscribe(*((f"{topic_root}/{name}/#", 2) for name in names))
     await settled(here, there)
-    assert set(here.node.interest_told or ()) == {f"{topic_root}/in/#"}  # what else it asks for nobody sends
+    assert set(here.node.site_rules.told) == {f"{topic_root}/in/#"}  # what else it asks for nobody sends
     for site, client in at.items():
         for name in names:
             await client.publish(f"{topic_root}/{name}/{site.name}", b"x", 2)
@@ -86,3 +87,41 @@ async def test_the_hits_of_rules_of_links(sites: Sites, algorithm: str, topic_ro
     assert 'ildm_link_rule_hits_total{rule="link.rules.1",direction="out"} 15' in scraped
     _, listed = await here.shell("rules")
     assert [row["rule"] for row in listed] == ["link.rules.0", "link.rules.1", "link.rules.rest"]
+
+
+async def test_other_rules_of_a_site_hold_from_the_moment_they_are_taken_up(
+    sites: Sites, topic_root: str
+) -> None:
+    """Other sites are told of what may enter now, and no longer of what may not."""
+    here = await sites.make("mosquitto", "sg_tbps")
+    there = await sites.make(sites.shared_broker("mosquitto", 1), "sg_tbps")
+    await join(here, there)
+    at_here, at_there = await here.connect(), await there.connect()
+    await at_here.subscribe((f"{topic_root}/a/#", 1), (f"{topic_root}/b/#", 1))
+    await settled(here, there)
+
+    async def crosses(*wanted: str) -> None:
+        for part in ("a", "b"):
+            await at_there.publish(f"{topic_root}/{part}/x", b"x", 1)
+        got = {(await at_here.receive()).topic for _ in wanted}
+        assert got == {f"{topic_root}/{part}/x" for part in wanted}
+        await settled(here, there)
+        assert at_here.waiting == 0
+
+    async def follow(*rules: dict[str, Any]) -> None:
+        config = here.node.config
+        config.site.__dict__["rules"] = SiteConfig(rules=list(rules)).rules  # as a reload does
+        here.node.settings_changed()
+        await settled(here, there)
+
+    await crosses("a", "b")
+    await follow({"allow": [f"{topic_root}/a/#"]})
+    assert set(here.node.site_rules.told) == {f"{topic_root}/a/#"}
+    await crosses("a")
+    assert hits(here)["site.rules.0"][1] == 1
+    await follow({"allow": [f"{topic_root}/b/#"], "direction": "in"})
+    assert set(here.node.site_rules.told) == {f"{topic_root}/b/#"}
+    await crosses("b")
+    await follow()
+    assert set(here.node.site_rules.told) == {f"{topic_root}/a/#", f"{topic_root}/b/#"}
+    await crosses("a", "b")

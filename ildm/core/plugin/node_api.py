@@ -78,11 +78,7 @@ class PluginApi:
 
     @property
     def local_interest(self) -> Mapping[str, int]:
-        return MappingProxyType(
-            self._node.clients.interest.maximum
-            if self._node.interest_told is None
-            else self._node.interest_told
-        )
+        return MappingProxyType(self._node.site_rules.told)
 
     def now(self) -> float:
         return self._node.driver.now()

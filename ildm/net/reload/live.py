@@ -6,6 +6,8 @@ LIVE = frozenset(
     {
         "listeners",
         "publish",
+        "site.rules",
+        "trace",
         "log",
         "metrics",
         "filters.options",

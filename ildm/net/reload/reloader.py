@@ -18,6 +18,7 @@ from ildm.core.plugin.reloading import wanted_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import configure_logging, get_logger
 from ildm.net.metrics import MetricsServer
+from ildm.net.otlp import Collector
 from ildm.net.reload.difference import Change, differences
 from ildm.net.reload.errors import ReloadError
 from ildm.net.reload.live import is_live
@@ -44,6 +45,7 @@ class Read(NamedTuple):
     config: Config
     secrets: Secrets
     tls: NodeTls
+    collector: Collector | None
     warnings: list[Finding]
     empty: bool
     """No key stands in the file."""
@@ -255,6 +257,7 @@ class Reloader:
             server.node.links.add(address, False)
         for address in (*removed, *added):  # what was said at run time is older
             server.store.put(NEIGHBORS, (str(address),), None)
+        await server.export_to(read.collector)
         former, server.metrics = server.metrics, metrics
         if metrics is not None:
             metrics.demand(read.secrets.metrics_token)
@@ -293,6 +296,7 @@ def _read(source: Path, inherited: Inherited) -> Read:
         lines = map(str.strip, source.read_text("utf-8").splitlines())
         secrets = read_secrets(config)
         tls = NodeTls(config)
+        collector = Collector.of(config.trace)
         findings = examine(config, thorough=False, given=inherited.paths)
     except OSError as error:  # gone since
         raise ReloadError(f"{source}: cannot be read: {reason(error)}") from error
@@ -301,7 +305,14 @@ def _read(source: Path, inherited: Inherited) -> Read:
     fatal = [_named(source, f"{found.key}: {found.text}") for found in findings if found.fatal]
     if fatal:
         raise ReloadError(*fatal)
-    return Read(config, secrets, tls, findings, empty=all(not each or each.startswith("#") for each in lines))
+    return Read(
+        config,
+        secrets,
+        tls,
+        collector,
+        findings,
+        empty=all(not each or each.startswith("#") for each in lines),
+    )
 
 
 def _named(source: Path, line: str) -> str:

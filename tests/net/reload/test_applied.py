@@ -28,7 +28,10 @@ from ildm.net.reload import ReloadError
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.ports import LOOPBACK, free_port
 from tests.net.reload.conftest import MakeRig, Rig, until
+from tests.net.test_otlp import Collector, collector, message, sent
 from tests.net.test_plugin_reload import SPECS
+
+__all__ = ["collector"]
 
 
 async def test_limits(rig: MakeRig, mosquitto: Mosquitto) -> None:
@@ -278,3 +281,29 @@ async def test_subscriptions_and_messages_go_on_across_a_reload(rig: MakeRig, mo
     got = await talker.ask(Publish(topic="reload/t", payload=b"after", qos=0))
     assert isinstance(got, Publish)
     assert got.payload == b"after"
+
+
+async def test_a_collector_of_traces(rig: MakeRig, collector: Collector, tmp_path: Path) -> None:
+    """One comes to be, another one gets what waits for it, none is left."""
+    node = await rig()
+    traces, elsewhere = node.server.view.traces, f"http://{LOOPBACK}:{free_port()}/v1/traces"
+    assert traces.ended is None
+    assert await node.reload(trace={"otlp": elsewhere, "timeout": 5}) == [
+        f"trace.otlp: null -> {elsewhere}",
+        "trace.timeout: 10 -> 5",
+    ]
+    exporter = node.server.exporter
+    assert exporter is not None
+    traces.ended([message()])  # nobody is there: it is tried again
+    (tmp_path / "headers").write_text("X-Tenant: one\n")
+    await node.reload(trace={"otlp": collector.url, "headers_file": "headers"})
+    assert node.server.exporter is exporter
+    await sent(exporter)
+    assert set(collector.spans()) == {"a", "b", "c"}
+    assert collector.headers[0]["X-Tenant"] == "one"
+    with pytest.raises(ReloadError, match=r"trace\.headers_file"):
+        await node.reload(trace={"headers_file": "missing"})
+    del node.document["trace"]
+    await node.reload()
+    assert node.server.exporter is None
+    assert traces.ended is None
