@@ -232,6 +232,23 @@ def test_a_message_without_an_answer_holds_up_others_for_a_while_only(
 
 
 @pytest.mark.parametrize("qos", [1, 2])
+def test_what_has_waited_comes_between_two_packets(world: World, qos: int) -> None:
+    """What it waited for comes in one chunk with the rest of a message that the client has in part."""
+    a, _, answers, client = kept_answers(world, topics(qos))
+    answers.let_go(2)
+    world.run(0.1)
+    transport = next(one for one in a.broker.connections if one.client_id == "c").transport
+    kind = PubAck if qos == 1 else PubRec
+    data = Publish(topic="x", payload=bytes(500)).encode(Version.V5) + kind(packet_id=1).encode(Version.V5)
+    transport.write(data[:100])
+    world.run(0.1)
+    transport.write(data[100:])
+    world.run(0.1)
+    assert client.messages == [("x", bytes(500))]
+    assert {answer.packet_id for answer in client.got(kind)} == {1, 2}
+
+
+@pytest.mark.parametrize("qos", [1, 2])
 def test_while_others_are_answered_what_waits_has_its_time(world: World, qos: int) -> None:
     """The time is that of each message for which others wait, not of all together."""
     _, b, answers, _ = kept_answers(world, topics(qos))

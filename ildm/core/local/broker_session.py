@@ -64,6 +64,7 @@ class BrokerSession(BaseSession):
         "_lingering",
         "_passed",
         "_pings",
+        "_relaying",
         "_scanner",
         "_tried",
         "address",
@@ -86,6 +87,8 @@ class BrokerSession(BaseSession):
         self._connack: bytes | None = None  # until what it tells is durable
         self._interjected: list[bytes] = []
         self._beside: bytearray | None = None
+        self._relaying: list[bytes] | None = None
+        """What of a chunk passes, up to the acknowledgement that is looked at just now."""
         self._pings = 0
         self._held = b""
         self._scanner: GateScanner | None = None
@@ -280,6 +283,11 @@ class BrokerSession(BaseSession):
         A client that makes the node answer and does not read is not read either.
         """
         client = self.paired
+        if self._relaying is not None:
+            self._relaying.append(
+                packet
+            )  # what is there ends with a packet, which the client may have in part
+            return
         if self._beside or (self._scanner is not None and self._scanner.begun):
             if self._beside is None:
                 self._beside = bytearray()
@@ -321,8 +329,9 @@ class BrokerSession(BaseSession):
                 self.paired.write(data)
             self._watched()
             return
-        out: list[bytes] = []
-        for first, piece, ids in scanner.split(data):
+        pieces = scanner.split(data)
+        out = self._relaying = []
+        for first, piece, ids in pieces:
             if ids:
                 self.paired.answered(ids)
                 passes = self._passes(piece, len(ids))
@@ -335,6 +344,7 @@ class BrokerSession(BaseSession):
                 passes = True
             if passes:
                 out.append(piece)
+        self._relaying = None
         if out:
             self.paired.write(out[0] if len(out) == 1 else b"".join(out))
         self._watched()
