@@ -40,8 +40,9 @@ HOT = {
     "ildm/core/transfer": "asking audit contention custody delivery deposit identity inbound injection"
     " injection_session lane mixed outgoing qos1 queue receipt retained_order retained_view router silence"
     " spooled_queue stamps suspects version_probe window",
-    "ildm/net": "history",
+    "ildm/net": "driver history",
     "ildm/net/transport": "arrival",
+    "ildm/state/spool": "outlets records segments spool",
     "ildm/mqtt": "covering filter_table framing packets properties topics validate wire",
 }
 """What runs for each connection, subscription or message, and what inherits from it, as it must."""
