@@ -220,10 +220,14 @@ class LiveView:
         return plugin_rows(self.node)
 
     def overlay(self) -> dict[str, Any]:
+        return self.overlay_shown().model_dump(mode="json")
+
+    def overlay_shown(self) -> OverlayView:
+        """The same before it is plain data, which of thousands of keys is as much work again."""
         found = self._ask("overlay")
         if found is None:
             raise AdminError(f"algorithm {self.node.algorithm_name} has nothing to show of an overlay now")
-        return self._checked("overlay", found, OverlayView).model_dump(mode="json")
+        return self._checked("overlay", found, OverlayView)
 
     def trace(self, topic: str, done: Callable[[dict[str, Any] | AdminError], None]) -> None:
         if topic.startswith("$"):

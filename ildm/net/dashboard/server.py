@@ -50,6 +50,7 @@ from ildm.net.transport import Listener
 
 if TYPE_CHECKING:
     from ildm.admin.view import Row
+    from ildm.api import OverlayView
     from ildm.config import DashboardConfig
     from ildm.core.counters import Counters
     from ildm.net.transport.inherited import Inherited
@@ -117,7 +118,7 @@ class DashboardServer:
         self._files: dict[str, File] = {}
         self._runner: web.AppRunner | None = None
         self._connections: Connections | None = None
-        self._overlay: tuple[float, Row] | None = None
+        self._overlay: tuple[float, OverlayView] | None = None
 
     @property
     def port(self) -> int:
@@ -371,16 +372,19 @@ class DashboardServer:
     async def _overlay_keys(self, request: web.Request) -> web.Response:
         now = asyncio.get_running_loop().time()
         if self._overlay is None or now - self._overlay[0] > OVERLAY_FOR:
-            self._overlay = now, self.view.overlay()
+            self._overlay = now, self.view.overlay_shown()
         found = self._overlay[1]
-        page = search.among(
-            found["keys"], ("key",), request.query.get("q", ""), _cursor(request), _limit(request)
-        )
-        tables = {
-            title: {"total": len(rows), "items": rows[:TABLE_ROWS]} for title, rows in found["tables"].items()
+        names = [{"key": each.key, "place": place} for place, each in enumerate(found.keys)]
+        page = search.among(names, ("key",), request.query.get("q", ""), _cursor(request), _limit(request))
+        # only what is shown becomes plain data
+        page["items"] = [
+            search.shortened(found.keys[item["place"]].model_dump(mode="json")) for item in page["items"]
+        ]
+        rest = found.model_dump(mode="json", exclude={"keys"})
+        rest["tables"] = {
+            title: {"total": len(rows), "items": rows[:TABLE_ROWS]} for title, rows in rest["tables"].items()
         }
-        rest = {key: found[key] for key in ("node", "members", "facts")}
-        return _answer({**page, **rest, "tables": tables})
+        return _answer({**page, **rest})
 
     async def _begin_trace(self, request: web.Request) -> web.Response:
         topic = _valid_topic(parsed(await self._body(request), Topic).topic)
