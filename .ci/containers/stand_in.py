@@ -1,6 +1,9 @@
 #!/usr/bin/python3
 """Writes a root file system to standard output as a tar archive: this machine's Debian packages as an image.
 
+usage: stand_in.py            the image
+       stand_in.py compiler   what a C compiler and Python's headers add to it
+
 No registry of images is needed, and no download: the files are those that the packages installed here have
 put down, with all they depend on. One image stands in for every base that docker/ names; what differs
 between them (environment, command) is said in `load`.
@@ -27,6 +30,7 @@ PACKAGES = (
     "libmqtt-client-java",
     "libhawtdispatch-java",
 )
+COMPILER = ("gcc", "libc6-dev", "libpython3-dev")
 LEFT_OUT = (
     "/usr/share/doc/",
     "/usr/share/man/",
@@ -141,6 +145,11 @@ class Image:
             self.archive.addfile(entry)
 
 
+def write_compiler(image: Image) -> None:
+    for path in sorted(files(closure((*PACKAGES, *COMPILER))) - files(closure(PACKAGES))):
+        image.file(path)
+
+
 def write(image: Image) -> None:
     there = files(closure(PACKAGES))
     for path in sorted(there):
@@ -181,4 +190,4 @@ def write(image: Image) -> None:
 
 if __name__ == "__main__":
     with tarfile.open(fileobj=sys.stdout.buffer, mode="w|", format=tarfile.GNU_FORMAT) as opened:
-        write(Image(opened))
+        (write_compiler if sys.argv[1:] == ["compiler"] else write)(Image(opened))
