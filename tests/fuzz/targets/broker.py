@@ -94,11 +94,13 @@ class Broker(Target):
         # a packet that breaks the protocol ends the session only if the node looks at it, which it does in a
         # chunk as long as it expects an answer; of a chunk with one nothing is relayed, of its parts some
         one, other = first["client"], second["client"]
+        # of a chunk that answers out of order all acknowledgements wait, of its parts only later ones
+        late = self.durable or first["late"] or second["late"]
         if first["ended"] or second["ended"]:
-            if not self.durable:
+            if not late:
                 same("client", one[: len(other)], other[: len(one)])
         else:
-            (same_but_late if self.durable else same)("client", one, other)
+            (same_but_late if late else same)("client", one, other)
             same("neighbour", first["neighbour"], second["neighbour"])
         if first != second:
             self.fresh()
@@ -133,6 +135,7 @@ def to_a_client(stage: Stage, case: Case, pieces: list[bytes]) -> dict[str, Any]
     size = len(case.stream)
     broker = begin(stage, case, "c")
     broker.refuses = bool(case.setup & 0x10)
+    before = stage.node.counters["answers_out_of_order"]
     client = stage.client()
     packet, version = connect(case.setup)
     client.transport.write(packet)
@@ -163,8 +166,9 @@ def to_a_client(stage: Stage, case: Case, pieces: list[bytes]) -> dict[str, Any]
     end(stage, broker, size)
     # of a packet that is incomplete the client may have a part, as it would without the node
     frames, _ = frames_of([bytes(client.got)])
-    crossed = list(stage.neighbors[0].messages)
-    return {"ended": ended, "client": frames, "neighbour": crossed, "all": dict(stage.node.counters)}
+    crossed, counters = list(stage.neighbors[0].messages), dict(stage.node.counters)
+    late = stage.node.counters["answers_out_of_order"] > before
+    return {"ended": ended, "late": late, "client": frames, "neighbour": crossed, "all": counters}
 
 
 def to_the_node(stage: Stage, case: Case, pieces: list[bytes]) -> dict[str, Any]:
@@ -193,7 +197,13 @@ def to_the_node(stage: Stage, case: Case, pieces: list[bytes]) -> dict[str, Any]
         ended = connection.transport.is_closing()
     end(stage, broker, size)
     counters = dict(stage.node.counters)
-    return {"ended": ended, "client": [], "neighbour": list(neighbor.messages), "all": counters}
+    return {
+        "ended": ended,
+        "late": False,
+        "client": [],
+        "neighbour": list(neighbor.messages),
+        "all": counters,
+    }
 
 
 class DurableBroker(Broker):
