@@ -53,6 +53,22 @@ def test_it_is_found_and_dropped_and_all_others_arrive(world: World, speaks_5: b
     assert b.node.injector.idle
 
 
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("pause", [0.0, 20.0])
+def test_many_of_them_are_not_taken_for_a_rival(world: World, qos: int, pause: float) -> None:
+    """The broker ends so many sessions in a row as somebody with the same client identifier would."""
+    a, b = pair(world, protocol="3.1.1")
+    b.broker.hangs_up_on = poison
+    for number in range(20):
+        publish(a.client(f"p{number}"), [f"poison/{number}", f"t/{number}"], qos)
+        world.run(pause)
+    world.run(120)
+    assert sorted(b.broker.topics()) == sorted(f"t/{number}" for number in range(20))
+    assert b.node.counters["injection_dropped_poison"] == 20
+    assert b.node.counters["broker_sessions_taken"] == 0
+    assert b.node.injector.contested is None
+
+
 @pytest.mark.parametrize("speaks_5", [True, False])
 def test_messages_of_a_chunk_are_told_apart(world: World, speaks_5: bool) -> None:
     """In a run, too, only the one goes; here it is one of equal topic, known by its payload."""
@@ -87,11 +103,11 @@ def test_a_broker_that_crashes_often_costs_no_message(world: World) -> None:
 
 
 def test_a_broker_that_says_that_it_stops_blames_no_message(world: World) -> None:
-    """DISCONNECT of MQTT 5 names a reason; shutting down is none that a message could have given."""
+    """DISCONNECT of MQTT 5 names a reason; shutting down is none that a message could have given, or a rival."""
     a, b = row(world, "ab", "pf")
     b.broker.answers = lambda packet: not isinstance(packet, Publish)
     publish(a.client("p"), ["t"], 1)
-    for _ in range(5):
+    for _ in range(12):
         (own,) = [c for c in b.broker.connections if c.client_id.startswith("ildm-")]
         own.transport.write(b"\xe0\x01\x8b")
         own.transport.close()
@@ -101,6 +117,7 @@ def test_a_broker_that_says_that_it_stops_blames_no_message(world: World) -> Non
     world.run(30)
     assert b.broker.topics() == ["t"]
     assert b.node.counters["injection_dropped_poison"] == 0
+    assert b.node.counters["broker_sessions_taken"] == 0
 
 
 def test_connections_are_not_made_as_fast_as_they_are_refused(world: World) -> None:

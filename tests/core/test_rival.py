@@ -36,7 +36,7 @@ def test_neither_a_session_that_lasts_nor_a_broker_that_is_away_in_between_is_a_
     found = rival()
     for n in range(3 * SHORT_LIVES):
         if n % (SHORT_LIVES - 1) == 0:
-            found.absent()
+            found.explained()
         assert not found.has_taken(float(n), 1.0, told=False)
     for n in range(3 * SHORT_LIVES):
         lived = LONGER * LONGEST if n % (SHORT_LIVES - 1) == 0 else 1.0

@@ -145,7 +145,7 @@ class InjectionSession(BaseSession):
         super().dial_failed(reason)
         self.injector.node.broker_missed(self.address, reason)
         self._absent = True
-        self.rival.absent()
+        self.rival.explained()
         self._again(self._backoff.next())
 
     def broker_is_there(self) -> None:
@@ -273,9 +273,12 @@ class InjectionSession(BaseSession):
             self.injector.node.brokers.ended(self.address)
         now = self.driver.now()
         lived = now - self._connected_at
-        taken = accepted and not expected and self.rival.has_taken(now, lived, self._taken_over)
-        if accepted and not (expected or taken or self._guiltless):
-            self.lane.blame()
+        unasked = accepted and not expected
+        why_else = not self._taken_over and (self._refusal is not None or self.lane.accuses)
+        taken = unasked and not why_else and self.rival.has_taken(now, lived, self._taken_over)
+        # a rival that is only inferred may be none: a message at fault would be in the way for ever
+        if unasked and not (self._taken_over or self._guiltless) and self.lane.blame():
+            self.rival.explained()
         if lived >= self._backoff.maximum:
             self._backoff.reset()
         if accepted:

@@ -257,11 +257,18 @@ class Lane(Outgoing):
         self._barrier = 0
         self._forget_patience()
 
-    def blame(self) -> None:
-        """The far end ends the connection, perhaps because it did not like a message."""
+    @property
+    def accuses(self) -> bool:
+        """A message under suspicion is alone under way: if the far end hangs up now, it is for that."""
+        return self._window.get(self._suspects.alone) is not None
+
+    def blame(self) -> bool:
+        """The far end ends the connection, perhaps because it did not like a message; whether one was found
+        to be why."""
         guilty = self._suspects.hung_up(self._window.ids)
         if guilty:
             self._poison(guilty)
+        return guilty != 0
 
     def _poison(self, packet_id: int) -> None:
         """The far end has hung up twice on this message alone: it is in the way of all that follow."""

@@ -51,8 +51,8 @@ class Rival:
         self._lost_at = now
         return True
 
-    def absent(self) -> None:
-        """Nobody listens at the broker's address: that is why sessions have ended."""
+    def explained(self) -> None:
+        """Sessions have ended for another reason: nobody listens at the broker's address, or for a message."""
         self._short = 0
 
     def pause(self) -> float:
