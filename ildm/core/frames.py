@@ -153,14 +153,16 @@ def frames_to_qos_0(data: bytes, size: int) -> tuple[bytes, int]:
     return _with_head(_without_ids(data, size, body), size, old, head), size - len(old) + len(head)
 
 
-def single_frames(frames: bytes) -> list[bytes]:
-    """Whole frames, one by one."""
-    found: list[bytes] = []
+def runs_of(frames: bytes) -> list[tuple[bytes, int]]:
+    """The runs in whole MQTT 5 frames of QoS 0 without properties, each with the size of its frames."""
+    found: list[tuple[bytes, int]] = []
     pos = 0
     while pos < len(frames):
-        end = frame_bounds(frames, pos)[1]
-        found.append(frames[pos:end])
-        pos = end
+        header_end, end = frame_bounds(frames, pos)
+        run = publish_run(frames, pos, header_end, end, True)
+        assert run is not None  # it has no properties
+        found.append((frames[pos : run[0]], end - pos))
+        pos = run[0]
     return found
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ildm.core.frames import single_frames
+from ildm.core.frames import runs_of
 from ildm.mqtt import Publish, Subscribe, Subscription, Version
 from ildm.testing.virtual.world import World
 from tests.core.test_lane import make, opened
@@ -45,10 +45,14 @@ def by_publish_order(messages: list[Publish], qos: int, retain: bool) -> list[tu
     return [(m.topic, m.payload) for m in messages if (m.qos, m.retain) == (qos, retain)]
 
 
-@given(st.lists(st.integers(0, 20_000), max_size=20))
-def test_frames_are_cut_where_they_end(sizes: list[int]) -> None:
-    frames = [Publish(topic="t", payload=bytes(size)).encode(Version.V5) for size in sizes]
-    assert single_frames(b"".join(frames)) == frames
+@given(st.lists(st.tuples(st.sampled_from("tu"), st.sampled_from([0, 1, 122, 123, 20_000])), max_size=20))
+def test_runs_are_cut_where_topic_or_size_change(messages: list[tuple[str, int]]) -> None:
+    runs = [
+        (b"".join(alike), len(alike[0]))
+        for _, group in itertools.groupby(messages)
+        if (alike := [Publish(topic=topic, payload=bytes(size)).encode(Version.V5) for topic, size in group])
+    ]
+    assert runs_of(b"".join(frames for frames, _ in runs)) == runs
 
 
 @pytest.mark.parametrize(
@@ -126,6 +130,14 @@ def test_one_that_is_too_large_does_not_take_others_with_it() -> None:
     world.run(0)
     assert [len(packet.payload) for packet in sink.packets()] == [10, 20, 30, 140]
     assert counters["link_dropped_too_large"] == 1
+
+
+def test_a_run_that_cannot_go_at_once_waits_as_one() -> None:
+    world = World()
+    lane, _ = make(world)
+    run, count, size = frames(10)
+    lane.send_mixed(run * 500, 500 * count, size)
+    assert len(lane.take_all()) == 1
 
 
 @pytest.mark.parametrize("far", [{}, {"version": Version.V311}])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ildm.core.frames import PUBLISH, frames_to_qos_0, single_frames
+from ildm.core.frames import PUBLISH, frames_to_qos_0, runs_of
 from ildm.core.spool import Outlet, Waiting
 from ildm.core.transfer.deposit import RELEASED, Deposit
 from ildm.core.transfer.introduction import Introducer
@@ -338,8 +338,8 @@ class Lane(Outgoing):
         """
         ready = self.open and self.writable and not self.queue and not self._suspects.active
         if not (ready and self.transmit_mixed(frames, count, largest)):
-            for frame in single_frames(frames):
-                self.send_frames(frame, len(frame), source, None, priority)
+            for run, size in runs_of(frames):
+                self.send_frames(run, size, source, None, priority)
 
     def send(
         self,
