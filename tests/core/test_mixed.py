@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ildm.api import Peer
 from ildm.core.frames import runs_of
+from ildm.core.link.control import ALGORITHM
 from ildm.mqtt import Publish, Subscribe, Subscription, Version
 from ildm.testing.virtual.world import World
+from ildm_algorithms.pf import PublicationFlooding
 from tests.core.test_lane import make, opened
 from tests.core.test_nodes import row
 from tests.core.test_qos1_nodes import before_brokers
@@ -102,6 +105,24 @@ def test_topics_that_go_different_ways() -> None:
     for site, prefix in ((b, "only-b"), (c, "only-c")):
         expected = [(m.topic, m.payload) for m in sent if m.topic == "both" or m.topic.startswith(prefix)]
         assert [(p.topic, p.payload) for _, p in site.broker.published] == expected
+
+
+class Echoing(PublicationFlooding):
+    """Publishes what it is told by a neighbour's algorithm."""
+
+    def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
+        self.api.inject(Publish(topic="told", payload=data))
+
+
+def test_what_an_algorithm_does_about_a_later_packet_of_the_chunk_comes_later() -> None:
+    world = World()
+    _, b = row(world, "ab", Echoing)
+    (session,) = b.node.links.links["a"].open_sessions
+    told = Publish(topic=ALGORITHM, payload=b"3")
+    messages = [Publish(topic="t/1", payload=b"1"), Publish(topic="t/2", payload=b"2"), told]
+    session.data_received(chunk([*messages, Publish(topic="t/4", payload=b"4")], Version.V5))
+    world.run(1)
+    assert b.broker.topics() == ["t/1", "t/2", "told", "t/4"]
 
 
 def frames(*sizes: int) -> tuple[bytes, int, int]:

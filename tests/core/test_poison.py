@@ -103,7 +103,7 @@ def test_a_broker_that_crashes_often_costs_no_message(world: World) -> None:
 
 
 def test_a_broker_that_says_that_it_stops_blames_no_message(world: World) -> None:
-    """DISCONNECT of MQTT 5 names a reason; shutting down is none that a message could have given, or a rival."""
+    """DISCONNECT of MQTT 5 names a reason; shutting down is none that a message gives, or a rival."""
     a, b = row(world, "ab", "pf")
     b.broker.answers = lambda packet: not isinstance(packet, Publish)
     publish(a.client("p"), ["t"], 1)

@@ -285,10 +285,12 @@ class LinkSession(BaseSession):
             elif data[pos] == PUBACK and self.link is not None:
                 pos = self._acknowledged(data, pos, end)
             else:
+                self.parts.router.send_gathered()  # what the packet brings about comes later
                 self._packet(data[pos:end])
                 pos = end
         if pos < end_of_data and self.is_open:
             self._tail.keep(data[pos:], missing)
+        self.parts.router.send_gathered()
         self.parts.dispatch.deliver()
 
     def _publish(self, data: bytes, pos: int, header_end: int, end: int) -> int:
@@ -297,6 +299,7 @@ class LinkSession(BaseSession):
         link = self.link
         assert link is not None
         if end - header_end > 2 and data[header_end + 2] == RESERVED:
+            parts.router.send_gathered()
             if data[pos] == PUBLISH and data.startswith(DATA, header_end, end):
                 self.cooperation.algorithm_data(link, data[header_end + len(DATA) : end], self.index)
             elif data[pos] == PUBLISH and data.startswith(FROM_HEAD, header_end, end):
