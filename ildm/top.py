@@ -87,7 +87,8 @@ def picture(before: Look, now: Look) -> RenderableType:
     status = found["status"]
     broker, queues, spool = status["broker"], status["queues"], status["spool"]
     lost = found["dropped"]
-    reached = state("active" if broker["connected"] else "down", cell(broker["reason"] or broker["address"]))
+    note = broker["contested"] or broker["reason"] or broker["address"]
+    reached = state("active" if broker["connected"] else "down", cell(note))
     head = facts(
         [
             ("node", Text(f"{cell(status['node_id'])}  for {duration(status['uptime'])}")),

@@ -105,6 +105,11 @@ def shown(name: str, answer: Any) -> str:
     return stream.getvalue()
 
 
+def test_another_client_in_the_node_s_place_is_named_while_the_broker_is_there() -> None:
+    broker = {**STATUS["broker"], "connected": True, "contested": "another client uses its id"}
+    assert "another client uses its id" in shown("status", {**STATUS, "broker": broker})
+
+
 def test_every_command_can_be_shown() -> None:
     assert set(render.SHOW) == set(COMMANDS) == set(ANSWERS)
 

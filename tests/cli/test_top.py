@@ -60,6 +60,12 @@ def test_the_busiest_clients_come_first_and_the_rest_is_counted() -> None:
     assert "5 more clients" in text
 
 
+def test_another_client_in_the_node_s_place_is_named() -> None:
+    view = FakeView()
+    broker = {**view.status()["broker"], "connected": True, "contested": "another client uses its id"}
+    assert "another client uses its id" in drawn(at(1.0, view, 0), at(2.0, view, 0, broker=broker))
+
+
 def test_hostile_names_stay_text() -> None:
     view = FakeView()
     view.client_id = "\x1b[2J[red]x"
