@@ -28,7 +28,7 @@ CAUSES = {
     "down": "over an overlay, while something was down between publication and receipt: likewise",
     "again": "of QoS 1, sent first before the session had subscribed, and once more by its client after that",
     "resent": "of QoS 2, at a broker that takes for new what is sent again without having been released: its "
-    "client there sent it again, or the node, which says so",
+    "client there sent it again, or the node, which says so; or that broker gave it once more, with DUP",
     "backlog": "of what waited at the broker for a session that was away, from a make that gives that out "
     "topic by topic: of its own topic it came in order",
     "probe": "what a node says to itself on a topic with $, which that broker gives to subscribers of #",
@@ -304,11 +304,13 @@ INVARIANTS: dict[str, str] = {
     "twice": f"""
         SELECT x.run,
                CASE WHEN MAX(d.t) <= MAX(x.t) OR COUNT(g.t) > 0 THEN 'disk'
-                    WHEN COUNT(DISTINCT a.t) >= MAX(x.receipts) - 1 OR COUNT(u.t) > 0 THEN 'resent'
+                    WHEN COUNT(DISTINCT a.t) + MAX(CASE WHEN o.run IS NULL THEN 0 ELSE x.redelivered END)
+                         >= MAX(x.receipts) - 1 OR COUNT(u.t) > 0 THEN 'resent'
                     ELSE 'ours' END AS cause,
                x.site, x.session, x.publisher, x.seq, MAX(x.topic) AS topic, MAX(x.t) AS t
         FROM (SELECT run, session, incarnation, publisher, seq, MAX(site) AS site, MAX(topic) AS topic,
-                     MIN(t) AS begins, MAX(t) AS t, COUNT(*) AS receipts
+                     MIN(t) AS begins, MAX(t) AS t, COUNT(*) AS receipts,
+                     SUM(CASE WHEN dup THEN 1 ELSE 0 END) AS redelivered
               FROM events
               WHERE op = 'receive' AND phase = 'ok' AND qos = 2 AND NOT retain AND publisher <> ''
               GROUP BY run, session, incarnation, publisher, seq
@@ -318,6 +320,7 @@ INVARIANTS: dict[str, str] = {
         LEFT JOIN unguarded g ON g.run = x.run AND g.t BETWEEN x.begins AND x.t
              AND (g.topic = 'injection_unguarded' AND g.process = 'node/' || x.site
                   OR g.topic = 'link_unguarded' AND g.process = 'node/' || p.site)
+        LEFT JOIN runs o ON o.run = x.run AND o.broker LIKE '%{TAKES_AGAIN}%'
         LEFT JOIN resent a ON a.run = x.run AND a.publisher = x.publisher AND a.seq = x.seq
              AND a.site = x.site AND a.t BETWEEN x.begins AND x.t
         LEFT JOIN uncertain u ON u.run = x.run AND u.process = 'node/' || x.site

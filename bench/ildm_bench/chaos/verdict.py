@@ -419,14 +419,18 @@ class _Judge:
                 self._find("twice", cause, last.site, session, publisher, seq, last.topic, last.t)
 
     def _is_resent(self, message: _Message | None, events: list[Event]) -> bool:
-        """Whether it was sent again, for each time but the first, to a broker that takes it for new then."""
+        """Whether it was sent again, for each time but the first, to a broker that takes it for new then.
+
+        Or by it: with another identifier, or the client would know it, but with DUP.
+        """
         begin, last = events[0].t, events[-1]
         if TAKES_AGAIN not in self.about.broker:
             return False
         resent = [] if message is None else message.resent
         times = {t for t, site in resent if site == last.site and begin <= t <= last.t}
         told = self.admitted[f"node/{last.site} {UNCERTAIN}"]
-        return len(times) >= len(events) - 1 or any(begin <= t <= last.t + READ for t in told)
+        redelivered = sum(event.dup for event in events)
+        return len(times) + redelivered >= len(events) - 1 or any(begin <= t <= last.t + READ for t in told)
 
     def _unexpected(self) -> None:
         for (session, publisher, seq), receipt in self.receipts.items():

@@ -236,6 +236,12 @@ def test_twice_where_it_was_sent_again(name: str, broker: str, rows: Rows, cause
     assert found([*BASE, published(2.0, qos=2), *receipts, *rows], broker=broker) == {("twice", cause): 1}
 
 
+@pytest.mark.parametrize(("broker", "cause"), [("activemq", "resent"), ("mosquitto", "ours")])
+def test_twice_as_the_broker_gave_it_once_more(broker: str, cause: str) -> None:
+    rows: Rows = [*BASE, published(2.0, qos=2), got(2.1, qos=2), got(2.2, qos=2)._replace(dup=True)]
+    assert found(rows, broker=broker) == {("twice", cause): 1}
+
+
 def test_each_receipt_but_the_first_is_of_its_being_sent_again() -> None:
     receipts = [got(t, qos=2) for t in (2.1, 2.2, 2.3)]
     again = [RESENT._replace(t=t) for t in (2.15, 2.25)]
