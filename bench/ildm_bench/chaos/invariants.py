@@ -47,8 +47,8 @@ GIVES_BY_TOPIC = "activemq"
 """The make from which what has waited for a session comes topic by topic."""
 PROBE = "$ildm/probe/"
 """How topics begin on which nodes try their brokers (`ildm.core.transfer.delivery`)."""
-SHOWS_DOLLAR = "rabbitmq"
-"""The make that gives topics with ``$`` to subscribers of ``#``, against MQTT-4.7.2-1."""
+SHOW_DOLLAR = ("rabbitmq", "moquette")
+"""The makes that give topics with ``$`` to subscribers of ``#``, against MQTT-4.7.2-1."""
 READ = 2.0
 """Seconds within which what a counter of a live node says is read."""
 OVERLAY = "r.algorithm IN ('sg_tbps', 'atm_tbps', 'stla', 'octopia')"
@@ -331,7 +331,8 @@ INVARIANTS: dict[str, str] = {
                            THEN 'probe' ELSE 'ours' END AS cause,
                r.site, r.session, r.publisher, r.seq, r.topic, r.t
         FROM receipts r
-        LEFT JOIN runs n ON n.run = r.run AND n.broker LIKE '%{SHOWS_DOLLAR}%'
+        LEFT JOIN runs n ON n.run = r.run
+             AND ({" OR ".join(f"n.broker LIKE '%{make}%'" for make in SHOW_DOLLAR)})
         LEFT JOIN published p ON p.run = r.run AND p.publisher = r.publisher AND p.seq = r.seq
         LEFT JOIN wanted w ON w.run = r.run AND w.session = r.session AND w.topic = r.topic
         WHERE p.seq IS NULL OR r.topic <> p.topic OR r.last_topic <> p.topic

@@ -19,7 +19,7 @@ from ildm_bench.chaos.invariants import (
     OURS,
     PROBE,
     READ,
-    SHOWS_DOLLAR,
+    SHOW_DOLLAR,
     TAKES_AGAIN,
 )
 
@@ -445,7 +445,8 @@ class _Judge:
                 and any(topic_matches(each, first.topic) for each in self.wanted[session])
             )
             if not right:
-                probe = not publisher and first.topic.startswith(PROBE) and SHOWS_DOLLAR in self.about.broker
+                shown = any(make in self.about.broker for make in SHOW_DOLLAR)
+                probe = not publisher and first.topic.startswith(PROBE) and shown
                 cause = "probe" if probe else OURS
                 self._find("unexpected", cause, first.site, session, publisher, seq, first.topic, first.t)
 

@@ -275,6 +275,7 @@ def test_unexpected(name: str, receipt: Event) -> None:
     ("broker", "topic", "cause"),
     [
         ("rabbitmq", "$ildm/probe/b/0a", "probe"),
+        ("moquette", "$ildm/probe/b/0a", "probe"),
         ("mosquitto", "$ildm/probe/b/0a", "ours"),
         ("rabbitmq", "$else", "ours"),
     ],
