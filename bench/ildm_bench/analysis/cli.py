@@ -31,6 +31,7 @@ def analyse(
 
     from ildm_bench.analysis.errors import AnalysisError  # noqa: PLC0415
     from ildm_bench.analysis.job import table  # noqa: PLC0415
+    from ildm_bench.analysis.logs import are_small  # noqa: PLC0415
     from ildm_bench.analysis.pipeline import analyse as analyse_runs  # noqa: PLC0415
     from ildm_bench.analysis.pipeline import write_figures  # noqa: PLC0415
     from ildm_bench.analysis.session import spark_session  # noqa: PLC0415
@@ -40,7 +41,7 @@ def analyse(
 
     try:
         tell("starting Spark")
-        spark = spark_session(master, driver_memory)
+        spark = spark_session(master, driver_memory, quick=are_small(results))
         figures = []
         for directory, names in runs_below(results, run, tell).items():
             found = analyse_runs(spark, directory, names, bad, tell)

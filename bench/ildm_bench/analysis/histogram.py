@@ -30,14 +30,19 @@ def bucket(value: int) -> int:
 
 def bucket_column(value: Column) -> Column:
     """`bucket` for a column of int64 that holds nothing negative; int64."""
-    exponent = F.floor(F.log2(F.greatest(value, F.lit(1)).cast("double"))) - OCTAVE_BITS
-    guess = F.greatest(exponent, F.lit(0)).cast("int")
-    # The logarithm is rounded: near a power of two it may name the octave beside the right one.
-    mantissa = F.call_function("shiftright", value, guess)
-    high = (mantissa >= 2 * BUCKETS_PER_OCTAVE).cast("int")
-    low = ((mantissa < BUCKETS_PER_OCTAVE) & (guess > 0)).cast("int")
-    shift = guess + high - low
+    shift = _shift(value, 0, 63 - OCTAVE_BITS - 1)
     return (shift * BUCKETS_PER_OCTAVE).cast("long") + F.call_function("shiftright", value, shift)
+
+
+def _shift(value: Column, low: int, high: int) -> Column:
+    """By how many bits a value is shifted that is below 2 ** (high + OCTAVE_BITS + 1): six comparisons,
+    which cost less than a logarithm and are not rounded.
+    """
+    if low == high:
+        return F.lit(low)
+    middle = (low + high) // 2
+    below = value < F.lit(1 << (middle + OCTAVE_BITS + 1))
+    return F.call_function("if", below, _shift(value, low, middle), _shift(value, middle + 1, high))
 
 
 def lower_bound(number: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ildm_bench.analysis.errors import AnalysisError
+from ildm_bench.analysis.logs import are_small
 from ildm_bench.analysis.pipeline import analyse, write_figures
 from ildm_bench.analysis.session import JAVA_VARIABLE, spark_session
 from ildm_bench.figures import Latency, RunFigures
@@ -64,7 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     options = parser.parse_args(arguments)
     try:
-        spark = spark_session(options.master, options.driver_memory, java=options.java)
+        quick = are_small(options.results)
+        spark = spark_session(options.master, options.driver_memory, java=options.java, quick=quick)
         figures = analyse(spark, options.results, options.run, options.bad, _tell)
         write_figures(figures, options.results, options.out)
     except AnalysisError as error:

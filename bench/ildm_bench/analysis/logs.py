@@ -28,6 +28,10 @@ _SPARK_TYPES: dict[pa.DataType, T.DataType] = {
 }
 
 
+QUICK_BYTES = 64 << 20
+"""Of logs: some 5 million rows."""
+
+
 @dataclass
 class Run:
     """A run's manifest, the logs that are fit to be read, and what had to be left out."""
@@ -78,6 +82,11 @@ def find_runs(results: Path, names: Sequence[str] | None = None, bad: Bad = "ref
         if not names:
             raise MissingLog(results, "no directory run=ID there")
     return [_open(run_directory(results, name), name, bad) for name in dict.fromkeys(names)]
+
+
+def are_small(results: Path) -> bool:
+    """Whether the logs at or below a directory are so few that a quick session is the faster one."""
+    return sum(path.stat().st_size for path in results.rglob("role=*/*.parquet")) < QUICK_BYTES
 
 
 def check_log(path: Path, schema: pa.Schema) -> int:

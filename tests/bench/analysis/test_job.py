@@ -131,7 +131,7 @@ def command_line() -> typer.Typer:
 
 
 def test_command_line(spark: SparkSession, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ildm_bench.analysis.session.spark_session", lambda *_: spark)
+    monkeypatch.setattr("ildm_bench.analysis.session.spark_session", lambda *_, **__: spark)
     monkeypatch.setattr(type(spark), "stop", lambda _: None)  # it belongs to the other tests, too
     done = CliRunner().invoke(command_line(), [str(results), "--run", "run-1", "--json"])
     assert done.exit_code == 0, done.output
