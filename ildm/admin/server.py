@@ -37,8 +37,8 @@ POST    /v1/stop                                                              20
 
 ``/metrics``, ``/livez`` and ``/readyz`` are here, too (``metrics.py``), as text.
 
-An error is ``{"error": text}``: 400 not understood, 404 unknown, 409 not possible now, 500 our fault,
-504 no answer from the overlay in time.
+An error is ``{"error": text}``: 400 not understood, 404 unknown, 408 not there in time, 409 not possible
+now, 500 our fault, 504 no answer from the overlay in time.
 """
 
 from __future__ import annotations
@@ -233,6 +233,16 @@ class AdminServer:
         finally:
             self._connections.ended(request)
 
+    async def _body(self, request: web.Request, model: type[Model]) -> Model:
+        try:
+            async with asyncio.timeout(self._config.idle):
+                content = await request.read()
+        except ConnectionResetError as error:  # nobody is left to be told
+            raise RequestError("it ended before its body did") from error
+        except TimeoutError as error:
+            raise web.HTTPRequestTimeout(reason=f"no body within {self._config.idle:g} s") from error
+        return parsed(content, model)
+
     def _answer_on(self, ask: Callable[[str, Callable[[Row | AdminError], None]], None]) -> Handler:
         """Asks about a topic, and waits for what comes back."""
 
@@ -264,7 +274,7 @@ class AdminServer:
         return web.json_response(self.view.status())
 
     async def _watch(self, request: web.Request) -> web.Response:
-        body = await _body(request, Watched)
+        body = await self._body(request, Watched)
         row = self.view.watch(body.filter, body.seconds, body.messages, body.one_in)
         get_logger("ildm.admin").info("trace of messages begun", filter=body.filter, seconds=body.seconds)
         return web.json_response(row, status=201)
@@ -301,7 +311,7 @@ class AdminServer:
         return web.json_response(self.view.kick(request.match_info["client_id"]))
 
     async def _ban(self, request: web.Request) -> web.Response:
-        body = await _body(request, AddBan)
+        body = await self._body(request, AddBan)
         return web.json_response(self.view.ban(body.kind, body.name, body.seconds), status=201)
 
     async def _lift_ban(self, request: web.Request) -> web.Response:
@@ -311,7 +321,7 @@ class AdminServer:
         return web.json_response(self.view.lift_ban(kind, name))
 
     async def _add_neighbor(self, request: web.Request) -> web.Response:
-        body = await _body(request, AddNeighbor)
+        body = await self._body(request, AddNeighbor)
         row = self.view.add_neighbor(body.address, body.save)
         if body.save:
             await saved(self.view, "added")
@@ -341,7 +351,7 @@ class AdminServer:
         return web.json_response(row)
 
     async def _reload(self, request: web.Request) -> web.Response:
-        body = await _body(request, Reload)
+        body = await self._body(request, Reload)
         # whoever asks may go away meanwhile; what has begun is done
         return web.json_response(await asyncio.shield(self.view.reload(body.dry_run)))
 
@@ -353,7 +363,7 @@ class AdminServer:
         return web.json_response(answer)
 
     async def _set_log_level(self, request: web.Request) -> web.Response:
-        body = await _body(request, LogLevel)
+        body = await self._body(request, LogLevel)
         self.view.set_log_level(body.level)
         return web.json_response({"level": body.level})
 
@@ -385,14 +395,6 @@ def _truth(request: web.Request, name: str, default: bool) -> bool:
     if text not in ("true", "false"):
         raise RequestError(f"{name}: expected true or false, found {text!r}")
     return text == "true"
-
-
-async def _body(request: web.Request, model: type[Model]) -> Model:
-    try:
-        content = await request.read()
-    except ConnectionResetError as error:  # nobody is left to be told
-        raise RequestError("it ended before its body did") from error
-    return parsed(content, model)
 
 
 def _error(status: int, text: str) -> web.Response:

@@ -253,6 +253,24 @@ async def test_who_connects_and_says_nothing_is_ended_and_keeps_nobody_out(
     await server.stop()
 
 
+async def test_who_never_ends_the_body_of_a_request_keeps_nobody_out(
+    fake: FakeView, socket_path: Path
+) -> None:
+    server = AdminServer(fake, socket_path, AdminConfig(connections=2, idle=0.4), Counters())
+    await server.start()
+    slow = [await asyncio.open_unix_connection(str(socket_path)) for _ in range(2)]
+    async with asyncio.timeout(30):
+        for _, writer in slow:
+            writer.write(b"POST /v1/bans HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
+        for reader, _ in slow:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
+        async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket_path))) as http:
+            assert (await Api(http)("GET", "/v1/status"))[0] == 200
+    for _, writer in slow:
+        writer.close()
+    await server.stop()
+
+
 async def test_a_connection_too_many_beside_busy_ones_is_not_taken(
     fake: FakeView, socket_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
