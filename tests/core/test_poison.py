@@ -120,6 +120,19 @@ def test_a_broker_that_says_that_it_stops_blames_no_message(world: World) -> Non
     assert b.node.counters["broker_sessions_taken"] == 0
 
 
+def test_a_broker_that_crashes_often_behind_a_proxy_is_not_taken_for_a_rival(world: World) -> None:
+    """While it starts the proxy takes connections, and closes them again."""
+    _, b = row(world, "ab", "pf")
+    for _ in range(12):
+        b.broker.accepts = False
+        b.broker.crash()
+        world.run(15)
+        b.broker.accepts = True
+        world.run(15)
+        assert b.node.injector.connected
+    assert b.node.counters["broker_sessions_taken"] == 0
+
+
 def test_connections_are_not_made_as_fast_as_they_are_refused(world: World) -> None:
     """The pause grows until a message was acknowledged, though each CONNECT succeeds."""
     _, b = row(world, "ab", "pf")

@@ -271,6 +271,8 @@ class InjectionSession(BaseSession):
         if accepted:
             self.lane.detach()
             self.injector.node.brokers.ended(self.address)
+        else:
+            self.rival.explained()
         now = self.driver.now()
         lived = now - self._connected_at
         unasked = accepted and not expected

@@ -52,7 +52,7 @@ class Rival:
         return True
 
     def explained(self) -> None:
-        """Sessions have ended for another reason: nobody listens at the address, or a message is why."""
+        """Sessions have ended for another reason: the broker accepts none now, or a message is why."""
         self._short = 0
 
     def pause(self) -> float:
