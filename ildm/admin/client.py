@@ -217,8 +217,18 @@ class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__("localhost", timeout=timeout)
         self._path = path
+        self._patience = timeout
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self._path))
+        give_up = time.monotonic() + self._patience
+        while True:
+            try:
+                self.sock.connect(str(self._path))
+            except BlockingIOError:  # so many wait to be taken that the system does not let more wait
+                if time.monotonic() > give_up:
+                    raise TimeoutError from None
+                time.sleep(0.01)
+            else:
+                return

@@ -125,3 +125,24 @@ def test_no_node_but_something_else(socket_path: Path, answer: bytes) -> None:
     with answering(socket_path, answer), pytest.raises(AdminError, match=str(socket_path)) as caught:
         AdminClient(socket_path).status()
     assert "\n" not in str(caught.value)
+
+
+def test_where_many_wait_to_be_taken_a_caller_waits_too(socket_path: Path) -> None:
+    """The system then says that it is to try again, even to one that would wait."""
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        socket_path.parent.mkdir()
+        listener.bind(str(socket_path))
+        listener.listen(0)
+        listener.settimeout(30)
+        first.connect(str(socket_path))
+        with pytest.raises(AdminError, match=r"did not answer within 0\.2 s"):
+            AdminClient(socket_path, timeout=0.2).status()
+        caller = threading.Thread(target=AdminClient(socket_path, timeout=30).stop)
+        caller.start()
+        listener.accept()[0].close()
+        with listener.accept()[0] as taken:
+            taken.settimeout(30)
+            assert taken.recv(65536).startswith(b"POST /v1/stop ")
+            taken.sendall(b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}")
+        caller.join(30)
+        assert not caller.is_alive()
