@@ -246,6 +246,10 @@ class Unanswered:
                 runs.popleft()
         if not self.messages:
             self._places = None
+        elif self._places is not None:  # a publisher that is always busy would have all its messages kept
+            for packet_id in run.ids:
+                if self._places.get(packet_id, (None, 0))[0] is run:  # it may have been used again since
+                    del self._places[packet_id]
 
     # where an identifier is -------------------------------------------------------------------
 
