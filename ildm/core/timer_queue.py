@@ -77,9 +77,13 @@ class TimerQueue:
         """One of those that wait was cancelled."""
         self._cancelled += 1
         if self._cancelled > CANCELLED and 2 * self._cancelled > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].callback is not None]
-            heapify(self._heap)
-            self._cancelled = 0
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Forget those that are cancelled."""
+        self._heap = [entry for entry in self._heap if entry[2].callback is not None]
+        heapify(self._heap)
+        self._cancelled = 0
 
     def _plan(self) -> None:
         """Have the loop wake this queue when the first timer is due, if it would not before."""

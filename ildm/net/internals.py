@@ -11,7 +11,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorT
 from typing import Any
 
 from ildm.admin.view import Row
-from ildm.core.timer_queue import QueuedTimer
+from ildm.core.timer_queue import QueuedTimer, TimerQueue
 
 FEWEST = 10
 """Instances of a class, fewer of which are not worth a line."""
@@ -27,6 +27,9 @@ def internals(*roots: object) -> Row:
     What the garbage collector would tell is less: it knows neither of tables of mere numbers and texts, nor
     of what was there before :func:`gc.freeze`.
     """
+    for each in _reachable(roots):
+        if isinstance(each, TimerQueue):
+            each.sweep()  # cancelled timers are nobody's, though they wait for their time
     objects = _reachable(roots)
     classes = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in objects)
     timers = Counter(name for name in map(_timer_name, gc.get_objects()) if name is not None)

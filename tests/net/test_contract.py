@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import pytest
+from structlog.typing import FilteringBoundLogger
 
 from ildm.api import Algorithm, Peer, Stamp
 from ildm.config import parse_address, parse_config
@@ -21,6 +22,24 @@ from tests.support.ports import LOOPBACK, free_port
 
 LIMIT = 20.0
 """Seconds until what does not come is given up."""
+Told = tuple[str, str, Mapping[str, object]]
+"""Node, event and fields."""
+
+
+class Noting:
+    """A logger that notes what a node logs, and hands it on."""
+
+    def __init__(self, logger: FilteringBoundLogger, node: str, told: list[Told]) -> None:
+        self._logger = logger
+        self._node = node
+        self._told = told
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        def log(event: str, **fields: object) -> None:
+            self._told.append((self._node, event, fields))
+            getattr(self._logger, level)(event, **fields)
+
+        return log
 
 
 class SocketStage(Stage):
@@ -36,7 +55,7 @@ class SocketStage(Stage):
         self.brokers: dict[str, MiniBroker] = {}
         self.others: list[asyncio.Server] = []
         self.clients: dict[tuple[str, str], MiniClient] = {}
-        self.told: list[tuple[str, str, Mapping[str, object]]] = []
+        self.told: list[Told] = []
         self.ending: set[asyncio.Task[None]] = set()
         self.ends: list[MiniClient] = []
         """Of the program that listens."""
@@ -72,13 +91,7 @@ class SocketStage(Stage):
         server = NodeServer(parse_config(document, "test", self.directory), specs)
         self.loop.run_until_complete(server.start())
         self.servers[name] = server
-        driver, log = server.driver, server.driver.log
-
-        def noted(level: str, event: str, **fields: Any) -> None:
-            self.told.append((name, event, fields))
-            log(level, event, **fields)
-
-        driver.log = noted  # type: ignore[method-assign]
+        server.driver._logger = cast("FilteringBoundLogger", Noting(server.driver._logger, name, self.told))
         plugin = server.node.dispatch.algorithm
         assert isinstance(plugin, Probe)
         return plugin
