@@ -184,11 +184,12 @@ class _Sender:
         per_write = max(1, math.ceil(rate * TICK)) if alone else 1
         while not self._stop.value:
             now = time.perf_counter_ns()
-            due = int(rate * (now - began) / _NS)
+            tick = (now - began) // _TICK_NS * _TICK_NS
+            due = int(rate * tick / _NS)  # what is due since then has the next tick's time
             while self.sent < due and self._write(min(per_write, due - self.sent), began, rate):
                 pass
             self.acknowledged()
-            next_tick = began + ((now - began) // _TICK_NS + 1) * _TICK_NS
+            next_tick = began + tick + _TICK_NS
             time.sleep(max(0, next_tick - time.perf_counter_ns()) / _NS)
 
     def _write(self, count: int, began: int, rate: float) -> bool:

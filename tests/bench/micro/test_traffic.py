@@ -120,6 +120,18 @@ def test_thousand_devices(mosquitto: Mosquitto) -> None:
 
 
 @pytest.mark.broker
+def test_nothing_is_sent_before_its_time(mosquitto: Mosquitto) -> None:
+    with Load(KINDS["gateway"], 0, 20_000, mosquitto.port, mosquitto.port) as load:
+        until = time.monotonic() + 20
+        while load.deliveries() < 6000:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        lag_us = load.finish(0, 1).lag_us
+    assert lag_us.size
+    assert lag_us.min() >= 0
+
+
+@pytest.mark.broker
 def test_a_broker_that_ends_is_said(mosquitto: Mosquitto) -> None:
     with Load(KINDS["gateway"], 0, 500, mosquitto.port, mosquitto.port) as load:
         mosquitto.kill()
