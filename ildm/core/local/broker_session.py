@@ -284,9 +284,8 @@ class BrokerSession(BaseSession):
         """
         client = self.paired
         if self._relaying is not None:
-            self._relaying.append(
-                packet
-            )  # what is there ends with a packet, which the client may have in part
+            # what is there ends with a packet, which the client may have in part
+            self._relaying.append(packet)
             return
         if self._beside or (self._scanner is not None and self._scanner.begun):
             if self._beside is None:

@@ -121,9 +121,7 @@ class Unanswered:
 
     def add_run(self, topic: bytes, frames: bytes, size: int, ids: Sequence[int]) -> None:
         """A run of QoS 1 without properties is relayed."""
-        if self._qos1 is _NONE:
-            self._qos1 = deque()
-        self._add(WaitingRun(topic, frames, size, ids), self._qos1)
+        self._add(WaitingRun(topic, frames, size, ids), 1)
 
     def add(self, message: Publish, stamp: Stamp | None, size: int) -> None:
         """One message is relayed, whose frame has ``size`` bytes.
@@ -137,16 +135,16 @@ class Unanswered:
         run = WaitingRun(b"", b"", 0, (packet_id,), Waiting(message, stamp))
         run.bytes += size
         self._single[packet_id] = run
-        if message.qos == 1:
-            if self._qos1 is _NONE:
-                self._qos1 = deque()
-            self._add(run, self._qos1)
-        else:
-            if self._qos2 is _NONE:
-                self._qos2 = deque()
-            self._add(run, self._qos2)
+        self._add(run, message.qos)
 
-    def _add(self, run: WaitingRun, runs: deque[WaitingRun]) -> None:
+    def _add(self, run: WaitingRun, qos: int) -> None:
+        runs = self._qos1 if qos == 1 else self._qos2
+        if runs is _NONE:
+            runs = deque()
+            if qos == 1:
+                self._qos1 = runs
+            else:
+                self._qos2 = runs
         runs.append(run)
         self.messages += len(run.ids)
         self.bytes += run.bytes
