@@ -150,7 +150,7 @@ def draw(
     faults = drawing.faults(fault)
     drawing.after(faults)
     operations = sorted(drawing.operations, key=lambda operation: operation.at)
-    return Schedule(setting, tuple(drawing.clients), tuple(operations), faults, seed)
+    return Schedule(setting, tuple(drawing.clients), tuple(operations), faults, seed, chance=seed)
 
 
 class _Drawing:

@@ -149,9 +149,11 @@ class Schedule:
     operations: tuple[Operation, ...]
     faults: tuple[Fault, ...]
     seed: int = 0
-    """Of chance in it, such as pauses between attempts to connect."""
+    """Of chance in the nodes, such as pauses between attempts to connect."""
     note: str = ""
     """What it has shown, for people."""
+    chance: int = 0
+    """Of chance in the clients, in virtual time."""
 
     @property
     def size(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -14,6 +15,7 @@ from ildm_bench.chaos.schedule import Client, Fault, Operation, Schedule, Settin
 from ildm_bench.chaos.shrink import shrink
 from ildm_bench.chaos.verdict import judge
 from ildm_bench.chaos.virtual.hunt import Batch, batches, carry_out, carry_out_all, hunt
+from ildm_bench.chaos.virtual.run import Warm
 
 ROW = Setting("sf", ("a", "b", "c"), (("b", "a"), ("c", "b")), ("mosquitto",) * 3, mode="off")
 
@@ -83,6 +85,17 @@ def test_a_run_is_the_same_each_time() -> None:
     batch = Batch("sf", range(3, 4))
     histories = [carry_out(batch.schedule(3))[1].events for _ in range(2)]
     assert histories[0] == histories[1]
+
+
+def test_a_schedule_goes_alone_as_in_its_batch(tmp_path: Path) -> None:
+    """So that what has failed in a hunt fails again when its file is read; here clients come back."""
+    batch = Batch("sf", range(3), fault="kill-all")
+    warm = Warm(batch.schedule(0).setting)
+    file = tmp_path / "schedule.json"
+    batch.schedule(2).save(file)
+    _, alone = carry_out(Schedule.load(file))
+    _, there = warm.run(batch.schedule(2), "in its batch")
+    assert [each.t for each in alone.events] == [each.t for each in there.events]
 
 
 def test_the_queries_find_what_the_verdict_finds() -> None:

@@ -24,9 +24,9 @@ TAKEN = 0.5
 
 
 class VirtualClient:
-    """``returns``: it connects again after it was dropped, so that its will need not be heard. ``lives``: of
-    node and broker there, which one cannot tell of when they stand still. ``says_present``,
-    ``knows_version_5``: of its broker."""
+    """``chance``: of its pauses between attempts to connect. ``returns``: it connects again after it was
+    dropped, so that its will need not be heard. ``lives``: of node and broker there, which one cannot tell of
+    when they stand still. ``says_present``, ``knows_version_5``: of its broker."""
 
     def __init__(
         self,
@@ -35,6 +35,7 @@ class VirtualClient:
         client: Client,
         tell: Teller,
         *,
+        chance: int,
         returns: bool,
         says_present: bool,
         knows_version_5: bool,
@@ -46,7 +47,7 @@ class VirtualClient:
         self.about = client
         self.returns = returns
         self.process = Process(world, f"client {client.name}")
-        self.random = Random(f"{run} {client.name}")
+        self.random = Random(f"{chance} {client.name}")
         self.away = True
         """It is not to be connected."""
         self._tell = tell
