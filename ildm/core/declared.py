@@ -62,7 +62,16 @@ CLIENTS = united(
         "connections",
         "Clients refused for who they are: by the broker, a filter or an administrator",
     ),
-    counter("clients_over_inflight", "connections", "Clients ended, as they sent on although a link is full"),
+    counter(
+        "clients_over_inflight",
+        "connections",
+        "Clients ended, as they sent more than their receive maximum, or more than there is memory for",
+    ),
+    counter(
+        "clients_unread",
+        "events",
+        "Times a client was read no further, as it had sent link.inflight while its acknowledgements wait",
+    ),
     counter(
         "connections_refused", "connections", "Connections of clients refused: a limit, or the node stops"
     ),

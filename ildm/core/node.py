@@ -35,7 +35,7 @@ from ildm.core.transfer.custody import Custody
 from ildm.core.transfer.injection import Injector
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.router import Router
-from ildm.mqtt import ConnAck, Connect, MqttError, OverLimit, PacketType, Publish, Version
+from ildm.mqtt import ConnAck, Connect, MqttError, OverLimit, Publish, Version
 
 if TYPE_CHECKING:
     from ildm.config import Address, Config
@@ -158,10 +158,7 @@ class Node:
         refuses = self.custody is not None and config.spool.full == "refuse"
         self.refusal = Refusal(self.custody, looked_at) if refuses and self.custody else None
         """How messages are refused that find the spool full; None: their senders wait."""
-        wanted = self.dispatch.looked_at(Source.BROKER)
-        if self.dispatch.chain.keeps_back:
-            wanted |= {PacketType.PINGRESP}
-        self.broker_wanted = broker_wanted(wanted)
+        self.broker_wanted = broker_wanted(self.dispatch.looked_at(Source.BROKER))
 
     def _make(self, spec: PluginSpec, states: Mapping[str, dict[str, bytes]]) -> None:
         kind = kind_of(spec.plugin)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from ildm.api import SessionStatus
 from ildm.config import Address
 from ildm.core.session import LINGER
 from ildm.mqtt import (
@@ -481,26 +480,6 @@ def test_a_held_client_gets_everything_but_its_acknowledgements(
     assert client.got(PubAck)[-1].packet_id == 9
     assert session.paired is not None
     assert not session.paired.watching
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_held_client_that_does_not_stop_is_ended_before_its_excess_is_relayed(
-    world: World, version: Version
-) -> None:
-    a, b = row(world, "ab", "pf", link={"inflight": 10})
-    client = a.client("c", version=version)
-    (session,) = a.node.sessions
-    session.hold("full")
-    for number in range(1, 20):
-        client.send(message("t", 1 + number % 2, number))
-    world.run(1)
-    assert client.closed
-    assert session.status is SessionStatus.CLOSED
-    reasons = [packet.reason_code for packet in client.got(Disconnect)]
-    assert reasons == ([0x93] if version is Version.V5 else [])
-    assert len([1 for client_id, _ in a.broker.published if client_id == "c"]) == 10
-    assert len(injected(b)) == 10
-    assert a.node.counters["clients_over_inflight"] == 1
 
 
 @pytest.mark.parametrize("version", VERSIONS)

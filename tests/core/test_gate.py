@@ -14,7 +14,7 @@ from ildm.core.local.unanswered import Taken, Unanswered, Waiting
 from ildm.mqtt import Framer, PingResp, PubAck, Publish, PubRec, SubAck, UnsubAck, Version
 
 WANTED = broker_wanted(frozenset())
-MEANINGFUL = {4, 5, 7, 9, 11}
+MEANINGFUL = {4, 5, 7, 9, 11, 13}
 
 packets = st.one_of(
     st.builds(PubAck, packet_id=st.integers(1, 300)),

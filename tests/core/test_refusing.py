@@ -159,6 +159,19 @@ def test_a_large_message_is_refused_when_it_is_whole() -> None:
     assert pair.taken(pair.a) == []
 
 
+def test_what_is_refused_is_not_under_way_for_a_client_that_waits_for_a_link() -> None:
+    pair = Pair(link={"inflight": 10})
+    pair.a.broker.receive_maximum = 5
+    client = pair.client()
+    (session,) = (session for session in pair.a.node.sessions if session.client_id == "c")
+    session.hold("a link is full")
+    pair.fill()
+    pair.send(client, *[message(number, qos=1 + number % 2) for number in range(1, 26)])
+    assert len(answers(client, PubAck) + answers(client, PubRec)) == 25
+    assert not session.paused
+    assert not client.closed
+
+
 def test_clients_that_have_gone_are_not_remembered() -> None:
     pair = Pair()
     pair.fill()

@@ -12,6 +12,7 @@ from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.broker_session import BrokerSession
 from ildm.core.local.filtered import return_code
 from ildm.core.local.partial import SMALL, Partial
+from ildm.core.local.publisher import ANY_NUMBER
 from ildm.core.local.refusing import RefusingClient
 from ildm.core.local.unanswered import Unanswered
 from ildm.core.plugin.filtering import Rejected
@@ -181,6 +182,7 @@ class ClientSession(RefusingClient):
         if self.origin is not None:
             self.origin.end()
         self._no_more_to_come()
+        self._released()
         self._after(lambda: self._lost(exc))
 
     def _lost(self, exc: Exception | None) -> None:
@@ -374,7 +376,9 @@ class ClientSession(RefusingClient):
         self._answered()
         self._keep_alive = int(connack.properties.get(Property.SERVER_KEEP_ALIVE, self.connect.keep_alive))
         if self.version is Version.V5:
-            self._aliases = TopicAliases(int(connack.properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)))
+            told = connack.properties
+            self._aliases = TopicAliases(int(told.get(Property.TOPIC_ALIAS_MAXIMUM, 0)))
+            self.receive_maximum = int(told.get(Property.RECEIVE_MAXIMUM, ANY_NUMBER))
         self.record = self.node.client_connected(self, self.connect, connack)
         return self.connect.will is None
 
@@ -423,8 +427,9 @@ class ClientSession(RefusingClient):
         size_limit = node.config.limits.packet_size
         local_routes = node.router.local
         end_of_data = len(data)
-        missing = 0
+        missing = room = 0
         left = AT_ONCE
+        no_room = False
         try:
             if pos:
                 start = self._streamed(data, pos)
@@ -441,6 +446,9 @@ class ClientSession(RefusingClient):
                     )
                 if end > end_of_data:
                     missing = end - end_of_data
+                    if self._holds and self._must_wait(data[pos], end - pos):
+                        no_room = True
+                        break
                     if end - pos > SMALL and self._stream(data, pos, header_end, missing):
                         pos = end_of_data
                     break
@@ -455,7 +463,11 @@ class ClientSession(RefusingClient):
                     run_end, size = end, end - pos
                     held = self._holds and data[pos] != PUBLISH
                     if held:
-                        self._sent_while_held(1)
+                        room = self._room(size)
+                        if not room:
+                            no_room = True
+                            break
+                        self._sent_while_held(1, size)
                     try:
                         run = publish_run(data, pos, header_end, end, v5)
                         if run is None:
@@ -473,9 +485,12 @@ class ClientSession(RefusingClient):
                         pos = run_end
                         continue
                     count = (run_end - pos) // size
-                    self.messages_in += count
                     if held and count > 1:
-                        self._sent_while_held(count - 1)
+                        if count > room:
+                            count, run_end = room, pos + room * size
+                            run = run_end, size, topic, body
+                        self._sent_while_held(count - 1, size)
+                    self.messages_in += count
                     if route and (self.rules is None or self._may_cross(topic, count)):
                         if v5:
                             frames, new_size = data[pos:run_end], size
@@ -499,6 +514,9 @@ class ClientSession(RefusingClient):
                     self.messages_in += 1
                     pos = end
                 elif action == _LOOK:
+                    if self._holds and self._must_wait(data[pos], end - pos):
+                        no_room = True
+                        break
                     frame = data[pos:end]
                     result = self._look(frame)
                     if result is not frame:
@@ -518,7 +536,10 @@ class ClientSession(RefusingClient):
             if pos > start:  # what came before a bad packet counts
                 broker.write(data if pos == end_of_data and start == 0 else data[start:pos])
             node.router.send_gathered()
-        if left < 0:
+        if no_room:
+            self._rest = data[pos:]
+            self._wait_for_room()
+        elif left < 0:
             self._put_off(data[pos:])
         elif pos < end_of_data:
             partial.hold(data[pos:], missing)
@@ -552,9 +573,18 @@ class ClientSession(RefusingClient):
             return
         self.resume("turn")
         self.resume("decision")
+        self.resume("room")
         after, self._after_rest = self._after_rest, None
         if after is not None:
             after()
+
+    def _must_wait(self, first: int, size: int) -> bool:
+        """Whether there is no room for a packet that begins so, while acknowledgements are withheld."""
+        return first & 0xF0 == PUBLISH and first & 6 != 0 and not self._room(size)
+
+    def _released(self) -> None:
+        if self._room_again():
+            self.driver.call_soon(self._next_turn)  # not amid what has made room
 
     def _go_on(self) -> None:
         if self._moving_off:
@@ -591,7 +621,7 @@ class ClientSession(RefusingClient):
         if first >> 4 == PacketType.PUBLISH:
             self.messages_in += 1
             if self._holds and first & 6:
-                self._sent_while_held(1)
+                self._sent_while_held(1, len(data) - pos + missing)
         self._partial.relay(data[pos:], missing, copy)
         return True
 
@@ -631,7 +661,7 @@ class ClientSession(RefusingClient):
         if type == PacketType.PUBLISH:
             self.messages_in += 1
             if self._holds and frame[0] & 6:
-                self._sent_while_held(1)
+                self._sent_while_held(1, len(frame))
             chain = self.node.dispatch.chain
             if chain.filters(Source.CLIENT):
                 answer = chain.message(Source.CLIENT, self, self._spelled_out(frame))

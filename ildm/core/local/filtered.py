@@ -75,8 +75,10 @@ class FilteredClient(Publisher):
         "_awaited",
         "_changed",
         "_last_call",
+        "_no_room",
         "_packet_room",
         "_pinged",
+        "_pinging",
         "_rest",
         "_told_filtered",
         "_wants_reasons",
@@ -90,6 +92,9 @@ class FilteredClient(Publisher):
         self._changed: tuple[Connect, Connect] | None = None
         """Its CONNECT of MQTT 5 as it has sent it and as the broker got it, until CONNACK."""
         self._last_call: Timer | None = None
+        self._no_room = False
+        """What has been put off waits until the client is released."""
+        self._pinging: Timer | None = None
         self._packet_room = ANY_SIZE
         """The largest packet that it takes."""
         self._wants_reasons = False
@@ -219,6 +224,33 @@ class FilteredClient(Publisher):
             self._pinged = now
             self.paired.ping()
 
+    # without room -----------------------------------------------------------------------------
+
+    def _wait_for_room(self) -> None:
+        """Nothing more of the client is read until it is released; the broker is not to miss it meanwhile."""
+        if not self._no_room:
+            self._no_room = True
+            self.node.counters["clients_unread"] += 1
+            self._ping_in_time()
+        self.pause("room")
+
+    def _ping_in_time(self) -> None:
+        if self.keep_alive:
+            self._pinging = self.driver.call_later(self.keep_alive / 3, self._ping_meanwhile)
+
+    def _ping_meanwhile(self) -> None:
+        if self.paired is not None and self.paired.is_open:
+            self.paired.ping()
+            self._ping_in_time()
+
+    def _room_again(self) -> bool:
+        """There is room, or the client has gone; whether something has waited for it."""
+        waited, self._no_room = self._no_room, False
+        if self._pinging is not None:
+            self._pinging.cancel()
+            self._pinging = None
+        return waited
+
     # what is rejected -------------------------------------------------------------------------
 
     def _filtered(self, frame: bytes, answer: bytes | Rejected) -> bytes | None:
@@ -241,6 +273,7 @@ class FilteredClient(Publisher):
         self._log_rejected("message", rejected, topic=packet.topic[:200])
         if packet.packet_id is None:
             return
+        self._answered_at_once(len(frame))
         v5 = self.version is Version.V5
         code = int(rejected.reason) if v5 else 0
         acknowledgement = PubAck if packet.qos == 1 else PubRec

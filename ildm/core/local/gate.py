@@ -32,7 +32,14 @@ PACKET_IDS = 65_535
 
 _MEANINGFUL = bytes(
     first >> 4
-    in (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBCOMP, PacketType.SUBACK, PacketType.UNSUBACK)
+    in (
+        PacketType.PUBACK,
+        PacketType.PUBREC,
+        PacketType.PUBCOMP,
+        PacketType.SUBACK,
+        PacketType.UNSUBACK,
+        PacketType.PINGRESP,
+    )
     for first in range(256)
 )
 
@@ -181,6 +188,7 @@ class Gate:
         "_overflowed",
         "_reasons",
         "_write",
+        "bytes_since_closed",
         "since_closed",
     )
 
@@ -199,6 +207,8 @@ class Gate:
         self._answers: deque[Answer] = deque()
         self.since_closed = 0
         """Messages of QoS 1 and 2 the client has sent since the gate was closed."""
+        self.bytes_since_closed = 0
+        """Their packets."""
 
     @property
     def closed(self) -> bool:
@@ -222,7 +232,7 @@ class Gate:
     def hold(self, reason: object) -> None:
         """Let no PUBACK and PUBREC pass until every reason given has been withdrawn."""
         if not self._reasons:
-            self.since_closed = 0
+            self.since_closed = self.bytes_since_closed = 0
         self._reasons.add(reason)
 
     def release(self, reason: object) -> None:

@@ -12,6 +12,7 @@ from ildm.core.local.unanswered import Taken, Unanswered, Waiting, WaitingRun
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
     MqttError,
+    OverLimit,
     PacketType,
     Property,
     ProtocolViolation,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 1.0
 """Seconds, and up to as many more, which an answer that has overtaken others waits for theirs."""
+ANY_NUMBER = 65535
+"""Messages that a client may have under way where the broker sets no receive maximum (MQTT 5, 3.2.2.3.3)."""
 
 
 class Publisher(BaseSession, ABC):
@@ -53,6 +56,7 @@ class Publisher(BaseSession, ABC):
         "node",
         "paired",
         "pending",
+        "receive_maximum",
         "record",
         "rules",
         "told_unusable",
@@ -75,6 +79,8 @@ class Publisher(BaseSession, ABC):
         self._patience: Timer | None = None
         """While messages wait whose answers have overtaken those of others."""
         self._holds = False
+        self.receive_maximum: int | None = None
+        """What the broker has told it; None: it knows of none, before MQTT 5."""
         self.barrier = 0
         """LSN up to which all has to be durable before the client gets the next acknowledgement."""
         self._aliases: TopicAliases | None = None
@@ -297,13 +303,16 @@ class Publisher(BaseSession, ABC):
 
     @property
     def credit(self) -> tuple[int, int]:
-        return 0, 0  # brokers grant as much as they like
+        link, limits = self.node.config.link, self.node.config.limits
+        if self.unanswered is None:
+            return link.inflight, link.inflight_bytes
+        return link.inflight + limits.unanswered_messages, link.inflight_bytes + limits.unanswered_bytes
 
     def hold(self, reason: object) -> None:
         """Let the client wait for its PUBACK and PUBREC until every reason given is withdrawn.
 
-        Reading from it goes on. One that does not stop by itself, but sends more than ``link.inflight``
-        messages of QoS 1 and 2 meanwhile, is ended.
+        Reading from it goes on. One that does not stop by itself is read up to ``link.inflight`` messages of
+        QoS 1 and 2, or ``link.inflight_bytes``, and no further until it is released.
         """
         if self.paired is not None and self.paired.is_open:
             self.paired.gate.hold(reason)
@@ -313,19 +322,49 @@ class Publisher(BaseSession, ABC):
         if self._holds and self.paired is not None:
             self.paired.gate.release(reason)
             self._holds = bool(self.paired.gate.reasons - {self.unanswered})
+            if not self._holds:
+                self._released()
 
-    def _sent_while_held(self, count: int) -> None:
+    @abstractmethod
+    def _released(self) -> None:
+        """Nothing holds the client any longer."""
+
+    def _room(self, size: int) -> int:
+        """How many more messages of QoS 1 and 2, of so many bytes each, are taken of a client that is held.
+
+        What one that has gone has sent before is not kept for later: it gets no answer in any case.
+
+        Raises:
+            ProtocolViolation: it has sent as many as its receive maximum allows without an answer to any.
+        """
+        assert self.paired is not None
+        gate, link = self.paired.gate, self.node.config.link
+        if self.transport is None:
+            return ANY_NUMBER
+        room = min(link.inflight - gate.since_closed, (link.inflight_bytes - gate.bytes_since_closed) // size)
+        if self.receive_maximum is not None:
+            left = self.receive_maximum - gate.since_closed
+            if left <= 0:
+                self.node.counters["clients_over_inflight"] += 1
+                raise ProtocolViolation(
+                    f"more than {self.receive_maximum} messages sent while acknowledgements are withheld",
+                    clause="MQTT-3.3.4-9",
+                    reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
+                )
+            room = min(room, left)
+        return max(0, room)
+
+    def _sent_while_held(self, count: int, size: int) -> None:
         assert self.paired is not None
         gate = self.paired.gate
         gate.since_closed += count
-        limit = self.node.config.link.inflight
-        if gate.since_closed > limit:
-            self.node.counters["clients_over_inflight"] += 1
-            raise ProtocolViolation(
-                f"more than {limit} messages sent while acknowledgements are withheld",
-                clause="MQTT-3.3.4-9",
-                reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
-            )
+        gate.bytes_since_closed += count * size
+
+    def _answered_at_once(self, size: int) -> None:
+        """A message does not wait for its acknowledgement after all: the node itself gives it."""
+        if self._holds and self.paired is not None and self.paired.gate.since_closed:
+            self.paired.gate.since_closed -= 1
+            self.paired.gate.bytes_since_closed -= size
 
     def overran(self) -> None:
         """It has sent more at once than there is room for; what was dropped of it is not acknowledged."""
@@ -334,12 +373,8 @@ class Publisher(BaseSession, ABC):
     def _end_overrun(self) -> None:
         if self.is_open:
             self.node.counters["clients_over_inflight"] += 1
-            error = ProtocolViolation(
-                "more messages at once than there is room for while acknowledgements are withheld",
-                clause="MQTT-3.3.4-9",
-                reason=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED,
-            )
-            self.fail(error)
+            text = "more messages at once than there is room for while acknowledgements are withheld"
+            self.fail(OverLimit(text, clause="MQTT-4.13.2"))
 
     def too_much_withheld(self) -> None:
         """The broker has acknowledged more messages than there are packet identifiers."""

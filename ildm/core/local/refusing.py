@@ -67,6 +67,7 @@ class RefusingClient(FilteredClient):
             self._aliases.missing |= {alias}
         self.node.counters["spool_refused"] += 1
         self._kept_back()
+        self._answered_at_once(len(frame))
         acknowledgement = PubAck if packet.qos == 1 else PubRec
         assert packet.packet_id is not None
         refused = acknowledgement(packet_id=packet.packet_id, reason_code=int(ReasonCode.QUOTA_EXCEEDED))

@@ -248,11 +248,6 @@ class FilterChain(Generic[Owner]):
     def admits_clients(self) -> bool:
         return bool(self._clients)
 
-    @property
-    def keeps_back(self) -> bool:
-        """Whether packets of accepted clients may not reach the broker."""
-        return self.filters(Source.CLIENT) or self.admits_subscriptions
-
     def message(
         self, source: Source, session: Session, frame: bytes
     ) -> bytes | Rejected | Awaited[bytes | Rejected]:

@@ -61,6 +61,8 @@ class MiniBroker:
         """Whether a packet makes it close the connection without a word, as MQTT 3.1.1 demands."""
         self.denies: Callable[[str], bool] = lambda topic_filter: False
         """Whether it refuses a subscription."""
+        self.receive_maximum: int | None = None
+        """What it tells clients of MQTT 5 in CONNACK."""
         self.hang_ups = 0
         self.dropped = 0
         """Messages for a subscriber that did not read."""
@@ -233,6 +235,8 @@ class MiniConnection:
         if lasts:
             broker.sessions[packet.client_id] = self.session
         properties: dict[Property, Any] = {Property.TOPIC_ALIAS_MAXIMUM: 10} if five else {}
+        if five and broker.receive_maximum is not None:
+            properties[Property.RECEIVE_MAXIMUM] = broker.receive_maximum
         self.send(ConnAck(session_present=found is not None, reason_code=0, properties=properties))
 
     def _publish(self, packet: Publish) -> None:
