@@ -66,6 +66,7 @@ SPOOL_MESSAGES = _gauge("spool_messages", "messages", "Messages in the spool, on
 SPOOL_BYTES = _gauge("spool_disk_bytes", "bytes", "What the spool takes on the disk")
 SPOOL_LIMIT = _gauge("spool_limit_bytes", "bytes", "Bound of that")
 SPOOL_OLDEST = _gauge("spool_oldest_seconds", "seconds", "Age of the oldest message in the spool")
+SPOOL_FULL = _gauge("spool_full", "spools", "1: publishers of QoS 1 and 2 wait for room, or are refused")
 SPOOL_FAILED = _gauge("spool_failed", "spools", "1: the spool cannot be written")
 STATE_WAITING = _gauge("state_waiting_rows", "rows", "Changes of the state that are not saved yet")
 STATE_FAILED = _gauge("state_failed", "files", "1: the state file cannot be written")
@@ -107,6 +108,7 @@ MEASURED = (
     SPOOL_BYTES,
     SPOOL_LIMIT,
     SPOOL_OLDEST,
+    SPOOL_FULL,
     SPOOL_FAILED,
     STATE_WAITING,
     STATE_FAILED,

@@ -107,6 +107,7 @@ def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator
         metrics.SPOOL_BYTES: spool["disk_bytes"],
         metrics.SPOOL_LIMIT: node.config.spool.bytes if node.custody is not None else 0,
         metrics.SPOOL_OLDEST: max(0.0, node.driver.wall() - oldest) if oldest is not None else 0,
+        metrics.SPOOL_FULL: int(spool["full"]),
         metrics.SPOOL_FAILED: int(spool["failure"] is not None),
         metrics.STATE_WAITING: store.waiting_rows,
         metrics.STATE_FAILED: int(store.failure is not None),

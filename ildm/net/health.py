@@ -1,4 +1,4 @@
-"""Whether the node can serve: it listens, does not stop, its broker is there, no other node has its place."""
+"""Whether the node can serve: it listens, does not stop, has its broker, and keeps what it acknowledges."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 REMEMBERED = 5.0
 """Seconds that the answer of a broker is good for."""
+FULL_FOR = 5.0
+"""Seconds that publishers may wait for room in the spool: a burst, or a hiccup of the disk, is no news."""
 PATIENCE = 2.0
 """Seconds that a broker has to take a connection."""
 
@@ -40,6 +42,11 @@ class Health:
             contested = node.injector.contested
             if (missed := broker or contested) is not None:
                 found.append(f"broker {node.broker_address}: {missed}")
+            custody = node.custody
+            if custody is not None and custody.full_for >= FULL_FOR:
+                why = custody.spool.failure or "no room"
+                waits = "are refused" if node.refusal is not None else "wait"
+                found.append(f"spool {node.config.spool_directory}: {why}; publishers of QoS 1 and 2 {waits}")
             done(found)
 
         self.broker(told)

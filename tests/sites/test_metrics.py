@@ -16,8 +16,9 @@ from ildm.admin.families import METRICS
 from ildm.api import Filter, Source
 from ildm.config import Config, MetricsConfig
 from ildm.core.metrics import PREFIX
-from ildm.mqtt import PacketType
+from ildm.mqtt import PacketType, Publish
 from ildm.net.figures import PLUGIN_NAMES
+from ildm.net.health import FULL_FOR
 from ildm.net.metrics import CONNECTIONS
 from tests.sites.client import until, within
 from tests.sites.conftest import Sites
@@ -103,6 +104,31 @@ async def test_ready_as_long_as_the_broker_is_there(sites: Sites) -> None:
     assert (status, str(site.node.broker_address) in text) == (503, True)
     assert await get(site, "/livez") == (200, "ok\n")
     assert (await scraped(site))["ildm_broker_up"] == 0
+
+
+async def test_not_ready_while_publishers_wait_for_room(sites: Sites, topic_root: str) -> None:
+    small = {"bytes": 1 << 20, "segment_bytes": 64 << 10}
+    here, there = await sites.row(["mosquitto"] * 2, "pf", **LISTENING, spool=small)
+    await there.stop()
+    publisher = await here.connect()
+    for number in range(30):
+        publisher.send(Publish(topic=topic_root, payload=bytes(50_000), qos=1, packet_id=number + 1))
+    status = 200
+    async with asyncio.timeout(4 * FULL_FOR):
+        while status == 200:
+            status, text = await get(here, "/readyz")
+            await asyncio.sleep(0.1)
+    assert (status, "no room; publishers of QoS 1 and 2 wait" in text) == (503, True)
+    assert await get(here, "/livez") == (200, "ok\n")
+    figures = await scraped(here)
+    assert (figures["ildm_spool_full"], figures["ildm_ready"], figures["ildm_broker_up"]) == (1, 0, 1)
+    await there.start()
+    here.add(there)
+    async with asyncio.timeout(4 * FULL_FOR):
+        while status == 503:
+            status, _ = await get(here, "/readyz")
+            await asyncio.sleep(0.1)
+    assert (await scraped(here))["ildm_spool_full"] == 0
 
 
 async def test_a_node_that_only_relays_tries_its_broker(sites: Sites) -> None:

@@ -71,6 +71,7 @@ class Custody:
         self._withheld: dict[int, list[Withheld]] = {}
         self._to_be_written = False
         self._failing_since: float | None = None
+        self._full_since: float | None = None
         self._freed_soon = FREED_SOON.get(config.mode, 0.0)
         spool.snapshot = self._snapshot
         spool.on_durable = self._grown
@@ -305,7 +306,18 @@ class Custody:
 
     @property
     def full(self) -> bool:
-        return self.spool.full
+        full = self.spool.full
+        if not full:
+            self._full_since = None
+        elif self._full_since is None:
+            self._full_since = self.driver.now()
+        return full
+
+    @property
+    def full_for(self) -> float:
+        """Seconds since somebody has found it full first, who was held or has asked; 0: it is not."""
+        now = self.driver.now()
+        return now - self._full_since if self.full and self._full_since is not None else 0.0
 
     def hold(self, source: Holdable) -> None:
         """Let a source wait until there is room."""
@@ -326,7 +338,7 @@ class Custody:
         self.driver.call_soon(self._room)  # not amid what has made it
 
     def _room(self) -> None:
-        if self.spool.full:
+        if self.full:
             return
         held, self._held = self._held, set()
         for source in held:
