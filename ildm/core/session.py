@@ -6,7 +6,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from ildm.api import Role, SessionStatus, Unreachable
-from ildm.mqtt import Version
+from ildm.mqtt import members
 
 if TYPE_CHECKING:
     from ildm.api import Timer
@@ -20,7 +20,7 @@ _CLOSED: Final = SessionStatus.CLOSED
 _ESTABLISHED: Final = SessionStatus.ESTABLISHED
 _TERMINATING: Final = SessionStatus.TERMINATING
 """To look up a member of an enumeration takes longer than what is done with it, for each packet."""
-_ids = count(1)
+_ids: Final = count(1)
 """Not an attribute of the class: to change one makes Python forget where it has found all others."""
 
 
@@ -83,7 +83,7 @@ class BaseSession:
         self.status = _CLOSED
         self.peer = ""
         self.client_id = ""
-        self.version = Version.V311
+        self.version = members.V311
         self.transport: Transport | None = None
         self.opened_at = 0.0
         self.writable = True

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from ildm.api import Timer
 
-RESOLUTION = 0.001
+RESOLUTION: Final = 0.001
 """Seconds that a timer may be early: clocks of event loops count in these, and round."""
-CANCELLED = 100
+CANCELLED: Final = 100
 """Cancelled timers that are kept until they are due, or more if they are less than half of all."""
 
 
@@ -66,7 +66,7 @@ class TimerQueue:
     def call_later(self, delay: float, callback: Callable[..., object], *arguments: object) -> QueuedTimer:
         """Call back after ``delay`` seconds, never within this call."""
         timer = QueuedTimer(self, callback, arguments)
-        due = self._now() + max(delay, 0.0)
+        due = self._now() + (delay if delay > 0.0 else 0.0)
         self._number += 1
         heappush(self._heap, (due, self._number, timer))
         if self._timer is None or due < self._next:

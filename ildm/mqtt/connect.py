@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from ildm.mqtt.constants import ConnectReturnCode, PacketType, Property, ReasonCode, Version
+from ildm.mqtt import members
+from ildm.mqtt.constants import ConnectReturnCode, PacketType, ReasonCode, Version
 from ildm.mqtt.control import ControlPacket, check_reason_codes, put_reason_codes, require_plain
 from ildm.mqtt.errors import EncodeError, MalformedPacket, ProtocolViolation, UnsupportedVersion
 from ildm.mqtt.limits import LARGEST, PacketLimits
@@ -74,14 +75,14 @@ class Connect(ControlPacket):
         own = self.version
         if version is not None and version != own:
             raise EncodeError(f"CONNECT of {own.name} asked for as {Version(version).name}")
-        v5 = own is Version.V5
+        v5 = own is members.V5
         if self.bridge and v5:
             raise EncodeError("the bridge bit exists for MQTT 3.1 and 3.1.1 only")
         if not v5:
             require_plain(self.type, own, self.properties)
             if self.password is not None and self.username is None:
                 raise EncodeError("password without user name", clause="MQTT-3.1.2-22 (3.1.1)")
-            if not self.client_id and (own is Version.V31 or not self.clean_start):
+            if not self.client_id and (own is members.V31 or not self.clean_start):
                 raise EncodeError("empty client identifier", clause="MQTT-3.1.3-7 (3.1.1)")
         elif _data_without_method(self.properties):
             raise EncodeError("authentication data without a method", clause="MQTT-3.1.2.11.10")
@@ -125,7 +126,7 @@ class Connect(ControlPacket):
             version, bridge, pos = _parse_level(frame, pos)
         else:
             version, pos = known, pos + 7
-        v5 = version is Version.V5
+        v5 = version is members.V5
         if v5:
             check_shortest(header - 1, len(frame) - header, "the remaining length")
         flags, pos = read_byte(frame, pos, "the connect flags")
@@ -138,7 +139,7 @@ class Connect(ControlPacket):
                 raise ProtocolViolation("authentication data without a method", clause="MQTT-3.1.2.11.10")
         client_id, pos = read_string(frame, pos, "the client identifier")
         clean_start = bool(flags & 2)
-        if not client_id and not v5 and (version is Version.V31 or not clean_start):
+        if not client_id and not v5 and (version is members.V31 or not clean_start):
             raise ProtocolViolation(
                 "empty client identifier",
                 clause="MQTT-3.1.3-8 (3.1.1)",
@@ -148,7 +149,7 @@ class Connect(ControlPacket):
         if flags & 4:
             will, pos = _parse_will(frame, pos, flags, v5, limits)
         # MQTT 3.1 (3.1): the remaining length takes precedence over the two flags.
-        lenient = version is Version.V31
+        lenient = version is members.V31
         username = password = None
         if flags & 0x80 and not (lenient and pos == len(frame)):
             username, pos = read_string(frame, pos, "the user name")
@@ -169,7 +170,7 @@ class Connect(ControlPacket):
 
 
 def _data_without_method(properties: Properties) -> bool:
-    return Property.AUTHENTICATION_DATA in properties and Property.AUTHENTICATION_METHOD not in properties
+    return members.AUTHENTICATION_DATA in properties and members.AUTHENTICATION_METHOD not in properties
 
 
 def _parse_level(frame: bytes, pos: int) -> tuple[Version, bool, int]:
@@ -206,7 +207,7 @@ def _check_flags(flags: int, version: Version) -> None:
 def _parse_will(frame: bytes, pos: int, flags: int, v5: bool, limits: PacketLimits) -> tuple[Will, int]:
     properties: Properties = {}
     if v5:
-        properties, pos = decode_properties(frame, pos, PacketType.CONNECT, will=True, limits=limits)
+        properties, pos = decode_properties(frame, pos, members.CONNECT, will=True, limits=limits)
     topic, pos = read_string(frame, pos, "the will topic")
     check_topic_name(topic)
     payload, pos = read_binary(frame, pos, "the will payload")
@@ -233,11 +234,11 @@ class ConnAck(ControlPacket):
         if self.session_present and self.reason_code != 0:
             raise EncodeError("session present in a refusal", clause="MQTT-3.2.2-6")
         flags = bytes((bool(self.session_present),))
-        if version is Version.V5:
+        if version is members.V5:
             code = put_reason_codes(self.type, (self.reason_code,), "MQTT-3.2.2-8")
             return put_frame(0x20, flags + code + encode_properties(self.properties, self.type))
         require_plain(self.type, version, self.properties)
-        if version is Version.V31 and self.session_present:
+        if version is members.V31 and self.session_present:
             raise EncodeError("MQTT 3.1 has no session present flag")
         if not 0 <= self.reason_code <= _LAST_CODE:
             raise EncodeError(f"CONNACK with return code {self.reason_code}", clause="MQTT-3.2.2.3 (3.1.1)")
@@ -248,14 +249,14 @@ class ConnAck(ControlPacket):
         flags, pos = read_byte(frame, pos, "the connect acknowledge flags")
         reason_code, pos = read_byte(frame, pos, "the reason code")
         # MQTT 3.1 (3.2) does not use this byte at all.
-        if version is Version.V31:
+        if version is members.V31:
             flags = 0
         if flags > 1:
             raise MalformedPacket(f"connect acknowledge flags {flags:08b}", clause="MQTT-3.2.2-1")
         if flags and reason_code != 0:
             raise ProtocolViolation("session present in a refusal", clause="MQTT-3.2.2-6")
         properties: Properties = {}
-        if version is Version.V5:
+        if version is members.V5:
             check_reason_codes(cls.type, (reason_code,), "MQTT-3.2.2-8")
             properties, pos = decode_properties(frame, pos, cls.type, limits=limits)
         elif reason_code > _LAST_CODE:

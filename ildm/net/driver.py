@@ -112,7 +112,7 @@ class AsyncioDriver:
         await asyncio.gather(*self._dials, return_exceptions=True)
 
     def log(self, level: str, event: str, **fields: Any) -> None:
-        self.history.add(time.time(), level, event, fields)
+        self.history.add(self.wall(), level, event, fields)
         if is_logged(level):
             getattr(self._logger, level)(event, **fields)
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from heapq import merge
 from operator import itemgetter
-from typing import Any
+from typing import Any, Final
 
 from ildm.log import redact
 
-KEPT = 1000
+KEPT: Final = 1000
 """Events, and as many of clients: these are so many that they would push out the others."""
-LONGEST = 200
+LONGEST: Final = 200
 """Characters of a value."""
-PLAIN = frozenset((type(None), bool, int, float))
-"""Types of values that are kept as they are."""
-Kept = tuple[int, float, str, str, Mapping[str, object]]
+Kept = tuple[int, float, str, str, dict[str, Any]]
 """Number, time, level, event and fields."""
 
 
@@ -28,14 +26,14 @@ class History:
         self._others: deque[Kept] = deque(maxlen=KEPT)
         self._number = 0
 
-    def add(self, time: float, level: str, event: str, fields: Mapping[str, object]) -> None:
+    def add(self, time: float, level: str, event: str, fields: dict[str, Any]) -> None:
         """``time`` is Unix time; ``fields`` are kept and not to be changed any more."""
         if level == "debug":
             return
         self._number += 1
         kept = self._clients if "client_id" in fields else self._others
         for value in fields.values():
-            if not (type(value) in PLAIN or (type(value) is str and len(value) <= LONGEST)):
+            if not (len(value) <= LONGEST if isinstance(value, str) else _is_plain(value)):
                 fields = {key: _short(value) for key, value in fields.items()}
                 break
         # A row is made when somebody looks: two are kept for each connection, and few are looked at.
@@ -57,8 +55,12 @@ def _row(kept: Kept) -> dict[str, Any]:
     return {"number": number, "time": time, "level": level, "event": event, "fields": shown}
 
 
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, int | float)
+
+
 def _short(value: object) -> object:
-    if value is None or isinstance(value, bool | int | float):
+    if _is_plain(value):
         return value
     text = value if isinstance(value, str) else str(value)
     return text if len(text) <= LONGEST else text[:LONGEST] + "…"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ildm.api import Role, Source, Unreachable
 from ildm.core.local.aliases import TopicAliases
@@ -19,7 +19,6 @@ from ildm.mqtt import (
     PacketTooLarge,
     PacketType,
     PingReq,
-    Property,
     PubAck,
     PublishView,
     PubRec,
@@ -27,10 +26,10 @@ from ildm.mqtt import (
     SubAck,
     Subscription,
     UnsubAck,
-    Version,
     decode,
     decode_varint,
     frame_length,
+    members,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +41,9 @@ if TYPE_CHECKING:
 
 CANNOT_SERVE = (ConnectReturnCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_UNAVAILABLE)
 """Codes in a CONNACK of a broker that is there and does not work (3.1.1: 3.2.2.3; 5: 3.2.2.2)."""
+_CLIENT: Final = Source.CLIENT
+_BROKER: Final = Source.BROKER
+"""See :mod:`ildm.mqtt.members`."""
 
 
 class BrokerSession(BaseSession):
@@ -125,7 +127,7 @@ class BrokerSession(BaseSession):
         connect, self._connect = self._connect, b""
         self.write(connect)
         self.node.session_established(self)
-        self.node.dispatch.arrived(Source.CLIENT, self.paired, PacketType.CONNECT, connect)
+        self.node.dispatch.arrived(_CLIENT, self.paired, members.CONNECT, connect)
         self.paired.broker_connected()
         self.node.dispatch.deliver()
 
@@ -206,19 +208,19 @@ class BrokerSession(BaseSession):
             if length is None or len(self._held) < length:
                 return
             frame, self._held = self._held[:length], self._held[length:]
-            if frame[0] >> 4 == PacketType.CONNACK:
+            if frame[0] >> 4 == members.CONNACK:
                 self.node.timings.connack.observe(self.driver.now() - self._asked_at)
-            if frame[0] >> 4 == PacketType.CONNACK and connack_code(frame) == 0:
+            if frame[0] >> 4 == members.CONNACK and connack_code(frame) == 0:
                 if not self._admit(frame):
                     return
                 continue
-            if frame[0] >> 4 == PacketType.CONNACK and connack_code(frame) in CANNOT_SERVE:
+            if frame[0] >> 4 == members.CONNACK and connack_code(frame) in CANNOT_SERVE:
                 self.node.brokers.failed(self.address)
             self.paired.write(frame)
-            if frame[0] >> 4 == PacketType.CONNACK:
+            if frame[0] >> 4 == members.CONNACK:
                 self.paired.refused_with(connack_code(frame))
-            if frame[0] >> 4 in (PacketType.AUTH, PacketType.CONNACK):
-                self.node.dispatch.arrived(Source.BROKER, self, PacketType(frame[0] >> 4), frame)
+            if frame[0] >> 4 in (members.AUTH, members.CONNACK):
+                self.node.dispatch.arrived(_BROKER, self, PacketType(frame[0] >> 4), frame)
         rest, self._held = self._held, b""
         if rest:
             self.data_received(rest)
@@ -230,7 +232,7 @@ class BrokerSession(BaseSession):
         frame = self.paired.connack(frame)
         packet = decode(frame, self.version)
         assert isinstance(packet, ConnAck)
-        self.node.dispatch.arrived(Source.BROKER, self, PacketType.CONNACK, frame)
+        self.node.dispatch.arrived(_BROKER, self, members.CONNACK, frame)
         self._connack = frame
         if self.paired.admitted(packet) or self.node.when_saved(self._go_on):
             self._accept()
@@ -243,7 +245,7 @@ class BrokerSession(BaseSession):
         self.paired.write(self._connack)
         self._connack = None
         self._accepted = True
-        if self.node.dispatch.chain.filters(Source.BROKER):
+        if self.node.dispatch.chain.filters(_BROKER):
             self._framer = Framer(1 << 28)
             self._aliases = self._client_aliases()
         else:
@@ -263,9 +265,9 @@ class BrokerSession(BaseSession):
 
     def _client_aliases(self) -> TopicAliases | None:
         connect = self.paired.connect
-        if connect is None or self.version is not Version.V5:
+        if connect is None or self.version is not members.V5:
             return None
-        return TopicAliases(int(connect.properties.get(Property.TOPIC_ALIAS_MAXIMUM, 0)))
+        return TopicAliases(int(connect.properties.get(members.TOPIC_ALIAS_MAXIMUM, 0)))
 
     # relaying towards the client --------------------------------------------------------------
 
@@ -385,14 +387,14 @@ class BrokerSession(BaseSession):
         assert self._framer is not None
         out: list[bytes] = []
         for frame in self._framer.feed(data):
-            if frame[0] >> 4 == PacketType.PUBLISH:
+            if frame[0] >> 4 == members.PUBLISH:
                 if self._aliases is not None:
                     try:
                         frame = self._aliases.spelled_out(frame)  # noqa: PLW2901 - the frame from here on
                     except OverLimit:
                         self._drop(frame)  # no filter can look at it
                         continue
-                passed = self.node.dispatch.chain.message(Source.BROKER, self, frame)
+                passed = self.node.dispatch.chain.message(_BROKER, self, frame)
                 if not isinstance(passed, bytes):
                     self._drop(frame)
                     continue
@@ -413,7 +415,7 @@ class BrokerSession(BaseSession):
             return
         if packet.qos == 1:
             self.interject(PubAck(packet_id=packet.packet_id).encode(self.version))
-        elif self.version is Version.V5:
+        elif self.version is members.V5:
             self.interject(PubRec(packet_id=packet.packet_id, reason_code=0x83).encode(self.version))
         else:
             # the broker's PUBREL then reaches the client, whose PUBCOMP for an unknown identifier is due
@@ -462,7 +464,7 @@ class BrokerSession(BaseSession):
         """
         type = frame[0] >> 4
         passes = True
-        if type == PacketType.SUBACK:
+        if type == members.SUBACK:
             suback = decode(frame, self.version)
             assert isinstance(suback, SubAck)
             rejections = self.paired.pending.rejections(suback.packet_id)
@@ -479,7 +481,7 @@ class BrokerSession(BaseSession):
                 if granted and withhold:
                     answer.ready = self.node.when_told(lambda: self.gate.ready(answer), record.saved)
             passes = not withhold or self._in_order(answer)
-        elif type == PacketType.UNSUBACK:
+        elif type == members.UNSUBACK:
             unsuback = decode(frame, self.version)
             assert isinstance(unsuback, UnsubAck)
             request = self.paired.pending.take(unsuback.packet_id)
@@ -493,19 +495,19 @@ class BrokerSession(BaseSession):
             if withhold and self.paired.record is not None and self.paired.record.saved:
                 answer.ready = self.node.when_saved(lambda: self.gate.ready(answer))
             passes = not withhold or self._in_order(answer)
-        elif type in (PacketType.PUBACK, PacketType.PUBREC) and self.watching:
+        elif type in (members.PUBACK, members.PUBREC) and self.watching:
             acknowledgement = decode(frame, self.version)
             assert isinstance(acknowledgement, PubAck | PubRec)
             self.paired.answered_one(acknowledgement)
             passes = not withhold or self._passes(frame, 1)
-        elif type == PacketType.PUBCOMP and self._barrier is not None and withhold:
+        elif type == members.PUBCOMP and self._barrier is not None and withhold:
             # with it the client has the identifier for another message
             passes = self._is_durable(frame)
-        elif type == PacketType.PINGRESP and self._pings and withhold:
+        elif type == members.PINGRESP and self._pings and withhold:
             self._pings -= 1
             return None
         if type:  # 0 is reserved (2.1.2); the client is to judge it
-            self.node.dispatch.arrived(Source.BROKER, self, PacketType(type), frame)
+            self.node.dispatch.arrived(_BROKER, self, PacketType(type), frame)
         return frame if passes else None
 
     # the gate ---------------------------------------------------------------------------------

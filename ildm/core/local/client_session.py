@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ildm.api import Role, Source
 from ildm.core.frames import PUBLISH, head_topic, packet_ids, publish_run, run_to_v5
@@ -26,7 +26,6 @@ from ildm.mqtt import (
     OverLimit,
     PacketTooLarge,
     PacketType,
-    Property,
     ProtocolViolation,
     ReasonCode,
     Unsubscribe,
@@ -36,6 +35,7 @@ from ildm.mqtt import (
     decode,
     frame_bounds,
     frame_length,
+    members,
 )
 
 if TYPE_CHECKING:
@@ -79,6 +79,16 @@ class State(Enum):
     ENDED = "ended"
 
 
+_AWAITING_CONNECT: Final = State.AWAITING_CONNECT
+_AWAITING_DECISION: Final = State.AWAITING_DECISION
+_AWAITING_BROKER: Final = State.AWAITING_BROKER
+_AWAITING_CONNACK: Final = State.AWAITING_CONNACK
+_RELAYING: Final = State.RELAYING
+_ENDED: Final = State.ENDED
+_CLIENT: Final = Source.CLIENT
+"""See :mod:`ildm.mqtt.members`."""
+
+
 class ClientSession(RefusingClient):
     """A local client; its paired session is a :class:`BrokerSession` opened for it alone."""
 
@@ -102,7 +112,7 @@ class ClientSession(RefusingClient):
     def __init__(self, node: Node, origin: Origin | None = None) -> None:
         super().__init__(node)
         self.origin = origin
-        self.state = State.AWAITING_CONNECT
+        self.state = _AWAITING_CONNECT
         self.connect: Connect | None = None
         self.disconnected = False
         """The client has sent a DISCONNECT that discards its will."""
@@ -125,14 +135,14 @@ class ClientSession(RefusingClient):
         if self.origin is not None:
             peer = self.origin.begin(transport)
             if peer is None:
-                self.state = State.ENDED
+                self.state = _ENDED
                 self.abort()
                 return
             self.peer = peer
         limits = self.node.config.limits
         transport.set_write_buffer_limits(high=limits.write_buffer)
         if not self.node.client_accepted(self):
-            self.state = State.ENDED
+            self.state = _ENDED
             self.abort()
             return
         self._connect_timer = self.driver.call_later(limits.connect_timeout, self._connect_timed_out)
@@ -142,12 +152,12 @@ class ClientSession(RefusingClient):
 
     def data_received(self, data: bytes) -> None:
         try:
-            if self.state is State.RELAYING:
+            if self.state is _RELAYING:
                 self._relay(data)
-            elif self.state is State.AWAITING_CONNECT:
+            elif self.state is _AWAITING_CONNECT:
                 self._held += data
                 self._await_connect()
-            elif self.state is not State.ENDED:
+            elif self.state is not _ENDED:
                 self._held += data
                 self._hold()
                 self.node.dispatch.deliver()
@@ -159,13 +169,13 @@ class ClientSession(RefusingClient):
 
         The broker is told in the same way, answers what there is to be answered, and closes.
         """
-        if self.state in (State.AWAITING_CONNECT, State.ENDED):
+        if self.state in (_AWAITING_CONNECT, _ENDED):
             return None
         if self.transport is None or not self.transport.can_write_eof():
             return None  # TLS: the connection ends both ways at once
         if not self.ended:
             self.ended = True
-            if self.state is State.RELAYING:
+            if self.state is _RELAYING:
                 self._after(self._pass_end)
         return True
 
@@ -211,7 +221,7 @@ class ClientSession(RefusingClient):
         if self.node.custody is not None:
             self.node.custody.no_longer_held(self)
         self.node.client_gone(self, exc)
-        self.state = State.ENDED
+        self.state = _ENDED
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -228,7 +238,7 @@ class ClientSession(RefusingClient):
 
     def _await_connect(self) -> None:
         held = self._held
-        if held[0] >> 4 != PacketType.CONNECT:
+        if held[0] >> 4 != members.CONNECT:
             raise ProtocolViolation("the first packet is not CONNECT", clause="MQTT-3.1.0-1")
         length = frame_length(held)
         if length is not None and length > min(MAX_CONNECT, self.node.config.limits.packet_size):
@@ -238,9 +248,9 @@ class ClientSession(RefusingClient):
         frame, self._held = bytes(held[:length]), held[length:]
         # MQTT 3.1 does not use the flags of CONNECT (3.1)
         plain = frame if frame[0] == CONNECT else b"\x10" + frame[1:]
-        packet = decode(plain, Version.V311, self.node.packet_limits)
+        packet = decode(plain, members.V311, self.node.packet_limits)
         assert isinstance(packet, Connect)
-        if plain is not frame and packet.version is not Version.V31:
+        if plain is not frame and packet.version is not members.V31:
             check_first_byte(frame[0], packet.version)
         self.version = packet.version
         self.takes_reasons(packet)
@@ -250,7 +260,7 @@ class ClientSession(RefusingClient):
         if self.origin is not None and self.origin.is_blocked():
             # it has come before its address was blocked, with many others perhaps: no more of them is tried
             self._cancel_connect_timer()
-            self.state = State.ENDED
+            self.state = _ENDED
             self.abort()
             return
         self.client_id = packet.client_id
@@ -258,7 +268,7 @@ class ClientSession(RefusingClient):
         if not chain.admits_clients or self._is_reserved(packet.client_id):
             self._dial(frame, packet)
             return
-        self.state = State.AWAITING_DECISION
+        self.state = _AWAITING_DECISION
         answer = chain.client(self, packet)
         self._when_decided(answer, lambda answer: self._client_decided(frame, packet, answer))
         self._hold()
@@ -298,7 +308,7 @@ class ClientSession(RefusingClient):
             return
         self._asked = guard.asked(frame)
         self._actions = self.node.actions[packet.version]
-        self.state = State.AWAITING_BROKER
+        self.state = _AWAITING_BROKER
         self.paired = BrokerSession(self.node, self, frame)
         self._hold()
         self.paired.dial()
@@ -306,10 +316,10 @@ class ClientSession(RefusingClient):
     def _refuse(self, reason: ReasonCode, code: ConnectReturnCode, text: str = "") -> None:
         """Answer a CONNECT in the client's version (5: 3.2.2.2; 3.1.1: 3.2.2.3), and close."""
         self._cancel_connect_timer()
-        answer = int(reason if self.version is Version.V5 else code)
+        answer = int(reason if self.version is members.V5 else code)
         self.write(self.with_reason(ConnAck(session_present=False, reason_code=answer), text))
         self.refused_with(answer)
-        self.state = State.ENDED
+        self.state = _ENDED
         self.close()
 
     def refused_with(self, code: int) -> None:
@@ -321,7 +331,7 @@ class ClientSession(RefusingClient):
         self._connect_timer = None
         self._stop_waiting()
         self.node.counters["connect_timeouts"] += 1
-        self.state = State.ENDED
+        self.state = _ENDED
         self.abort()
 
     def _cancel_connect_timer(self) -> None:
@@ -331,9 +341,7 @@ class ClientSession(RefusingClient):
 
     def _hold(self) -> None:
         """Keep what a client sends before it is accepted (MQTT-3.1.4-6), except enhanced authentication."""
-        while (
-            self.state is State.AWAITING_CONNACK and self.version is Version.V5 and self._held[:1] == b"\xf0"
-        ):
+        while self.state is _AWAITING_CONNACK and self.version is members.V5 and self._held[:1] == b"\xf0":
             length = frame_length(self._held)
             if length is None or len(self._held) < length:
                 break
@@ -341,13 +349,13 @@ class ClientSession(RefusingClient):
             frame, self._held = bytes(self._held[:length]), self._held[length:]
             self.paired.write(frame)
             self._await_connack()
-            self.node.dispatch.arrived(Source.CLIENT, self, PacketType.AUTH, frame)
+            self.node.dispatch.arrived(_CLIENT, self, members.AUTH, frame)
         if len(self._held) >= self.node.config.limits.write_buffer:
             self.pause("connack")
 
     def broker_connected(self) -> None:
         """The paired session is established, CONNECT was passed on."""
-        self.state = State.AWAITING_CONNACK
+        self.state = _AWAITING_CONNACK
         self._await_connack()
         self._hold()
 
@@ -374,17 +382,17 @@ class ClientSession(RefusingClient):
         assert self.connect is not None
         self._cancel_connect_timer()
         self._answered()
-        self._keep_alive = int(connack.properties.get(Property.SERVER_KEEP_ALIVE, self.connect.keep_alive))
-        if self.version is Version.V5:
+        self._keep_alive = int(connack.properties.get(members.SERVER_KEEP_ALIVE, self.connect.keep_alive))
+        if self.version is members.V5:
             told = connack.properties
-            self._aliases = TopicAliases(int(told.get(Property.TOPIC_ALIAS_MAXIMUM, 0)))
-            self.receive_maximum = int(told.get(Property.RECEIVE_MAXIMUM, ANY_NUMBER))
+            self._aliases = TopicAliases(int(told.get(members.TOPIC_ALIAS_MAXIMUM, 0)))
+            self.receive_maximum = int(told.get(members.RECEIVE_MAXIMUM, ANY_NUMBER))
         self.record = self.node.client_connected(self, self.connect, connack)
         return self.connect.will is None
 
     def accepted(self) -> None:
         """The broker's CONNACK was relayed."""
-        self.state = State.RELAYING
+        self.state = _RELAYING
         if self.node.transfers_acknowledged:
             self.unanswered = Unanswered()
         elif self.expects_answers:
@@ -393,7 +401,7 @@ class ClientSession(RefusingClient):
         self.resume("connack")
         if held:
             self.data_received(held)
-        if self.ended and self.state is State.RELAYING:
+        if self.ended and self.state is _RELAYING:
             self._after(self._pass_end)
 
     def _answered(self) -> None:
@@ -421,7 +429,7 @@ class ClientSession(RefusingClient):
                 data = joined
         node = self.node
         actions = self._actions
-        v5 = self.version is Version.V5
+        v5 = self.version is members.V5
         if node.refusal is not None and self.refuses:
             actions = node.refusal.actions
         size_limit = node.config.limits.packet_size
@@ -433,7 +441,7 @@ class ClientSession(RefusingClient):
         try:
             if pos:
                 start = self._streamed(data, pos)
-                if self.state is not State.RELAYING:
+                if self.state is not _RELAYING:
                     return
             while pos < end_of_data:
                 header_end, end = frame_bounds(data, pos)
@@ -612,13 +620,13 @@ class ClientSession(RefusingClient):
             raise self._illegal(first)
         copy = False
         if action not in (_RELAY, _COUNT):
-            if first >> 4 != PacketType.PUBLISH:
+            if first >> 4 != members.PUBLISH:
                 _check_held(first, len(data) - pos + missing)
                 return False
-            if self.node.dispatch.chain.filters(Source.CLIENT) or self.refuses:
+            if self.node.dispatch.chain.filters(_CLIENT) or self.refuses:
                 return False
             copy = action != _RUN or self._crosses(data, header_end, first & 6 != 0)
-        if first >> 4 == PacketType.PUBLISH:
+        if first >> 4 == members.PUBLISH:
             self.messages_in += 1
             if self._holds and first & 6:
                 self._sent_while_held(1, len(data) - pos + missing)
@@ -627,7 +635,7 @@ class ClientSession(RefusingClient):
 
     def _crosses(self, data: bytes, header_end: int, identified: bool) -> bool:
         """Whether a message of which a part is there may be wanted elsewhere, or changes an alias."""
-        topic = head_topic(data, header_end, identified, self.version is Version.V5)
+        topic = head_topic(data, header_end, identified, self.version is members.V5)
         if topic is None:
             return True
         route = self.node.router.local.get(topic)
@@ -650,7 +658,7 @@ class ClientSession(RefusingClient):
         if self._partial.given_up and self._aliases is not None:
             self._aliases.forget()
         if frame is not None and (not self.node.router.active or self._publish(frame)):
-            self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBLISH, frame)
+            self.node.dispatch.arrived(_CLIENT, self, members.PUBLISH, frame)
         if self._moving_off:
             self.move_off()
         return end if waiting or self._moving_off else 0
@@ -658,28 +666,28 @@ class ClientSession(RefusingClient):
     def _look(self, frame: bytes) -> bytes | None:
         """Deal with a frame that means something to the node; returns what is to be relayed instead."""
         type = frame[0] >> 4
-        if type == PacketType.PUBLISH:
+        if type == members.PUBLISH:
             self.messages_in += 1
             if self._holds and frame[0] & 6:
                 self._sent_while_held(1, len(frame))
             chain = self.node.dispatch.chain
-            if chain.filters(Source.CLIENT):
-                answer = chain.message(Source.CLIENT, self, self._spelled_out(frame))
+            if chain.filters(_CLIENT):
+                answer = chain.message(_CLIENT, self, self._spelled_out(frame))
                 return self._when_decided(answer, lambda answer: self._filtered(frame, answer))
             return self._passed(frame)
-        if type == PacketType.PUBREL:
+        if type == members.PUBREL:
             return self._pubrel(frame)
         _check_held(frame[0], len(frame))
-        if type == PacketType.SUBSCRIBE:
+        if type == members.SUBSCRIBE:
             return self._subscribe(frame)
-        if type == PacketType.UNSUBSCRIBE:
+        if type == members.UNSUBSCRIBE:
             unsubscribe = decode(frame, self.version, self.node.packet_limits)
             assert isinstance(unsubscribe, Unsubscribe)
             self.pending.add(unsubscribe.packet_id, unsubscribe.topic_filters, len(frame))
             self._watch()
-        elif type == PacketType.DISCONNECT:
+        elif type == members.DISCONNECT:
             self._disconnect(frame)
-        self.node.dispatch.arrived(Source.CLIENT, self, PacketType(type), frame)
+        self.node.dispatch.arrived(_CLIENT, self, PacketType(type), frame)
         return frame
 
     def _passed(self, frame: bytes) -> bytes | None:
@@ -689,7 +697,7 @@ class ClientSession(RefusingClient):
                 return None
             frame = passing
         if not self.node.router.active or self._publish(frame):
-            self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBLISH, frame)
+            self.node.dispatch.arrived(_CLIENT, self, members.PUBLISH, frame)
         return frame
 
     def _illegal(self, first: int) -> MqttError:
@@ -698,7 +706,7 @@ class ClientSession(RefusingClient):
             type = check_first_byte(first, self.version)
         except MqttError as error:
             return error
-        clause = "MQTT-3.1.0-2" if type is PacketType.CONNECT else "MQTT-4.13.1-1"
+        clause = "MQTT-3.1.0-2" if type is members.CONNECT else "MQTT-4.13.1-1"
         return ProtocolViolation(f"{type.name} from a client", clause=clause)
 
     def _disconnect(self, frame: bytes) -> None:
@@ -707,7 +715,7 @@ class ClientSession(RefusingClient):
             return
         packet = decode(frame, self.version, self.node.packet_limits)
         assert isinstance(packet, Disconnect)
-        expiry = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL)
+        expiry = packet.properties.get(members.SESSION_EXPIRY_INTERVAL)
         if expiry and self.record is not None and self.record.expiry == 0:
             raise ProtocolViolation(
                 "DISCONNECT sets a session expiry which CONNECT had as 0", clause="MQTT-3.14.2-2"
@@ -732,45 +740,45 @@ class ClientSession(RefusingClient):
         self._partial.clear()
         self._stop_waiting()
         self.node.client_failed(self, error)
-        if self.state is State.RELAYING:
-            if self.version is Version.V5:
-                self.write(Disconnect(reason_code=int(error.reason)).encode(Version.V5))
+        if self.state is _RELAYING:
+            if self.version is members.V5:
+                self.write(Disconnect(reason_code=int(error.reason)).encode(members.V5))
         elif self.connect is None:
             refusal = _refusal(error)
             if refusal is not None:
                 self.write(refusal)
-        self.state = State.ENDED
+        self.state = _ENDED
         self._held = bytearray()
         self._close_both()
 
     def kick(self) -> None:
         """End the connection, in MQTT 5 with 0x98; its will is sent as after a broken one (MQTT-3.1.2-8)."""
-        if self.state is State.ENDED:
+        if self.state is _ENDED:
             return
         self.node.counters["clients_kicked"] += 1
         self._partial.clear()
         self._stop_waiting()
-        if self.state is State.RELAYING and self.version is Version.V5:
-            self.write(Disconnect(reason_code=int(ReasonCode.ADMINISTRATIVE_ACTION)).encode(Version.V5))
-        self.state = State.ENDED
+        if self.state is _RELAYING and self.version is members.V5:
+            self.write(Disconnect(reason_code=int(ReasonCode.ADMINISTRATIVE_ACTION)).encode(members.V5))
+        self.state = _ENDED
         self._held = bytearray()
         self._close_both()
 
     def move_off(self) -> None:
         """End the connection in an orderly way, without its will (drain)."""
-        if self.mid_packet or (self.state is State.RELAYING and self._awaited is not None):
+        if self.mid_packet or (self.state is _RELAYING and self._awaited is not None):
             # a DISCONNECT now would become part of the packet, or be sent before one that has come before it
             self._moving_off = True
             return
         self._stop_waiting()
-        relaying = self.state is State.RELAYING
-        self.state = State.ENDED
+        relaying = self.state is _RELAYING
+        self.state = _ENDED
         if relaying:
             self.disconnected = True
             if self.paired is not None:
                 self.paired.interject(Disconnect().encode(self.version))
-            if self.version is Version.V5:
-                self.write(Disconnect(reason_code=int(ReasonCode.SERVER_SHUTTING_DOWN)).encode(Version.V5))
+            if self.version is members.V5:
+                self.write(Disconnect(reason_code=int(ReasonCode.SERVER_SHUTTING_DOWN)).encode(members.V5))
         self._close_both()
 
     def _close_both(self) -> None:
@@ -801,7 +809,7 @@ def _refusal(error: MqttError) -> bytes | None:
     elif error.reason is ReasonCode.CLIENT_IDENTIFIER_NOT_VALID:  # MQTT-3.1.3-8 (3.1.1)
         code = int(ConnectReturnCode.IDENTIFIER_REJECTED)
     elif isinstance(error, OverLimit):  # too many properties, which only MQTT 5 has
-        version, code = Version.V5, int(error.reason)
+        version, code = members.V5, int(error.reason)
     else:
         return None
     return ConnAck(session_present=False, reason_code=code).encode(version)

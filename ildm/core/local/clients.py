@@ -13,10 +13,9 @@ from ildm.core.tables import SESSIONS, SUBSCRIPTIONS, UNRELEASED
 from ildm.mqtt import (
     ConnAck,
     Connect,
-    Property,
     Publish,
     Subscription,
-    Version,
+    members,
     split_shared,
 )
 
@@ -218,7 +217,7 @@ class ClientRegistry:
 
     def connected(self, session: ClientSession, connect: Connect, connack: ConnAck) -> ClientRecord:
         """The broker has accepted a client."""
-        assigned = connack.properties.get(Property.ASSIGNED_CLIENT_IDENTIFIER)
+        assigned = connack.properties.get(members.ASSIGNED_CLIENT_IDENTIFIER)
         key = connect.client_id or (
             assigned if isinstance(assigned, str) else f"\0{self._started}.{session.id}"
         )
@@ -234,7 +233,7 @@ class ClientRegistry:
             record.expiry_timer = None
         # Not every broker of MQTT 3 says truly whether the session is present (3.1 has no way to). To
         # keep an interest too long costs some traffic, to drop it too early loses messages.
-        v5 = connect.version is Version.V5
+        v5 = connect.version is members.V5
         forgotten = connect.clean_start or (v5 and not connack.session_present)
         if forgotten:
             self._release_all(record)
@@ -242,7 +241,7 @@ class ClientRegistry:
             self.leaving.add(record)
         if v5:
             wish = connack.properties.get(
-                Property.SESSION_EXPIRY_INTERVAL, connect.properties.get(Property.SESSION_EXPIRY_INTERVAL, 0)
+                members.SESSION_EXPIRY_INTERVAL, connect.properties.get(members.SESSION_EXPIRY_INTERVAL, 0)
             )
             record.expiry = int(wish or 0)
         else:
@@ -344,7 +343,7 @@ class ClientRegistry:
             and newer is not session
             and newer.connect is not None
             and not newer.connect.clean_start
-            and connect.will.properties.get(Property.WILL_DELAY_INTERVAL, 0) > 0
+            and connect.will.properties.get(members.WILL_DELAY_INTERVAL, 0) > 0
         )
 
     # QoS 2 ----------------------------------------------------------------------------------------

@@ -19,8 +19,6 @@ from ildm.mqtt import (
     ConnAck,
     ConnectReturnCode,
     MqttError,
-    PacketType,
-    Property,
     PubAck,
     Publish,
     PubRec,
@@ -28,8 +26,8 @@ from ildm.mqtt import (
     SubAck,
     Subscribe,
     Subscription,
-    Version,
     decode,
+    members,
 )
 
 if TYPE_CHECKING:
@@ -114,15 +112,15 @@ class FilteredClient(Publisher):
     def takes_reasons(self, connect: Connect) -> None:
         """Note what the client allows in acknowledgements, as it has sent it (MQTT-3.1.2-29)."""
         properties = connect.properties
-        if connect.version is Version.V5:
-            self._wants_reasons = bool(properties.get(Property.REQUEST_PROBLEM_INFORMATION, 1))
-            self._packet_room = int(properties.get(Property.MAXIMUM_PACKET_SIZE, ANY_SIZE))
+        if connect.version is members.V5:
+            self._wants_reasons = bool(properties.get(members.REQUEST_PROBLEM_INFORMATION, 1))
+            self._packet_room = int(properties.get(members.MAXIMUM_PACKET_SIZE, ANY_SIZE))
 
     # CONNECT ----------------------------------------------------------------------------------
 
     def connect_changed(self, sent: Connect, passed: Connect) -> None:
         """The broker gets another CONNECT than the client has sent."""
-        if sent.version is Version.V5:
+        if sent.version is members.V5:
             self._changed = sent, passed
 
     def connack(self, frame: bytes) -> bytes:
@@ -138,10 +136,10 @@ class FilteredClient(Publisher):
         assert isinstance(packet, ConnAck)
         told: Properties = {}
         if not sent.client_id and passed.client_id:
-            told[Property.ASSIGNED_CLIENT_IDENTIFIER] = passed.client_id
+            told[members.ASSIGNED_CLIENT_IDENTIFIER] = passed.client_id
         if sent.keep_alive != passed.keep_alive:
-            told[Property.SERVER_KEEP_ALIVE] = passed.keep_alive
-        expiry = Property.SESSION_EXPIRY_INTERVAL
+            told[members.SERVER_KEEP_ALIVE] = passed.keep_alive
+        expiry = members.SESSION_EXPIRY_INTERVAL
         if sent.properties.get(expiry, 0) != passed.properties.get(expiry, 0):
             told[expiry] = passed.properties.get(expiry, 0)
         packet.properties = {**told, **packet.properties}
@@ -274,7 +272,7 @@ class FilteredClient(Publisher):
         if packet.packet_id is None:
             return
         self._answered_at_once(len(frame))
-        v5 = self.version is Version.V5
+        v5 = self.version is members.V5
         code = int(rejected.reason) if v5 else 0
         acknowledgement = PubAck if packet.qos == 1 else PubRec
         self._answer(
@@ -325,7 +323,7 @@ class FilteredClient(Publisher):
     ) -> bytes:
         self.pending.add(packet_id, entries, len(frame), rejections)
         self._watch()
-        self.node.dispatch.arrived(Source.CLIENT, self, PacketType.SUBSCRIBE, frame)
+        self.node.dispatch.arrived(Source.CLIENT, self, members.SUBSCRIBE, frame)
         return frame
 
     def _rejections(
@@ -338,11 +336,11 @@ class FilteredClient(Publisher):
                 codes.append(None)
                 continue
             found.append((entry, answer))
-            if self.version is Version.V5:
+            if self.version is members.V5:
                 codes.append(int(answer.reason))
             else:
                 # MQTT 3.1 has no code for it: "it must therefore make a positive acknowledgement" (3.8)
-                codes.append(entry.qos if self.version is Version.V31 else FAILURE)
+                codes.append(entry.qos if self.version is members.V31 else FAILURE)
         self.node.counters["subscriptions_rejected"] += len(found)
         entry, first = found[0]
         self._log_rejected("subscription", first, filter=entry.topic_filter[:200], entries=len(found))
@@ -353,7 +351,7 @@ class FilteredClient(Publisher):
     def suback(self, packet_id: int, codes: list[int], text: str, properties: Properties) -> bytes:
         """A SUBACK with these codes; the rest as far as the client has room for it (MQTT-3.9.2-1, -2)."""
         packet = SubAck(packet_id=packet_id, reason_codes=codes, properties=dict(properties))
-        encoded = self.with_reason(packet, "" if Property.REASON_STRING in properties else text)
+        encoded = self.with_reason(packet, "" if members.REASON_STRING in properties else text)
         if len(encoded) > self._packet_room:
             packet.properties.clear()
             encoded = packet.encode(self.version)
@@ -364,12 +362,12 @@ class FilteredClient(Publisher):
 
         MQTT-3.1.2-29, MQTT-3.2.2-19, MQTT-3.4.2-2, MQTT-3.5.2-2, MQTT-3.9.2-1.
         """
-        if text and (self._wants_reasons or (self.version is Version.V5 and isinstance(packet, ConnAck))):
-            packet.properties[Property.REASON_STRING] = text
+        if text and (self._wants_reasons or (self.version is members.V5 and isinstance(packet, ConnAck))):
+            packet.properties[members.REASON_STRING] = text
             encoded = packet.encode(self.version)
             if len(encoded) <= self._packet_room:
                 return encoded
-            del packet.properties[Property.REASON_STRING]
+            del packet.properties[members.REASON_STRING]
         return packet.encode(self.version)
 
     def _log_rejected(self, kind: str, rejected: Rejected, **about: object) -> None:

@@ -13,8 +13,6 @@ from ildm.core.session import BaseSession
 from ildm.mqtt import (
     MqttError,
     OverLimit,
-    PacketType,
-    Property,
     ProtocolViolation,
     PubAck,
     PubComp,
@@ -22,6 +20,7 @@ from ildm.mqtt import (
     PubRec,
     ReasonCode,
     decode,
+    members,
 )
 
 if TYPE_CHECKING:
@@ -137,11 +136,11 @@ class Publisher(BaseSession, ABC):
     def _read_publish(self, frame: bytes) -> Publish:
         packet = decode(frame, self.version, self.node.packet_limits)
         assert isinstance(packet, Publish)
-        alias = packet.properties.pop(Property.TOPIC_ALIAS, None)
+        alias = packet.properties.pop(members.TOPIC_ALIAS, None)
         if alias is not None:
             assert self._aliases is not None  # MQTT 5, and accepted
             packet.topic = self._aliases.resolve(int(alias), packet.topic)
-        if Property.SUBSCRIPTION_IDENTIFIER in packet.properties:
+        if members.SUBSCRIPTION_IDENTIFIER in packet.properties:
             raise ProtocolViolation(
                 "PUBLISH from a client has a subscription identifier", clause="MQTT-3.3.4-6"
             )
@@ -168,7 +167,7 @@ class Publisher(BaseSession, ABC):
             self.dropped_qos2.remove(packet_id)
             self._answer(PubComp(packet_id=packet_id).encode(self.version))
             return None
-        self.node.dispatch.arrived(Source.CLIENT, self, PacketType.PUBREL, frame)
+        self.node.dispatch.arrived(Source.CLIENT, self, members.PUBREL, frame)
         return frame
 
     # rules ----------------------------------------------------------------------------------------

@@ -244,7 +244,7 @@ class Dispatch:
 
     def arrived(self, source: Source, session: Session, type: PacketType, frame: bytes) -> None:
         """Note a message for its listeners; they are called by :meth:`deliver`, after relaying."""
-        if (source, type) in self._listeners:
+        if self._listeners and (source, type) in self._listeners:
             self._waiting.append((source, session, type, frame))
 
     def deliver(self) -> None:
