@@ -92,6 +92,11 @@ CLIENTS = united(
         "events",
         "Another client took the node's own session: a second node?",
     ),
+    counter(
+        "broker_hang_ups",
+        "events",
+        "The broker ended the node's own session without a word, after messages; those of QoS 0 may be lost",
+    ),
     counter("broker_loops", "events", "The broker's address was found to lead back to this node"),
     counter("malformed", "packets", "Packets of clients that the standard forbids"),
     counter("malformed_from_broker", "packets", "Packets of the broker that the standard forbids"),

@@ -69,6 +69,45 @@ def test_many_of_them_are_not_taken_for_a_rival(world: World, qos: int, pause: f
     assert b.node.injector.contested is None
 
 
+@pytest.mark.parametrize("pause", [1.0, 20.0])
+def test_nor_are_those_of_qos_0_of_which_each_is_sent_once(world: World, pause: float) -> None:
+    a, b = pair(world, protocol="3.1.1")
+    b.broker.hangs_up_on = poison
+    client = a.client("p")
+    for number in range(40):
+        client.send(Publish(topic=f"poison/{number}", payload=b"x"))
+        world.run(pause)
+        assert b.node.injector.contested is None
+    world.run(60)
+    client.send(Publish(topic="t", payload=b"x"))
+    world.run(1)
+    assert b.broker.topics() == ["t"]
+    assert b.node.counters["broker_sessions_taken"] == 0
+    assert b.node.counters["broker_hang_ups"] == b.broker.hang_ups >= 8
+
+
+@pytest.mark.parametrize("every", [0.05, 5.0])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_a_rival_of_a_busy_node_is_recognised(world: World, every: float, qos: int) -> None:
+    """It takes the session soon after the node has it, whatever the node sends."""
+    a, b = pair(world, protocol="3.1.1")
+    client = a.client("p")
+    taken_at = now = 0.0
+    number = 0
+    while b.node.injector.contested is None:
+        number += 1
+        client.send(Publish(topic="t", payload=b"x", qos=qos, packet_id=number if qos else None))
+        world.run(every)
+        now += every
+        own = [each for each in b.broker.connections if each.client_id == "ildm-b-0"]
+        if own and now - taken_at >= 3.0:
+            taken_at = now
+            own[0].transport.close()
+        assert number < 20_000
+    assert b.node.counters["broker_sessions_taken"] == 1
+    assert b.node.counters["injection_dropped_poison"] == 0
+
+
 @pytest.mark.parametrize("speaks_5", [True, False])
 def test_messages_of_a_chunk_are_told_apart(world: World, speaks_5: bool) -> None:
     """In a run, too, only the one goes; here it is one of equal topic, known by its payload."""

@@ -65,7 +65,9 @@ class InjectionSession(BaseSession):
         "_framer",
         "_guiltless",
         "_last_heard",
+        "_on_trial",
         "_refusal",
+        "_sent_before",
         "_stopped",
         "_taken_over",
         "_timer",
@@ -95,6 +97,8 @@ class InjectionSession(BaseSession):
         self._guiltless = False  # the broker has said that it is not for a message that it hangs up
         self._taken_over = False  # it has said that somebody else came with the same client identifier
         self._connected_at = 0.0
+        self._sent_before = 0  # of what the lane has sent, on earlier connections
+        self._on_trial = False  # it is seen whether the broker ends a session that sends nothing
         self._stopped = False
         self._cleaned = goes_on
         self.address = injector.node.broker_address
@@ -230,7 +234,27 @@ class InjectionSession(BaseSession):
                 self.write(Disconnect().encode(self.version))
                 self.close()
                 return
-        said = packet.properties
+        if self.rival.suspected:
+            self._on_trial = True
+            seconds = min(self.rival.trial, 0.7 * self._keep_alive_of(packet))
+            self._timer = self.driver.call_later(seconds, self._trial_stood, packet)
+            return
+        self._take_up(packet)
+
+    def _keep_alive_of(self, accepted: ConnAck) -> int:
+        own = self.injector.node.config.broker.keep_alive
+        return max(1, int(accepted.properties.get(Property.SERVER_KEEP_ALIVE, own)))
+
+    def _trial_stood(self, packet: ConnAck) -> None:
+        self._timer = None
+        self._on_trial = False
+        self.rival.explained()
+        self._take_up(packet)
+
+    def _take_up(self, packet: ConnAck) -> None:
+        """The broker has accepted the session: it sends what waits."""
+        node, said = self.injector.node, packet.properties
+        self._sent_before = self.lane.sent
         self.lane.attach(
             self.transport,  # type: ignore[arg-type]  # there is one: the CONNACK came over it
             version=self.version,
@@ -242,8 +266,8 @@ class InjectionSession(BaseSession):
             retain_available=bool(said.get(Property.RETAIN_AVAILABLE, 1)),
         )
         self.lane.set_writable(self.writable)
-        keep_alive = int(said.get(Property.SERVER_KEEP_ALIVE, node.config.broker.keep_alive))
-        self._timer = self.driver.call_later(max(1, keep_alive) * 0.7, self._ping, max(1, keep_alive))
+        keep_alive = self._keep_alive_of(packet)
+        self._timer = self.driver.call_later(keep_alive * 0.7, self._ping, keep_alive)
         node.broker_reachable(None)
         node.brokers.reached(self.address)
         node.session_established(self)
@@ -266,20 +290,24 @@ class InjectionSession(BaseSession):
     def connection_lost(self, exc: Exception | None) -> None:
         expected = self.status is SessionStatus.TERMINATING
         accepted = self.lane.transport is not None and self.lane.transport is self.transport
+        on_trial, self._on_trial = self._on_trial, False
         super().connection_lost(exc)
         self._cancel_timer()
         if accepted:
             self.lane.detach()
             self.injector.node.brokers.ended(self.address)
-        else:
+        elif not on_trial:
             self.rival.explained()
         now = self.driver.now()
         lived = now - self._connected_at
-        unasked = accepted and not expected
+        unasked = (accepted or on_trial) and not expected
         why_else = not self._taken_over and (self._refusal is not None or self.lane.accuses)
-        taken = unasked and not why_else and self.rival.has_taken(now, lived, self._taken_over)
+        sent = accepted and self.lane.sent != self._sent_before
+        taken = unasked and not why_else and self.rival.has_taken(now, lived, self._taken_over, sent)
+        if unasked and sent and not (why_else or taken):
+            self.injector.node.counters["broker_hang_ups"] += 1
         # a rival that is only inferred may be none: a message at fault would be in the way for ever
-        if unasked and not (self._taken_over or self._guiltless) and self.lane.blame():
+        if unasked and accepted and not (self._taken_over or self._guiltless) and self.lane.blame():
             self.rival.explained()
         if lived >= self._backoff.maximum:
             self._backoff.reset()

@@ -3,7 +3,9 @@
 Mostly it is a second node that was given a copy of this one's configuration. The broker ends a session when
 its identifier comes again, so the two would take it from each other for ever. In MQTT 5 it says so
 (DISCONNECT 0x8E, MQTT-3.1.4-3); of one that merely hangs up (in 3.1.1 all do, MQTT-3.1.4-2; Mosquitto 2.0
-in both) it is inferred.
+in both) it is inferred. It also hangs up so on messages that it does not like, and one of QoS 0 leaves
+nothing that could be sent again alone. But it does that only after it was sent something: where each
+session has sent something, the next one is on trial, and sends nothing until a rival would have come again.
 """
 
 from __future__ import annotations
@@ -17,6 +19,11 @@ if TYPE_CHECKING:
 
 SHORT_LIVES = 8
 """So many sessions in a row that the broker has accepted, and soon ended: then there is a rival."""
+TRIAL = 3
+"""Times the longest of those lives: for so long a session on trial is silent."""
+LONGEST = 1.5
+"""Times ``broker.reconnect_max``: its bound. A rival comes again within that, unless it knows already;
+then it says itself that there are two."""
 LONGER = 6
 """Times ``broker.reconnect_max``: the longest pause, which leaves the other one in peace."""
 
@@ -28,32 +35,65 @@ class Rival:
         longest: seconds, the longest pause between attempts as long as there is no rival.
     """
 
-    __slots__ = ("_client_id", "_lost_at", "_node_id", "_pauses", "_short")
+    __slots__ = (
+        "_client_id",
+        "_longest",
+        "_lost_at",
+        "_node_id",
+        "_pauses",
+        "_short",
+        "_silent",
+        "suspected",
+    )
 
     def __init__(self, client_id: str, node_id: str, random: Random, longest: float) -> None:
         self._client_id = client_id
         self._node_id = node_id
         self._pauses = Backoff(random, longest, LONGER * longest)
         self._short = 0
+        self._silent = False
+        """One of those sessions had sent nothing."""
         self._lost_at: float | None = None
+        self._longest = 0.0
+        """Of their lives."""
+        self.suspected = False
+        """The next session is on trial."""
 
-    def has_taken(self, now: float, lived: float, told: bool) -> bool:
+    def has_taken(self, now: float, lived: float, told: bool, sent: bool) -> bool:
         """The broker has ended the session, which it had accepted, after ``lived`` seconds; ``told``: as its
-        identifier came again. Answers whether a rival has it."""
+        identifier came again; ``sent``: it was sent messages. Answers whether a rival has it."""
         if self.reason(now) is None:
             self._lost_at = None
             self._pauses.reset()
         known = self._lost_at is not None
         # the other one may know already, and pause for that long
-        self._short = self._short + 1 if lived < self._pauses.maximum else 0
-        if not (told or known or self._short >= SHORT_LIVES):
-            return False
+        if lived >= self._pauses.maximum:
+            self.explained()
+        else:
+            self._short += 1
+            self._longest = max(self._longest, lived)
+            self._silent = self._silent or not sent
+        if not (told or known):
+            if self._short < SHORT_LIVES:
+                return False
+            if not self._silent:
+                self.suspected = True
+                return False
+        self.suspected = False
         self._lost_at = now
         return True
 
     def explained(self) -> None:
-        """Sessions have ended for another reason: the broker accepts none now, or a message is why."""
+        """Sessions have ended for another reason: the broker accepts none now, or a message is why; or one
+        has stood its trial."""
         self._short = 0
+        self._longest = 0.0
+        self._silent = self.suspected = False
+
+    @property
+    def trial(self) -> float:
+        """Seconds that a session on trial is silent."""
+        return min(max(1.0, TRIAL * self._longest), LONGEST * self._pauses.minimum)
 
     def pause(self) -> float:
         """Seconds until the session is tried again."""
