@@ -18,12 +18,10 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
 from ildm.config import SHORT_SECRET, Address, Config, ConfigError, read_secret
-from ildm.core.link.certificates import named, nodes_of
 from ildm.core.link.rules import remaps
 from ildm.net.dashboard.token import read_token
 from ildm.net.transport import NodeTls, uses_tls
@@ -332,32 +330,14 @@ def _certificates(config: Config) -> Iterator[Finding]:
         yield Finding(key, text, True)
         return
     now = time.time()
-    # one section makes two contexts where it serves both directions
-    for key, ends in {each.key: each.context.ends for each in tls}.items():
-        if ends is not None and ends <= now:
-            at = datetime.fromtimestamp(ends, UTC)
-            text = f"the certificate ended on {at:%Y-%m-%d at %H:%M} UTC: who verifies it does not connect"
-            yield Finding(f"{key}.cert", text, False)
-    yield from _identity(config, tls)
+    for each in tls:
+        for key, text in tls.concerns(each, now):
+            yield Finding(key, text, False)
     if uses_tls(config) and importlib.util.find_spec("uvloop") is None:
         text = (
             "uvloop is not installed: an idle connection over TLS takes 278 KiB without it, 24 to 47 with it"
         )
         yield Finding("tls", text, False)
-
-
-def _identity(config: Config, tls: NodeTls) -> Iterator[Finding]:
-    """That neighbours, who know a node by the name in its certificate, would take this one for another."""
-    section = config.link.tls
-    if tls.link_out is None or section is None or section.identity != "san" or config.node_id is None:
-        return
-    nodes = nodes_of(tls.link_out.context.names)
-    if config.node_id not in nodes:
-        text = (
-            f"{section.cert} is for {named(nodes)}, not for this node: neighbours refuse it, as it lacks the "
-            f"alternative name URI:ildm:{config.node_id}"
-        )
-        yield Finding("link.tls.cert", text, False)
 
 
 def _traces(config: Config) -> Iterator[Finding]:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import ssl
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ildm.config import ConfigError
+from ildm.core.link.certificates import named, nodes_of
 from ildm.net.transport.x509 import not_after, uris
 from ildm.text import reason
 
@@ -217,6 +219,7 @@ class NodeTls:
     """
 
     def __init__(self, config: Config) -> None:
+        self._config = config
         self.listeners: dict[str, LiveContext] = {}
         for key, each in config.clients_at:
             tls = each.tls
@@ -247,6 +250,29 @@ class NodeTls:
             if each is not None:
                 yield each
 
+    def concerns(self, each: LiveContext, now: float) -> Iterator[tuple[str, str]]:
+        """What is wrong with the certificate that one of them shows, though it can be used: the key of its
+        file, and a text for people. ``now`` is Unix time."""
+        if each is self.link_in:
+            return  # it shows the same as the one that dials
+        ends, key = each.context.ends, f"{each.key}.cert"
+        if ends is not None and ends <= now:
+            at = datetime.fromtimestamp(ends, UTC)
+            yield (
+                key,
+                f"the certificate ended on {at:%Y-%m-%d at %H:%M} UTC: who verifies it does not connect",
+            )
+        section, node_id = self._config.link.tls, self._config.node_id
+        if each is not self.link_out or section is None or section.identity != "san" or node_id is None:
+            return
+        nodes = nodes_of(each.context.names)
+        if node_id not in nodes:  # neighbours, who know a node by that name, take it for another
+            yield (
+                key,
+                f"{section.cert} is for {named(nodes)}, not for this node: neighbours refuse it, as it lacks "
+                f"the alternative name URI:ildm:{node_id}",
+            )
+
 
 def uses_tls(config: Config) -> bool:
     """Whether any connection may."""
@@ -261,6 +287,7 @@ class Renewal:
         self._driver = driver
         self._counters = counters
         self._timers: dict[LiveContext, Timer] = {}
+        self._tls = tls
         self._all = list(tls)
         for each in self._all:
             self._look_later(each)
@@ -286,6 +313,8 @@ class Renewal:
             if each.refresh():
                 self._counters["certificates_renewed"] += 1
                 self._driver.log("info", "certificates renewed", key=each.key)
+                for key, text in self._tls.concerns(each, self._driver.wall()):
+                    self._driver.log("warning", "configuration", key=key, problem=text)
         except ConfigError as error:
             self._counters["certificates_unusable"] += 1
             self._driver.log("error", "certificates that have changed cannot be used", error=str(error))

@@ -119,6 +119,28 @@ def test_a_renewed_certificate_is_taken_up_while_connections_stay(
         assert client.lost.empty()
 
 
+def test_of_a_renewed_certificate_it_is_said_what_is_wrong_as_at_the_start(
+    start_node: StartNode, pki: Pki, tmp_path: Path
+) -> None:
+    used = {name: str(tmp_path / f"used.{name}") for name in ("cert", "key")}
+
+    def put(names: dict[str, str]) -> None:
+        shutil.copy(names["key"], used["key"])
+        shutil.copy(names["cert"], used["cert"])
+
+    put(pki.node("site-a"))
+    tls = {**used, "ca": str(pki.ca), "watch": 0.05}
+    node = start_node("site-a", "pf", link={"listen": f"mqtts://127.0.0.1:{free_port()}", "tls": tls})
+    put(pki.node("site-b"))
+    problem = (
+        f"{used['cert']} is for site-b, not for this node: neighbours refuse it, as it lacks the alternative "
+        "name URI:ildm:site-a"
+    )
+    node.wait_for("configuration", key="link.tls.cert", problem=problem)
+    put(pki.issue("site-a", "URI:ildm:site-a", days=-1))
+    assert "the certificate ended" in node.wait_for("configuration", key="link.tls.cert")["problem"]
+
+
 def test_the_broker_by_tls_with_a_client_certificate(start_node: StartNode, pki: Pki, tmp_path: Path) -> None:
     port = free_port()
     server = pki.server("broker")
