@@ -32,6 +32,8 @@ UNGUARDED = frozenset({"injection_unguarded", "link_unguarded"})
 UNCERTAIN = "injection_uncertain_resent"
 """The one by which it says that it has sent QoS 2 again, to a broker that has forgotten its session."""
 
+ADMITTING = (*sorted(UNGUARDED), UNCERTAIN)
+
 WITNESS = "witness."
 """How the names of sessions past the node begin, of whose filters it does not know."""
 
@@ -246,7 +248,7 @@ class _Judge:
         self.tree.append(event.t)
 
     def _counters(self, event: Event) -> None:
-        if event.phase == "ok" and event.seq > 0 and event.topic in {*UNGUARDED, UNCERTAIN}:
+        if event.phase == "ok" and event.seq > 0 and event.topic in ADMITTING:
             self.admitted[f"{event.process} {event.topic}"].append(event.t)
 
     def _retained(self, event: Event) -> None:

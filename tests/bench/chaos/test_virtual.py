@@ -13,7 +13,7 @@ from ildm_bench.chaos.drawing import SHARED
 from ildm_bench.chaos.invariants import INVARIANTS, OURS
 from ildm_bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
 from ildm_bench.chaos.shrink import shrink
-from ildm_bench.chaos.verdict import judge
+from ildm_bench.chaos.verdict import UNCERTAIN, judge
 from ildm_bench.chaos.virtual.hunt import Batch, batches, carry_out, carry_out_all, hunt
 from ildm_bench.chaos.virtual.run import Warm
 
@@ -158,3 +158,17 @@ def test_what_a_node_admits_to_have_let_go_unguarded_is_said_apart(killed: str) 
     assert [finding.cause for finding in judge(told, result.about).findings] == [OURS]
     result, _ = carry_out(published(1, fails, kill, setting=replace(ROW, mode="process")))
     assert not result.verdict.findings
+
+
+def test_what_a_node_admits_to_have_sent_again_is_said_apart() -> None:
+    """Of QoS 2, to a broker that does not say that it has kept the session, and takes it for new."""
+    setting = replace(ROW, mode="process", brokers=("activemq",) * 3)
+    result, history = carry_out(published(1, Fault(5.006, "kill", ("node/a",), 1.0), setting=setting))
+    events = [event._replace(dup=False) for event in history.events]  # what the broker sends again is apart
+    told = [event for event in events if event.op == "counters"]
+    assert [(event.process, event.topic, event.seq) for event in told] == [("node/a", UNCERTAIN, 1)]
+    assert [(each.invariant, each.cause) for each in judge(events, result.about).findings] == [
+        ("twice", "resent")
+    ]
+    untold = [event for event in events if event.op != "counters"]
+    assert [each.cause for each in judge(untold, result.about).findings] == [OURS]

@@ -11,7 +11,7 @@ from ildm.testing.virtual.process import Process
 from ildm.testing.virtual.world import World
 from ildm_bench.chaos.recording import Recorder
 from ildm_bench.chaos.schedule import DEADLY, Fault
-from ildm_bench.chaos.verdict import UNGUARDED
+from ildm_bench.chaos.virtual.readings import Readings
 from ildm_bench.chaos.virtual.site import LINKS, Site
 
 
@@ -26,6 +26,7 @@ class Nemesis:
         """How often each kind acts on each target; ``down``: what ends processes."""
         self.slow: dict[str, float] = {}
         self.latency = latency
+        self.readings = Readings(world, sites, recorder)
         world.joined = self._joined
         self._number = 0
 
@@ -102,9 +103,7 @@ class Nemesis:
             site.broker.kill()
             self.recorder.began(f"broker/{site.name}")
         else:
-            for name in sorted(UNGUARDED):
-                if count := site.node.counters[name]:
-                    self.recorder.note(f"node/{site.name}", "counters", "ok", topic=name, seq=count)
+            self.readings.take(site)
             site.kill(power=fault.kind == "power")
             if fault.kind == "tear":
                 site.tear(int(fault.value))

@@ -104,6 +104,7 @@ class Warm:
             )
         for operation in schedule.operations:
             world.call_at(begin + operation.at, clients[operation.client].do, operation)
+        nemesis.readings.repeat()
         for fault in schedule.faults:
             nemesis.plan(fault, begin)
         about = self._about(schedule, run)
