@@ -264,13 +264,13 @@ class Caster:
                 fresh = own
             if work is not None:
                 work.reached(own)
-        unknown = [
-            gap
-            for gap in table.unknown(target)
-            if not any(gap.low < part.high and part.low < gap.high for _, part, _ in forwards)
-        ]
+        unknown = [gap for gap in table.unknown(target) if not _meets(gap, forwards)]
         if work is not None and self._gaps:
             closed = [gap for gap in self._closed(target) if gap not in unknown]
+            if not own:
+                # On its way it is handed on or waits, not both: while two nodes hand it to and fro, each of
+                # the copies that wait would become as many again.
+                closed = [gap for gap in closed if not _meets(gap, forwards)]
             if self.parts.crowded:
                 context.count("gaps_unchecked", len(closed))
             else:
@@ -464,6 +464,11 @@ class Caster:
         keys = [key for key in own if key not in before]
         self._seen[number] = (*before, *keys)
         return keys
+
+
+def _meets(gap: Range, forwards: Sequence[Forward]) -> bool:
+    """Whether some of it is handed on."""
+    return any(gap.low < part.high and part.low < gap.high for _, part, _ in forwards)
 
 
 def _part(copy: Cast, forward: Forward) -> Cast:
