@@ -55,6 +55,7 @@ from pydantic import AfterValidator, Field, StrictBool
 from ildm.admin.connections import Connections
 from ildm.admin.metrics import told, watch_routes
 from ildm.admin.not_http import LOGGER
+from ildm.admin.overlay import as_json
 from ildm.admin.requests import AddNeighbor, Body, Model, RequestError, number, parsed, saved
 from ildm.admin.unix_socket import open_socket
 from ildm.admin.view import AdminError, NodeView, Row, UnknownError
@@ -194,7 +195,7 @@ class AdminServer:
                 web.get("/v1/clients", _page(view.clients)),
                 web.get("/v1/subscriptions", _page(view.subscriptions)),
                 web.get("/v1/algorithm", _object(view.algorithm)),
-                web.get("/v1/overlay", _object(view.overlay)),
+                web.get("/v1/overlay", self._overlay),
                 web.get("/v1/overlay/trace", self._answer_on(view.trace)),
                 web.get("/v1/trace", self._answer_on(view.follow)),
                 web.post("/v1/traces", self._watch),
@@ -267,6 +268,9 @@ class AdminServer:
                 return _error(504, f"the overlay gave no answer on {topic!r} within {self.trace_timeout:g} s")
 
         return handler
+
+    async def _overlay(self, _: web.Request) -> web.Response:
+        return web.json_response(text=await as_json(self.view.overlay()))
 
     async def _status(self, _: web.Request) -> web.Response:
         with contextlib.suppress(web.HTTPGatewayTimeout):  # then as it was known before

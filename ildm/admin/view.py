@@ -9,6 +9,7 @@ from ildm.mqtt import IldmError
 
 if TYPE_CHECKING:
     from ildm.admin.exposition import Family
+    from ildm.api import OverlayView
     from ildm.config import Address, Config
     from ildm.core.local.bans import Kind
 
@@ -134,8 +135,8 @@ class NodeView(Protocol):
         filter but for ``topology``.
         """
 
-    def overlay(self) -> Row:
-        """The fields of :class:`ildm.api.OverlayView`.
+    def overlay(self) -> OverlayView:
+        """What the node knows of its overlay; making plain data of thousands of keys is as much work again.
 
         Raises:
             AdminError: the algorithm has no overlay, nothing to show of it, or has failed.

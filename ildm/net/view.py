@@ -219,11 +219,7 @@ class LiveView:
     def algorithm(self) -> dict[str, Any]:
         return plugin_rows(self.node)
 
-    def overlay(self) -> dict[str, Any]:
-        return self.overlay_shown().model_dump(mode="json")
-
-    def overlay_shown(self) -> OverlayView:
-        """The same before it is plain data, which of thousands of keys is as much work again."""
+    def overlay(self) -> OverlayView:
         found = self._ask("overlay")
         if found is None:
             raise AdminError(f"algorithm {self.node.algorithm_name} has nothing to show of an overlay now")

@@ -13,6 +13,7 @@ from ildm.admin.exposition import Family, Sample
 from ildm.admin.families import READY
 from ildm.admin.server import AdminServer
 from ildm.admin.view import AdminError, UnknownError
+from ildm.api import OverlayView
 from ildm.config import Address, Config
 from ildm.config.watching import AdminConfig
 from ildm.core.counters import Counters
@@ -279,13 +280,14 @@ class FakeView:
     def algorithm(self) -> dict[str, Any]:
         return {**PLUGIN, "topology": "tree", "filters": [{**PLUGIN, "name": "validate"}]}
 
-    def overlay(self) -> dict[str, Any]:
+    def overlay(self) -> OverlayView:
         if self.without_overlay:
             raise AdminError("algorithm sf has no overlay")
         facts = {"role": "publisher", "rendezvous": True, "suspended": True, "epoch": "3 south"}
         keys = [KEY, {**KEY, "key": "a/# publisher south", "facts": facts}]
         tables = {"members": [{"node": "north", "rtt": 0.25, "hops": 1}, {"node": "east", "hops": 12345}]}
-        return {"node": "south", "members": 4, "keys": keys, "facts": {"suspended": 1}, "tables": tables}
+        shown = {"node": "south", "members": 4, "keys": keys, "facts": {"suspended": 1}, "tables": tables}
+        return OverlayView.model_validate(shown)
 
     def trace(self, topic: str, done: Callable[[dict[str, Any] | AdminError], None]) -> None:
         self.calls.append(("trace", topic))

@@ -56,7 +56,7 @@ async def test_what_the_view_says(api: Api, fake: FakeView) -> None:
 
 
 async def test_the_overlay(api: Api, fake: FakeView) -> None:
-    assert await api("GET", "/v1/overlay") == (200, fake.overlay())
+    assert await api("GET", "/v1/overlay") == (200, fake.overlay().model_dump(mode="json"))
     status, tree = await api("GET", "/v1/overlay/trace?topic=a%2Fb%20c")
     assert (status, tree["topic"], len(tree["trees"])) == (200, "a/b c", 3)
     assert await api("GET", "/v1/overlay/trace") == (400, {"error": "topic: is missing"})

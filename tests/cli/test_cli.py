@@ -48,7 +48,7 @@ def test_commands_of_the_shell(run: Run, view: FakeView, socket_path: Path) -> N
     assert run("neighbor", "remove", "north", *where) == (0, "neighbour 127.0.0.1:1885: ✕ removed\n", "")
     assert run("log-level", "debug", *where)[0] == 0
     assert json.loads(run("clients", "--limit", "1", "--json", *where)[1])["items"] == view.clients()[:1]
-    assert json.loads(run("overlay", "--json", *where)[1]) == view.overlay()
+    assert json.loads(run("overlay", "--json", *where)[1]) == view.overlay().model_dump(mode="json")
     assert json.loads(run("overlay", "trace", "x/y", "--json", *where)[1])["topic"] == "x/y"
     for name in (
         ["neighbor", "list"],

@@ -321,7 +321,7 @@ async def test_the_overlay_of_a_node(nodes: Nodes) -> None:
     talker = await nodes.start("a")
     await nodes.start("b", Mute)
     view = nodes.view("a")
-    assert view.overlay() == {"node": "a", "members": None, "keys": [], "facts": {}, "tables": {}}
+    assert view.overlay() == OverlayView(node="a")
     talker.shown = None
     with pytest.raises(AdminError, match="nothing to show of an overlay now"):
         view.overlay()

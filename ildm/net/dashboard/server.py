@@ -372,7 +372,7 @@ class DashboardServer:
     async def _overlay_keys(self, request: web.Request) -> web.Response:
         now = asyncio.get_running_loop().time()
         if self._overlay is None or now - self._overlay[0] > OVERLAY_FOR:
-            self._overlay = now, self.view.overlay_shown()
+            self._overlay = now, self.view.overlay()
         found = self._overlay[1]
         names = [{"key": each.key, "place": place} for place, each in enumerate(found.keys)]
         page = search.among(names, ("key",), request.query.get("q", ""), _cursor(request), _limit(request))
