@@ -31,6 +31,8 @@ CAUSES = {
     "client there sent it again, or the node, which says so; or that broker gave it once more, with DUP",
     "backlog": "of what waited at the broker for a session that was away, from a make that gives that out "
     "topic by topic: of its own topic it came in order",
+    "replay": "a retained message older than the subscription, from a make that clears the flag of those it "
+    "gives to new subscribers: whether it was given so, or live, cannot be told",
     "probe": "what a node says to itself on a topic with $, which that broker gives to subscribers of #",
     "first": "over an overlay, where nothing older of its publisher and topic had come to the site: the "
     "first message waits for none",
@@ -45,6 +47,8 @@ TAKES_AGAIN = "activemq"
 """The make that delivers a message of QoS 2 once more which comes again before its PUBREL (MQTT-4.3.3-10)."""
 GIVES_BY_TOPIC = "activemq"
 """The make from which what has waited for a session comes topic by topic."""
+HIDES_REPLAY = "moquette"
+"""The make from which what a topic retains comes with the flag cleared, against MQTT-3.3.1-8."""
 PROBE = "$ildm/probe/"
 """How topics begin on which nodes try their brokers (`ildm.core.transfer.delivery`)."""
 SHOW_DOLLAR = ("rabbitmq", "moquette")
@@ -205,6 +209,15 @@ STEPS: dict[str, str] = {
         JOIN (SELECT run, session, topic, MIN(t) AS t FROM events WHERE op = 'subscribe' AND phase = 'ok'
               GROUP BY run, session, topic) s
              ON s.run = p.run AND s.topic = m.filter AND p.t < s.t AND i.t >= s.t""",
+    # Retained, handed over before a session's SUBSCRIBE: what comes of it after that may be what the broker
+    # has retained, where a make gives that without the flag.
+    "replayable": f"""
+        SELECT s.run, s.session, p.publisher, p.seq, s.t
+        FROM events s
+        JOIN runs r ON r.run = s.run AND r.broker LIKE '%{HIDES_REPLAY}%'
+        JOIN matches m ON m.filter = s.topic
+        JOIN published p ON p.run = s.run AND p.topic = m.topic AND p.retain = 1 AND p.t <= s.t
+        WHERE s.op = 'subscribe' AND s.phase = 'invoke'""",
     # Of QoS 2, sent again by a client of a broker that takes it for new.
     "resent": f"""
         SELECT e.run, e.publisher, e.seq, e.site, e.t FROM events e
@@ -345,6 +358,7 @@ INVARIANTS: dict[str, str] = {
                     WHEN COUNT(b.begins) > 0 THEN 'down'
                     WHEN {OVERLAY} AND a.lowest > a.seq THEN 'first'
                     WHEN COUNT(c.t) > 0 AND COALESCE(a.highest_of_topic, -1) < a.seq THEN 'backlog'
+                    WHEN COUNT(l.t) > 0 THEN 'replay'
                     WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
                a.site, a.session, a.publisher, a.seq, a.topic, a.t
         FROM arrivals a
@@ -353,6 +367,8 @@ INVARIANTS: dict[str, str] = {
              AND e.t BETWEEN a.since - CASE WHEN {OVERLAY} THEN {CHANGE} ELSE r.settle END AND a.t
         LEFT JOIN repeated g ON g.run = a.run AND g.session = a.session AND g.publisher = a.publisher
              AND g.seq = a.seq AND g.t <= a.t
+        LEFT JOIN replayable l ON l.run = a.run AND l.session = a.session AND l.publisher = a.publisher
+             AND l.seq = a.seq AND l.t <= a.t
         LEFT JOIN damaged d ON d.run = a.run
         LEFT JOIN disturbances b ON b.run = a.run AND b.ends >= a.since AND b.begins <= a.t AND {OVERLAY}
         LEFT JOIN events c ON c.run = a.run AND c.session = a.session AND c.op = 'connect' AND c.phase = 'ok'

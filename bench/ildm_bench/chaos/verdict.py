@@ -15,6 +15,7 @@ from ildm_bench.chaos.history import Event, Run
 from ildm_bench.chaos.invariants import (
     CHANGE,
     GIVES_BY_TOPIC,
+    HIDES_REPLAY,
     KEEPS_UNRELEASED,
     OURS,
     PROBE,
@@ -147,7 +148,8 @@ class _Judge:
         """Session -> when its client came back to it."""
         self.asked: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
         self.withdrawn: dict[tuple[str, str], list[float]] = defaultdict(list)
-        self.wanted: dict[str, set[str]] = defaultdict(set)
+        self.wanted: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        """Session -> filter -> when it sent SUBSCRIBE."""
         self.faults: dict[str, tuple[Event, float]] = {}
         self.forgotten: set[tuple[str, str, int]] = set()
         self.mistaken: set[tuple[str, str, int]] = set()
@@ -231,7 +233,7 @@ class _Judge:
         if event.phase == "ok":
             self.asked[event.session, event.topic].append((event.t, event.qos))
         elif event.phase == "invoke":
-            self.wanted[event.session].add(event.topic)
+            self.wanted[event.session][event.topic].append(event.t)
 
     def _unsubscribe(self, event: Event) -> None:
         if event.phase == "invoke":
@@ -382,6 +384,17 @@ class _Judge:
         away = any(since <= back <= t for back in self.resumed[session])
         return GIVES_BY_TOPIC in self.about.broker and away
 
+    def _may_be_replayed(self, message: _Message, session: str, t: float) -> bool:
+        """Whether it came as what the broker retained, perhaps, from a make that does not say so."""
+        if not message.retain or HIDES_REPLAY not in self.about.broker or message.t is None:
+            return False
+        return any(
+            message.t <= asked <= t
+            for wanted, times in self.wanted[session].items()
+            if topic_matches(wanted, message.topic)
+            for asked in times
+        )
+
     def _is_replaced(self, message: _Message, site: str) -> bool:
         """Whether its site knew a newer retained message of the topic: overlays pass on none after that."""
         if not message.retain or self.about.target != "ildm" or self.about.algorithm not in BY_TOPIC:
@@ -499,6 +512,8 @@ class _Judge:
                 cause = "first"
             elif in_topic and self._has_waited(message, session, first.t):
                 cause = "backlog"
+            elif self._may_be_replayed(message, session, first.t):
+                cause = "replay"
             else:
                 cause = "disk" if self.damaged <= first.t else OURS
             self._find("order", cause, first.site, session, publisher, seq, first.topic, first.t)

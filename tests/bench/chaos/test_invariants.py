@@ -415,6 +415,30 @@ def test_order_of_what_waited_for_a_session(
     assert found(rows, broker=broker, algorithm="sf") == {("order", cause): 1}
 
 
+@pytest.mark.parametrize(
+    ("name", "broker", "retain", "subscribes", "cause"),
+    [
+        ("handed over before SUBSCRIBE", "moquette", True, 2.5, "replay"),
+        ("of a make that says what it has retained", "mosquitto", True, 2.5, "ours"),
+        ("nothing that a broker retains", "moquette", False, 2.5, "ours"),
+        ("handed over after SUBSCRIBE", "moquette", True, 1.9, "ours"),
+        ("come before SUBSCRIBE", "moquette", True, 3.5, "ours"),
+    ],
+)
+def test_order_of_what_a_broker_has_retained_and_gives_without_the_flag(
+    name: str, broker: str, retain: bool, subscribes: float, cause: str
+) -> None:
+    messages = [published(2.0, topic="u"), published(2.1, 1)]
+    rows: Rows = [
+        *BASE,
+        *([event._replace(retain=retain) for event in rows] for rows in messages),
+        subscribed(subscribes, "#", session="s/0"),
+        got(3.0, 1),
+        got(3.1, topic="u"),
+    ]
+    assert found(rows, broker=broker, algorithm="sf")[("order", cause)] == 1
+
+
 @pytest.mark.parametrize(("t", "cause"), [(0.06, "ours"), (1.0, "again"), (4.0, "ours")])
 def test_order_where_a_session_subscribed_before_a_message_came_again(t: float, cause: str) -> None:
     """It was sent at 0.05, before SUBACK, and came at 3.0, behind a later one."""
