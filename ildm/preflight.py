@@ -10,26 +10,20 @@ from __future__ import annotations
 import errno
 import fcntl
 import importlib.util
-import ipaddress
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from concurrent.futures import Future
-from concurrent.futures import wait as wait_for
 from pathlib import Path
 from typing import NamedTuple
 
 from ildm.config import SHORT_SECRET, Address, Config, ConfigError, read_secret
 from ildm.core.link.rules import remaps
+from ildm.hosts import Hosts
 from ildm.net.dashboard.token import read_token
 from ildm.net.transport import NodeTls, uses_tls
 from ildm.text import reason
 from ildm.unix_socket import PATH_LIMIT
-
-RESOLVE_TIMEOUT = 3.0
-"""Seconds that all host names together may take."""
 
 
 class Finding(NamedTuple):
@@ -39,12 +33,6 @@ class Finding(NamedTuple):
     fatal: bool
 
 
-class _Ip(NamedTuple):
-    family: int
-    host: str
-    wildcard: bool
-
-
 def examine(config: Config, *, thorough: bool, given: Collection[str] = ()) -> list[Finding]:
     """Everything that speaks against a start, in the order of the configuration's keys.
 
@@ -52,7 +40,7 @@ def examine(config: Config, *, thorough: bool, given: Collection[str] = ()) -> l
     what is certain without waiting is looked at. ``given`` are paths of unix sockets that listen already, for
     the node.
     """
-    hosts = _Hosts(thorough)
+    hosts = Hosts(thorough)
     hosts.ask(address for _, address in _addresses(config))
     state, running = _state_directory(config.state_dir)
     found = [
@@ -68,7 +56,7 @@ def examine(config: Config, *, thorough: bool, given: Collection[str] = ()) -> l
         *_traces(config),
     ]
     if thorough:
-        found += hosts.problems(config)
+        found += _unresolved(config, hosts)
         if not running:
             found += _ports(config, hosts)
     return found
@@ -108,106 +96,17 @@ def _listening(config: Config) -> Iterator[tuple[str, Address]]:
         yield "dashboard.listen", config.dashboard.listen
 
 
-# where addresses lead to -------------------------------------------------------------------------
-
-
-class _Hosts:
-    """Host names and what they stand for."""
-
-    def __init__(self, resolve: bool) -> None:
-        self._resolve = resolve
-        self._known: dict[str, list[_Ip] | str] = {}
-
-    def ask(self, addresses: Iterator[Address]) -> None:
-        """Resolve all names at once, in threads that nobody waits for longer than the time-out."""
-        asked: dict[str, Future[list[_Ip]]] = {}
-        for address in addresses:
-            host = address.host
-            literal = _literal(host)
-            if literal is not None:
-                self._known[host] = [literal]
-            elif host not in asked and (self._resolve or host == "localhost"):
-                asked[host] = Future()
-                threading.Thread(target=_look_up, args=(host, asked[host]), daemon=True).start()
-        wait_for(asked.values(), RESOLVE_TIMEOUT)
-        for host, future in asked.items():
-            error = future.exception() if future.done() else TimeoutError()
-            if error is None:
-                self._known[host] = future.result()
-            elif isinstance(error, TimeoutError):
-                self._known[host] = f"no answer of the resolver within {RESOLVE_TIMEOUT:g} s"
-            else:
-                self._known[host] = reason(error) if isinstance(error, OSError) else "that is no host name"
-
-    def of(self, address: Address) -> list[_Ip]:
-        """Empty where that is not known."""
-        known = self._known.get(address.host, [])
-        return [] if isinstance(known, str) else known
-
-    def problems(self, config: Config) -> Iterator[Finding]:
-        for key, address in _addresses(config):
-            known = self._known.get(address.host)
-            if isinstance(known, str):
-                yield Finding(key, f"{address.host} cannot be resolved: {known}", False)
-
-    def overlap(self, one: Address, other: Address) -> bool:
-        """Whether both cannot be listened on at the same time."""
-        return one.port == other.port != 0 and any(
-            a.family == b.family and (a.host == b.host or a.wildcard or b.wildcard)
-            for a in self.of(one)
-            for b in self.of(other)
-        )
-
-    def leads_to(self, dialled: Address, listened: Address) -> bool:
-        """Whether who dials the one comes to who listens on the other, on this machine."""
-        if not dialled.port == listened.port != 0:
-            return False
-        if dialled.host == listened.host:
-            return True
-        for a in self.of(dialled):
-            # to dial the wildcard address is to dial loopback
-            host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(a.host, a.host)  # noqa: S104 - not bound
-            for b in self.of(listened):
-                if a.family == b.family and (host == b.host or (b.wildcard and _is_own(a.family, host))):
-                    return True
-        return False
-
-
-def _literal(host: str) -> _Ip | None:
-    try:
-        ip = ipaddress.ip_address(host)
-    except ValueError:
-        return None
-    if isinstance(ip, ipaddress.IPv6Address):
-        if ip.ipv4_mapped is None:
-            return _Ip(socket.AF_INET6, str(ip), ip.is_unspecified)
-        ip = ip.ipv4_mapped
-    return _Ip(socket.AF_INET, str(ip), ip.is_unspecified)
-
-
-def _look_up(host: str, future: Future[list[_Ip]]) -> None:
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-        ips = [_literal(str(entry[4][0])) for entry in found]
-        future.set_result([ip for ip in ips if ip is not None])
-    except Exception as error:
-        future.set_exception(error)
-
-
-def _is_own(family: int, host: str) -> bool:
-    """Whether an address is one of this machine's: only those can be bound."""
-    try:
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((host, 0))
-    except OSError:
-        return False
-    return True
-
-
 # the checks --------------------------------------------------------------------------------------
 
 
-def _listeners(config: Config, hosts: _Hosts, given: Collection[str]) -> Iterator[Finding]:
+def _unresolved(config: Config, hosts: Hosts) -> Iterator[Finding]:
+    for key, address in _addresses(config):
+        why = hosts.unknown(address)
+        if why is not None:
+            yield Finding(key, f"{address.host} cannot be resolved: {why}", False)
+
+
+def _listeners(config: Config, hosts: Hosts, given: Collection[str]) -> Iterator[Finding]:
     seen: list[tuple[str, Address]] = []
     for key, address in _listening(config):
         for other_key, other in seen:
@@ -246,12 +145,12 @@ def _unix_paths(config: Config, given: Collection[str]) -> Iterator[Finding]:
             yield Finding(key, f"{path} is no socket", True)
 
 
-def _broker(config: Config, hosts: _Hosts) -> Iterator[Finding]:
+def _broker(config: Config, hosts: Hosts) -> Iterator[Finding]:
     for key, address in config.broker.located:
         yield from _one_broker(config, hosts, key, address)
 
 
-def _one_broker(config: Config, hosts: _Hosts, place: str, broker: Address) -> Iterator[Finding]:
+def _one_broker(config: Config, hosts: Hosts, place: str, broker: Address) -> Iterator[Finding]:
     if broker.scheme == "unix":
         for key, each in config.clients_at:
             if each.url == broker:
@@ -268,7 +167,7 @@ def _one_broker(config: Config, hosts: _Hosts, place: str, broker: Address) -> I
             )
 
 
-def _neighbors(config: Config, hosts: _Hosts) -> Iterator[Finding]:
+def _neighbors(config: Config, hosts: Hosts) -> Iterator[Finding]:
     if config.algorithm is None:
         return
     own = list(_for_clients(config))
@@ -366,7 +265,7 @@ def _dashboard(config: Config) -> Iterator[Finding]:
         yield Finding(key, text, True)
 
 
-def _meet(hosts: _Hosts, one: Address, other: Address) -> bool:
+def _meet(hosts: Hosts, one: Address, other: Address) -> bool:
     return bool({ip.host for ip in hosts.of(one)} & {ip.host for ip in hosts.of(other)})
 
 
@@ -424,7 +323,7 @@ _TRIED: dict[int, Callable[[Address], str]] = {
 }
 
 
-def _ports(config: Config, hosts: _Hosts) -> Iterator[Finding]:
+def _ports(config: Config, hosts: Hosts) -> Iterator[Finding]:
     for key, address in _listening(config):
         for ip in hosts.of(address):
             try:

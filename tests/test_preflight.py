@@ -246,7 +246,7 @@ async def test_a_port_in_use_by_the_node_that_runs_is_as_it_should_be(tmp_path: 
 
 
 def test_a_host_that_does_not_resolve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ildm.preflight.RESOLVE_TIMEOUT", 0.2)
+    monkeypatch.setattr("ildm.hosts.RESOLVE_TIMEOUT", 0.2)
     answered = threading.Event()
     really = socket.getaddrinfo
 
