@@ -188,6 +188,8 @@ def id_offset(frame: bytes) -> int:
     """Where in a PUBLISH of QoS 1 the packet identifier is."""
     if frame[1] < 128:
         return 4 + ((frame[2] << 8) | frame[3])
+    if frame[2] < 128:
+        return 5 + ((frame[3] << 8) | frame[4])
     length = decode_varint(frame, 1)
     assert length is not None
     header_end = length[1]

@@ -157,6 +157,16 @@ def test_an_identifier_of_0_is_left_to_the_decoder(version: Version, bad: int) -
         decode(bytes(frames[bad]), version)
 
 
+@pytest.mark.parametrize(
+    ("payload", "length"), [(119, 1), (120, 2), (16_375, 2), (16_376, 3), (2_097_144, 4)]
+)
+def test_where_the_identifier_is_behind_remaining_lengths_of_every_size(payload: int, length: int) -> None:
+    frame = Publish(topic="a/b", payload=bytes(payload), qos=1, packet_id=0x1234).encode(Version.V5)
+    offset = id_offset(frame)
+    assert offset == 1 + length + 2 + len("a/b")
+    assert frame[offset : offset + 2] == b"\x12\x34"
+
+
 @pytest.mark.parametrize("frame", [b"\x32\x03\x00\x01a", b"\x32\x04\x00\x01a\x00", b"\x32\x03\x00\x05a"])
 @pytest.mark.parametrize("version", [Version.V311, Version.V5])
 def test_a_publish_of_qos_1_cut_short(frame: bytes, version: Version) -> None:

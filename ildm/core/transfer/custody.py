@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ildm.core.frames import id_offset, with_ids
 from ildm.core.spool import NEVER, Identity, Record, Waiting
 from ildm.core.transfer.deposit import Deposit, Withheld
-from ildm.core.transfer.identity import Identities, Origin, Stretches
+from ildm.core.transfer.identity import Identities, Origin, Stretches, made
 from ildm.core.transfer.spooled_queue import SpooledQueue, summed
 from ildm.mqtt import Publish, Version
 
@@ -154,7 +154,7 @@ class Custody:
         """The first of so many identities for messages that begin here."""
         number = self._next_number
         self._next_number += count
-        return Identity(self.node_id, number)
+        return made(Identity, (self.node_id, number))
 
     def number_again(self, count: int) -> Identity:
         """The same for messages that this node sends round once more."""
@@ -214,7 +214,8 @@ class Custody:
         if identity is None:
             identity = self.number(count)
         frames = with_ids(frames, size, id_offset(frames), 1)
-        lsn, held = self._append(Record(frames, count, identity, turn, NEVER, again), ways)
+        record = made(Record, (frames, count, identity, turn, NEVER, again))
+        lsn, held = self._append(record, ways)
         for lane, _, priority in held:
             deposit = Deposit(self, lane.outlet, lsn, identity, again)
             lane.send_frames(frames, size, None, deposit, priority)

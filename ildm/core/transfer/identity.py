@@ -18,6 +18,8 @@ Stretches = list[tuple[int, int]]
 """Parts of a run: the place of the first message in it, and how many."""
 FORGOTTEN = 8
 """Without room one in so many of the gaps of the origin with most of them is forgotten at once."""
+made = tuple.__new__
+"""What the constructor of a NamedTuple comes to, without the function around it that Python interprets."""
 _HEAD = struct.Struct("<HQQI")
 """Bytes of the origin's name, floor, highest number, gaps."""
 
@@ -33,8 +35,9 @@ class Origin(NamedTuple):
         identity, again = self
         if not place or identity is None:
             return self
-        identity = Identity(identity.origin, identity.number + place)
-        return Origin(identity, again and Identity(again.origin, again.number + place))
+        origin, number = identity
+        identity = made(Identity, (origin, number + place))
+        return made(Origin, (identity, again and Identity(again.origin, again.number + place)))
 
 
 UNKNOWN = Origin(None, None)

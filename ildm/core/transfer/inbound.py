@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from ildm.core.frames import id_offset, packet_ids
 from ildm.core.transfer.introduction import Introduced
@@ -240,12 +239,17 @@ class Inbound:
         """This node has custody of a run, or a part of one: answer it once that is durable."""
         self._settle_run(frames, size, self._write_durable)
 
-    def pass_run(self, frames: bytes, size: int) -> Callable[[], None]:
-        """Take a run that has identities, to pass as soon as what is answered is called. Raises: as
-        :meth:`take`; but there is no bound, as nothing of it is owed meanwhile."""
+    def pass_run(self, frames: bytes, size: int) -> bytes:
+        """Take a run that has identities; what is answered is for :meth:`answer_durable`, as soon as this
+        node has custody of it. Raises: as :meth:`take`; but there is no bound, as nothing of it is owed
+        meanwhile."""
         ids, answers = acknowledgements(frames, size)
         self._check_ids(ids)
-        return partial(self._write_durable, answers)
+        return answers
+
+    def answer_durable(self, answers: bytes) -> None:
+        """Give answers once all is durable that this node has custody of by now."""
+        self._write_durable(answers)
 
     def _settle_run(self, frames: bytes, size: int, answer: Callable[[bytes], None]) -> None:
         ids, answers = acknowledgements(frames, size)

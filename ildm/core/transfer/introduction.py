@@ -71,7 +71,8 @@ class Introduced:
     def take(self, count: int) -> Origin:
         """Who the messages are, ``count`` of them, that come now."""
         origin = self.origin
-        self.origin = origin.at(count)
+        if origin.identity is not None:
+            self.origin = origin.at(count)
         return origin
 
 

@@ -219,33 +219,53 @@ class Router:
         ``source`` is made to wait when there is no room; a neighbour, whose ``receipt`` it is, gets no
         answer.
         """
-        step = count = len(frames) // size
-        self.counters["transferred_out"] += count * len(route)
-        parts = 1
-        if self.by_message:
-            parts = min(max((len(link.lanes) for link, _, _ in route), default=1), count)
-            step = -(-count // parts)
-        for first in range(0, count, step):
-            part = frames if parts == 1 else frames[first * size : (first + step) * size]
-            messages = count if parts == 1 else len(part) // size
-            turn = self.next_publisher() if self.by_message else index
-            ways = [self.injector.way(index, 1, messages)] if here else []
-            for link, qos, priority in route:
-                lane = link.lanes[turn % len(link.lanes)]
-                if not min(qos, link.config.qos):
-                    lane.send_frames(*frames_to_qos_0(part, size), None, None, priority)
-                elif link.kept:
-                    ways.append((lane, 1, priority))
-                else:
-                    lane.send_frames(part, size, source, None, priority)
-            if ways:
-                lsn = custody.take_run(part, size, ways, turn, *origin.at(first))
-                if receipt is not None:
-                    custody.withhold(lsn, Withheld(receipt, _outlets(ways), messages, 0, part, size))
-            elif receipt is not None:
-                receipt.settle_run(part, size)
+        count = len(frames) // size
+        if route:
+            self.counters["transferred_out"] += count * len(route)
+        if not self.by_message:
+            self._deposit_part(custody, route, frames, size, index, index, source, origin, here, receipt)
+        else:
+            step = -(-count // min(max((len(link.lanes) for link, _, _ in route), default=1), count))
+            for first in range(0, count, step):
+                part = frames[first * size : (first + step) * size]
+                turn = self.next_publisher()
+                self._deposit_part(
+                    custody, route, part, size, index, turn, source, origin.at(first), here, receipt
+                )
         if source is not None and custody.full:
             custody.hold(source)
+
+    def _deposit_part(
+        self,
+        custody: Custody,
+        route: Targets,
+        frames: bytes,
+        size: int,
+        index: int,
+        turn: int,
+        source: Holdable | None,
+        origin: Origin,
+        here: bool,
+        receipt: NeighborReceipt | None,
+    ) -> None:
+        """The same for messages that have one ``turn`` in the round-robin."""
+        count = len(frames) // size
+        ways = [self.injector.way(index, 1, count)] if here else []
+        for link, qos, priority in route:
+            lanes = link.lanes
+            lane = lanes[turn % len(lanes)]
+            if not min(qos, link.config.qos):
+                lane.send_frames(*frames_to_qos_0(frames, size), None, None, priority)
+            elif link.kept:
+                ways.append((lane, 1, priority))
+            else:
+                lane.send_frames(frames, size, source, None, priority)
+        if ways:
+            lsn = custody.take_run(frames, size, ways, turn, origin.identity, origin.again)
+            if receipt is not None:
+                custody.withhold(lsn, Withheld(receipt, _outlets(ways), count, 0, frames, size))
+        elif receipt is not None:
+            receipt.settle_run(frames, size)
 
     def run_arrived(
         self,
@@ -320,7 +340,7 @@ class Router:
                 custody, route, part, size, index, None, origin.at(first), here, receipt if withheld else None
             )
         if answer is not None:
-            answer()
+            inbound.answer_durable(answer)
         elif not withheld:
             receipt.passed_run(frames, size)
         elif done < count:

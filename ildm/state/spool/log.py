@@ -107,18 +107,21 @@ class Log:
         self.power = power
         self._delay = delay
         self.call_later = call_later
-        self._capacity = self._spare_at = 0
+        self.capacity = self._spare_at = 0
+        """Bytes of the newest segment from which on another is begun, and from which on its file is made."""
         self._spare: File | None = None
         self._flight: Batch | None = None
         self._resting = False
-        self._waiting = False
+        self.waiting = False
+        """Something is to be written, and will be."""
         self._rescued = False
         self._lazy = False
         self._doubted: list[Segment] = []
         self._sure = True
         self._beginning = 0
         self.readers = Readers(disk, lambda segment: segment in self.open)
-        self._sealed = sum(segment.end for segment in segments)
+        self.sealed = sum(segment.end for segment in segments)
+        """Bytes in all segments but the newest."""
         self._roll()
 
     @property
@@ -128,29 +131,29 @@ class Log:
     @property
     def used(self) -> int:
         """Bytes in all segments, with what is not written yet."""
-        return self._sealed + self.segments[-1].end
+        return self.sealed + self.segments[-1].end
 
     # entries ------------------------------------------------------------------------------------
 
     def room(self) -> Segment:
         """The segment to put the next entry in."""
         segment = self.segments[-1]
-        if segment.end >= self._capacity:
+        if segment.end >= self.capacity:
             segment = self._roll()
-        if not self._waiting:
+        if not self.waiting:
             self.wake()
         return segment
 
     def wake(self) -> None:
         """There is something to write."""
-        self._waiting = True
+        self.waiting = True
         if not self._lazy:
             self._lazy = True
             self.call_later(LAZY, self._commit_late)
 
     def _commit_late(self) -> None:
         self._lazy = False
-        if self._waiting:
+        if self.waiting:
             self.commit()
 
     def _roll(self) -> Segment:
@@ -162,7 +165,7 @@ class Log:
 
     def _seal(self, segment: Segment) -> None:
         """Nothing more is put in it. Its room is given back now, or with its last batch."""
-        self._sealed += segment.end
+        self.sealed += segment.end
         if not segment.tail:
             self.open.remove(segment)
             with suppress(OSError):
@@ -176,15 +179,15 @@ class Log:
         self.segments.append(segment)
         self.open.append(segment)
         # a checkpoint as large as the segment would be followed by another at once
-        self._capacity = max(self._segment_bytes, 2 * segment.end)
-        self._spare_at = self._capacity * 7 // 8
+        self.capacity = max(self._segment_bytes, 2 * segment.end)
+        self._spare_at = self.capacity * 7 // 8
         self.wake()
 
     # writing ------------------------------------------------------------------------------------
 
     def commit(self) -> None:
         """Begin to make safe what was put; in mode process it is, on return, unless there is a failure."""
-        if self._waiting and self.failure is None and self._flight is None and not self._resting:
+        if self.waiting and self.failure is None and self._flight is None and not self._resting:
             self._write()
 
     def doubt(self, segments: list[Segment]) -> None:
@@ -242,7 +245,7 @@ class Log:
             self._stop(self._doubted[0].name if self._doubted else "directory", error)
             return
         self._contents.gather()
-        self._waiting = False
+        self.waiting = False
         if self.power and not at_once:
             batch = self._next_batch()
             if batch is not None:
@@ -308,7 +311,7 @@ class Log:
     def _go_on(self) -> None:
         """Write what has gathered meanwhile."""
         if any(segment.tail for segment in self.open):
-            self._waiting = True
+            self.waiting = True
         self.commit()
 
     def _next_batch(self) -> Batch | None:
@@ -362,7 +365,7 @@ class Log:
         self.counters["spool_writes_failed"] += 1
         if batch.stage == "sync":
             self.counters["spool_syncs_failed"] += 1
-        self._waiting = True
+        self.waiting = True
         retried = self._rescued
         space = error.errno in NO_SPACE or error.errno in SCARCE
         if batch.stage == "sync" or (batch.stage == "write" and not space):
@@ -414,7 +417,7 @@ class Log:
         lost = [segment for segment in self.open if not segment.safe]
         self.segments = [segment for segment in self.segments if segment.safe]
         self.open = []
-        self._sealed = sum(segment.end for segment in self.segments)
+        self.sealed = sum(segment.end for segment in self.segments)
         for segment in lost:
             self._discard(segment)
         new = Segment(self._number, self.key, self.durable + 1)
@@ -443,7 +446,7 @@ class Log:
         """Their entries are done with, and it is written that they go."""
         for segment in segments:
             self.segments.remove(segment)
-            self._sealed -= segment.end
+            self.sealed -= segment.end
             self.readers.close(segment)
             try:
                 if segment.damaged:
@@ -465,7 +468,7 @@ class Log:
 
     def shrunk(self, segment: Segment, size: int) -> None:
         """The file of a complete segment has another size now, and its entries stand elsewhere in it."""
-        self._sealed += size - segment.end
+        self.sealed += size - segment.end
         segment.end = segment.safe = size
         segment.generation += 1
 

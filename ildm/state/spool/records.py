@@ -30,6 +30,7 @@ HEADERS = 2 * _HEADER_SIZE
 """Offset of the first entry."""
 PREFIX = struct.Struct("<II")
 _pack_prefix = PREFIX.pack
+PREFIX_SIZE = PREFIX.size
 SMALLEST = 2
 """Length of an entry without a body."""
 HIGHEST = 1 << 62

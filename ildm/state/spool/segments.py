@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ildm.state.spool.records import HEADERS, PREFIX, Header, encode, encode_header, salt_of
+from ildm.state.spool.records import HEADERS, PREFIX_SIZE, Header, encode, encode_header, salt_of
 
 if TYPE_CHECKING:
     from ildm.state.spool.disk import File
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 SUFFIX = ".spool"
 DAMAGED = ".damaged"
 NEW = ".new"
+COPIED = 4096
+"""Bytes up to which it is quicker to join two pieces than to take the checksum of each."""
 
 
 def name_of(number: int) -> str:
@@ -99,12 +101,13 @@ class Segment:
 
     def put(self, body: bytes, frames: bytes = b"") -> None:
         """An entry at the end: its body from the mark on, in one or two pieces."""
-        if frames:
+        if frames and len(frames) > COPIED:
             self.tail += (encode(self.salt, body, frames), body, frames)
-            self.end += PREFIX.size + len(body) + len(frames)
+            self.end += PREFIX_SIZE + len(body) + len(frames)
         else:
+            body += frames
             self.tail += (encode(self.salt, body), body)
-            self.end += PREFIX.size + len(body)
+            self.end += PREFIX_SIZE + len(body)
 
     def settled(self, pieces: int, size: int) -> None:
         """So much of the tail is safe."""

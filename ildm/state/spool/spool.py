@@ -107,6 +107,9 @@ class FileSpool:
         self.on_durable: Callable[[], None] = _nothing
         self.on_room: Callable[[], None] = _nothing
         self._settings = settings
+        self._bound = settings.bytes - settings.segment_bytes
+        """Of what is used, so that there is room for another segment. Asked for each record: an attribute of
+        a pydantic model takes longer than what is done with it."""
         self._wall = wall
         self._call_later = call_later
         self.last = 0
@@ -185,18 +188,16 @@ class FileSpool:
     @property
     def full(self) -> bool:
         segments = self.segments
-        full = (
-            segments.failure is not None
-            or segments.tight
-            or (self._exceeded and not (self._drops and self._largest().beyond_messages))
-        )
-        if full:
-            self._told_full = True
-        return full
+        written = segments.failure is None and not segments.tight
+        if written and (not self._exceeded or (self._drops and self._largest().beyond_messages)):
+            return False
+        self._told_full = True
+        return True
 
     @property
     def _exceeded(self) -> bool:
-        return self.segments.used + self._settings.segment_bytes > self._settings.bytes
+        log = self.segments  # its ``used`` is interpreted
+        return log.sealed + log.segments[-1].end > self._bound
 
     @property
     def _drops(self) -> bool:
@@ -221,7 +222,10 @@ class FileSpool:
     def append(self, record: Record, deliveries: Iterable[Delivery]) -> int:
         frames, messages, identity, turn, expires, again = record
         assert 0 < messages <= MOST
-        segment = self.segments.room()
+        log = self.segments
+        segment = log.segments[-1]  # nearly always there is room, and a write is due: no call is needed
+        if segment.end >= log.capacity or not log.waiting:
+            segment = log.room()
         ways = tuple(deliveries)
         found = self._targets.get(ways) if segment is self._targets_in else None
         if found is None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from ildm.state.spool.segments import COPIED
 from tests.state.spool.lives import Lives, Settings, numbers, read_all, record, to
 
 
@@ -28,3 +31,14 @@ def test_who_has_come_is_known_before_a_snapshot_says_it() -> None:
     assert [identity.number for identity, _ in lives.kill().identities()] == [1]
     lives.run(1)
     assert [identity.number for identity, _ in lives.kill().identities()] == [1]
+
+
+@pytest.mark.parametrize("size", [13, COPIED - 1, COPIED, COPIED + 1, 3 * COPIED])
+def test_records_of_all_sizes_are_found_again(size: int) -> None:
+    """Those of few bytes are put together with their head, for one checksum; it is the same for both."""
+    lives = Lives(Settings())
+    made = [record(number, size=size) for number in (1, 2)]
+    for each in made:
+        lives.spool.append(each, to("a"))
+    lives.spool.commit()
+    assert [stored.record for stored in read_all(lives.kill(), "a")] == made
