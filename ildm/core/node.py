@@ -83,6 +83,7 @@ class Node:
         self.broker_password = broker_password
         self.counters = Counters() if counters is None else counters
         self.timings = Timings()
+        self.limits = config.limits
         self.packet_limits = config.limits.packet
         self.admission = Admission(driver, config.limits, self.counters)
         self.partials = Partials(config.limits.partial_bytes, self.counters)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ildm.mqtt.constants import MAX_REMAINING_LENGTH, PacketType, Version
 from ildm.mqtt.errors import EncodeError, MalformedPacket, MqttError, PacketTooLarge
+from ildm.mqtt.members import PACKET_TYPES
 
 _SMALL = [bytes((n,)) for n in range(128)]
 _FOLLOWED = [bytes((n | 128,)) for n in range(128)]
@@ -119,17 +120,13 @@ def frame_bounds(data: bytes, pos: int) -> tuple[int, int]:
     return (0, 0) if length is None else (length[1], length[1] + length[0])
 
 
-_TYPES: tuple[PacketType | None, ...] = (None, *PacketType)
-"""By the upper half of the first byte; to ask the enumeration costs as much as the rest of a check."""
-
-
 def check_first_byte(first: int, version: Version) -> PacketType:
     """The packet type a first byte stands for, in either direction.
 
     Raises:
         MalformedPacket: a reserved type (2.1.2) or wrong flags (MQTT-2.1.3-1 and the packet's own clause).
     """
-    type = _TYPES[first >> 4]
+    type = PACKET_TYPES[first >> 4]
     if type is None or (type is PacketType.AUTH and version is not Version.V5):
         raise MalformedPacket(f"reserved packet type {first >> 4}", clause="MQTT-2.1.2")
     flags = first & 15

@@ -9,13 +9,14 @@ import secrets
 import socket
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, cast
 
 from ildm.api import Unreachable
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.link.session import LinkSession
+from ildm.core.session import CLOSE_TIMEOUT
 from ildm.core.timer_queue import TimerQueue
 from ildm.log import get_logger, is_logged
 from ildm.net.history import History
@@ -24,11 +25,65 @@ from ildm.net.transport.dialing import tls_reason
 from ildm.net.workers import Workers
 
 if TYPE_CHECKING:
+    from ildm.api import Timer
     from ildm.config import Address
     from ildm.core.driver import Endpoint
+    from ildm.net.transport.sockets import Connected
 
 
 REFUSALS = (errno.ECONNREFUSED, errno.ECONNRESET)
+
+
+class Dial:
+    """A connection that is being made: drives the coroutine that makes it, as a task would.
+
+    A task costs more than the rest of the dial: it has a name, is entered in a set of all, and begins a turn
+    later. This one begins at once.
+
+    Args:
+        ended: called with the transport, or with what went wrong; for a dial that was cancelled, with that.
+    """
+
+    __slots__ = ("_awaited", "_ended", "address", "connecting", "endpoint", "expired", "limit", "timer")
+
+    def __init__(
+        self,
+        address: Address,
+        endpoint: Endpoint,
+        limit: float,
+        ended: Callable[[Dial, asyncio.Transport | None, BaseException | None], None],
+    ) -> None:
+        self.address = address
+        self.endpoint = endpoint
+        self.limit = limit
+        """Seconds."""
+        self.connecting: Coroutine[Any, Any, Connected]
+        """It awaits nothing but futures."""
+        self.timer: Timer | None = None
+        self.expired = False
+        self._awaited: asyncio.Future[Any] | None = None
+        self._ended = ended
+
+    def step(self, _: object = None) -> None:
+        """Run the coroutine to where it waits next, or to its end."""
+        self._awaited = None
+        try:
+            awaited = self.connecting.send(None)
+        except StopIteration as made:
+            self._ended(self, made.value[0], None)
+        except (Exception, asyncio.CancelledError) as error:
+            self._ended(self, None, error)
+        else:
+            self._awaited = awaited
+            awaited.add_done_callback(self.step)
+
+    def cancel(self) -> None:
+        if self._awaited is not None:
+            self._awaited.cancel()
+
+    def expire(self) -> None:
+        self.expired = True
+        self.cancel()
 
 
 class AsyncioDriver:
@@ -44,7 +99,9 @@ class AsyncioDriver:
         self._loop = loop
         self._unsent = unsent_bytes
         self._dialing = dialing or Dialing()
-        self._dials: set[asyncio.Task[None]] = set()
+        self._dials: set[Dial] = set()
+        self._last: asyncio.Future[None] | None = None
+        """Done when the last dial has ended."""
         self._workers: dict[str, Workers] = {}
         self._logger = get_logger("ildm")
         self.history = History()
@@ -56,39 +113,35 @@ class AsyncioDriver:
         self.token = secrets.token_bytes
 
     def dial(self, address: Address, endpoint: Endpoint, timeout: float) -> None:
-        self._dials.add(self._loop.create_task(self._dial(address, endpoint, timeout), name="dial"))
-
-    async def _dial(self, address: Address, endpoint: Endpoint, limit: float) -> None:
-        task = asyncio.current_task(self._loop)
-        assert task is not None
-        expired = False
-
-        def give_up() -> None:
-            nonlocal expired
-            expired = True
-            task.cancel()
-
-        # asyncio.timeout() costs as much as the rest of a dial
-        timer = self.call_later(limit, give_up)
+        dial = Dial(address, endpoint, timeout, self._dial_ended)
+        self._dials.add(dial)
+        dial.timer = self.call_later(timeout, dial.expire)
         # the core's sessions have the methods of asyncio.Protocol without being its subclass
         factory = cast("Callable[[], asyncio.Protocol]", lambda: endpoint)
         try:
-            transport, _ = await self._dialing.connect(
-                self._loop, factory, address, limit, getattr(endpoint, "paired", None)
-            )
-            if isinstance(endpoint, LinkSession):
-                self.bound_unsent(transport.get_extra_info("socket"))
-        except asyncio.CancelledError:
-            if not expired:
-                raise
-            endpoint.dial_failed(f"no answer from {address} within {limit:g} s")
-        except OSError as error:
-            endpoint.dial_failed(_reason(error), _why(error))
-        except (ValueError, OverflowError) as error:  # two dots in a row, U+0000, a port of six digits
-            endpoint.dial_failed(f"{address.host} is no host name: {error}", Unreachable.NO_ADDRESS)
-        finally:
-            timer.cancel()
-            self._dials.discard(task)
+            paired = getattr(endpoint, "paired", None)
+            dial.connecting = self._dialing.connect(self._loop, factory, address, timeout, paired)
+        except (OSError, ValueError) as error:
+            self._dial_ended(dial, None, error)
+        else:
+            dial.step()
+
+    def _dial_ended(
+        self, dial: Dial, transport: asyncio.Transport | None, error: BaseException | None
+    ) -> None:
+        self._dials.discard(dial)
+        if dial.timer is not None:
+            dial.timer.cancel()
+        if error is not None:
+            self._loop.call_soon(_tell, dial, error)  # not within the call that has asked for the dial
+        elif (
+            transport is not None
+            and not transport.is_closing()  # by the session, as soon as it was made
+            and isinstance(dial.endpoint, LinkSession)
+        ):
+            self.bound_unsent(transport.get_extra_info("socket"))
+        if self._last is not None and not self._dials and not self._last.done():
+            self._last.set_result(None)
 
     def bound_unsent(self, link: socket.socket) -> None:
         """Let the system take no more than asked for before it has sent it; of a listening socket, for each
@@ -107,14 +160,29 @@ class AsyncioDriver:
         """Give up the dials under way, and the threads."""
         for workers in self._workers.values():
             workers.stop()
-        for task in list(self._dials):
-            task.cancel()
-        await asyncio.gather(*self._dials, return_exceptions=True)
+        if self._dials:
+            self._last = self._loop.create_future()
+            for dial in list(self._dials):
+                dial.cancel()
+            await asyncio.wait((self._last,), timeout=CLOSE_TIMEOUT)
 
     def log(self, level: str, event: str, **fields: Any) -> None:
         self.history.add(self.wall(), level, event, fields)
         if is_logged(level):
             getattr(self._logger, level)(event, **fields)
+
+
+def _tell(dial: Dial, error: BaseException) -> None:
+    """Tell the endpoint why there is no connection, unless it was the driver that gave up."""
+    endpoint, address = dial.endpoint, dial.address
+    if isinstance(error, OSError):
+        endpoint.dial_failed(_reason(error), _why(error))
+    elif isinstance(error, ValueError | OverflowError):  # two dots in a row, U+0000, a port of six digits
+        endpoint.dial_failed(f"{address.host} is no host name: {error}", Unreachable.NO_ADDRESS)
+    elif not isinstance(error, asyncio.CancelledError):
+        raise error
+    elif dial.expired:
+        endpoint.dial_failed(f"no answer from {address} within {dial.limit:g} s")
 
 
 def _why(error: OSError) -> Unreachable:

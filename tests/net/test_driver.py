@@ -135,3 +135,47 @@ async def test_a_dial_without_a_file_descriptor_says_so(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", fails)
     assert await dialed(Address("127.0.0.1", 1885)) == NO_DESCRIPTOR
+
+
+async def test_a_dial_that_fails_at_once_is_told_a_turn_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*args: object, **options: object) -> None:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(loop, "create_connection", fails)
+    endpoint = Dialed()
+    AsyncioDriver(loop).dial(Address("127.0.0.1", 1885), endpoint, 10)  # type: ignore[arg-type]
+    assert not endpoint.outcome.done()  # whoever dials is not called within the call
+    assert await endpoint.outcome == "Connection refused"
+
+
+async def test_a_mistake_within_a_dial_is_for_the_event_loop_to_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fails(*args: object, **options: object) -> None:
+        raise RuntimeError("a mistake")
+
+    loop = asyncio.get_running_loop()
+    told: asyncio.Future[dict[str, Any]] = loop.create_future()
+    loop.set_exception_handler(lambda loop, context: told.set_result(context))
+    monkeypatch.setattr(loop, "create_connection", fails)
+    endpoint = Dialed()
+    AsyncioDriver(loop).dial(Address("127.0.0.1", 1885), endpoint, 10)  # type: ignore[arg-type]
+    assert str((await told)["exception"]) == "a mistake"
+    assert not endpoint.outcome.done()
+
+
+async def test_the_end_of_a_driver_ends_its_dials_before_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    ended: list[str] = []
+
+    async def never(*args: object, **options: object) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cleaned up")
+
+    monkeypatch.setattr(loop, "create_connection", never)
+    driver = AsyncioDriver(loop)
+    for _ in range(3):
+        driver.dial(Address("127.0.0.1", 1885), Dialed(), 1000)  # type: ignore[arg-type]
+    await driver.close()
+    assert ended == ["cleaned up"] * 3

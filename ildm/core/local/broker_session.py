@@ -116,7 +116,7 @@ class BrokerSession(BaseSession):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=self.node.config.limits.write_buffer)
+        transport.set_write_buffer_limits(high=self.node.limits.write_buffer)
         if not self.paired.is_open:  # the client has gone, or was sent away, meanwhile
             self.abort()
             return
@@ -203,7 +203,7 @@ class BrokerSession(BaseSession):
     def _await_connack(self) -> None:
         while not self._accepted:
             length = frame_length(self._held)
-            if length is not None and length > self.node.config.limits.packet_size:
+            if length is not None and length > self.node.limits.packet_size:
                 raise PacketTooLarge(f"packet of {length} bytes before CONNACK", clause="MQTT-3.2.0-1")
             if length is None or len(self._held) < length:
                 return
@@ -249,7 +249,7 @@ class BrokerSession(BaseSession):
             self._framer = Framer(1 << 28)
             self._aliases = self._client_aliases()
         else:
-            limit = self.node.config.limits.packet_size
+            limit = self.node.limits.packet_size
             self._scanner = GateScanner(self.node.broker_wanted, limit, self.version)
         self.paired.accepted()
 
@@ -294,7 +294,7 @@ class BrokerSession(BaseSession):
                 self._beside = bytearray()
             self._beside += packet
             self.watching = True
-            if len(self._beside) > self.node.config.limits.write_buffer:
+            if len(self._beside) > self.node.limits.write_buffer:
                 client.pause("answers")
             return
         client.write(packet)
@@ -506,8 +506,9 @@ class BrokerSession(BaseSession):
         elif type == members.PINGRESP and self._pings and withhold:
             self._pings -= 1
             return None
-        if type:  # 0 is reserved (2.1.2); the client is to judge it
-            self.node.dispatch.arrived(_BROKER, self, PacketType(type), frame)
+        packet_type = members.PACKET_TYPES[type]
+        if packet_type is not None:  # 0 is reserved (2.1.2); the client is to judge it
+            self.node.dispatch.arrived(_BROKER, self, packet_type, frame)
         return frame if passes else None
 
     # the gate ---------------------------------------------------------------------------------

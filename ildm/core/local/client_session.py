@@ -139,7 +139,7 @@ class ClientSession(RefusingClient):
                 self.abort()
                 return
             self.peer = peer
-        limits = self.node.config.limits
+        limits = self.node.limits
         transport.set_write_buffer_limits(high=limits.write_buffer)
         if not self.node.client_accepted(self):
             self.state = _ENDED
@@ -241,7 +241,7 @@ class ClientSession(RefusingClient):
         if held[0] >> 4 != members.CONNECT:
             raise ProtocolViolation("the first packet is not CONNECT", clause="MQTT-3.1.0-1")
         length = frame_length(held)
-        if length is not None and length > min(MAX_CONNECT, self.node.config.limits.packet_size):
+        if length is not None and length > min(MAX_CONNECT, self.node.limits.packet_size):
             raise PacketTooLarge(f"CONNECT of {length} bytes", clause="MQTT-3.1.2-24")
         if length is None or len(held) < length:
             return
@@ -350,7 +350,7 @@ class ClientSession(RefusingClient):
             self.paired.write(frame)
             self._await_connack()
             self.node.dispatch.arrived(_CLIENT, self, members.AUTH, frame)
-        if len(self._held) >= self.node.config.limits.write_buffer:
+        if self._held and len(self._held) >= self.node.limits.write_buffer:
             self.pause("connack")
 
     def broker_connected(self) -> None:
@@ -432,7 +432,7 @@ class ClientSession(RefusingClient):
         v5 = self.version is members.V5
         if node.refusal is not None and self.refuses:
             actions = node.refusal.actions
-        size_limit = node.config.limits.packet_size
+        size_limit = node.limits.packet_size
         local_routes = node.router.local
         end_of_data = len(data)
         missing = room = 0
@@ -687,7 +687,9 @@ class ClientSession(RefusingClient):
             self._watch()
         elif type == members.DISCONNECT:
             self._disconnect(frame)
-        self.node.dispatch.arrived(_CLIENT, self, PacketType(type), frame)
+        packet_type = members.PACKET_TYPES[type]
+        assert packet_type is not None  # 0 is illegal
+        self.node.dispatch.arrived(_CLIENT, self, packet_type, frame)
         return frame
 
     def _passed(self, frame: bytes) -> bytes | None:

@@ -175,7 +175,7 @@ class FilteredClient(Publisher):
         if self.paired is None or not self.paired.is_open:
             self._stop_waiting()
         elif self._awaited is not None or self._rest:
-            limit = self.node.config.limits.decision_timeout
+            limit = self.node.limits.decision_timeout
             self._last_call = self.driver.call_later(limit, self._too_late)
 
     def broker_lost(self) -> None:

@@ -70,7 +70,7 @@ class Publisher(BaseSession, ABC):
         self.lane_index = -1
         self.told_unusable = False
         """The log has said that a message of this client cannot cross."""
-        self.pending = Requests(node.config.limits.subscription_bytes)
+        self.pending = Requests(node.limits.subscription_bytes)
         self.rules: ClientRules | None = None
         """What may cross; None: everything."""
         self.unanswered: Unanswered | None = None
@@ -288,7 +288,7 @@ class Publisher(BaseSession, ABC):
             self._transfer_all(self.unanswered.release())
 
     def _too_much_unanswered(self, share: int) -> bool:
-        limits = self.node.config.limits
+        limits = self.node.limits
         return self.unanswered is not None and (
             self.unanswered.messages * share > limits.unanswered_messages
             or self.unanswered.bytes * share > limits.unanswered_bytes
@@ -302,7 +302,7 @@ class Publisher(BaseSession, ABC):
 
     @property
     def credit(self) -> tuple[int, int]:
-        link, limits = self.node.config.link, self.node.config.limits
+        link, limits = self.node.config.link, self.node.limits
         if self.unanswered is None:
             return link.inflight, link.inflight_bytes
         return link.inflight + limits.unanswered_messages, link.inflight_bytes + limits.unanswered_bytes

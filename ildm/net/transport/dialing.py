@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ildm.core.session import CLOSE_TIMEOUT
@@ -45,7 +45,7 @@ class Dialing:
         address: Address,
         limit: float,
         client: ClientSession | None = None,
-    ) -> Awaitable[Connected]:
+    ) -> Coroutine[Any, Any, Connected]:
         """Connect; ``limit`` is what all of it may take, in seconds.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,9 @@ class Sockets(ABC):
         """Accept, with a protocol of ``factory`` for each connection."""
 
     @abstractmethod
-    def dial(self, loop: Loop, factory: Factory, address: Address, **options: Any) -> Awaitable[Connected]:
+    def dial(
+        self, loop: Loop, factory: Factory, address: Address, **options: Any
+    ) -> Coroutine[Any, Any, Connected]:
         """Connect; ``options`` are those of ``loop.create_connection``. Raises: OSError, ValueError."""
 
 
@@ -108,7 +110,9 @@ class TcpSockets(Sockets):
     async def serve(self, loop: Loop, bound: Bound, factory: Factory) -> asyncio.Server:
         return await loop.create_server(factory, sock=bound.socket, backlog=BACKLOG)
 
-    def dial(self, loop: Loop, factory: Factory, address: Address, **options: Any) -> Awaitable[Connected]:
+    def dial(
+        self, loop: Loop, factory: Factory, address: Address, **options: Any
+    ) -> Coroutine[Any, Any, Connected]:
         return loop.create_connection(factory, address.host, address.port, **options)
 
 
@@ -126,7 +130,9 @@ class UnixSockets(Sockets):
     async def serve(self, loop: Loop, bound: Bound, factory: Factory) -> asyncio.Server:
         return await loop.create_unix_server(factory, sock=bound.socket, backlog=BACKLOG)
 
-    def dial(self, loop: Loop, factory: Factory, address: Address, **options: Any) -> Awaitable[Connected]:
+    def dial(
+        self, loop: Loop, factory: Factory, address: Address, **options: Any
+    ) -> Coroutine[Any, Any, Connected]:
         return loop.create_unix_connection(factory, address.host, **options)
 
 
