@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich import box
@@ -19,11 +19,12 @@ from ildm_bench.chaos.drawing import SMALL, Scale, draw, draw_setting
 from ildm_bench.chaos.invariants import INVARIANTS, OURS
 from ildm_bench.chaos.live_runs import Finished, LiveRuns, Planned
 from ildm_bench.chaos.outcome import Outcome, Setting, added
-from ildm_bench.chaos.schedule import Schedule
+from ildm_bench.chaos.schedule import Kind, Schedule
 
 CHUNK = 6.6
 """Messages of a publication, on average; see `ildm_bench.chaos.drawing`."""
 LIVE = Scale(seconds=30.0, publications=round(60 * 30 / CHUNK), faults=3, pause=8.0)
+FAULTS = (*get_args(Kind), "kill-all", "mixed", "none")
 COLUMNS = ("runs", "published", "owed", "lost", "twice", "order", "retained", "stale", "other", "apart")
 """Of the table; those between are invariants, with all that are not named in ``other``."""
 
@@ -98,6 +99,8 @@ def run(
 
     Exit status 1: something promised did not hold, or a run did not come to rest.
     """
+    if fault not in FAULTS:
+        raise typer.BadParameter(f"{fault!r} is none of {', '.join(FAULTS)}", param_hint="--fault")
     given = (seconds, rate, faults, pause) != (None,) * 4
     usual = SMALL if virtual else LIVE
     seconds = usual.seconds if seconds is None else seconds

@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from ildm.mqtt import topic_matches
+from ildm_bench.chaos.cli import app
 from ildm_bench.chaos.drawing import SHARED, draw
 from ildm_bench.chaos.schedule import Schedule, ScheduleError
 
@@ -72,3 +74,10 @@ def test_parts_that_do_not_fit_are_named() -> None:
     assert wrong.problem() == f"fault at {fault.at}: there is no 'node/z'"
     wrong = replace(schedule, faults=(replace(fault, kind="cut", targets=("node/a",)),))
     assert wrong.problem() == f"fault at {fault.at}: cut does not happen to 'node/a'"
+
+
+def test_a_fault_that_there_is_not_is_refused() -> None:
+    """It would be a run without any."""
+    done = CliRunner().invoke(app, ["run", "--virtual", "--fault", "refuse"])
+    assert done.exit_code == 2
+    assert "'refuse' is none of kill, power" in " ".join(done.output.split())
