@@ -10,7 +10,7 @@ from ildm.config import Address
 from ildm.core.tables import BROKERS
 from ildm.core.transfer.delivery import ATTEMPTS, Delivers
 from ildm.mqtt import ConnAck, Connect, Property, PubAck, PubComp, Publish, PubRec, PubRel, Subscribe
-from ildm.testing.virtual.broker import MiniBroker, MiniConnection
+from ildm.testing.virtual.broker import MiniBroker, MiniConnection, MiniSession
 from ildm.testing.virtual.store import MemoryStore
 from ildm.testing.virtual.world import World
 from tests.core.test_custody import publish
@@ -225,6 +225,50 @@ def test_of_a_broker_nobody_knows_nothing_is_certain(uncertain: str) -> None:
     world.run(5)
     for released in (True, False):
         assert a.node.injector.delivery.sends_anew(released) is (uncertain == "resend")
+
+
+# a broker that takes up sessions which have ended ------------------------------------------------
+
+
+class Reopening(MiniBroker):
+    """It takes up a session of MQTT 3 that began clean, some times, and forgets it with that connection, as
+    Moquette."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(speaks_5=False)
+        self.times = times
+        self.doomed: list[MiniSession] = []
+
+    def connection(self) -> MiniConnection:
+        return ReopeningConnection(self)
+
+
+class ReopeningConnection(MiniConnection):
+    broker: Reopening
+
+    def _connect(self, packet: Connect) -> None:
+        super()._connect(packet)
+        if packet.clean_start and packet.client_id.endswith("-0") and self.broker.times:
+            self.broker.times -= 1
+            self.broker.sessions[packet.client_id] = self.session
+            self.broker.doomed.append(self.session)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        clean = isinstance(self.received[0], Connect) and self.received[0].clean_start
+        if self.session in self.broker.doomed and not clean:
+            del self.broker.sessions[self.client_id]
+
+
+@pytest.mark.parametrize(("times", "doomed"), [(1, False), (2, False), (100, True)])
+def test_a_session_that_began_clean_is_not_gone_on_with(times: int, doomed: bool) -> None:
+    """What is under way in it would come twice; a broker that always does so is used nevertheless."""
+    world = World()
+    broker = Reopening(times)
+    a = site(world, broker)
+    world.run(20)
+    assert (broker.sessions["ildm-a-0"] in broker.doomed) is doomed
+    assert a.node.injector.connected
 
 
 # a broker that lets handshakes hang -------------------------------------------------------------

@@ -37,6 +37,8 @@ SESSION_EXPIRY = 3600
 FOR_YEARS = 0xFFFFFFFE
 """Seconds; one more would be a session that does not expire (MQTT 5, 3.1.2.11.2)."""
 AGAIN = "connecting anew"
+CLEANINGS = 3
+"""Times that a session is begun clean until one is used that the broker says it has nevertheless."""
 GUILTLESS = frozenset(
     (
         ReasonCode.SERVER_BUSY,
@@ -60,6 +62,7 @@ class InjectionSession(BaseSession):
         "_absent",
         "_backoff",
         "_cleaned",
+        "_cleanings",
         "_connected_at",
         "_cut",
         "_framer",
@@ -101,6 +104,7 @@ class InjectionSession(BaseSession):
         self._on_trial = False  # it is seen whether the broker ends a session that sends nothing
         self._stopped = False
         self._cleaned = goes_on
+        self._cleanings = 0  # in a row
         self.address = injector.node.broker_address
 
     def dial(self) -> None:
@@ -230,10 +234,15 @@ class InjectionSession(BaseSession):
             self._cleaned = True
             if self.version is not Version.V5 and node.config.link.qos == 2:
                 # in MQTT 3 a session that begins clean ends with its connection
-                self._refusal = AGAIN
-                self.write(Disconnect().encode(self.version))
-                self.close()
+                self._cleanings += 1
+                self._connect_anew()
                 return
+        elif packet.session_present and 0 < self._cleanings < CLEANINGS:
+            # Moquette, when busy, takes up the one that began clean, and forgets it with this connection
+            self._cleaned = False
+            self._connect_anew()
+            return
+        self._cleanings = 0
         if self.rival.suspected:
             self._on_trial = True
             seconds = min(self.rival.trial, 0.7 * self._keep_alive_of(packet))
@@ -275,6 +284,11 @@ class InjectionSession(BaseSession):
         self.injector.whereabouts.accepted(self.lane)
         if self.lane.index == 0:
             self.injector.broker_came()
+
+    def _connect_anew(self) -> None:
+        self._refusal = AGAIN
+        self.write(Disconnect().encode(self.version))
+        self.close()
 
     def _ping(self, keep_alive: float) -> None:
         if self.driver.now() - self._last_heard > 2 * keep_alive:
