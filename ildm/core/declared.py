@@ -282,6 +282,7 @@ STATE = united(
     counter("spool_writes_failed", "events", "Writes of the spool that failed"),
     counter("spool_syncs_failed", "events", "Syncs of the spool that failed"),
     counter("spool_torn", "files", "Files of the spool that end amid a record"),
+    counter("spool_cut_short", "files", "Of these, files whose last write a kill has cut short"),
     counter("spool_damaged", "events", "Damaged places of the spool"),
     counter("spool_unreadable", "messages", "Messages of the spool that could not be read"),
     counter("state_write_failures", "events", "Writes of the state file that failed"),

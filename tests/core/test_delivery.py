@@ -348,6 +348,28 @@ def test_the_session_of_an_earlier_life_is_taken_up_whatever_was_tried_before() 
     assert a.broker.topics() == ["t"]
 
 
+def test_a_kill_amid_a_write_of_the_spool_sends_nothing_twice() -> None:
+    """What the write did not finish nobody had seen: the node goes on with the broker's session."""
+    world = World()
+    a = site(world, MiniBroker())
+    b = Site(world, "b", "pf", spool=MemorySpool())
+    b.node.links.add(a.node.config.link.listen or a.node.config.listen._replace(port=2), False)
+    world.run(5)
+    client = b.client("p")
+    a.broker.answers = lambda packet: not isinstance(packet, PubRel)
+    client.send(Publish(topic="t", payload=b"1", qos=2, packet_id=1))
+    world.run(1)
+    a.broker.answers = lambda packet: True
+    kept = a.broker.sessions["ildm-a-0"]
+    a.kill()
+    a.start()
+    a.node.counters["spool_torn"] += 1
+    a.node.counters["spool_cut_short"] += 1
+    world.run(10)
+    assert a.broker.sessions["ildm-a-0"] is kept
+    assert a.broker.topics() == ["t"]
+
+
 @pytest.mark.parametrize("under_way", [False, True])
 def test_what_the_broker_holds_is_no_later_message_when_the_spool_has_lost_its_record(
     under_way: bool,

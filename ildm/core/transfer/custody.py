@@ -82,8 +82,8 @@ class Custody:
     @property
     def lacks(self) -> bool:
         """Something that was to outlive the node's earlier life was not found again."""
-        torn = self.counters["spool_torn"] and self.config.mode == "process"
-        return bool(torn or self.counters["spool_damaged"])
+        torn = self.counters["spool_torn"] > self.counters["spool_cut_short"]
+        return bool((torn and self.config.mode == "process") or self.counters["spool_damaged"])
 
     @property
     def last(self) -> int:

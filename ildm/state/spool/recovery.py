@@ -40,13 +40,15 @@ from ildm.state.spool.records import (
     decode_targets,
 )
 from ildm.state.spool.segments import NEW, Segment, name_of, number_of
-from ildm.state.spool.walk import DAMAGE, TAIL, Found, walk
+from ildm.state.spool.walk import DAMAGE, TAIL, Found, Read, data_ends, walk
 from ildm.text import reason
 
 if TYPE_CHECKING:
     from ildm.state.spool.spool import FileSpool
 
 WINDOW = 1 << 20
+PAGE = 4096
+"""Bytes. Linux looks between two pages of a write whether its process was killed, and ends it there."""
 RECORD = int(Kind.RECORD)
 
 
@@ -213,7 +215,7 @@ class Recovery:
         if header is None:
             segment.first = scan.lowest or segment.first
         if scan.torn is not None:
-            self._torn(scan, scan.torn, newest)
+            self._torn(scan, scan.torn, newest, partial(read_past, file))
         # what is only the end of it is cut off; what else is damaged is kept, to be looked at
         if not segment.damaged:
             with suppress(OSError):  # it is not written again, and found the same the next time
@@ -224,11 +226,13 @@ class Recovery:
         found.last = max(found.last, scan.highest)
         self._ceiling = min(self._ceiling, segment.first)
 
-    def _torn(self, scan: _Scan, begin: int, newest: bool) -> None:
+    def _torn(self, scan: _Scan, begin: int, newest: bool, read: Read) -> None:
         """Nothing can be read from an offset on to the end of a segment."""
         segment = scan.segment
         if newest or max(scan.highest, segment.first - 1) >= self._ceiling - 1:
             self._counters["spool_torn"] += 1
+            if data_ends(read, begin, segment.end) % PAGE == 0:
+                self._counters["spool_cut_short"] += 1
             self._log(
                 "info", "a torn end of the spool is cut off", file=segment.name, bytes=segment.end - begin
             )

@@ -96,3 +96,13 @@ def _blank(read: Read, start: int, end: int, window: int) -> bool:
             return True
         start += len(data)
     return True
+
+
+def data_ends(read: Read, start: int, end: int) -> int:
+    """Where the zeros at the end begin."""
+    last = start
+    for base in range(start, end, WINDOW):
+        data = read(base, min(WINDOW, end - base)).rstrip(b"\0")
+        if data:
+            last = base + len(data)
+    return last

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from copy import deepcopy
+from pathlib import Path
 
 import pytest
 
@@ -88,6 +91,41 @@ def test_a_tail_torn_at_every_byte(part: int) -> None:
         assert numbers(read_all(again.spool, "a")) == [*found, (50, 0)]
         if size >= HEADERS:
             assert admitted(again) == 0  # it was cut off
+
+
+@pytest.mark.parametrize(("beyond", "cut_short"), [(0, 1), (1, 0), (4095, 0)])
+@pytest.mark.parametrize("room", [True, False])
+def test_an_end_between_two_pages_is_that_of_a_write_which_a_kill_has_ended(
+    room: bool, beyond: int, cut_short: int
+) -> None:
+    settings = Settings(segment_bytes=20_000)
+    lives = Lives(settings)
+    frames = b"x" * 9000
+    lives.spool.append(Record(frames, 1, Identity("here", 1)), to("a"))
+    lives.spool.commit()
+    lives.disk.kill()
+    name = next(name for name, file in lives.disk.files.items() if frames in file.content)
+    size = len(lives.disk.files[name].content)
+    lives.disk.cut(name, 4096 + beyond)
+    if room:
+        lives.disk.files[name].content.extend(bytes(size - 4096 - beyond))
+    again = Lives(settings, lives.disk)
+    assert again.counters["spool_torn"] == 1
+    assert again.counters["spool_cut_short"] == cut_short
+
+
+def test_a_kill_ends_a_write_between_two_pages(tmp_path: Path) -> None:
+    """Linux looks for it there; that is what tells it from a loss."""
+    file = tmp_path / "written"
+    writing = "import os, sys\nfd = os.open(sys.argv[1], os.O_CREAT | os.O_WRONLY | os.O_TRUNC)\n"
+    writing += "print(flush=True)\nwhile True: os.write(fd, b'x' * 20001)"
+    for _ in range(20):
+        with subprocess.Popen([sys.executable, "-c", writing, file], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            process.kill()
+        size = file.stat().st_size
+        assert size % 20001 == 0 or size % 4096 == 0
 
 
 def test_a_segment_that_is_gone_is_named() -> None:
