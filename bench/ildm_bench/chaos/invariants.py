@@ -36,6 +36,8 @@ CAUSES = {
     "probe": "what a node says to itself on a topic with $, which that broker gives to subscribers of #",
     "first": "over an overlay, where nothing older of its publisher and topic had come to the site: the "
     "first message waits for none",
+    "early": "over an overlay, published before all sites knew of the subscription: what is fetched then "
+    "comes later than what comes directly",
 }
 
 KILLS = "(topic LIKE 'kill%' AND session LIKE 'broker/%')"
@@ -357,6 +359,7 @@ INVARIANTS: dict[str, str] = {
                     WHEN COUNT(e.t) > 0 THEN 'tree'
                     WHEN COUNT(b.begins) > 0 THEN 'down'
                     WHEN {OVERLAY} AND a.lowest > a.seq THEN 'first'
+                    WHEN COUNT(k.entitled) > 0 THEN 'early'
                     WHEN COUNT(c.t) > 0 AND COALESCE(a.highest_of_topic, -1) < a.seq THEN 'backlog'
                     WHEN COUNT(l.t) > 0 THEN 'replay'
                     WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
@@ -371,6 +374,10 @@ INVARIANTS: dict[str, str] = {
              AND l.seq = a.seq AND l.t <= a.t
         LEFT JOIN damaged d ON d.run = a.run
         LEFT JOIN disturbances b ON b.run = a.run AND b.ends >= a.since AND b.begins <= a.t AND {OVERLAY}
+        LEFT JOIN (SELECT w.run, w.session, m.topic, w.entitled FROM subscriptions w
+                   JOIN matches m ON m.filter = w.filter) k
+             ON k.run = a.run AND k.session = a.session AND k.topic = a.topic AND k.entitled >= a.since
+             AND {OVERLAY}
         LEFT JOIN events c ON c.run = a.run AND c.session = a.session AND c.op = 'connect' AND c.phase = 'ok'
              AND c.value = 'resume' AND c.t BETWEEN a.since AND a.t AND r.broker LIKE '%{GIVES_BY_TOPIC}%'
         WHERE a.seq < a.highest

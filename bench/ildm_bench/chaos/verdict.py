@@ -378,6 +378,16 @@ class _Judge:
         first = NEVER if message.t is None else message.t
         return any(first < begin <= again <= t for begin in begins for again in message.again)
 
+    def _was_early(self, message: _Message, session: str) -> bool:
+        """Whether it was published before all sites knew that the session has subscribed."""
+        for (name, wanted), terms in self.asked.items():
+            if name == session and topic_matches(wanted, message.topic):
+                gone = max(self.withdrawn.get((name, wanted), ()), default=-1.0)
+                begin = min((t for t, _ in terms if t > gone), default=NEVER)
+                if (message.t or 0.0) <= self._entitled(begin) < NEVER:
+                    return True
+        return False
+
     def _has_waited(self, message: _Message, session: str, t: float) -> bool:
         """Whether its session was away after it was published, at a broker that gives out by topic then."""
         since = 0.0 if message.t is None else message.t
@@ -510,6 +520,8 @@ class _Judge:
                 cause = "down"
             elif overlay and not known:
                 cause = "first"
+            elif overlay and self._was_early(message, session):
+                cause = "early"
             elif in_topic and self._has_waited(message, session, first.t):
                 cause = "backlog"
             elif self._may_be_replayed(message, session, first.t):

@@ -517,6 +517,16 @@ def test_order_over_an_overlay_has_three_exceptions(
     assert found([*overtaken(*before), *down, *changed], algorithm=algorithm) == {("order", cause): 1}
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "asked", "cause"), [("stla", 2.05, "early"), ("stla", -19.9, "ours"), ("sf", 2.05, "ours")]
+)
+def test_what_an_overlay_fetches_for_a_new_subscription_comes_late(
+    algorithm: str, asked: float, cause: str
+) -> None:
+    rows: Rows = [connected(-20.0), subscribed(asked, "t/#"), *overtaken(1)[2:]]
+    assert found(rows, algorithm=algorithm) == {("order", cause): 1}
+
+
 def kept(
     seq: int, qos: int = 1, ok: bool = True, publisher: str = "p", content: str | None = None
 ) -> list[Event]:
