@@ -1,8 +1,8 @@
 """QoS 2 handshakes that a broker lets hang when they are taken up on a new connection.
 
-Moquette says nothing to a PUBLISH with DUP that it knows, though MQTT-4.3.3-2 wants PUBREC, and amqtt nothing
-to a PUBREL that it has had. Their places in the window would be taken for ever. So what has no answer for
-some time, from a broker that has answered a PINGREQ sent after it, is taken for answered.
+Moquette says nothing to a PUBLISH with DUP whose topic has subscribers, though MQTT-4.3.3-2 wants PUBREC, and
+amqtt nothing to a PUBREL that it has had. Their places in the window would be taken for ever. So what has no
+answer for some time, from a broker that has answered a PINGREQ sent after it, is taken for answered.
 """
 
 from __future__ import annotations
