@@ -228,6 +228,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.count,
         )
         self.missing.merging = self._is_merging
+        self.retained.merging = self._is_merging
         self.spreading = self.make_spreading()
         self.outbox = Outbox(
             api,

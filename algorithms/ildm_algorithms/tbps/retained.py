@@ -97,6 +97,8 @@ class Retained:
         self.count = count
         self.responsible: Callable[[str], bytes | None] = lambda topic: None
         """Code of the segment in which this node is found as publisher of a topic."""
+        self.merging: Callable[[], bool] = lambda: False
+        """There may be holders that could not be asked so far: they were in another graph."""
         self._filters = Announcer(api, graph, Filters, "filters_told", count)
 
     def start(self) -> None:
@@ -263,9 +265,13 @@ class Retained:
     def asked(self, asker: Peer, topic_filter: str) -> None:
         """A new subscriber, a neighbour of an own key, wants all this node has."""
         member = self.segments.get(segment_of_filter(topic_filter))
-        complete = member is not None and any(
-            progress is Progress.DONE and covers(known, topic_filter)
-            for known, progress in member.filters.items()
+        complete = (
+            not self.merging()
+            and member is not None
+            and any(
+                progress is Progress.DONE and covers(known, topic_filter)
+                for known, progress in member.filters.items()
+            )
         )
         if complete:
             self._scan(topic_filter, self._answer(asker, topic_filter, True, lambda topic, stamp: True))
