@@ -77,9 +77,7 @@ class Answers:
         if new.key == node.key:
             return SetRNak(message.id, False, None)
         lefts = self.table.lefts(node, level)
-        status = b""
-        if message.joining and new.key > node.key:
-            status = self.status_for(node.key, new)
+        status = self.status_for(node.key, new) if message.joining else b""
         if right.key == new.key:
             self.table.set_right(node, level, new, message.seq)
             return SetRAck(message.id, None, NO_SEQ, lefts, status)

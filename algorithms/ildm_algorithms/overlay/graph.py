@@ -71,7 +71,8 @@ class Hooks(Protocol):
         """
 
     def status_for(self, key: bytes, joining: Ref) -> bytes:
-        """What the answer is to tell ``joining``, which becomes the right neighbour of the own ``key``."""
+        """What the answer is to tell ``joining``, which is to enter right of the own ``key``; around the ring
+        that may be the greatest one."""
 
     def joined(self, key: bytes, left: Ref | None, status: bytes) -> None:
         """An own key is in the graph; ``status`` is its left neighbour's, b"" if it has none."""

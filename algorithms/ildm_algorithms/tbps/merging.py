@@ -69,7 +69,7 @@ class MergeTeller:
 
 class MergeWatch:
     """Waits until merging is over, then calls ``merged(alone)``; ``alone``: this node was a graph of its
-    own before."""
+    own before. Called with both if keys of other nodes were in that graph by then."""
 
     def __init__(self, api: NodeApi, is_alone: Callable[[], bool], merged: Callable[[bool], None]) -> None:
         self._api = api
@@ -80,6 +80,7 @@ class MergeWatch:
         """Since when this node was a graph of its own, last; None: that has been asked for."""
         self._alone_before = False
         self._others = False
+        self._others_entered = False
         self._last = 0.0
         self._told = 0.0
         self._knows_until = 0.0
@@ -108,6 +109,12 @@ class MergeWatch:
         has been asked."""
         since, self._alone_since = self._alone_since, None
         return since
+
+    def other_entered(self) -> None:
+        """A key of another node is about to enter right of an own one. While this node is a graph of its own,
+        that key belongs into another one: it was led here by what is remembered of an earlier life, and what
+        it leads into this graph the others miss."""
+        self._others_entered = self._others_entered or self._is_alone()
 
     def sign(self, others: bool = True) -> None:
         """The graph is about to merge, or goes on; ``others``: other nodes than this one may have missed
@@ -141,10 +148,14 @@ class MergeWatch:
             self._timer = self._api.call_later(left, self._look)
             return
         self._timer = None
+        tell, self._others_entered = self._others_entered, False
         self._alone_before = self._others = False
         # Who has told it had waited, too: half of that later there was nothing left to tell.
-        if alone or self._told < self._last + QUIET / 2:
-            self._merged(alone)
+        untold = self._told < self._last + QUIET / 2
+        if alone:
+            self._merged(True)
+        if untold and (tell or not alone):
+            self._merged(False)
 
 
 class Damper:

@@ -404,8 +404,10 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.suspension.neighbor_changed(found[0])
 
     def status_for(self, key: bytes, joining: Ref) -> bytes:
+        if joining.peer.node_id != self.api.node_id:
+            self._merges.other_entered()
         found = self.segments.find(key)
-        if found is None or found[1] is not Role.PUBLISHER:
+        if joining.key < key or found is None or found[1] is not Role.PUBLISHER:
             return b""
         return self.suspension.status_for(found[0], joining)
 

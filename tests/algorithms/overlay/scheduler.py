@@ -283,7 +283,7 @@ class Node:
         self.events.append(("changed", key))
 
     def status_for(self, key: bytes, joining: Ref) -> bytes:
-        return b"status of " + key
+        return b"status of " + key if joining.key > key else b""
 
     def joined(self, key: bytes, left: Ref | None, status: bytes) -> None:
         self.events.append(("joined", key, left.key if left else None, status))

@@ -66,3 +66,22 @@ def test_what_is_asked_for_all_the_time_is_done_ever_more_seldom() -> None:
     damper.ask()
     api.run(11)
     assert times[7:] == [asked, asked + 10]
+
+
+def test_of_keys_of_others_that_entered_while_it_was_alone_all_are_told() -> None:
+    alone = True
+    api: Any = FakeApi()
+    merged: list[bool] = []
+    merges = MergeWatch(api, lambda: alone, merged.append)
+    merges.sign()
+    api.run(6)
+    assert merged == [True]
+    merges.other_entered()
+    alone = False
+    merges.sign(others=False)
+    api.run(6)
+    assert merged == [True, True, False]
+    merges.other_entered()  # as they do
+    merges.sign(others=False)
+    api.run(6)
+    assert merged == [True, True, False, True]
