@@ -43,7 +43,7 @@ from ildm_algorithms.tbps.offers import Offers
 from ildm_algorithms.tbps.order import Order, Stream
 from ildm_algorithms.tbps.outbox import Outbox
 from ildm_algorithms.tbps.pacing import Pace
-from ildm_algorithms.tbps.retained import Retained, repeated
+from ildm_algorithms.tbps.retained import Retained, is_repeated, repeated
 from ildm_algorithms.tbps.scans import Scans
 from ildm_algorithms.tbps.seen import Seen
 from ildm_algorithms.tbps.segments import Segments
@@ -524,8 +524,10 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         message = decode(carried.frame, Version.V5)
         if not isinstance(message, Publish) or not message.topic:
             raise IldmError("a message that is no PUBLISH with a topic")
-        if late and message.retain and message in self.retained.fetched:
+        # It comes late, or is sent again after a restart. A repetition is for brokers that lost it, too.
+        if message.retain and not is_repeated(message) and message in self.retained.fetched:
             self.count("late_fetched")
+            self.outbox.superseded(message.topic)
             return
         newest = message.retain and not (late and self.retained.is_old(message))
         if newest:

@@ -67,6 +67,12 @@ def repeated(message: Publish) -> Publish:
     return replace(message, properties={**message.properties, Property.USER_PROPERTY: users})
 
 
+def is_repeated(message: Publish) -> bool:
+    """Whether a message is so marked."""
+    users = message.properties.get(Property.USER_PROPERTY, ())
+    return any(name == STAMP_PROPERTY and Stamp.parse(value)[1] for name, value in users)
+
+
 class Retained:
     """Queries for retained messages, answers to them, and what the local broker must forget."""
 
