@@ -33,6 +33,8 @@ CAUSES = {
     "topic by topic: of its own topic it came in order",
     "replay": "a retained message older than the subscription, from a make that clears the flag of those it "
     "gives to new subscribers: whether it was given so, or live, cannot be told",
+    "retry": "what was under way when its session's connection ended, with DUP, from a make that sends that "
+    "again only seconds after the session is back, behind what has waited",
     "probe": "what a node says to itself on a topic with $, which that broker gives to subscribers of #",
     "first": "over an overlay, where nothing older of its publisher and topic had come to the site: the "
     "first message waits for none",
@@ -51,6 +53,9 @@ GIVES_BY_TOPIC = "activemq"
 """The make from which what has waited for a session comes topic by topic."""
 HIDES_REPLAY = "moquette"
 """The make from which what a topic retains comes with the flag cleared, against MQTT-3.3.1-8."""
+RETRIES_LATE = "moquette"
+"""The make that sends again what was under way 5 s after its session is back; what has waited goes first,
+against MQTT-4.6.0-1."""
 PROBE = "$ildm/probe/"
 """How topics begin on which nodes try their brokers (`ildm.core.transfer.delivery`)."""
 SHOW_DOLLAR = ("rabbitmq", "moquette")
@@ -90,7 +95,8 @@ STEPS: dict[str, str] = {
         SELECT run, session, publisher, seq, MIN(n) AS n, MIN(t) AS t, MAX(site) AS site, MAX(qos) AS qos,
                MIN(topic) AS topic, MAX(topic) AS last_topic, MIN(value) AS value, MAX(value) AS last_value,
                MIN(CASE WHEN retain THEN 1 ELSE 0 END) AS retain,
-               MIN_BY(CASE WHEN retain THEN 1 ELSE 0 END, n) AS replayed, COUNT(*) AS messages
+               MIN_BY(CASE WHEN retain THEN 1 ELSE 0 END, n) AS replayed,
+               MIN_BY(CASE WHEN dup THEN 1 ELSE 0 END, n) AS dup, COUNT(*) AS messages
         FROM events WHERE op = 'receive' AND phase = 'ok' AND (publisher <> '' OR value <> '')
         GROUP BY run, session, publisher, seq""",
     "sessions": """
@@ -248,7 +254,7 @@ STEPS: dict[str, str] = {
     # In the order of arrival, by publisher, QoS and, where paths or that QoS differ by topic, topic. What
     # brokers retain and give first is left out.
     "arrivals": """
-        SELECT r.run, r.session, r.site, r.publisher, r.seq, r.topic, r.t, p.t AS since,
+        SELECT r.run, r.session, r.site, r.publisher, r.seq, r.topic, r.t, r.dup, p.t AS since,
                MAX(r.seq) OVER (PARTITION BY r.run, r.session, r.publisher, r.qos, p.qos, p.retain,
                    CASE WHEN runs.target = 'ildm' AND runs.algorithm IN ('pf', 'sf') AND u.run IS NOT NULL
                         THEN '' ELSE r.topic END
@@ -360,7 +366,10 @@ INVARIANTS: dict[str, str] = {
                     WHEN COUNT(b.begins) > 0 THEN 'down'
                     WHEN {OVERLAY} AND a.lowest > a.seq THEN 'first'
                     WHEN COUNT(k.entitled) > 0 THEN 'early'
-                    WHEN COUNT(c.t) > 0 AND COALESCE(a.highest_of_topic, -1) < a.seq THEN 'backlog'
+                    WHEN MAX(CASE WHEN r.broker LIKE '%{GIVES_BY_TOPIC}%' THEN c.t END) IS NOT NULL
+                         AND COALESCE(a.highest_of_topic, -1) < a.seq THEN 'backlog'
+                    WHEN MAX(CASE WHEN r.broker LIKE '%{RETRIES_LATE}%' THEN c.t END) IS NOT NULL
+                         AND a.dup = 1 THEN 'retry'
                     WHEN COUNT(l.t) > 0 THEN 'replay'
                     WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
                a.site, a.session, a.publisher, a.seq, a.topic, a.t
@@ -379,10 +388,10 @@ INVARIANTS: dict[str, str] = {
              ON k.run = a.run AND k.session = a.session AND k.topic = a.topic AND k.entitled >= a.since
              AND {OVERLAY}
         LEFT JOIN events c ON c.run = a.run AND c.session = a.session AND c.op = 'connect' AND c.phase = 'ok'
-             AND c.value = 'resume' AND c.t BETWEEN a.since AND a.t AND r.broker LIKE '%{GIVES_BY_TOPIC}%'
+             AND c.value = 'resume' AND c.t BETWEEN a.since AND a.t
         WHERE a.seq < a.highest
         GROUP BY a.run, r.algorithm, a.site, a.session, a.publisher, a.seq, a.topic, a.t, a.lowest,
-                 a.highest_of_topic""",
+                 a.highest_of_topic, a.dup""",
     "retained": """
         SELECT k.run, CASE WHEN MAX(d.t) >= 0 THEN 'disk' ELSE 'ours' END AS cause, MIN(k.site) AS site,
                '' AS session, '' AS publisher, -1 AS seq, k.topic, 0.0 AS t

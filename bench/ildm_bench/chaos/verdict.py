@@ -20,6 +20,7 @@ from ildm_bench.chaos.invariants import (
     OURS,
     PROBE,
     READ,
+    RETRIES_LATE,
     SHOW_DOLLAR,
     TAKES_AGAIN,
 )
@@ -388,11 +389,10 @@ class _Judge:
                     return True
         return False
 
-    def _has_waited(self, message: _Message, session: str, t: float) -> bool:
-        """Whether its session was away after it was published, at a broker that gives out by topic then."""
+    def _was_away(self, message: _Message, session: str, t: float) -> bool:
+        """Whether its session was away after it was published."""
         since = 0.0 if message.t is None else message.t
-        away = any(since <= back <= t for back in self.resumed[session])
-        return GIVES_BY_TOPIC in self.about.broker and away
+        return any(since <= back <= t for back in self.resumed[session])
 
     def _may_be_replayed(self, message: _Message, session: str, t: float) -> bool:
         """Whether it came as what the broker retained, perhaps, from a make that does not say so."""
@@ -510,6 +510,7 @@ class _Judge:
                 continue
             overlay = self.about.algorithm in BY_TOPIC
             since = (message.t or 0.0) - (CHANGE if overlay else self.about.settle)
+            away = self._was_away(message, session, first.t)
             if self._was_repeated(message, session, first.t):
                 cause = "again"
             elif any(since <= t <= first.t for t in self.tree):
@@ -522,8 +523,10 @@ class _Judge:
                 cause = "first"
             elif overlay and self._was_early(message, session):
                 cause = "early"
-            elif in_topic and self._has_waited(message, session, first.t):
+            elif in_topic and GIVES_BY_TOPIC in self.about.broker and away:
                 cause = "backlog"
+            elif first.dup and RETRIES_LATE in self.about.broker and away:
+                cause = "retry"
             elif self._may_be_replayed(message, session, first.t):
                 cause = "replay"
             else:

@@ -416,6 +416,23 @@ def test_order_of_what_waited_for_a_session(
 
 
 @pytest.mark.parametrize(
+    ("name", "broker", "back", "dup", "cause"),
+    [
+        ("it was under way", "moquette", 2.5, True, "retry"),
+        ("with another make", "mosquitto", 2.5, True, "ours"),
+        ("sent for the first time", "moquette", 2.5, False, "ours"),
+        ("its session was not away since", "moquette", 1.5, True, "ours"),
+    ],
+)
+def test_order_of_what_was_under_way_when_a_session_left(
+    name: str, broker: str, back: float, dup: bool, cause: str
+) -> None:
+    late = got(3.1)._replace(dup=dup)
+    rows: Rows = [*BASE, published(2.0), published(2.1, 1), connected(back), got(3.0, 1), late]
+    assert found(rows, broker=broker, algorithm="sf") == {("order", cause): 1}
+
+
+@pytest.mark.parametrize(
     ("name", "broker", "retain", "subscribes", "cause"),
     [
         ("handed over before SUBSCRIBE", "moquette", True, 2.5, "replay"),
