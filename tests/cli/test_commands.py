@@ -52,7 +52,7 @@ ANSWERS: dict[str, list[Any]] = {
     "plugin reload": [RELOADED, {**RELOADED, "not_applied": [], "plugins": []}],
     "reload": [REREAD, {**REREAD, "dry_run": False}, {**REREAD, "changes": [], "warnings": []}],
     "overlay": [
-        FakeView().overlay(),
+        FakeView().overlay().model_dump(),
         OverlayView(node="south", keys=[OverlayKey(key="default south", status="joining")]).model_dump(),
         OverlayView(node="south", tables={"members": []}).model_dump(),
     ],
