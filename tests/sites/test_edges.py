@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ildm.mqtt import ConnAck, Connect, Disconnect, PubAck, Publish, Version
-from tests.sites.client import Client, within
+from tests.sites.client import PATIENCE, Client, within
 from tests.sites.conftest import Sites
 from tests.sites.process import ProcessSite
 from tests.sites.site import Site, join, settled
@@ -120,6 +120,9 @@ async def test_a_node_keeps_file_descriptors_for_itself(
         assert "out_of_descriptors" not in counters
         assert "no room for more clients" in near.log()
         await far.start()  # a neighbour can still join
+        async with asyncio.timeout(PATIENCE):
+            while not any(row["interest"] for row in await far.neighbors()):  # noqa: ASYNC110 - a process
+                await asyncio.sleep(0.01)
         publisher = await far.connect()
         await publisher.publish(topic_root, b"still there", 1)
         assert (await subscriber.receive()).payload == b"still there"

@@ -254,19 +254,23 @@ async def test_four_makes_with_joins_leaves_and_kills(
             newcomer.add(here)
             late = await newcomer.connect()
             await late.subscribe((topic_root, 1))
+            late_from = len(sent)
             await until(lambda: late.waiting > 20)
             await leaver.stop()
             await more(sent, 60)
             await doomed.start()
             back = await doomed.connect()
             await back.subscribe((topic_root, 1))
+            back_from = len(sent)
             await until(lambda: back.waiting > 20)
         await rested(*living)
         await all_once([listeners[0], listeners[3]], sent)
-        for listener in (late, back):
-            got = [message.payload for message in await listener.receive_all(listener.waiting)]
-            # those published while its key joined are fetched, and come after newer ones
-            assert Counter(got) == Counter(sent[-len(got) :])
+        for listener, begin in ((late, late_from), (back, back_from)):
+            got = Counter([message.payload for message in await listener.receive_all(listener.waiting)])
+            # those published while its key joined are fetched, and come after newer ones; on a busy machine
+            # with some from before: how old they are is told by when the offer comes
+            assert set(got.values()) == {1}
+            assert set(sent[begin:]) <= set(got) <= set(sent)
     finally:
         for far in living:
             await far.kill()
