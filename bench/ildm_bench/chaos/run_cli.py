@@ -111,8 +111,13 @@ def run(
         pause=usual.pause if pause is None else pause,
     )
     if virtual:
-        from ildm_bench.chaos.virtual.cli import simulate  # noqa: PLC0415 - slow to import
+        from ildm_bench.chaos.virtual.cli import replay, simulate  # noqa: PLC0415 - slow to import
 
+        if target != "ildm":
+            raise typer.BadParameter("there are no bridges in virtual time", param_hint="--target")
+        if file:
+            replay(file)
+            return
         simulate(
             algorithm or ["sf"],
             runs,

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from typer.testing import CliRunner
 
 from ildm_bench.chaos.check import check_histories
+from ildm_bench.chaos.cli import app
 from ildm_bench.chaos.drawing import SHARED
 from ildm_bench.chaos.invariants import INVARIANTS, OURS
 from ildm_bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
@@ -172,3 +174,24 @@ def test_what_a_node_admits_to_have_sent_again_is_said_apart() -> None:
     ]
     untold = [event for event in events if event.op != "counters"]
     assert [each.cause for each in judge(untold, result.about).findings] == [OURS]
+
+
+def test_given_schedules_are_carried_out(tmp_path: Path) -> None:
+    """Each is said to hold or not; a node that keeps nothing on disk loses what it had when it was killed."""
+    right, wrong = tmp_path / "right.json", tmp_path / "wrong.json"
+    published(3).save(right)
+    cut = Fault(5.05, "cut", ("link/b/a",), 3.0)
+    published(40, cut, Fault(7.0, "kill", ("node/b",), 0.5)).save(wrong)
+    files = ["--schedule", str(right), "--schedule", str(wrong)]
+    done = CliRunner().invoke(app, ["run", "--virtual", *files])
+    said = dict(line.split(": ", 1) for line in done.output.splitlines())
+    assert done.exit_code == 1, done.output
+    assert said[str(right)] == "everything holds"
+    assert said[str(wrong)].startswith("lost ")
+    assert CliRunner().invoke(app, ["run", "--virtual", "--schedule", str(right)]).exit_code == 0
+
+
+def test_in_virtual_time_there_are_no_bridges() -> None:
+    done = CliRunner().invoke(app, ["run", "--virtual", "--target", "bridge"])
+    assert done.exit_code == 2
+    assert "there are no bridges in virtual time" in " ".join(done.output.split())

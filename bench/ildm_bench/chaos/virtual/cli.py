@@ -156,6 +156,22 @@ def _print_reached(console: Console, reached: Counter[str]) -> None:
         console.print(f"Never reached: {', '.join(never)}.")
 
 
+def replay(files: list[Path]) -> None:
+    """Carry out given schedules, and say of each what fails in it.
+
+    Raises:
+        typer.Exit: something promised did not hold.
+        ScheduleError: a file is no schedule.
+    """
+    failed = False
+    for path, schedule in [(path, Schedule.load(path)) for path in files]:
+        failure = failure_of(schedule)
+        failed |= failure is not None
+        typer.echo(f"{path}: {failure or 'everything holds'}")
+    if failed:
+        raise typer.Exit(1)
+
+
 def shrink(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A schedule, as a failing run has left it.")],
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: FILE-small.json.")] = None,
