@@ -1,4 +1,5 @@
-"""Retained messages that a node has fetched from others, so that it knows them when they come as messages."""
+"""Retained messages that a node has got as answers or repetitions, so that it knows them when they come as
+messages."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ MOST = 10_000
 
 
 class Fetched:
-    """The stamps of those fetched last. A value that has been replaced since is among them."""
+    """The stamps of those that came last. A value that has been replaced since is among them."""
 
     def __init__(self, most: int = MOST) -> None:
         self.most = most

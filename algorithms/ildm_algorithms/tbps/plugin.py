@@ -525,7 +525,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         if not isinstance(message, Publish) or not message.topic:
             raise IldmError("a message that is no PUBLISH with a topic")
         # It comes late, or is sent again after a restart. A repetition is for brokers that lost it, too.
-        if message.retain and not is_repeated(message) and message in self.retained.fetched:
+        again = message.retain and is_repeated(message)
+        if message.retain and not again and message in self.retained.fetched:
             self.count("late_fetched")
             self.outbox.superseded(message.topic)
             return
@@ -540,6 +541,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                 self.count("unmatched")
             return
         self.count("injected")
+        if again and not self.retained.is_old(message):
+            self.retained.fetched.add(message)
         if wanted < message.qos and not message.retain:
             message = replace(message, qos=wanted, packet_id=message.packet_id if wanted else None)
         identity = (origin, carried.number) if message.qos else None

@@ -260,6 +260,30 @@ def test_what_was_sent_in_a_partition_arrives_when_it_heals(seed: int) -> None:
     assert world.counters()["missed"] == 0
 
 
+def test_a_retained_message_of_a_partition_that_comes_as_a_repetition_comes_once() -> None:
+    """The repetition brings it first, then there is a newer one; what was missed is fetched after that."""
+    world = world_of(2)
+    for name in ("n0", "n1"):
+        world[name].subscribe("a/b", 1)
+    world.run(10)
+    world.partition(["n0"], ["n1"])
+    world.run(20)
+    world["n1"].publish("a/b", b"alone", 1, retain=True)
+    world.run(0.2)
+    world.heal()
+    publisher = world["n1"].algorithm
+    assert isinstance(publisher, SgTbps)
+    for _ in range(600):
+        publisher._repeat_held()  # whenever chance has it
+        world.run(0.05)
+        if payloads(world["n0"]):
+            break
+    world["n1"].publish("a/b", b"newer", 1, retain=True)
+    world.run(60)
+    assert payloads(world["n0"]) == ["alone", "newer"]
+    assert (world["n0"].counters["fetched"], world["n0"].counters["late_fetched"]) == (1, 1)
+
+
 @pytest.mark.parametrize("alone", [0.0, 60.0])
 @pytest.mark.parametrize("own", ["a/b", "#", None])
 def test_what_a_site_published_while_it_was_alone_arrives(alone: float, own: str | None) -> None:
