@@ -15,15 +15,18 @@ Change = dict[str, object]
 SIMPLE_CLIENT: tuple[Change, ...] = ({"will": ""}, {"clean": True}, {"inflight": 20}, {"version": 4})
 
 
-def shrink(schedule: Schedule, fails: Fails, budget: int = 2000) -> Schedule:
+def shrink(
+    schedule: Schedule, fails: Fails, budget: int = 2000, late: Callable[[], bool] = lambda: False
+) -> Schedule:
     """Leave out of a schedule what is not needed for it to fail, then make simple what is.
 
-    The same schedule and ``fails`` always give the same. At most ``budget`` schedules are tried.
+    The same schedule and ``fails`` always give the same. At most ``budget`` schedules are tried, and none
+    once it is ``late``.
 
     Raises:
         ValueError: it does not fail.
     """
-    return _Shrinking(fails, budget).of(schedule)
+    return _Shrinking(fails, budget, late).of(schedule)
 
 
 class _SpentError(Exception):
@@ -31,9 +34,10 @@ class _SpentError(Exception):
 
 
 class _Shrinking:
-    def __init__(self, fails: Fails, budget: int) -> None:
+    def __init__(self, fails: Fails, budget: int, late: Callable[[], bool]) -> None:
         self._fails = fails
         self._budget = budget
+        self._late = late
         self._tried: set[Schedule | str] = set()
         self.best: Schedule
 
@@ -60,7 +64,7 @@ class _Shrinking:
         key = repr(schedule)
         if key in self._tried:
             return False
-        if len(self._tried) >= self._budget:
+        if len(self._tried) >= self._budget or self._late():
             raise _SpentError
         self._tried.add(key)
         if not self._fails(schedule):

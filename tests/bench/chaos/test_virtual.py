@@ -69,6 +69,10 @@ def test_a_schedule_is_made_as_small_as_it_can_be() -> None:
     assert [fault.kind for fault in small.faults] == ["cut", "kill"]
     assert small.faults[1].targets == ("node/b",)
     assert [operation.do for operation in small.operations].count("publish") == 1
+    turns = iter([False])
+    rest = shrink(schedule, lambda each: True, late=lambda: next(turns, True))
+    assert rest.faults == ()
+    assert rest.operations == schedule.operations, "what was found by the time it was late"
     with pytest.raises(ValueError, match="does not fail"):
         shrink(published(1), lambda each: carry_out(each)[0].failed)
 

@@ -27,6 +27,8 @@ SHOWN = 20
 """Failures that are printed and kept as files."""
 SMALL = 3
 """Of those made small, of each algorithm."""
+SHRINKING = 600.0
+"""Seconds for one of them: a schedule that does not end takes a minute or two a try."""
 
 
 def simulate(
@@ -114,15 +116,17 @@ def _kept(failure: Failure, out: Path) -> str:
     return f"{path}: {escape(str(failure))}"
 
 
-def made_small(failure: Failure) -> tuple[Schedule, Failure | None]:
-    """The smallest part of a schedule that fails as it does, and how; None if it does not fail again."""
+def made_small(failure: Failure, seconds: float = SHRINKING) -> tuple[Schedule, Failure | None]:
+    """The smallest part of a schedule that fails as it does, and how; None if it does not fail again. After
+    ``seconds`` the smallest found so far."""
+    until = time.monotonic() + seconds
 
     def fails(schedule: Schedule) -> bool:
         found = failure_of(schedule)
         return found is not None and bool(found.kinds & failure.kinds)
 
     try:
-        small = shrunk(failure.schedule, fails)
+        small = shrunk(failure.schedule, fails, late=lambda: time.monotonic() >= until)
     except ValueError:
         return failure.schedule, None
     return small, failure_of(small)
@@ -175,6 +179,7 @@ def replay(files: list[Path]) -> None:
 def shrink(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A schedule, as a failing run has left it.")],
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: FILE-small.json.")] = None,
+    seconds: Annotated[float, typer.Option(min=0, help="For trying; one try may go beyond.")] = SHRINKING,
 ) -> None:
     """Make a schedule small that fails in virtual time. Exit status 1: it does not fail."""
     os.environ.setdefault("PYTHONHASHSEED", "0")
@@ -184,7 +189,7 @@ def shrink(
         typer.echo(f"{file}: everything holds", err=True)
         raise typer.Exit(1)
     typer.echo(f"{file}: {failure}")
-    small, again = made_small(failure)
+    small, again = made_small(failure, seconds)
     path = out or file.with_name(f"{file.stem}-small.json")
     small.save(path)
     typer.echo(f"{path}: {small.size} parts of {schedule.size}; {again}")
