@@ -89,7 +89,7 @@ class Publisher:
         self.epoch = UNKNOWN
         self.suspended = False
         self.used = False
-        """Something was published since the neighbour was last asked."""
+        """Something was published, or is in doubt, since the neighbour last answered."""
 
     @property
     def state(self) -> State:
@@ -147,15 +147,13 @@ class Publisher:
             return None
         if self.rendezvous:
             return self._judge()
-        if not (self.suspended or self.used):
-            return None
-        self.used = False
-        return Command(Order.ASK, self.status)
+        return Command(Order.ASK, self.status) if self.suspended or self.used else None
 
     def answered(self, status: Status) -> Command | None:
         """The left neighbour has told its status."""
         if not self._joined or self.rendezvous:
             return None
+        self.used = False
         mine = self.status
         if status.epoch > mine.epoch:
             self.epoch, self.suspended = status

@@ -64,8 +64,8 @@ READ = 2.0
 """Seconds within which what a counter of a live node says is read."""
 OVERLAY = "r.algorithm IN ('sg_tbps', 'atm_tbps', 'stla', 'octopia')"
 CHANGE = 6.0
-"""Seconds after a site of an overlay has begun to use other links in which it may still be missed by casts: as
-long as others are given to hear of a subscription. What it missed is fetched, and comes late."""
+"""Seconds after a site of an overlay has begun to use other links in which casts may still miss it: as long
+as others are given to hear of a subscription. What it missed is fetched, and comes late."""
 
 ADMITTING = (
     "%dropped%",

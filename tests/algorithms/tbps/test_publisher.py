@@ -98,6 +98,19 @@ def test_two_neighbours_agree_by_question_and_report(
     assert follower.suspended == rendezvous.suspended == (not subscribers)
 
 
+def test_a_question_that_got_lost_is_asked_again() -> None:
+    """Of a publisher that has handed over while its neighbour could not be reached, say."""
+    publisher = Publisher("m")
+    publisher.joined(Left.PUBLISHER, Status(Epoch(1, "a"), False))
+    assert publisher.ticked() is None
+    publisher.used = True
+    ask = publisher.ticked()
+    assert ask is not None
+    assert publisher.ticked() == ask
+    assert publisher.answered(Status(Epoch(1, "a"), False)) is None
+    assert publisher.ticked() is None
+
+
 def test_epochs_end_where_their_number_does() -> None:
     """Whoever sends the greatest number there is makes nobody send a greater one."""
     publisher = Publisher("b")
