@@ -33,6 +33,8 @@ class Finder:
         self.context = context
         self.table = table
         self._contacts: dict[str, Peer] = {}
+        self._entries: dict[int, Peer] = {}
+        """Where own lookups that are under way began, by number; those that began here are not among them."""
         self._former: list[Peer] = []
         """Nodes around the last key that has left, the nearest first."""
 
@@ -91,6 +93,7 @@ class Finder:
         context = self.context
 
         def answered(answer: LookupReply | None) -> None:
+            self._entries.pop(number, None)
             if answer is None:
                 done(None, None, 0, False)
             else:
@@ -99,6 +102,8 @@ class Finder:
 
         number = context.number()
         message = Lookup(number, context.peer, key, strict, 0, b"", (), context.terms)
+        if entry is not None and entry != context.peer:
+            self._entries[number] = entry
         context.ask(entry or context.peer, message, number, answered, forwarded=True)
 
     def know_of(self, key: bytes, own: Ref, done: Callable[[bool], None]) -> None:
@@ -139,6 +144,12 @@ class Finder:
 
     def on_lookup(self, message: Lookup) -> None:
         context, table = self.context, self.table
+        entry = self._entries.get(message.id) if message.origin == context.peer and message.at else None
+        if entry is not None and table.alone() and len(message.gone) < _GONE:
+            # Others think of an earlier life of this node, and it is in their graph no more.
+            gone = (*message.gone, message.at)
+            context.send(entry, message._replace(hops=message.hops + 1, at=b"", gone=gone))
+            return
         if message.at and not table.present(message.at, 0) and len(message.gone) < _GONE:
             # Whoever named it would name it again.
             message = message._replace(gone=(*message.gone, message.at))

@@ -96,7 +96,8 @@ class Joining:
         pred: Ref | None,
         alone: bool,
     ) -> None:
-        if pred is None:
+        if pred is None or (pred.peer == self.context.peer and self.table.alone()):
+            # No answer, or all that is known there is an earlier life of this node.
             self._again(introducer, attempt, tries)
             return
         if pred.key == key:

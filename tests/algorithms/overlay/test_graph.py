@@ -282,6 +282,23 @@ def test_a_join_waits_for_its_introducer() -> None:
     assert union(list(network.nodes.values())) == [b"00001-late", b"00005-early"]
 
 
+@pytest.mark.parametrize("former", [(), (5,), (5, 25, 35)])
+def test_a_node_that_others_still_take_for_its_earlier_life_joins(former: tuple[int, ...]) -> None:
+    """All that is looked up leads back to it; neither pings nor checks put that right in time."""
+    network, nodes = grown(5, ping_interval=1e6, check_interval=1e6)
+    nodes[1].insert(*former)
+    network.settle()
+    nodes[1].crash()
+    again = network.add("n1", ping_interval=1e6, check_interval=1e6).start(10)
+    again.graph.join(nodes[3].peer)
+    network.run(1.0)
+    assert not again.graph.alone
+    left, right = again.graph.neighbors(key_of(10, "n1"))[0]
+    assert left is not None
+    assert left.key == key_of(0, "n0")
+    assert right is None or right.peer.node_id == "n2"
+
+
 def test_a_partition_heals_when_one_node_joins_again() -> None:
     network, nodes = grown(10)
     network.resets = False
