@@ -42,7 +42,8 @@ ON_THE_WAY = 5.0
 """Seconds a question may take to reach everybody, besides those for which nodes keep it; what it asks for is
 told by age."""
 RETURN = 10.0
-"""Seconds in which a node that comes back finds its graph, and hears of what it has missed."""
+"""Seconds in which a node that comes back finds its graph, and hears of what it has missed; what is offered
+waits for that, unless all have been asked sooner."""
 ANSWERS = 1.0
 """Seconds until most offers that answer a question are there; what they offer is fetched then, in order."""
 OLDER = 3.0
@@ -134,6 +135,10 @@ class Missing:
         """When that fires."""
         self._fetch_from = 0.0
         """Until then offers are only collected."""
+        self._returns_until = 0.0
+        """Until then this node comes back."""
+        self._asks_all = False
+        """Of one that comes back: it has found its graph, and is to ask there for all it has missed."""
         self._held_until: float | None = None
         """When offers that are being collected are fetched at the latest; None: there are none."""
         self._sources: dict[str, _Source] = {}
@@ -152,6 +157,7 @@ class Missing:
         self._restored = self._absent_since()
         self.memory.load()
         if self._restored < self.api.now():
+            self._returns_until = self.api.now() + RETURN
             self._collect(RETURN)
         self._last_beat = self.api.now()
         self.api.call_later(0.0, self._started)
@@ -222,6 +228,7 @@ class Missing:
         """The graph has become one with another, at a time nobody knows since when they were two."""
         filters = ((name, 0.0) for name in self._since)
         if alone:
+            self._asks_all = self.api.now() < self._returns_until
             self._ask_for(filters, SETTLE)
         else:
             # the first turn it was given holds: the least of several would be too soon
@@ -264,7 +271,8 @@ class Missing:
     @property
     def _settled(self) -> bool:
         """Nothing is missing, as far as is known."""
-        asking = bool(self._to_ask or self._open) or self.api.now() < self._fetch_from
+        asking = bool(self._to_ask or self._open)
+        asking = asking or self.api.now() < max(self._fetch_from, self._returns_until)
         return self._broker_keeps_up and not (asking or self._sources or self.merging())
 
     # asking -----------------------------------------------------------------------------------
@@ -358,6 +366,11 @@ class Missing:
             self._open -= 1
             if not complete:
                 self.count("questions_incomplete")
+            elif self._asks_all and not (self._open or self._to_ask):
+                # whoever has something has been asked, and offers it from its oldest on
+                self._asks_all = False
+                self._fetch_from = 0.0
+                self._collect(ANSWERS)
 
         for target in ranges:
             self.graph.cast(target, payload, reliable=True, done=done)

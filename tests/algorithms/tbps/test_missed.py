@@ -18,7 +18,7 @@ from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.tbps.kept import OVERHEAD, Kept
 from ildm_algorithms.tbps.keys import segment_of_filter
 from ildm_algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
-from ildm_algorithms.tbps.missed import HOLD, SETTLE, Missing
+from ildm_algorithms.tbps.missed import HOLD, RETURN, SETTLE, Missing
 from ildm_algorithms.tbps.offers import ATTEMPTS, FOUND, Offers
 from ildm_algorithms.tbps.seen import Seen
 from ildm_algorithms.tbps.segments import Segments
@@ -81,6 +81,27 @@ def test_a_site_that_was_down_for_longer_than_a_cast_loses_nothing(silent: bool,
     assert sorted(got) == sorted([*wanted, *(f"new {text}" for text in wanted), "after"])
     assert [text for text in got if text in wanted] == wanted
     assert world.counters()["missed"] == world.counters()["kept_missed"] == 0
+
+
+def test_a_site_that_comes_back_fetches_as_soon_as_all_have_been_asked() -> None:
+    """It does not wait for as long as it might have taken to find the others."""
+    world = world_of()
+    world["n5"].subscribe("a/#", 1)
+    publish(world, "n2", ["before"])
+    world.run(30)
+    world.kill("n5")
+    wanted = [f"{number}" for number in range(10)]
+    for text in wanted:
+        publish(world, "n2", [text])
+        publish(world, "n3", [f"new {text}"], "a/new")
+        world.run(0.1)
+    node = back(world, "n5", "a/#")
+    world.run(RETURN - 2)
+    got = payloads(node)
+    assert [text for text in got if text in wanted] == wanted
+    assert len(got) == 2 * len(wanted)
+    world.run(RETURN)
+    assert payloads(node) == got
 
 
 def test_a_site_that_stopped_in_order_gets_what_it_missed_and_nothing_twice() -> None:
