@@ -85,6 +85,8 @@ class Row(BaseModel):
 
 
 COLUMNS = tuple(Row.model_fields)
+BEYOND = "..."
+"""Where the reader puts what a line has behind the last column."""
 
 
 def row_of(batches: list[Batch], tally: Tally, commit: str) -> Row:
@@ -140,9 +142,15 @@ def read(path: Path) -> list[Row]:
         LedgerError: it is none.
     """
     with path.open(encoding="utf-8", newline="") as file:
-        lines: list[dict[str, Any]] = list(csv.DictReader(file))
+        lines: list[dict[str, Any]] = list(csv.DictReader(file, restkey=BEYOND))
     rows = []
     for number, line in enumerate(lines, 2):
+        beyond = line.get(BEYOND)
+        if beyond is not None:
+            raise LedgerError(
+                f"{path}:{number}: {len(line) - 1 + len(beyond)} columns in place of {len(line) - 1}; "
+                "a note with a comma stands in quotation marks"
+            )
         try:
             rows.append(Row.model_validate(line))
         except ValidationError as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ildm_bench.chaos.cli import app
+from ildm_bench.chaos.cli import LEDGER, app
 from ildm_bench.chaos.ledger import HUNTED, LedgerError, Row, commit_of, merged, read, row_of, totals, write
 from ildm_bench.chaos.virtual.hunt import batches, hunt
 
@@ -67,6 +67,19 @@ def test_a_ledger_is_read_as_it_was_written(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("0.5", "half"))
     with pytest.raises(LedgerError, match=r"hunts.csv:2: minutes: "):
         read(path)
+
+
+def test_a_note_without_its_quotation_marks_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "hunts.csv"
+    write(path, [row(0, 15, note="seen")])
+    path.write_text(path.read_text().replace("seen", "seen, and mended"))
+    with pytest.raises(LedgerError, match=r"hunts.csv:2: 20 columns in place of 19"):
+        read(path)
+
+
+def test_the_ledger_of_this_project_can_be_added_to() -> None:
+    rows = read(Path(__file__).parents[3] / LEDGER)
+    assert merged(rows, rows[-1:]) == (rows, rows[-1:])
 
 
 def test_the_command_runs_hunts_and_adds_them_up(tmp_path: Path) -> None:
