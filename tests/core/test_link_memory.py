@@ -212,3 +212,21 @@ def test_a_link_that_breaks_again_and_again_leaves_no_timers_behind(
         assert b.links() == {"a": "active"}
     assert len(waiting) >= 5
     assert all(timer.cancelled for timer in waiting)
+
+
+def test_the_log_says_whenever_a_link_carries_messages_again(world: World) -> None:
+    """Whoever reads "link down", at this node or at its neighbour, finds below that it is over."""
+
+    def said(site: Site) -> list[str]:
+        driver = site.node.driver
+        assert isinstance(driver, WorldDriver)
+        return [event for _, event, _ in driver.logged if event.startswith(("link active", "link down"))]
+
+    a, b = row(world, "ab", "sf")
+    assert said(a) == said(b) == ["link active"]
+    killed(a)
+    world.run(2)
+    a.start()
+    world.run(20)
+    assert said(a) == ["link active again"]
+    assert said(b) == ["link active", "link down", "link active again"]

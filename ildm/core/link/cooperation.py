@@ -94,7 +94,7 @@ class Cooperation:
         if after.cooperating and not before.cooperating:
             self._enter(link, restored=event is LinkEvent.RESTORED)
         if after is LinkState.ACTIVE and before is not LinkState.ACTIVE:
-            self._join(link)
+            self._join(link, again=before.cooperating)
         if event in TAKEN_BACK and after.cooperating:
             if before is LinkState.ACTIVE:
                 link.hold_down()
@@ -153,12 +153,11 @@ class Cooperation:
         if link.interest:
             link.heard.local_changes({})  # this is all of them
             self.parts.dispatch.interest_changed(link, link.interest)
-        if not restored:
-            level = "debug" if link.on_demand else "info"
-            self.driver.log(level, "link active", neighbor=link.node_id)
 
-    def _join(self, link: NeighborLink) -> None:
+    def _join(self, link: NeighborLink, again: bool) -> None:
         link.reason = None
+        said = "link active again" if again else "link active"
+        self.driver.log("debug" if link.on_demand else "info", said, neighbor=link.node_id)
         if self.parts.memory is not None:
             self.parts.memory.joined(link)
         link.heard.begin_synchronization()
