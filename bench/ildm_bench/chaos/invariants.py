@@ -25,7 +25,8 @@ CAUSES = {
     "does not promise to survive that",
     "replaced": "a retained message that came late over an overlay, when its site knew a newer one",
     "tree": "while the links that are used for messages changed: the stated exception of order",
-    "down": "over an overlay, while something was down between publication and receipt: likewise",
+    "down": "over an overlay, while something was down between publication and receipt, or shortly before: "
+    "likewise",
     "again": "of QoS 1, sent first before the session had subscribed, and once more by its client after that",
     "resent": "of QoS 2, at a broker that takes for new what is sent again without having been released: its "
     "client there sent it again, or the node, which says so; or that broker gave it once more, with DUP",
@@ -64,8 +65,8 @@ READ = 2.0
 """Seconds within which what a counter of a live node says is read."""
 OVERLAY = "r.algorithm IN ('sg_tbps', 'atm_tbps', 'stla', 'octopia')"
 CHANGE = 6.0
-"""Seconds after a site of an overlay has begun to use other links in which casts may still miss it: as long
-as others are given to hear of a subscription. What it missed is fetched, and comes late."""
+"""Seconds after a site of an overlay has begun to use other links, or after a fault, in which casts may still
+miss it, as long as others are given to hear of a subscription. What it missed is sent again, and late."""
 
 ADMITTING = (
     "%dropped%",
@@ -383,7 +384,8 @@ INVARIANTS: dict[str, str] = {
         LEFT JOIN replayable l ON l.run = a.run AND l.session = a.session AND l.publisher = a.publisher
              AND l.seq = a.seq AND l.t <= a.t
         LEFT JOIN damaged d ON d.run = a.run
-        LEFT JOIN disturbances b ON b.run = a.run AND b.ends >= a.since AND b.begins <= a.t AND {OVERLAY}
+        LEFT JOIN disturbances b ON b.run = a.run AND b.ends + {CHANGE} >= a.since
+             AND b.begins <= a.t AND {OVERLAY}
         LEFT JOIN (SELECT w.run, w.session, m.topic, w.entitled FROM subscriptions w
                    JOIN matches m ON m.filter = w.filter) k
              ON k.run = a.run AND k.session = a.session AND k.topic = a.topic AND k.entitled >= a.since

@@ -516,7 +516,8 @@ class _Judge:
             elif any(since <= t <= first.t for t in self.tree):
                 cause = "tree"
             elif overlay and any(
-                fault.t <= first.t and end >= (message.t or 0.0) for fault, end in self.faults.values()
+                fault.t <= first.t and end + CHANGE >= (message.t or 0.0)
+                for fault, end in self.faults.values()
             ):
                 cause = "down"
             elif overlay and not known:

@@ -515,8 +515,8 @@ def overtaken(*before: int) -> Rows:
         ("stla", [], None, "first"),
         ("stla", [1], None, "ours"),
         ("stla", [1], 2.5, "tree"),
-        ("stla", [1], -0.7, "tree"),
-        ("stla", [1], -0.9, "ours"),
+        ("stla", [1], -3.7, "tree"),
+        ("stla", [1], -3.9, "ours"),
         ("stla", [1], 3.3, "ours"),
         ("sf", [1], 1.1, "ours"),
     ],
@@ -524,8 +524,9 @@ def overtaken(*before: int) -> Rows:
 def test_order_over_an_overlay_has_three_exceptions(
     algorithm: str, before: list[int], change: float | None, cause: str
 ) -> None:
-    """While it changes, while something is down, and where the first message has nothing to wait for."""
-    held = fault(1.0, 1.9, kind="hold", target="link/a/b")
+    """While it changes or something is down, or shortly after, and where the first message has nothing to
+    wait for."""
+    held = fault(-6.0, -3.9, kind="hold", target="link/a/b")
     changed = [] if change is None else [Event(change, "node/c", "tree", "info", "c")]
     assert found([*overtaken(*before), *held, *changed], algorithm=algorithm) == {("order", cause): 1}
     down = fault(1.0, 2.25, kind="hold", target="link/a/b")
