@@ -226,13 +226,16 @@ class Missing:
 
     def merged(self, alone: bool) -> None:
         """The graph has become one with another, at a time nobody knows since when they were two."""
-        filters = ((name, 0.0) for name in self._since)
-        if alone:
-            self._asks_all = self.api.now() < self._returns_until
-            self._ask_for(filters, SETTLE)
-        else:
+        if not alone:
             # the first turn it was given holds: the least of several would be too soon
-            self._ask_for(filters, SETTLE + self._spread() * self.api.random.random(), sooner=False)
+            self._ask_for_all(SETTLE + self._spread() * self.api.random.random(), sooner=False)
+        elif self.api.now() < self._returns_until:
+            # at once, and once more as any other does
+            self._asks_all = True
+            self._ask_for_all(0.0)
+            self.api.call_later(SETTLE, self._ask_for_all, 0.0)
+        else:
+            self._ask_for_all(SETTLE)
 
     def _spread(self) -> float:
         """Seconds for the questions of all nodes; how many there are is seen from the levels of own keys."""
@@ -276,6 +279,9 @@ class Missing:
         return self._broker_keeps_up and not (asking or self._sources or self.merging())
 
     # asking -----------------------------------------------------------------------------------
+
+    def _ask_for_all(self, wait: float, sooner: bool = True) -> None:
+        self._ask_for(((name, 0.0) for name in self._since), wait, sooner)
 
     def _ask_for(self, filters: Iterable[tuple[str, float]], wait: float, sooner: bool = True) -> None:
         """Ask in ``wait`` seconds. Another question that is later by then comes with this one if it is to be

@@ -96,7 +96,7 @@ def test_a_site_that_comes_back_fetches_as_soon_as_all_have_been_asked() -> None
         publish(world, "n3", [f"new {text}"], "a/new")
         world.run(0.1)
     node = back(world, "n5", "a/#")
-    world.run(RETURN - 2)
+    world.run(RETURN - 4)
     got = payloads(node)
     assert [text for text in got if text in wanted] == wanted
     assert len(got) == 2 * len(wanted)
