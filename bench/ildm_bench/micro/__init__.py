@@ -13,6 +13,7 @@
 ``python -m ildm_bench.micro.overlay``           building tables and range queries over 10^5 and 10^6 keys
 ``python -m ildm_bench.micro.overlay_subscribe`` thousands of filters at once: what other clients notice
 ``python -m ildm_bench.micro.overlay_recovery``  a node of an overlay killed: losses, time to repair
+``python -m ildm_bench.micro.overlay_return``    a site of an overlay that is back: until it gets all again
 ``python -m ildm_bench.micro.overlay_topics``    many topics of one site of an overlay: messages, CPU, memory
 ``python -m ildm_bench.micro.overlay_publish``   what a message costs at each node that it reaches
 ``python -m ildm_bench.micro.overlay_retained``  retained messages by the thousand: the longest callback
