@@ -43,7 +43,8 @@ HOT = {
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival",
     "ildm/state/spool": "outlets records segments spool",
-    "ildm/mqtt": "covering filter_table framing members packets properties topics validate wire",
+    "ildm/mqtt": "connect_fields covering filter_table framing members packets properties topics validate"
+    " wire",
 }
 """What runs for each connection, subscription or message, and what inherits from it, as it must."""
 LIBRARY = compiled.LIBRARY.removesuffix("__mypyc")

@@ -56,7 +56,7 @@ def _row(kept: Kept) -> dict[str, Any]:
 
 
 def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, int | float)
+    return value is None or isinstance(value, (int, float))
 
 
 def _short(value: object) -> object:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
+from ildm.core.local import broker_session
 from ildm.core.local.client_session import MAX_CONNECT
 from ildm.core.tables import SESSIONS, SUBSCRIPTIONS
 from ildm.core.transfer.router import MAX_CACHED_TOPIC
-from ildm.mqtt import ConnAck, Connect, Disconnect, Property, Publish, Version, Will
+from ildm.mqtt import ConnAck, Connect, Disconnect, MalformedPacket, Property, Publish, Version, Will, decode
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
@@ -180,3 +181,14 @@ def test_a_session_with_a_finite_expiry_expires_although_the_node_has_crashed(wo
     assert b.node.links.links["a"].interest == {}
     assert a.node.clients.records == {}
     assert a.store.rows(SESSIONS) == a.store.rows(SUBSCRIPTIONS) == {}
+
+
+@pytest.mark.parametrize("version", [Version.V31, Version.V311])
+def test_the_plain_connack_says_what_the_node_takes_it_to_say(version: Version) -> None:
+    """It is known by its bytes, and not decoded."""
+    assert decode(broker_session._PLAIN, version) == broker_session._ACCEPTED == ConnAck()
+
+
+def test_the_plain_connack_is_none_of_mqtt_5() -> None:
+    with pytest.raises(MalformedPacket):
+        decode(broker_session._PLAIN, Version.V5)

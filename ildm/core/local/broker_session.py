@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 
 CANNOT_SERVE = (ConnectReturnCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_UNAVAILABLE)
 """Codes in a CONNACK of a broker that is there and does not work (3.1.1: 3.2.2.3; 5: 3.2.2.2)."""
+_PLAIN: Final = b"\x20\x02\0\0"
+_ACCEPTED: Final = ConnAck()
+"""What nearly every CONNACK before MQTT 5 is, and says."""
 _CLIENT: Final = Source.CLIENT
 _BROKER: Final = Source.BROKER
 """See :mod:`ildm.mqtt.members`."""
@@ -230,7 +233,8 @@ class BrokerSession(BaseSession):
         self._admitted = True
         self.node.brokers.reached(self.address)
         frame = self.paired.connack(frame)
-        packet = decode(frame, self.version)
+        plain = frame == _PLAIN and self.version is not members.V5
+        packet = _ACCEPTED if plain else decode(frame, self.version)
         assert isinstance(packet, ConnAck)
         self.node.dispatch.arrived(_BROKER, self, members.CONNACK, frame)
         self._connack = frame
