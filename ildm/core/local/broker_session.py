@@ -192,6 +192,7 @@ class BrokerSession(BaseSession):
             self.node.session_closed(self, exc)
         self._end_lingering()
         self.paired.broker_lost()
+        self.paired.unpair()
 
     def pause_writing(self) -> None:
         super().pause_writing()

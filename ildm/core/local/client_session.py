@@ -123,7 +123,7 @@ class ClientSession(RefusingClient):
         self._actions = b""
         self._keep_alive = 0
         self._held = bytearray()  # received before the broker has accepted the client
-        self._partial = Partial(node.partials, self.fail)
+        self._partial = Partial(node.partials)
         self.ended = False
         """The client has said that it will send nothing more."""
         self._moving_off = False  # as soon as the packet under way is whole
@@ -222,6 +222,13 @@ class ClientSession(RefusingClient):
             self.node.custody.no_longer_held(self)
         self.node.client_gone(self, exc)
         self.state = _ENDED
+        self.unpair()
+
+    def unpair(self) -> None:
+        """Let go of the paired session if both have ended: the collector, who finds them else, takes longer
+        than what they do at their end."""
+        if self.paired is not None and self.paired.transport is None and self not in self.node.sessions:
+            self.paired = None
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -550,7 +557,7 @@ class ClientSession(RefusingClient):
         elif left < 0:
             self._put_off(data[pos:])
         elif pos < end_of_data:
-            partial.hold(data[pos:], missing)
+            partial.hold(data[pos:], missing, self.fail)
         if self.unanswered is not None and self.unanswered.messages and self._too_much_unanswered(1):
             self.pause("unanswered")
         node.dispatch.deliver()

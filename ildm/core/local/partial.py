@@ -48,7 +48,8 @@ class Partials:
             error = OverLimit("no room for the parts of a packet", clause="MQTT-4.13.2")
             if oldest is partial:
                 raise error
-            oldest.give_up(error)
+            if oldest.give_up is not None:
+                oldest.give_up(error)
 
     def forget(self, partial: Partial) -> None:
         if partial in self._begun:
@@ -62,11 +63,11 @@ class Partial:
 
     __slots__ = ("_all", "_parts", "give_up", "given_up", "kept", "missing", "relayed")
 
-    def __init__(self, all: Partials, give_up: Callable[[MqttError], None]) -> None:
+    def __init__(self, all: Partials) -> None:
         self._all = all
         self._parts: list[bytes] | None = None
-        self.give_up = give_up
-        """What to do when there is no room for a packet that has to be held."""
+        self.give_up: Callable[[MqttError], None] | None = None
+        """Of a packet that is held: what to do when there is no room for it."""
         self.missing = 0
         """Bytes it lacks at least; 0 when there is none."""
         self.relayed = False
@@ -75,9 +76,17 @@ class Partial:
         """It was wanted, but there was no room to copy it."""
         self.kept = 0
 
-    def hold(self, part: bytes, missing: int) -> None:
-        """Keep what has come until the packet is whole. Raises: OverLimit."""
+    def hold(self, part: bytes, missing: int, give_up: Callable[[MqttError], None]) -> None:
+        """Keep what has come until the packet is whole.
+
+        Args:
+            give_up: called when there is no room for it any more.
+
+        Raises:
+            OverLimit: there is none.
+        """
         self._parts = [part]
+        self.give_up = give_up
         self.missing = missing
         self.relayed = False
         if len(part) + missing > SMALL:
@@ -131,5 +140,6 @@ class Partial:
     def clear(self) -> None:
         self._all.forget(self)
         self._parts = None
+        self.give_up = None
         self.missing = 0
         self.relayed = False

@@ -1,0 +1,86 @@
+"""Sessions that have ended: nothing of them is left for the collector of cycles to find."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ildm.config import parse_config
+from ildm.core.local.broker_session import BrokerSession
+from ildm.core.local.client_session import ClientSession
+from ildm.core.local.partial import Partial
+from ildm.mqtt import Connect, Disconnect, Publish, Version
+from ildm.net.run import NodeServer
+from ildm.testing.virtual.broker import MiniBroker
+from tests.support.ports import free_port
+
+LEAVE = Disconnect().encode(Version.V311)
+PART = Publish(topic="t", payload=bytes(2000)).encode(Version.V311)[:1000]
+
+
+class Writer(asyncio.Protocol):
+    """A client that notes when it is accepted and when it is cut off."""
+
+    def __init__(self) -> None:
+        self.accepted = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self.accepted.set()
+
+
+def left() -> list[object]:
+    return [each for each in gc.get_objects() if isinstance(each, ClientSession | BrokerSession | Partial)]
+
+
+def leaves(client: asyncio.Transport, broker: MiniBroker) -> None:
+    client.write(LEAVE)
+    client.close()
+
+
+def vanishes(client: asyncio.Transport, broker: MiniBroker) -> None:
+    client.write(PART)
+    client.abort()
+
+
+def broker_ends(client: asyncio.Transport, broker: MiniBroker) -> None:
+    for connection in list(broker.connections):
+        connection.transport.close()
+
+
+@pytest.mark.parametrize("ends", [leaves, vanishes, broker_ends])
+async def test_the_two_sessions_of_a_client_go_with_their_connections(
+    tmp_path: Path, ends: Callable[[asyncio.Transport, MiniBroker], None]
+) -> None:
+    loop = asyncio.get_running_loop()
+    broker = MiniBroker()
+    serving = await loop.create_server(broker.connection, "127.0.0.1", 0)  # type: ignore[arg-type, type-var]
+    port = free_port()
+    document = {
+        "state_dir": "state",
+        "listen": f"127.0.0.1:{port}",
+        "broker": {"address": f"127.0.0.1:{serving.sockets[0].getsockname()[1]}"},
+        "link": {"listen": None},
+    }
+    server = NodeServer(parse_config(document, "test", tmp_path))
+    await server.start()
+    gc.collect()
+    others = len(left())
+    gc.disable()
+    try:
+        client, writer = await loop.create_connection(Writer, "127.0.0.1", port)
+        client.write(Connect(client_id="c").encode())
+        await asyncio.wait_for(writer.accepted.wait(), 20)
+        assert len(left()) == others + 3
+        ends(client, broker)
+        async with asyncio.timeout(20):
+            while len(left()) > others:  # noqa: ASYNC110 - else they were left to the collector
+                await asyncio.sleep(0.01)
+    finally:
+        gc.enable()
+        client.abort()
+        serving.close()
+        await server.stop()
