@@ -395,9 +395,12 @@ class Node:
     # sessions and changes: the status and event listeners ---------------------------------------
 
     def session_established(self, session: BaseSession) -> None:
-        self.dispatch.call("on_session_established", session)
+        if self.dispatch.follows_sessions:
+            self.dispatch.call("on_session_established", session)
 
     def session_closed(self, session: BaseSession, unexpected: Exception | None) -> None:
+        if not self.dispatch.follows_sessions:
+            return
         if unexpected is not None:
             self.dispatch.call("on_tcp_down", session)
         self.dispatch.call("on_session_closed", session)

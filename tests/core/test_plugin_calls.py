@@ -21,6 +21,7 @@ from ildm.api import (
 )
 from ildm.config import Address
 from ildm.core.node import Node
+from ildm.core.plugin.dispatch import OF_SESSIONS
 from ildm.mqtt import Connect, PacketType, Property, Publish, Subscribe, Subscription, Version
 from ildm.testing.virtual.broker import MiniBroker
 from ildm.testing.virtual.client import MiniClient
@@ -185,6 +186,20 @@ def test_a_session_given_up_before_it_stands_is_not_heard_of_again(world: World)
     world.run(1)
     assert far.closed
     assert heard == []
+
+
+@pytest.mark.parametrize("hook", OF_SESSIONS)
+def test_a_plugin_may_hear_of_one_thing_about_sessions_alone(world: World, hook: str) -> None:
+    heard: list[Session] = []
+    plugin = type("Hearing", (Quiet,), {hook: lambda self, session: heard.append(session)})
+    start(world, "a", plugin)
+    client = MiniClient()
+    world.connect(Address("a", 1), client)
+    client.transport.write(Connect(client_id="c").encode())
+    world.run(1)
+    client.transport.abort()
+    world.run(1)
+    assert "c" in [session.client_id for session in heard]
 
 
 # the start ----------------------------------------------------------------------------------------

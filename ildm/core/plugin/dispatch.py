@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 INTERFACE = (Plugin, Algorithm, TreeAlgorithm, OverlayAlgorithm, Filter)
 """Classes whose hooks do nothing."""
+OF_SESSIONS = ("on_session_established", "on_session_closed", "on_tcp_down")
+"""Hooks that are called for each connection of a client, and of its broker session, or at its end."""
 
 
 Answer = TypeVar("Answer")
@@ -91,6 +93,8 @@ class Dispatch:
         """It says where goes what has lost its way."""
         self.takes_link_runs = True
         """Nobody looks at each message from neighbours."""
+        self.follows_sessions = False
+        """Some plugin has a hook for sessions that begin or end."""
         self.chain: FilterChain[Loaded] = FilterChain(driver, self._failed, self._returned, decision_timeout)
         self._algorithm: Loaded | None = None
         self._tree: TreeAlgorithm | None = None
@@ -123,6 +127,7 @@ class Dispatch:
                 getattr(base, name, None) is not overridden for base in INTERFACE
             ):
                 self._hooks.setdefault(name, []).append((loaded, getattr(plugin, name)))
+        self.follows_sessions = any(hook in self._hooks for hook in OF_SESSIONS)
         self.looks_at_links = bool(self.looked_at(Source.LINK))
         self.takes_link_runs = not (self.looks_at_links or self.asks_each)
 
