@@ -123,3 +123,13 @@ def test_the_first_of_another_list_is_tried_if_it_is_not_and_that_is_no_failover
     assert chooser.current == C
     chooser.choice.reached(C)
     assert (chooser.told, chooser.choice.failovers) == (["moved", A], 0)
+
+
+def test_where_connections_lead_to_is_known_of_addresses_in_numbers() -> None:
+    local = Address("127.0.0.1", 1)
+    known = {local: "127.0.0.1:1", Address("10.0.0.1", 2, "mqtts"): "10.0.0.1:2"}
+    unknown = (Address("0.0.0.0", 1), Address("::1", 1), Address("127.0.0.1", 0, "unix"))
+    choice = Chooser(A, *known, *unknown).choice
+    assert choice.places == known
+    choice.replace((B, local))
+    assert choice.places == {local: "127.0.0.1:1"}

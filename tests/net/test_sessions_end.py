@@ -13,6 +13,7 @@ from ildm.config import parse_config
 from ildm.core.local.broker_session import BrokerSession
 from ildm.core.local.client_session import ClientSession
 from ildm.core.local.partial import Partial
+from ildm.core.session import peer_of
 from ildm.mqtt import Connect, Disconnect, Publish, Version
 from ildm.net.run import NodeServer
 from ildm.testing.virtual.broker import MiniBroker
@@ -75,6 +76,11 @@ async def test_the_two_sessions_of_a_client_go_with_their_connections(
         client.write(Connect(client_id="c").encode())
         await asyncio.wait_for(writer.accepted.wait(), 20)
         assert len(left()) == others + 3
+        (session,) = server.node.sessions
+        assert session.paired is not None
+        assert session.paired.transport is not None
+        assert session.paired.peer == peer_of(session.paired.transport)
+        del session
         ends(client, broker)
         async with asyncio.timeout(20):
             while len(left()) > others:  # noqa: ASYNC110 - else they were left to the collector

@@ -8,7 +8,7 @@ the failures have to be several and to last; what is left there ends when anothe
 
 from __future__ import annotations
 
-from collections import Counter
+from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class BrokerChoice:
         changed: Callable[[Address], None],
     ) -> None:
         self.addresses = tuple(addresses)
+        self.places = _places(addresses)
+        """Where a connection leads to, as transports say it, of those addresses of which that is known."""
         self.current = self.addresses[0]
         """Where connections are made."""
         self.used = self.current
@@ -51,13 +53,13 @@ class BrokerChoice:
         self._lasting = lasting
         self._moved = moved
         self._changed = changed
-        self._open: Counter[Address] = Counter()
+        self._open: dict[Address, int] = {}
         self._failures = 0
         self._first_failure = 0.0
 
     def reached(self, address: Address) -> None:
         """A connection was made."""
-        self._open[address] += 1
+        self._open[address] = self._open.get(address, 0) + 1
         if address != self.current:
             return  # one that took long: the others have gone on
         self._failures = 0
@@ -79,13 +81,14 @@ class BrokerChoice:
         if self._failures == 1:
             self._first_failure = self._now()
         lasted = self._now() - self._first_failure >= self._lasting
-        if self._open[address] > 0 and not (self._failures >= FAILURES and lasted):
+        if self._open.get(address, 0) > 0 and not (self._failures >= FAILURES and lasted):
             return
         self._try(self.addresses[(self.addresses.index(address) + 1) % len(self.addresses)])
 
     def replace(self, addresses: Sequence[Address]) -> None:
         """Others are configured: the one in use is kept if it is among them, else the first is tried."""
         self.addresses = tuple(addresses)
+        self.places = _places(addresses)
         if self.current not in self.addresses:
             self._try(self.addresses[0])
 
@@ -93,3 +96,18 @@ class BrokerChoice:
         self._failures = 0
         self.current = address
         self._moved()
+
+
+def _places(addresses: Sequence[Address]) -> dict[Address, str]:
+    """Of those in numbers of IPv4; to ask each transport takes longer than to set a time-out."""
+    return {address: f"{address.host}:{address.port}" for address in addresses if _is_ipv4(address)}
+
+
+def _is_ipv4(address: Address) -> bool:
+    if address.scheme == "unix" or address.is_wildcard:
+        return False
+    try:
+        IPv4Address(address.host)
+    except ValueError:
+        return False
+    return True

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ildm.api import Timer
+    from ildm.core.driver import Transport
     from ildm.core.local.client_session import ClientSession
     from ildm.core.node import Node
 
@@ -133,6 +134,9 @@ class BrokerSession(BaseSession):
         self.node.dispatch.arrived(_CLIENT, self.paired, members.CONNECT, connect)
         self.paired.broker_connected()
         self.node.dispatch.deliver()
+
+    def _peer_of(self, transport: Transport) -> str:
+        return self.node.brokers.places.get(self.address) or super()._peer_of(transport)
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
