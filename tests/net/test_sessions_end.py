@@ -52,9 +52,10 @@ def broker_ends(client: asyncio.Transport, broker: MiniBroker) -> None:
         connection.transport.close()
 
 
+@pytest.mark.parametrize("algorithm", [None, "sf"])
 @pytest.mark.parametrize("ends", [leaves, vanishes, broker_ends])
 async def test_the_two_sessions_of_a_client_go_with_their_connections(
-    tmp_path: Path, ends: Callable[[asyncio.Transport, MiniBroker], None]
+    tmp_path: Path, ends: Callable[[asyncio.Transport, MiniBroker], None], algorithm: str | None
 ) -> None:
     loop = asyncio.get_running_loop()
     broker = MiniBroker()
@@ -64,6 +65,7 @@ async def test_the_two_sessions_of_a_client_go_with_their_connections(
         "state_dir": "state",
         "listen": f"127.0.0.1:{port}",
         "broker": {"address": f"127.0.0.1:{serving.sockets[0].getsockname()[1]}"},
+        "algorithm": algorithm,
         "link": {"listen": None},
     }
     server = NodeServer(parse_config(document, "test", tmp_path))

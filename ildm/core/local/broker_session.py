@@ -198,6 +198,10 @@ class BrokerSession(BaseSession):
         self.paired.broker_lost()
         self.paired.unpair()
 
+    def unpaired(self) -> None:
+        """Both connections have ended: there is nobody left whose acknowledgements would wait."""
+        self._barrier = None
+
     def pause_writing(self) -> None:
         super().pause_writing()
         self.paired.pause("broker")

@@ -228,6 +228,7 @@ class ClientSession(RefusingClient):
         """Let go of the paired session if both have ended: the collector, who finds them else, takes longer
         than what they do at their end."""
         if self.paired is not None and self.paired.transport is None and self not in self.node.sessions:
+            self.paired.unpaired()
             self.paired = None
 
     def pause_writing(self) -> None:
