@@ -140,14 +140,16 @@ def import_(
 ) -> None:
     """Print a Mosquitto bridge as a configuration.
 
-    A node with it does what the bridge did. Each line of the bridge that a node does not do is named on
-    standard error, and in the output.
+    A node with it does what the bridge did, and listens where the broker did. Each line that a node does
+    not do is named on standard error, and in the output.
     """
-    from ildm.importing.mosquitto import convert, read_text  # noqa: PLC0415
+    from ildm.importing.lines import read_text  # noqa: PLC0415
+    from ildm.importing.mosquitto import convert  # noqa: PLC0415
 
     imported = convert(read_text(source), str(source))
     for remark in imported.remarks:
-        _complain(f"{source}{f':{remark.line}' if remark.line else ''}: {remark.text}")
+        place = f":{remark.line}" if remark.line else ""
+        _complain(f"{remark.file or source}{place}: {remark.text}")
     print(imported.text(str(source)), end="")
 
 

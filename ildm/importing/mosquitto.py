@@ -7,37 +7,21 @@ Lines about the broker itself stay with the broker. What a node does not do is n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
 from ildm.config import ConfigError, TopicRule
 from ildm.core.link.rules import flaw
-from ildm.importing.bridge_options import BRIDGE, ENCRYPTED, NEEDLESS, SAME, SYNONYMS, WITHOUT
-from ildm.text import reason
+from ildm.importing.bridge_options import BRIDGE, ENCRYPTED, NEEDLESS, SAME, WITHOUT
+from ildm.importing.lines import Line, Remark, lines, remark
+from ildm.importing.listeners import OPTIONS, Listeners
 
 LINK_PORT = 1885
-BROKER_PORTS = (1884, 1886)
-"""Where the broker moves to: the first of them that the node does not listen on."""
-MAX_CONFIG = 4 << 20
-"""Bytes of a file."""
-
-
-class Line(NamedTuple):
-    number: int
-    option: str
-    value: str
-
-
-class Remark(NamedTuple):
-    """What is not the same, of a line (0: of the whole)."""
-
-    line: int
-    text: str
+FIRST_BROKER_PORT = 1884
+"""Where the broker moves to, or the next that the node does not take, past that of links."""
 
 
 @dataclass
@@ -46,8 +30,8 @@ class Bridge:
 
     name: str
     addresses: list[str] = field(default_factory=list)
-    rules: list[tuple[int, str, TopicRule]] = field(default_factory=list)
-    """Number and text of the line, and what it says."""
+    rules: list[tuple[str, str, TopicRule]] = field(default_factory=list)
+    """Place and text of the line, and what it says."""
     tls: dict[str, str] = field(default_factory=dict)
     """Keys of ``link.tls``, and what else says that the bridge is encrypted."""
 
@@ -65,43 +49,34 @@ class Imported:
     remarks: list[Remark]
     of_the_broker: int
     """Lines that are for the broker, and stay in its file."""
+    anonymous: bool
+    """The broker lets everybody in because its file does not say where it listens."""
 
     def text(self, source: str) -> str:
         """The configuration file, with the lines its rules come from."""
-        broker = self.document["broker"]["address"]
+        host, _, port = self.document["broker"]["address"].rpartition(":")
         head = [
-            f"# From {source}. This node takes the place of the broker, which moves to {broker}",
-            f"# and keeps the {self.of_the_broker} lines that are about itself, without its bridge. At each",
-            "# neighbour's address a node stands beside the far broker (algorithm: sf, link.listen open).",
+            f"# From {source}. This node takes the place of the broker, which keeps the lines",
+            f"# that are about itself ({self.of_the_broker}), and in place of its bridge and listeners has",
+            f"#   listener {port} {host}",
+            *(["#   allow_anonymous true"] if self.anonymous else []),
+            "# At each neighbour's address a node stands beside the far broker (algorithm: sf, link.listen",
+            "# open).",
         ]
         for bridge in self.bridges:
             head.append(f"# connection {bridge.name}")
-            head += [f"#   {number}: {text}" for number, text, _ in bridge.rules]
+            head += [f"#   {place}: {text}" for place, text, _ in bridge.rules]
         if self.remarks:
             head.append("# Not as before:")
-            head += [f"#   {_place(remark.line)}{remark.text}" for remark in self.remarks]
+            head += [f"#   {_place(each)}{each.text}" for each in self.remarks]
         body = yaml.safe_dump(self.document, sort_keys=False, allow_unicode=True, width=100)
         return "\n".join(head) + "\n" + body
 
 
-def _place(line: int) -> str:
-    return f"line {line}: " if line else ""
-
-
-def read_text(path: Path) -> str:
-    """A configuration file of Mosquitto's.
-
-    Raises:
-        ConfigError: it cannot be read.
-    """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_CONFIG + 1)
-        if len(raw) > MAX_CONFIG:
-            raise ConfigError(f"{path}: longer than {MAX_CONFIG >> 20} MiB, which no configuration is")
-        return raw.decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {reason(error)}") from error
+def _place(each: Remark) -> str:
+    if not each.line:
+        return ""
+    return f"{each.file}:{each.line}: " if each.file else f"line {each.line}: "
 
 
 def convert(text: str, source: str) -> Imported:
@@ -111,17 +86,9 @@ def convert(text: str, source: str) -> Imported:
         ConfigError: there is no bridge in it.
     """
     reader = _Reader(source)
-    for line in _lines(text):
+    for line in lines(text, source, reader.remarks.append):
         reader.take(line)
     return reader.finish()
-
-
-def _lines(text: str) -> Iterator[Line]:
-    for number, raw in enumerate(text.splitlines(), 1):
-        stripped = raw.strip()
-        if stripped and not stripped.startswith("#"):
-            option, _, value = stripped.partition(" ")
-            yield Line(number, SYNONYMS.get(option, option), value.strip())
 
 
 class _Reader:
@@ -131,12 +98,12 @@ class _Reader:
         self.remarks: list[Remark] = []
         self.link: dict[str, Any] = {}
         self.broker: dict[str, Any] = {}
-        self.listen: str | None = None
+        self.listeners = Listeners()
         self.of_the_broker = 0
+        self.anonymous: bool | None = None
 
     def remark(self, line: Line, text: str) -> None:
-        shown = "..." if "password" in line.option or line.option == "bridge_psk" else line.value
-        self.remarks.append(Remark(line.number, f"{line.option} {shown}".rstrip() + f": {text}"))
+        self.remarks.append(remark(line, text))
 
     def _whole(self, text: str) -> None:
         self.remarks.append(Remark(0, text))
@@ -159,14 +126,16 @@ class _Reader:
             getattr(self, f"_{option}")(line, self.bridges[-1])
 
     def _broker_line(self, line: Line) -> None:
+        if line.option in OPTIONS:
+            self.listeners.take(line)
+            return
         self.of_the_broker += 1
-        if line.option in ("listener", "port") and self.listen is None:
-            port, _, host = line.value.partition(" ")
-            if port.isdecimal() and port != "0":
-                host = host.strip() or "0.0.0.0"  # noqa: S104 - as the broker it takes the place of
-                self.listen = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        elif line.option == "include_dir":
-            self.remark(line, "give the files in it to this command, too")
+        if line.option == "allow_anonymous":
+            self.anonymous = line.value == "true"
+        elif line.option == "acl_file":
+            self.remark(
+                line, "has to let the node's own session read and write what crosses, as no bridge asks it"
+            )
 
     # options of a bridge --------------------------------------------------------------------------
 
@@ -213,7 +182,9 @@ class _Reader:
         if merged is not None:
             self.remark(line, merged)
             return
-        bridge.rules.append((line.number, f"topic {line.value}", rule))
+        bridge.rules.append(
+            (f"{line.file}:{line.number}" if line.file else str(line.number), f"topic {line.value}", rule)
+        )
 
     def _keepalive_interval(self, line: Line, bridge: Bridge) -> None:
         self._number(line, "keep_alive", 1, 3600)
@@ -279,11 +250,24 @@ class _Reader:
             scheme = "mqtts://" if bridge.tls else ""
             link["neighbors"] += [scheme + each for each in bridge.addresses]
         self._add_rules(link, bridges)
-        listen = self.listen or "127.0.0.1:1883"
-        port = next(port for port in BROKER_PORTS if not listen.endswith(f":{port}"))
+        listening = self.listeners.finish()
+        self.remarks += self.listeners.remarks
+        taken = [listening.get("listen", ""), *(each["url"] for each in listening.get("listeners", ()))]
+        port = FIRST_BROKER_PORT
+        while any(each.endswith(f":{port}") for each in taken):
+            port += 2
+        open_to_all = not self.listeners.given if self.anonymous is None else self.anonymous
+        if not open_to_all and "username" not in self.broker:
+            self._whole(
+                "the broker wants names and passwords, of the node's own session, too: give it an account "
+                "that may read and write what crosses, in broker.username and broker.password_file"
+            )
         broker = {"address": f"127.0.0.1:{port}", **self.broker}
-        document = {"listen": listen, "broker": broker, "algorithm": "sf", "link": link | self.link}
-        return Imported(document, bridges, sorted(self.remarks), self.of_the_broker)
+        document = {**listening, "broker": broker, "algorithm": "sf", "link": link | self.link}
+        remarks = sorted(self.remarks, key=lambda each: (each.line > 0, each.file, each.line))
+        return Imported(
+            document, bridges, remarks, self.of_the_broker, open_to_all and self.anonymous is None
+        )
 
     def _add_rules(self, link: dict[str, Any], bridges: list[Bridge]) -> None:
         if len(bridges) == 1:

@@ -30,7 +30,9 @@ def test_the_configuration_can_be_used_as_it_is() -> None:
     assert imported.remarks == []
     printed = imported.text("m.conf")
     assert "#   6: topic a/# both 2 here/ there/\n" in printed
-    assert "keeps the 2 lines" in printed
+    assert "about itself (1)" in printed
+    assert "listener 1884 127.0.0.1\n" in printed
+    assert "#   allow_anonymous" not in printed
     config = parse_config(yaml.safe_load(printed), "out", Path())
     assert str(config.listen) == "0.0.0.0:1883"
     assert [str(each) for each in config.link.addresses] == ["far.example.org:1885"]
@@ -181,5 +183,13 @@ def test_the_command(tmp_path: Path) -> None:
     conf.write_text("listener 1883\n")
     assert ildm(tmp_path, "import", conf).returncode == 2
     assert ildm(tmp_path, "import", tmp_path).returncode == 2
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d/bridge.conf").write_text("# mine\n" + BEGIN + "topic a\nnotifications true\n")
+    conf.write_text("listener 1883\nallow_anonymous true\ninclude_dir conf.d\n")
+    done = ildm(tmp_path, "import", conf)
+    assert done.returncode == 0
+    assert done.stderr.startswith(
+        f"ildm: {tmp_path}/conf.d/bridge.conf:5: notifications true: no topic tells"
+    )
     with pytest.raises(ConfigError, match="no bridge in it"):
         convert("listener 1883\n", "m.conf")
