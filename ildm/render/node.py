@@ -54,7 +54,7 @@ def _addresses(broker: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
         return []
     text = f"or at {', '.join(map(cell, others))}"
     if broker["failovers"]:
-        text += f"  ({broker['failovers']:,} failovers, last {duration(broker['in_use_for'])} ago)"
+        text += f"  (failovers: {broker['failovers']:,}, the last {duration(broker['in_use_for'])} ago)"
     return [("", Text(text, style="dim"))]
 
 

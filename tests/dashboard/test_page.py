@@ -142,6 +142,7 @@ async def test_everybody_can_use_it(
             await page.get_by_role("tabpanel").locator("td, section, form").first.wait_for()
             assert (name, await window.accessibility()) == (name, [])
             assert (name, await window.overflow()) == (name, 0)
+            assert (name, await window.clipped("#tabs", ".sites .scroll")) == (name, [])
             await page.keyboard.press("ArrowRight")
         assert await page.get_by_role("tab", selected=True).inner_text() == "Clients"
         await page.emulate_media(color_scheme="light" if colours == "dark" else "dark")

@@ -60,6 +60,11 @@ class Window:
     async def shows(self, text: str, where: str = "body") -> None:
         await self.page.locator(where).get_by_text(text).first.wait_for()
 
+    async def clipped(self, *selectors: str) -> list[str]:
+        """Which of these have to be moved sideways for what is in them to be seen."""
+        found = "each => [...document.querySelectorAll(each)].some(one => one.scrollWidth > one.clientWidth)"
+        return [each for each in selectors if await self.page.evaluate(found, each)]
+
     async def overflow(self) -> int:
         """Pixels that the page is wider than its window."""
         width = "document.scrollingElement.scrollWidth - document.scrollingElement.clientWidth"

@@ -67,13 +67,13 @@ function table(rows, speeds, write) {
         element("td", { class: "tight wide" }),
         element("td", { class: "right" }),
         element("td", { class: "right" }),
-        element("td", { class: "right" }),
+        element("td", { class: "right" }, element("span"), element("span", { class: "wide" })),
         element("td", { class: "right wide" }),
         element("td", { class: "right wide" }),
         element(
           "td",
           { class: "right writing", hidden: !write },
-          element("button", { type: "button", class: "small", "aria-label": `Remove ${visible(called(row))}`, onclick: () => remove(called(row)) }, "Remove"),
+          element("button", { type: "button", class: "small", "aria-label": `Remove ${visible(called(row))}`, title: `Remove ${visible(called(row))}`, onclick: () => remove(called(row)) }, element("span", { class: "wide" }, "Remove"), element("span", { class: "narrow" }, "✕")),
         ),
       ),
     (line, row) => {
@@ -87,7 +87,8 @@ function table(rows, speeds, write) {
       text(length, since(row.since));
       text(out, rate(speed?.[0]));
       text(into, rate(speed?.[1]));
-      text(waiting, row.queued_messages ? `${count(row.queued_messages)} · ${bytes(row.queued_bytes)}` : "0");
+      text(waiting.firstElementChild, count(row.queued_messages));
+      text(waiting.lastElementChild, row.queued_messages ? ` · ${bytes(row.queued_bytes)}` : "");
       text(oldest, since(row.oldest));
       text(dropped, count(row.dropped));
       attribute(dropped, "class", row.dropped ? "right wide bad" : "right wide");
