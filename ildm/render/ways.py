@@ -96,7 +96,12 @@ def _messages(data: Mapping[str, Any]) -> RenderableType:
         title.append(f"  {moment}.{int(message['at'] % 1 * 1000):03}", style="dim")
         parts.append(_message(title, message))
     if not parts:
-        parts.append(Text(f"no message on {cell(data['topic'])} was seen at any site", style="dim"))
+        parts.append(
+            Text(f"no message on {cell(data['topic'])} was seen that any other site wants", style="dim")
+        )
+        parts.append(
+            Text("ildm trace TOPIC, without --for, says who would get one, and why not", style="dim")
+        )
     if data["left_out"]:
         parts.append(Text(f"{data['left_out']:,} more events were left out; see --messages", style="yellow"))
     return Group(*parts)

@@ -110,6 +110,13 @@ def test_another_client_in_the_node_s_place_is_named_while_the_broker_is_there()
     assert "another client uses its id" in shown("status", {**STATUS, "broker": broker})
 
 
+def test_where_else_the_broker_may_be_and_how_often_the_node_had_to_go_there() -> None:
+    addresses = ["127.0.0.1:1884", "127.0.0.1:1886"]
+    broker = {**STATUS["broker"], "addresses": addresses, "failovers": 1, "in_use_for": 2.0}
+    text = shown("status", {**STATUS, "broker": broker})
+    assert "or at 127.0.0.1:1886  (failovers: 1, the last 2s ago)" in text
+
+
 def test_every_command_can_be_shown() -> None:
     assert set(render.SHOW) == set(COMMANDS) == set(ANSWERS)
 
@@ -125,6 +132,12 @@ def test_what_became_of_a_message_is_told_node_by_node() -> None:
     assert "a/b  QoS 1  12 B" in text
     assert "south  received 0.0 ms  to north 1.2 ms" in text
     assert "    └── north  received 2.3 ms  to its broker 2.5 ms, acknowledged 4.2 ms" in text
+
+
+def test_where_no_message_was_followed_it_is_said_what_else_to_ask() -> None:
+    text = shown("trace", {"topic": "a/#", "messages": [], "left_out": 0})
+    assert text.startswith("no message on a/# was seen that any other site wants\n")
+    assert "ildm trace TOPIC, without --for, says who would get one" in text
 
 
 def test_a_node_stands_below_the_one_it_has_the_message_from_whatever_its_clock_says() -> None:
