@@ -1,7 +1,7 @@
 """Histories as tables of Arrow.
 
-Apart from `ildm_bench.chaos.history`, as a process takes longer to fork with Arrow in it, and each run in
-virtual time is a fork.
+Apart from `ildm_bench.chaos.history`, as a process takes longer to fork with Arrow in it, and each batch
+of runs in virtual time is a fork.
 """
 
 from __future__ import annotations

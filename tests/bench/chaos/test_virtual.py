@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -12,12 +13,14 @@ from typer.testing import CliRunner
 from ildm_bench.chaos.check import check_histories
 from ildm_bench.chaos.cli import app
 from ildm_bench.chaos.drawing import SHARED
+from ildm_bench.chaos.history import History
 from ildm_bench.chaos.invariants import INVARIANTS, OURS
 from ildm_bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
 from ildm_bench.chaos.shrink import shrink
 from ildm_bench.chaos.verdict import UNCERTAIN, judge
-from ildm_bench.chaos.virtual.hunt import Batch, batches, carry_out, carry_out_all, hunt
-from ildm_bench.chaos.virtual.run import Warm
+from ildm_bench.chaos.virtual import hunt as hunting
+from ildm_bench.chaos.virtual.hunt import Batch, Tally, batches, carry_out, carry_out_all, hunt
+from ildm_bench.chaos.virtual.run import Result, Warm
 
 ROW = Setting("sf", ("a", "b", "c"), (("b", "a"), ("c", "b")), ("mosquitto",) * 3, mode="off")
 
@@ -120,7 +123,7 @@ def test_the_queries_find_what_the_verdict_finds() -> None:
     assert found["lost"]
 
 
-def test_batches_share_what_is_warm() -> None:
+def test_batches_share_a_setting() -> None:
     work = list(batches(2 * SHARED, SHARED - 2, algorithm="sf"))
     first = range(SHARED - 2, SHARED)
     assert [batch.seeds for batch in work] == [
@@ -132,6 +135,35 @@ def test_batches_share_what_is_warm() -> None:
     assert tally.schedules == 4
     assert not tally.failures
     assert tally.owed > 0
+
+
+def test_a_schedule_that_ends_its_process_takes_no_other_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def odd(schedule: Schedule, run: str) -> tuple[Result, History]:
+        if schedule.seed == 1:
+            os._exit(3)
+        while schedule.seed == 3:
+            pass
+        return carry_out(schedule, run)
+
+    monkeypatch.setattr(hunting, "carry_out", odd)
+    monkeypatch.setattr(hunting, "PATIENCE", 2)
+    tally = carry_out_all(Batch("sf", range(5), fault="none"))
+    assert tally.schedules == 5
+    assert [(failure.schedule.seed, failure.trouble) for failure in tally.failures] == [
+        (1, "ended by status 768"),
+        (3, "took over 2 s"),
+    ]
+    assert tally.owed > 0
+
+
+def test_what_was_carried_out_before_changes_nothing() -> None:
+    batch = Batch("sf", range(16, 22))
+    together = carry_out_all(batch)
+    alone = Tally()
+    for seed in batch.seeds:
+        alone += carry_out_all(Batch("sf", range(seed, seed + 1)))
+    together.spent = alone.spent
+    assert together == alone
 
 
 def test_processes_share_the_work() -> None:

@@ -1,4 +1,4 @@
-"""Many schedules in virtual time: sites find together once, each schedule goes on from there in a fork."""
+"""Many schedules in virtual time, a batch of them in one process, each with sites of its own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from ildm_bench.chaos.drawing import SHARED, Scale, draw, draw_setting
 from ildm_bench.chaos.history import History, Run
@@ -118,7 +118,7 @@ def carry_out(schedule: Schedule, run: str = "0") -> tuple[Result, History]:
 
 def failure_of(schedule: Schedule) -> Failure | None:
     """What of it fails, in a process of its own; None if all holds."""
-    result, _ = _forked(lambda: carry_out(schedule), whole=False)
+    [(result, _)] = _apart([schedule], ["0"], whole=False)
     return Failure(schedule, result.failures, result.trouble) if result.failed else None
 
 
@@ -127,18 +127,17 @@ def carry_out_all(batch: Batch) -> Tally:
     began = _spent()
     tally = Tally()
     histories: list[History] = []
+    schedules = [batch.schedule(seed) for seed in batch.seeds]
+    runs = [f"{batch.algorithm}-{batch.mode}-{batch.fault}-{seed}" for seed in batch.seeds]
     with planted(batch.plant) if batch.plant else nullcontext():
-        warm = Warm(batch.schedule(batch.seeds[0]).setting)
-        gc.collect()
-        gc.freeze()  # what is never looked at by the collector is never copied either
-        for seed in batch.seeds:
-            schedule = batch.schedule(seed)
-            run = f"{batch.algorithm}-{batch.mode}-{batch.fault}-{seed}"
-            result, history = _forked(lambda: warm.run(schedule, run), batch.queries)  # noqa: B023
-            tally.add(schedule, result)
-            if history is not None:
-                histories.append(history)
-        gc.unfreeze()
+        while schedules:
+            done = 0
+            for result, history in _apart(schedules, runs, batch.queries):
+                tally.add(schedules[done], result)
+                if history is not None:
+                    histories.append(history)
+                done += 1
+            del schedules[:done], runs[:done]
     if histories:
         from ildm_bench.chaos.check import check_histories  # noqa: PLC0415 - slow to import
 
@@ -152,30 +151,51 @@ def _spent() -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _forked(work: Callable[[], tuple[Result, History]], whole: bool) -> tuple[Result, History | None]:
-    """What ``work`` answers in a process of its own, begun as this one is; ``whole``: and the history."""
+def _apart(
+    schedules: list[Schedule], runs: list[str], whole: bool
+) -> Iterator[tuple[Result, History | None]]:
+    """What comes of schedules that are carried out in a process of their own, one after the other; ``whole``:
+    and the histories. The one with which that process ends, or does not, is the last to be answered.
+
+    A process for each would be cleaner, and takes longer than a schedule: nearly all pages are written to, if
+    only by counts of references, and so copied.
+    """
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.close(reading)
-            signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
-            signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
-            gc.disable()  # it is short
-            result, history = work()
             with os.fdopen(writing, "wb") as pipe:
-                pickle.dump((result, history if whole else None), pipe)
+                _serve(schedules, runs, whole, pipe)
         finally:
             os._exit(0)
     os.close(writing)
+    answered = 0
     with os.fdopen(reading, "rb") as pipe:
-        data = pipe.read()
+        try:
+            while answered < len(schedules):
+                yield pickle.load(pipe)
+                answered += 1
+        except (EOFError, pickle.UnpicklingError):  # it has ended, perhaps while it wrote
+            pass
     _, status = os.waitpid(pid, 0)
-    if not data:
+    if answered < len(schedules):
         signal_number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         why = f"took over {PATIENCE} s" if signal_number == signal.SIGVTALRM else f"ended by status {status}"
-        return Result(Verdict([], 0), Run(""), Counter(), why), None
-    return pickle.loads(data)  # type: ignore[no-any-return]
+        yield Result(Verdict([], 0), Run(""), Counter(), why), None
+
+
+def _serve(schedules: list[Schedule], runs: list[str], whole: bool, pipe: BinaryIO) -> None:
+    """Carry out schedules; ends the process by a signal when one takes too long."""
+    signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+    gc.disable()
+    gc.freeze()  # what was there before is not looked at again and again
+    for schedule, run in zip(schedules, runs, strict=True):
+        signal.setitimer(signal.ITIMER_VIRTUAL, PATIENCE)
+        result, history = carry_out(schedule, run)
+        pickle.dump((result, history if whole else None), pipe)
+        pipe.flush()
+        gc.collect()  # at the same points of all schedules, and the next one gets memory that is at hand
 
 
 def batches(runs: int, seed: int, **given: Any) -> Iterator[Batch]:
