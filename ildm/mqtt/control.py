@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
@@ -14,8 +13,8 @@ from ildm.mqtt.properties import Properties, decode_properties, encode_propertie
 from ildm.mqtt.wire import check_end, put_frame
 
 
-class ControlPacket(ABC):
-    """Base of all packets.
+class ControlPacket:
+    """Base of all packets; not an `ABC`, of which `isinstance` is a call in Python.
 
     ``properties`` must be empty in MQTT 3.x, and ``reason_code`` zero where 3.x has none.
     """
@@ -23,18 +22,18 @@ class ControlPacket(ABC):
     __slots__ = ()
     type: ClassVar[PacketType]
 
-    @abstractmethod
     def encode(self, version: Version) -> bytes:
         """The whole packet, fixed header included.
 
         Raises:
             EncodeError: the standard forbids such a packet in that version.
         """
+        raise NotImplementedError
 
     @classmethod
-    @abstractmethod
     def parse(cls, frame: bytes, pos: int, version: Version, limits: PacketLimits = LARGEST) -> Self:
         """Read the packet whose fixed header, already checked, ends at ``pos``. Raises: MqttError."""
+        raise NotImplementedError
 
 
 def check_reason_codes(type: PacketType, codes: Iterable[int], clause: str) -> None:

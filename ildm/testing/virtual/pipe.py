@@ -18,6 +18,7 @@ SOCKET = 128 << 10
 """Bytes in the socket buffers of both ends and on the wire, per direction."""
 READ = 256 << 10
 """Bytes handed over in one read, as asyncio does it."""
+_WRITABLE = (bytes, bytearray, memoryview)
 FIN, RESET = b"", None
 """What else arrives on a connection, besides bytes."""
 
@@ -112,7 +113,7 @@ class Pipe:
     # writing --------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        assert isinstance(data, bytes | bytearray | memoryview)
+        assert isinstance(data, _WRITABLE)
         if self.closed or not data:
             return
         if self._reset:
@@ -158,7 +159,7 @@ class Pipe:
         arrival = world.time + (world.latency if self.latency is None else self.latency)
         arrival = max(arrival, self._last_arrival)
         self._last_arrival = arrival
-        world.call_at(arrival, self.other._arrive, item)
+        world.arrive(arrival, self.other._arrive, item)
 
     def _taken(self, size: int) -> None:
         self._under_way -= size
@@ -199,20 +200,17 @@ class Pipe:
 
     # reading --------------------------------------------------------------------------------------
 
-    @property
-    def _path_broken(self) -> bool:
-        other = self.other
-        return self._cut or other._cut or other._mute
-
     def _mended(self) -> None:
         for end in (self, self.other):
-            if not end._path_broken:
+            other = end.other
+            if not (end._cut or other._cut or other._mute):
                 wire, end._wire = end._wire, []
                 for item in wire:
                     self.world.call_at(self.world.time, end._arrive, item)
 
     def _arrive(self, item: bytes | None) -> None:
-        if self._path_broken:
+        other = self.other
+        if self._cut or other._cut or other._mute:
             self._wire.append(item)
         elif item is RESET:
             self._inbox.clear()

@@ -34,6 +34,9 @@ class VirtualTimer:
         return not self.cancelled and (self.owner is None or not self.owner.dead)
 
 
+_NOBODY = VirtualTimer()
+
+
 class World:
     """Events in order of virtual time; equal times in the order they were made."""
 
@@ -82,6 +85,10 @@ class World:
     ) -> None:
         """An event of a timer there is."""
         heappush(self._events, (when, next(self._order), timer, callback, args))
+
+    def arrive(self, when: float, callback: Callable[..., None], *args: object) -> None:
+        """As :meth:`call_at`, for what nobody cancels and no process does."""
+        heappush(self._events, (when, next(self._order), _NOBODY, callback, args))
 
     def run(self, seconds: float) -> None:
         """Let virtual time pass."""
