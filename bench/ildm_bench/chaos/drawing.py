@@ -1,7 +1,7 @@
 """Schedules drawn from seeds.
 
 Seeds that differ by little share a setting (:data:`SHARED`), so that the configuration of its nodes is read
-once for all of them, and they are carried out in one process.
+once for all of them.
 """
 
 from __future__ import annotations

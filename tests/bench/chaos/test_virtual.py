@@ -12,14 +12,21 @@ from typer.testing import CliRunner
 
 from ildm_bench.chaos.check import check_histories
 from ildm_bench.chaos.cli import app
-from ildm_bench.chaos.drawing import SHARED
 from ildm_bench.chaos.history import History
 from ildm_bench.chaos.invariants import INVARIANTS, OURS
 from ildm_bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
 from ildm_bench.chaos.shrink import shrink
 from ildm_bench.chaos.verdict import UNCERTAIN, judge
 from ildm_bench.chaos.virtual import hunt as hunting
-from ildm_bench.chaos.virtual.hunt import Batch, Tally, batches, carry_out, carry_out_all, hunt
+from ildm_bench.chaos.virtual.hunt import (
+    TOGETHER,
+    Batch,
+    Tally,
+    batches,
+    carry_out,
+    carry_out_all,
+    hunt,
+)
 from ildm_bench.chaos.virtual.run import Result, Warm
 
 ROW = Setting("sf", ("a", "b", "c"), (("b", "a"), ("c", "b")), ("mosquitto",) * 3, mode="off")
@@ -123,13 +130,13 @@ def test_the_queries_find_what_the_verdict_finds() -> None:
     assert found["lost"]
 
 
-def test_batches_share_a_setting() -> None:
-    work = list(batches(2 * SHARED, SHARED - 2, algorithm="sf"))
-    first = range(SHARED - 2, SHARED)
+def test_batches_begin_at_the_same_seeds() -> None:
+    work = list(batches(2 * TOGETHER, TOGETHER - 2, algorithm="sf"))
+    first = range(TOGETHER - 2, TOGETHER)
     assert [batch.seeds for batch in work] == [
         first,
-        range(SHARED, 2 * SHARED),
-        range(2 * SHARED, 3 * SHARED - 2),
+        range(TOGETHER, 2 * TOGETHER),
+        range(2 * TOGETHER, 3 * TOGETHER - 2),
     ]
     tally = carry_out_all(Batch("sf", range(4), fault="none"))
     assert tally.schedules == 4
@@ -167,7 +174,7 @@ def test_what_was_carried_out_before_changes_nothing() -> None:
 
 
 def test_processes_share_the_work() -> None:
-    tally = hunt(list(batches(4, SHARED - 2, algorithm="sf", fault="none")), jobs=2)
+    tally = hunt(list(batches(4, TOGETHER - 2, algorithm="sf", fault="none")), jobs=2)
     assert tally.schedules == 4
     assert not tally.failures
 

@@ -24,10 +24,13 @@ from ildm_bench.chaos.virtual.run import Result, Warm
 PATIENCE = 120
 """Seconds that one schedule may take of the processor; then it is taken to go on without end."""
 
+TOGETHER = 4 * SHARED
+"""Schedules in a batch."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Schedules that share a setting: those of ``seeds``, of one multiple of `SHARED`."""
+    """Schedules that one process carries out: those of ``seeds``."""
 
     algorithm: str
     seeds: range
@@ -130,6 +133,7 @@ def carry_out_all(batch: Batch) -> Tally:
     schedules = [batch.schedule(seed) for seed in batch.seeds]
     runs = [f"{batch.algorithm}-{batch.mode}-{batch.fault}-{seed}" for seed in batch.seeds]
     with planted(batch.plant) if batch.plant else nullcontext():
+        Warm(schedules[0].setting)  # what all use is imported, and seen by the interpreter, before the fork
         while schedules:
             done = 0
             for result, history in _apart(schedules, runs, batch.queries):
@@ -202,7 +206,7 @@ def batches(runs: int, seed: int, **given: Any) -> Iterator[Batch]:
     """Of so many schedules, from a seed on."""
     end = seed + runs
     while seed < end:
-        upper = min(end, (seed // SHARED + 1) * SHARED)
+        upper = min(end, (seed // TOGETHER + 1) * TOGETHER)
         yield Batch(seeds=range(seed, upper), **given)
         seed = upper
 
