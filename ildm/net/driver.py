@@ -28,14 +28,16 @@ if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.config import Address
     from ildm.core.driver import Endpoint
+    from ildm.net.transport.reactor import Dialed
     from ildm.net.transport.sockets import Connected
+    from ildm.net.transport.stream import Stream
 
 
 REFUSALS = (errno.ECONNREFUSED, errno.ECONNRESET)
 
 
 class Dial:
-    """A connection that is being made: drives the coroutine that makes it, as a task would.
+    """A connection that is being made, by the reactor or by a coroutine, which this drives as a task would.
 
     A task costs more than the rest of the dial: it has a name, is entered in a set of all, and begins a turn
     later. This one begins at once.
@@ -44,7 +46,17 @@ class Dial:
         ended: called with the transport, or with what went wrong; for a dial that was cancelled, with that.
     """
 
-    __slots__ = ("_awaited", "_ended", "address", "connecting", "endpoint", "expired", "limit", "timer")
+    __slots__ = (
+        "_awaited",
+        "_ended",
+        "address",
+        "connecting",
+        "direct",
+        "endpoint",
+        "expired",
+        "limit",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -57,8 +69,9 @@ class Dial:
         self.endpoint = endpoint
         self.limit = limit
         """Seconds."""
+        self.direct: Dialed | None = None
         self.connecting: Coroutine[Any, Any, Connected]
-        """It awaits nothing but futures."""
+        """It awaits nothing but futures. Not there if the reactor makes the connection."""
         self.timer: Timer | None = None
         self.expired = False
         self._awaited: asyncio.Future[Any] | None = None
@@ -77,8 +90,16 @@ class Dial:
             self._awaited = awaited
             awaited.add_done_callback(self.step)
 
+    def made(self, transport: Stream | None, error: BaseException | None) -> None:
+        """By the reactor."""
+        self.direct = None
+        self._ended(self, cast("asyncio.Transport | None", transport), error)
+
     def cancel(self) -> None:
-        if self._awaited is not None:
+        if self.direct is not None:
+            self.direct.abort()
+            self.made(None, asyncio.CancelledError())
+        elif self._awaited is not None:
             self._awaited.cancel()
 
     def expire(self) -> None:
@@ -116,12 +137,17 @@ class AsyncioDriver:
         dial = Dial(address, endpoint, timeout, self._dial_ended)
         self._dials.add(dial)
         dial.timer = self.call_later(timeout, dial.expire)
-        # the core's sessions have the methods of asyncio.Protocol without being its subclass
-        factory = cast("Callable[[], asyncio.Protocol]", lambda: endpoint)
+        dialing = self._dialing
         try:
+            place = dialing.place(address)
+            if place is not None and dialing.reactor is not None:
+                dial.direct = dialing.reactor.dial(place, endpoint, dial.made)
+                return
+            # the core's sessions have the methods of asyncio.Protocol without being its subclass
+            factory = cast("Callable[[], asyncio.Protocol]", lambda: endpoint)
             paired = getattr(endpoint, "paired", None)
-            dial.connecting = self._dialing.connect(self._loop, factory, address, timeout, paired)
-        except (OSError, ValueError) as error:
+            dial.connecting = dialing.connect(self._loop, factory, address, timeout, paired)
+        except (OSError, ValueError, OverflowError) as error:
             self._dial_ended(dial, None, error)
         else:
             dial.step()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ildm.net.transport.arrival import Arrival
     from ildm.net.transport.gate import AddressGate
     from ildm.net.transport.inherited import Inherited
+    from ildm.net.transport.reactor import Reactor
 
 FIXED_HEADER = 5
 """Bytes of the longest (MQTT 2.1)."""
@@ -57,6 +58,7 @@ class ClientListeners:
         gate: bounds connections by address.
         inherited: sockets that are taken in place of new ones.
         handshakes: where the time that TLS takes is observed.
+        reactor: what carries connections without TLS.
     """
 
     def __init__(
@@ -66,12 +68,14 @@ class ClientListeners:
         counters: Counters,
         inherited: Inherited | None = None,
         handshakes: Timing | None = None,
+        reactor: Reactor | None = None,
     ) -> None:
         self.gate = gate
         self._session = session
         self._counters = counters
         self._inherited = inherited
         self._handshakes = handshakes
+        self._reactor = reactor
         self._places: list[Place] = []
         self._retired: list[Listener] = []
 
@@ -149,6 +153,7 @@ class ClientListeners:
             inherited=self._inherited,
             label=config.label,
             handshakes=self._handshakes,
+            reactor=self._reactor,
         )
 
 

@@ -27,7 +27,7 @@ from ildm.net.metrics import MetricsServer
 from ildm.net.otlp import Collector, Exporter
 from ildm.net.reload import Reloader
 from ildm.net.reload.settings import Secrets, own, read_secrets
-from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal
+from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal, new_reactor
 from ildm.net.transport.gate import AddressGate
 from ildm.net.transport.inherited import Inherited
 from ildm.net.view import LiveView
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from ildm.config import Address
     from ildm.core.plugin.loading import PluginSpecs
+    from ildm.net.transport.reactor import Reactor
 
 OWN_DESCRIPTORS = 64
 """What the process needs besides connections: sockets to listen on, the state, the log, the administrator."""
@@ -70,6 +71,8 @@ class NodeServer:
         self.secrets: Secrets
         self.tls: NodeTls
         self.dialing: Dialing
+        self.reactor: Reactor | None = None
+        """What carries connections without TLS."""
         self.renewal: Renewal | None = None
         """What takes up certificates that change."""
         self.reloader = Reloader(self)
@@ -93,7 +96,8 @@ class NodeServer:
         secrets = self.secrets = read_secrets(config)
         loop = asyncio.get_running_loop()
         tls = self.tls = NodeTls(config)
-        self.dialing = Dialing(config, tls)
+        self.reactor = new_reactor(loop)
+        self.dialing = Dialing(config, tls, self.reactor)
         self.driver = AsyncioDriver(loop, config.link.unsent_bytes, self.dialing)
         self.store = StateStore(
             config.state_dir,
@@ -140,7 +144,7 @@ class NodeServer:
             await self.admin.start()
             session = partial(ClientSession, self.node)
             self.for_clients = ClientListeners(
-                session, gate, counters, self.inherited, self.node.timings.handshake
+                session, gate, counters, self.inherited, self.node.timings.handshake, self.reactor
             )
             await self.for_clients.open(config, tls)
             if config.metrics.listen is not None:
@@ -166,6 +170,7 @@ class NodeServer:
                     tls=tls.link_in if config.link.listen.has_tls else None,
                     counters=counters,
                     inherited=self.inherited,
+                    reactor=self.reactor,
                 )
                 self.for_neighbors.append(listener)
                 await listener.open()
@@ -239,6 +244,8 @@ class NodeServer:
         if self.exporter is not None:
             await self.exporter.stop()
         await self.driver.close()
+        if self.reactor is not None:
+            self.reactor.close()
         await asyncio.to_thread(self.store.end())  # it waits for the disk
         if self.renewal is not None:
             self.renewal.stop()

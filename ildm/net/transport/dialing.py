@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ildm.core.session import CLOSE_TIMEOUT
 from ildm.net.transport.arrival import own_session
@@ -13,9 +12,13 @@ from ildm.net.transport.schemes import TRANSPORTS
 from ildm.net.transport.sockets import dialed
 
 if TYPE_CHECKING:
+    import asyncio
+    import socket
+
     from ildm.config import Address, Config
     from ildm.core.local.client_session import ClientSession
-    from ildm.net.transport.sockets import Connected, Factory
+    from ildm.net.transport.reactor import Reactor
+    from ildm.net.transport.sockets import Connected, Factory, Loop, Place
     from ildm.net.transport.tls import NodeTls
 
 
@@ -28,9 +31,13 @@ class Dialing:
 
     Args:
         config: None: plain transports only.
+        reactor: what carries connections without TLS; None: the event loop.
     """
 
-    def __init__(self, config: Config | None = None, tls: NodeTls | None = None) -> None:
+    def __init__(
+        self, config: Config | None = None, tls: NodeTls | None = None, reactor: Reactor | None = None
+    ) -> None:
+        self.reactor = reactor
         self._broker = None if config is None else config.broker
         self._tls = tls
 
@@ -38,9 +45,21 @@ class Dialing:
         """Dial with these contexts from now on."""
         self._tls = tls
 
+    def place(self, address: Address) -> Place | None:
+        """Where the reactor can connect to at once; None: by :meth:`connect`, as more has to be done."""
+        transport = TRANSPORTS[address.scheme]
+        if self.reactor is None or transport.tls or self._tells(address):
+            return None
+        return transport.sockets.place(address)
+
+    def _tells(self, address: Address) -> bool:
+        """The PROXY protocol is spoken there."""
+        broker = self._broker
+        return broker is not None and broker.proxy != "none" and address in broker.candidates
+
     def connect(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: Loop,
         factory: Factory,
         address: Address,
         limit: float,
@@ -57,14 +76,24 @@ class Dialing:
         """
         transport = TRANSPORTS[address.scheme]
         options = self._options(address, limit) if transport.tls else {}
-        broker = self._broker
-        if broker is None or broker.proxy == "none" or address not in broker.candidates:
-            return transport.sockets.dial(loop, factory, address, **options)
-        return self._connect_told(loop, factory, address, client, options)
+        if self._tells(address):
+            return self._connect_told(loop, factory, address, client, options)
+        if self.reactor is not None and not transport.tls:
+            return self._connect_asked(loop, factory, address)
+        return transport.sockets.dial(loop, factory, address, **options)
+
+    async def _connect_asked(self, loop: Loop, factory: Factory, address: Address) -> Connected:
+        """Connect to a host whose address has to be asked for."""
+        return self._taken(await dialed(loop, address), factory)
+
+    def _taken(self, sock: socket.socket, factory: Factory) -> Connected:
+        assert self.reactor is not None
+        protocol = factory()
+        return cast("asyncio.Transport", self.reactor.adopt(sock, protocol)), protocol
 
     async def _connect_told(
         self,
-        loop: asyncio.AbstractEventLoop,
+        loop: Loop,
         factory: Factory,
         address: Address,
         client: ClientSession | None,
@@ -78,6 +107,8 @@ class Dialing:
         made = await dialed(loop, address)
         try:
             await loop.sock_sendall(made, header)  # before TLS
+            if self.reactor is not None and not options:
+                return self._taken(made, factory)
             return await loop.create_connection(factory, sock=made, **options)
         except BaseException:
             made.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
@@ -16,13 +15,14 @@ from ildm.net.transport.inherited import Inherited
 from ildm.net.transport.proxies import Proxies
 from ildm.net.transport.proxy import ProxyError, ProxyHeader
 from ildm.net.transport.schemes import TRANSPORTS
-from ildm.net.transport.sockets import BACKLOG
+from ildm.net.transport.sockets import AT_ONCE, BACKLOG, EXHAUSTED, PAUSE
 from ildm.net.transport.websocket import WebSocket, WebSocketOptions, WebSocketRules
 
 if TYPE_CHECKING:
     from ildm.address import Address
     from ildm.core.timing import Timing
     from ildm.net.transport.gate import AddressGate
+    from ildm.net.transport.reactor import Accepting, Reactor
     from ildm.net.transport.sockets import Bound
     from ildm.net.transport.tls import LiveContext
 
@@ -30,11 +30,6 @@ HANDSHAKE_TIMEOUT = 10.0
 """Seconds for TLS."""
 UNDER_WAY = 2048
 """Connections of one listener before their session has begun; further ones are closed."""
-AT_ONCE = 64
-"""Connections accepted in a row, before others get their turn."""
-PAUSE = 1.0
-"""Seconds without accepting when a resource has run out."""
-EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
 
 class ListenError(IldmError):
@@ -57,6 +52,7 @@ class Listener:
         label: of the listener, in metrics.
         handshakes: where the time that TLS takes is observed.
         inherited: sockets that are taken in place of new ones.
+        reactor: what carries connections where nothing comes before the session; None: the event loop.
     """
 
     def __init__(
@@ -74,6 +70,7 @@ class Listener:
         inherited: Inherited | None = None,
         label: str = "",
         handshakes: Timing | None = None,
+        reactor: Reactor | None = None,
     ) -> None:
         self.address = address
         self.key = key
@@ -87,12 +84,13 @@ class Listener:
         self._handshakes = handshakes
         self._gate = gate
         self._proxies = proxies
+        self._reactor = reactor
         self._mode = mode
         self._inherited = Inherited() if inherited is None else inherited
         self._tls = tls
         self._sockets = TRANSPORTS[address.scheme].sockets
         self._bound: list[Bound] = []
-        self._servers: list[asyncio.Server | Acceptor] = []
+        self._servers: list[asyncio.Server | Accepting | Acceptor] = []
         self._retired: list[Acceptor] = []
 
     def follow(self, key: str, tls: LiveContext | None, gate: AddressGate | None) -> None:
@@ -147,11 +145,12 @@ class Listener:
         loop = asyncio.get_running_loop()
         try:
             for bound in self._bound:
-                if self._tls is None and self._proxies is None:
-                    # the loop's own way costs a third of the other one
-                    self._servers.append(await self._sockets.serve(loop, bound, self._plain))
-                else:
+                if self._tls is not None or self._proxies is not None:
                     self._servers.append(Acceptor(self, loop, bound.socket))
+                elif self._reactor is not None:
+                    self._servers.append(self._reactor.listen(bound.socket, self._plain, self.counters))
+                else:
+                    self._servers.append(await self._sockets.serve(loop, bound, self._plain))
         except OSError as error:
             raise self._cannot(error) from error
 

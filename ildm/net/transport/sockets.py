@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.unix_socket import close_socket, listen_at, socket_inode
 
@@ -19,6 +21,20 @@ Factory = Callable[[], asyncio.Protocol]
 Loop = asyncio.AbstractEventLoop
 Connected = tuple[asyncio.Transport, asyncio.BaseProtocol]
 BACKLOG = 1024
+AT_ONCE = 64
+"""Connections accepted in a row, before others get their turn."""
+PAUSE = 1.0
+"""Seconds without accepting when a resource has run out."""
+EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
+FAMILIES = (int(socket.AF_INET), int(socket.AF_INET6))
+"""Numbers: members of an enumeration take longer to use than the rest of a dial."""
+
+
+class Place(NamedTuple):
+    """Of a socket, as ``connect`` takes it."""
+
+    family: int
+    name: str | tuple[str, int]
 
 
 class Bound:
@@ -74,6 +90,10 @@ class Sockets(ABC):
     ) -> Coroutine[Any, Any, Connected]:
         """Connect; ``options`` are those of ``loop.create_connection``. Raises: OSError, ValueError."""
 
+    @abstractmethod
+    def place(self, address: Address) -> Place | None:
+        """Where to connect to; None: it has to be asked for."""
+
 
 class TcpSockets(Sockets):
     """IPv4 and IPv6."""
@@ -115,6 +135,10 @@ class TcpSockets(Sockets):
     ) -> Coroutine[Any, Any, Connected]:
         return loop.create_connection(factory, address.host, address.port, **options)
 
+    def place(self, address: Address) -> Place | None:
+        family = _family_of(address.host)
+        return None if family is None else Place(family, (address.host, address.port))
+
 
 class UnixSockets(Sockets):
     """Sockets in this machine's file system."""
@@ -134,6 +158,21 @@ class UnixSockets(Sockets):
         self, loop: Loop, factory: Factory, address: Address, **options: Any
     ) -> Coroutine[Any, Any, Connected]:
         return loop.create_unix_connection(factory, address.host, **options)
+
+    def place(self, address: Address) -> Place | None:
+        return Place(int(socket.AF_UNIX), address.host)
+
+
+@lru_cache(1024)
+def _family_of(host: str) -> int | None:
+    """Of an address in numbers."""
+    for family in FAMILIES:
+        try:
+            socket.inet_pton(family, host)
+        except (OSError, ValueError):
+            continue
+        return family
+    return None
 
 
 async def dialed(loop: Loop, address: Address) -> socket.socket:
