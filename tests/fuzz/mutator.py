@@ -7,6 +7,7 @@ whole packets, correct lengths, and move the borders of chunks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from random import Random
 
 from ildm.mqtt import decode_varint, encode_varint
@@ -15,6 +16,10 @@ from tests.fuzz.streams import MOST_CUTS, Case, id_place, split
 
 LARGEST = 6 << 10
 """Bytes of an input: larger ones cost time and find nothing new."""
+USUAL = 768
+"""The same of most streams: what one packet can find takes as long as all others with it."""
+LONG = 16
+"""One of so many streams may be longer than usual."""
 INTERESTING = (0, 1, 2, 0x0F, 0x10, 0x7F, 0x80, 0xFF)
 WORDS = tuple(
     bytes.fromhex(word)
@@ -97,7 +102,7 @@ def mutate_stream(data: bytes, random: Random, others: Sequence[bytes] = ()) -> 
             case 6 if packets:
                 del packets[at : at + random.choice((1, 1, 2, 4))]
             case 7 | 8 if others:
-                theirs = split(Case.parse(random.choice(others)).stream)
+                theirs = packets_of(random.choice(others))
                 if theirs:
                     start = random.randrange(len(theirs))
                     packets[at:at] = theirs[start : start + random.choice((1, 1, 2, 8))]
@@ -109,7 +114,14 @@ def mutate_stream(data: bytes, random: Random, others: Sequence[bytes] = ()) -> 
                 packets = split(mutate_bytes(b"".join(packets), random, others))
     if random.randrange(4):
         packets = numbered(packets)
-    return Case(setup, tuple(cuts), b"".join(packets)[:LARGEST]).encode()
+    most = USUAL if random.randrange(LONG) else LARGEST
+    return Case(setup, tuple(cuts), b"".join(packets)[:most]).encode()
+
+
+@lru_cache(4096)
+def packets_of(data: bytes) -> tuple[bytes, ...]:
+    """The packets of an input from which others take some."""
+    return tuple(split(Case.parse(data).stream))
 
 
 def numbered(packets: list[bytes]) -> list[bytes]:

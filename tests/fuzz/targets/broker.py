@@ -47,7 +47,7 @@ class FickleConnection(StageConnection):
 
     def _packet(self, packet: Any) -> None:
         broker = self.broker
-        if isinstance(packet, Connect):
+        if type(packet) is Connect:
             self.client_id = packet.client_id
             if broker.refuses and packet.client_id == broker.against:
                 return
