@@ -3,9 +3,9 @@
 ``python -m tests.fuzz TARGET --replay FILE...`` runs inputs again, in that order; ``--shrink`` makes the one
 that fails smaller. What fails is written to .cache/fuzz/TARGET; then the status is 1.
 
-With atheris mutations follow the coverage of the code, which has to run interpreted, and counting takes most of
-the time. ``--compiled`` takes the own mutator and the compiled form: many times as many executions of a core, from
-the corpus and from what atheris has found before. Both count; ``--tally`` adds them to executions.csv.
+With atheris mutations follow the coverage of the code, which has to run interpreted, and counting takes most
+of the time. ``--compiled`` takes the own mutator and the compiled form: several times as many executions of a
+core, from the corpus and from what atheris has found before. Both count; ``--tally`` adds them to the ledger.
 """
 
 from __future__ import annotations

@@ -12,10 +12,9 @@ import os
 import signal
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any, ClassVar, NoReturn
 
-from tests.fuzz.mutator import LARGEST, Mutator, mutate_bytes
+from tests.fuzz.mutator import LARGEST, Chance, Mutator, mutate_bytes
 
 CORPUS = Path(__file__).parent / "corpus"
 LONGEST = 20
@@ -215,7 +214,7 @@ def fuzz(
     The same seed and the same number of runs are the same inputs.
     """
     runner = Runner(target)
-    random = Random(seed)
+    random = Chance(seed)
     seen: set[Hashable] = set()
     kept: list[bytes] = []
 
@@ -273,7 +272,7 @@ def fuzz_with_atheris(
             os._exit(finish())
 
     def mutate(data: bytes, size: int, seed: int) -> bytes:
-        random = Random(seed)
+        random = Chance(seed)
         if not random.randrange(3):
             changed: bytes = atheris.Mutate(data, size)
             return changed

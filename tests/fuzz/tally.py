@@ -1,8 +1,8 @@
 """The ledger of executions: what was run by whom, added up over machines and days.
 
 Each run leaves a file in ``.cache/fuzz/runs``, which ``--tally`` adds to `LEDGER`, a CSV file in the
-repository. A run has an identifier, which stands in the row that counts it: nothing counts twice, wherever its
-file goes.
+repository. A run has an identifier, which stands in the row that counts it: nothing counts twice, wherever
+its file goes.
 """
 
 from __future__ import annotations
