@@ -152,7 +152,7 @@ def numbered(packets: list[bytes]) -> list[bytes]:
 
 def change_packet(packet: bytes, random: Random, others: Sequence[bytes] = ()) -> bytes:
     """Its flags or its body changed; mostly the remaining length then says what is there."""
-    if not random.randrange(6):
+    if packet and not random.randrange(6):
         return bytes((packet[0] ^ 1 << random.randrange(8),)) + packet[1:]
     try:
         length = decode_varint(packet, 1)

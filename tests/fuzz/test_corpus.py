@@ -12,7 +12,7 @@ import pytest
 from ildm.mqtt import PingReq, Publish, Version
 from tests.fuzz import engine
 from tests.fuzz.engine import FindError, Runner, Target
-from tests.fuzz.mutator import mutate_stream
+from tests.fuzz.mutator import Chance, change_packet, mutate_stream
 from tests.fuzz.streams import Case, split
 from tests.fuzz.targets import TARGETS, codec, make
 
@@ -145,6 +145,11 @@ def test_an_input_is_shrunk_to_what_fails() -> None:
     with pytest.raises(FindError) as found:
         Runner(target).take(b"aaaxbbbbycc")
     assert engine.shrunk(target, b"aaaxbbbbycc", found.value.place) == b"xy"
+
+
+def test_a_packet_of_which_nothing_was_left_can_be_changed() -> None:
+    for seed in range(50):
+        change_packet(b"", Chance(seed))
 
 
 def test_whatever_an_input_is_it_is_a_case_and_its_pieces_are_the_stream() -> None:
