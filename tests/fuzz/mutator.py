@@ -98,8 +98,8 @@ def mutate_bytes(data: bytes, random: Random, others: Sequence[bytes] = ()) -> b
 
 def mutate_stream(data: bytes, random: Random, others: Sequence[bytes] = ()) -> bytes:
     """Packets of a stream changed, moved, repeated, spliced; cuts and the setup as well."""
-    case = Case.parse(data)
-    packets = split(case.stream)
+    case, parts = parts_of(data)
+    packets = list(parts)
     setup, cuts = case.setup, list(case.cuts)
     for _ in range(1 << random.randrange(3)):
         at = random.randrange(len(packets)) if packets else 0
@@ -117,7 +117,7 @@ def mutate_stream(data: bytes, random: Random, others: Sequence[bytes] = ()) -> 
             case 6 if packets:
                 del packets[at : at + random.choice((1, 1, 2, 4))]
             case 7 | 8 if others:
-                theirs = packets_of(random.choice(others))
+                theirs = parts_of(random.choice(others))[1]
                 if theirs:
                     start = random.randrange(len(theirs))
                     packets[at:at] = theirs[start : start + random.choice((1, 1, 2, 8))]
@@ -133,21 +133,25 @@ def mutate_stream(data: bytes, random: Random, others: Sequence[bytes] = ()) -> 
     return Case(setup, tuple(cuts), b"".join(packets)[:most]).encode()
 
 
-@lru_cache(4096)
-def packets_of(data: bytes) -> tuple[bytes, ...]:
-    """The packets of an input from which others take some."""
-    return tuple(split(Case.parse(data).stream))
+@lru_cache(8192)
+def parts_of(data: bytes) -> tuple[Case, tuple[bytes, ...]]:
+    """An input, and its packets; most are mutated many times."""
+    case = Case.parse(data)
+    return case, tuple(split(case.stream))
 
 
 def numbered(packets: list[bytes]) -> list[bytes]:
     """The packets, of which each PUBLISH of QoS 1 or 2 has an identifier of its own."""
-    found: list[bytes] = []
+    found = list(packets)
     for number, packet in enumerate(packets, start=1):
-        place = id_place(packet)
+        place = id_place(packet) if packet[:1] in WITH_ID else None
         if place is not None:
-            packet = packet[:place] + number.to_bytes(2) + packet[place + 2 :]
-        found.append(packet)
+            found[number - 1] = packet[:place] + number.to_bytes(2) + packet[place + 2 :]
     return found
+
+
+WITH_ID = frozenset(bytes((first,)) for first in range(0x30, 0x40) if first & 6)
+"""How packets begin that may be PUBLISH with an identifier."""
 
 
 def change_packet(packet: bytes, random: Random, others: Sequence[bytes] = ()) -> bytes:
