@@ -23,7 +23,7 @@ help:
 	@echo 'make demo          three brokers that behave as one, on this machine (ARGS=--once: a short run, no screen)'
 	@echo 'make test          lint, types and tests (ARGS: for pytest)'
 	@echo 'make bench         ildm-bench with all it needs, Spark among it (ARGS: what it is to do; none: its help)'
-	@echo 'make fuzz          arbitrary bytes for TIME seconds into each part that reads any (TARGET: one of them)'
+	@echo 'make fuzz          arbitrary bytes for TIME seconds into each part that reads any (TARGET: one; ARGS=--compiled)'
 	@echo 'make setup-all     what make test and make bench need'
 	@echo 'make compiled      the hot modules as machine code, after their sources have changed'
 	@echo 'make lint          ruff and mypy alone'
@@ -110,9 +110,9 @@ demo: $(STAMP) compiled
 bench: $(STAMP_ALL) compiled
 	$(BIN)/ildm-bench $(or $(ARGS),--help)
 
-# Interpreted: compiled code does not tell atheris which way it goes.
-fuzz: $(STAMP_ALL)
-	ILDM_COMPILED=0 $(BIN)/python -m tests.fuzz --time $(TIME) $(TARGET)
+# With atheris interpreted: compiled code does not tell which way it goes. ARGS=--compiled: without, and quicker.
+fuzz: $(STAMP_ALL) compiled
+	$(BIN)/python -m tests.fuzz --time $(TIME) $(ARGS) $(TARGET)
 
 man: $(STAMP)
 	$(BIN)/python -m ildm.manual dist/man

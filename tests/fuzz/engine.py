@@ -10,13 +10,11 @@ import hashlib
 import importlib
 import os
 import signal
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any, ClassVar, NoReturn
 
-from tests.fuzz.mutator import LARGEST, Mutator, mutate_bytes
+from tests.fuzz.mutator import LARGEST, Chance, Mutator, mutate_bytes
 
 CORPUS = Path(__file__).parent / "corpus"
 LONGEST = 20
@@ -39,6 +37,10 @@ class Target:
     def fresh(self) -> None:
         """Forget all inputs up to now."""
 
+    thorough = False
+    """What is as right in one way of cutting or asking as in another is looked at in all of them, as with the
+    corpus and with what fails; else in one of them, which the input itself decides."""
+
     def take(self, data: bytes) -> Iterable[Hashable]:
         """Take an input; answers what can be said of the way it took.
 
@@ -49,6 +51,28 @@ class Target:
 
     def close(self) -> None:
         """Give back what the target has of the system."""
+
+
+class Known:
+    """Parts of inputs that were looked at and found right. What is said of a part depends on its bytes alone,
+    so it need not be said again: of a mutated input only what has changed is looked at."""
+
+    MOST = 1 << 16
+    LARGEST = 1 << 10
+
+    def __init__(self) -> None:
+        self._found: dict[Hashable, Any] = {}
+
+    def get(self, part: Hashable) -> Any:
+        """What was said of a part; None: it is new."""
+        return self._found.get(part)
+
+    def put(self, part: Hashable, size: int, said: Any = True) -> None:
+        """A part of so many bytes is right."""
+        if size <= self.LARGEST:
+            if len(self._found) >= self.MOST:
+                self._found.clear()
+            self._found[part] = said
 
 
 class FindError(Exception):
@@ -71,6 +95,7 @@ class Runner:
         self.finds: dict[str, int] = {}
         """How often it has failed, by the place."""
         self._life: list[bytes] = []
+        self._limited = limited()
         target.fresh()
 
     def take(self, data: bytes) -> Iterable[Hashable]:
@@ -81,7 +106,7 @@ class Runner:
         self._life.append(data)
         self.runs += 1
         try:
-            with limited():
+            with self._limited:
                 return self.target.take(data)
         except Exception as error:
             place = place_of(error)
@@ -98,10 +123,16 @@ class Runner:
             return inputs[-1:]
         if not fails(self.target, inputs, place):
             return inputs
-        for at in range(len(inputs) - 2, -1, -1):
-            without = inputs[:at] + inputs[at + 1 :]
-            if fails(self.target, without, place):
-                inputs = without
+        size = len(inputs) // 2
+        while size:
+            at = len(inputs) - 1
+            while at > 0:
+                begin = max(0, at - size)
+                without = inputs[:begin] + inputs[at:]
+                if fails(self.target, without, place):
+                    inputs = without
+                at = begin
+            size //= 2
         return inputs
 
 
@@ -115,30 +146,35 @@ def place_of(error: BaseException) -> str:
 
 def fails(target: Target, inputs: Sequence[bytes], place: str) -> bool:
     """Whether these inputs, from the start, make a target fail at a place."""
-    target.fresh()
+    thorough = target.thorough
+    target.thorough = True
     try:
+        target.fresh()
         for data in inputs:
             with limited():
                 target.take(data)
     except Exception as error:
         return place_of(error) == place
+    finally:
+        target.thorough = thorough
     return False
 
 
-@contextmanager
-def limited() -> Iterator[None]:
+class limited:  # noqa: N801 - a function, but for the time that one of contextlib takes
     """Break off what takes longer than it may: an endless loop is a find, too."""
 
-    def too_long(*_: object) -> None:
-        raise TimeoutError(f"more than {LONGEST} s for one input")
+    def __init__(self) -> None:
+        signal.signal(signal.SIGVTALRM, self._too_long)
 
-    before = signal.signal(signal.SIGVTALRM, too_long)
-    signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST)
-    try:
-        yield
-    finally:
+    def __enter__(self) -> None:
+        signal.setitimer(signal.ITIMER_VIRTUAL, LONGEST)
+
+    def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
-        signal.signal(signal.SIGVTALRM, before)
+
+    @staticmethod
+    def _too_long(*_: object) -> None:
+        raise TimeoutError(f"more than {LONGEST} s for one input")
 
 
 def shrunk(target: Target, data: bytes, place: str) -> bytes:
@@ -178,7 +214,7 @@ def fuzz(
     The same seed and the same number of runs are the same inputs.
     """
     runner = Runner(target)
-    random = Random(seed)
+    random = Chance(seed)
     seen: set[Hashable] = set()
     kept: list[bytes] = []
 
@@ -193,11 +229,14 @@ def fuzz(
             kept.append(data)
 
     first = [*corpus(target), *inputs]
+    target.thorough = True
     for data in first:
         run(data)
+    target.thorough = False
     while more(runner):
         pool = kept if kept and random.randrange(4) else first
-        run(target.mutate(random.choice(pool), random, first))
+        shorter = min(random.choice(pool), random.choice(pool), key=len)
+        run(target.mutate(shorter, random, first))
     return runner.runs
 
 
@@ -233,7 +272,7 @@ def fuzz_with_atheris(
             os._exit(finish())
 
     def mutate(data: bytes, size: int, seed: int) -> bytes:
-        random = Random(seed)
+        random = Chance(seed)
         if not random.randrange(3):
             changed: bytes = atheris.Mutate(data, size)
             return changed

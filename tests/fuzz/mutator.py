@@ -7,14 +7,21 @@ whole packets, correct lengths, and move the borders of chunks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from random import Random
+from typing import TypeVar
 
 from ildm.mqtt import decode_varint, encode_varint
 from ildm.mqtt.errors import MqttError
 from tests.fuzz.streams import MOST_CUTS, Case, id_place, split
 
+T = TypeVar("T")
 LARGEST = 6 << 10
 """Bytes of an input: larger ones cost time and find nothing new."""
+USUAL = 768
+"""The same of most streams: what one packet can find takes as long as all others with it."""
+LONG = 16
+"""One of so many streams may be longer than usual."""
 INTERESTING = (0, 1, 2, 0x0F, 0x10, 0x7F, 0x80, 0xFF)
 WORDS = tuple(
     bytes.fromhex(word)
@@ -42,6 +49,19 @@ VALUES = (
     b"!!x y",
 )
 """What may stand in the place of a word of a text."""
+
+
+class Chance(Random):
+    """Chance that is quick rather than exactly even: a mutation takes twenty numbers."""
+
+    def randrange(self, start: int, stop: int | None = None, step: int = 1) -> int:
+        if stop is None:
+            return int(self.random() * start)
+        return start + int(self.random() * (stop - start))
+
+    def choice(self, seq: Sequence[T]) -> T:  # type: ignore[override]
+        return seq[int(self.random() * len(seq))]
+
 
 Mutator = Callable[[bytes, Random, Sequence[bytes]], bytes]
 """An input, chance, and other inputs to take parts of -> another input."""
@@ -78,8 +98,8 @@ def mutate_bytes(data: bytes, random: Random, others: Sequence[bytes] = ()) -> b
 
 def mutate_stream(data: bytes, random: Random, others: Sequence[bytes] = ()) -> bytes:
     """Packets of a stream changed, moved, repeated, spliced; cuts and the setup as well."""
-    case = Case.parse(data)
-    packets = split(case.stream)
+    case, parts = parts_of(data)
+    packets = list(parts)
     setup, cuts = case.setup, list(case.cuts)
     for _ in range(1 << random.randrange(3)):
         at = random.randrange(len(packets)) if packets else 0
@@ -97,7 +117,7 @@ def mutate_stream(data: bytes, random: Random, others: Sequence[bytes] = ()) -> 
             case 6 if packets:
                 del packets[at : at + random.choice((1, 1, 2, 4))]
             case 7 | 8 if others:
-                theirs = split(Case.parse(random.choice(others)).stream)
+                theirs = parts_of(random.choice(others))[1]
                 if theirs:
                     start = random.randrange(len(theirs))
                     packets[at:at] = theirs[start : start + random.choice((1, 1, 2, 8))]
@@ -109,23 +129,34 @@ def mutate_stream(data: bytes, random: Random, others: Sequence[bytes] = ()) -> 
                 packets = split(mutate_bytes(b"".join(packets), random, others))
     if random.randrange(4):
         packets = numbered(packets)
-    return Case(setup, tuple(cuts), b"".join(packets)[:LARGEST]).encode()
+    most = USUAL if random.randrange(LONG) else LARGEST
+    return Case(setup, tuple(cuts), b"".join(packets)[:most]).encode()
+
+
+@lru_cache(8192)
+def parts_of(data: bytes) -> tuple[Case, tuple[bytes, ...]]:
+    """An input, and its packets; most are mutated many times."""
+    case = Case.parse(data)
+    return case, tuple(split(case.stream))
 
 
 def numbered(packets: list[bytes]) -> list[bytes]:
     """The packets, of which each PUBLISH of QoS 1 or 2 has an identifier of its own."""
-    found: list[bytes] = []
+    found = list(packets)
     for number, packet in enumerate(packets, start=1):
-        place = id_place(packet)
+        place = id_place(packet) if packet[:1] in WITH_ID else None
         if place is not None:
-            packet = packet[:place] + number.to_bytes(2) + packet[place + 2 :]
-        found.append(packet)
+            found[number - 1] = packet[:place] + number.to_bytes(2) + packet[place + 2 :]
     return found
+
+
+WITH_ID = frozenset(bytes((first,)) for first in range(0x30, 0x40) if first & 6)
+"""How packets begin that may be PUBLISH with an identifier."""
 
 
 def change_packet(packet: bytes, random: Random, others: Sequence[bytes] = ()) -> bytes:
     """Its flags or its body changed; mostly the remaining length then says what is there."""
-    if not random.randrange(6):
+    if packet and not random.randrange(6):
         return bytes((packet[0] ^ 1 << random.randrange(8),)) + packet[1:]
     try:
         length = decode_varint(packet, 1)

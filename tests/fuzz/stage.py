@@ -164,12 +164,14 @@ class Neighbor(Peer):
         answers: list[Packet] = []
         for frame in self._framer.feed(data):
             packet = decode(frame, Version.V5)
-            if self.answers:
-                answers += self._answer(packet)
-            if isinstance(packet, Publish) and not packet.topic.startswith("$ildm/"):
+            if type(packet) is Publish and not packet.topic.startswith("$ildm/"):  # most are that
                 properties = sorted(packet.properties.items())
                 self.messages.append((packet.topic, packet.payload, packet.qos, packet.retain, properties))
-
+                packet_id = packet.packet_id
+                if self.answers and packet_id is not None:
+                    answers.append((PubAck if packet.qos == 1 else PubRec)(packet_id=packet_id))
+            elif self.answers:
+                answers += self._answer(packet)
         if answers:
             self.send(*answers)
 
@@ -243,8 +245,14 @@ class StageConnection(MiniConnection):
             if not self._left:
                 self._packet(packet)
 
+    def _packet(self, packet: Any) -> None:
+        if type(packet) is Publish:  # most are that
+            self._publish(packet)
+        else:
+            super()._packet(packet)
+
     def send(self, packet: Any) -> None:
-        if isinstance(packet, ConnAck) and self.version is Version.V31:
+        if type(packet) is ConnAck and self.version is Version.V31:
             packet.session_present = False
         data = packet.encode(self.version)
         if self._answers is None:

@@ -58,13 +58,17 @@ class Case(NamedTuple):
 def split(stream: bytes) -> list[bytes]:
     """The packets of a stream by their fixed headers, whatever they are; the last may be incomplete."""
     found: list[bytes] = []
-    pos = 0
-    while pos < len(stream):
-        try:
-            length = decode_varint(stream, pos + 1)
-        except MqttError:
-            length = None
-        end = len(stream) if length is None else min(len(stream), length[1] + length[0])
+    pos, size = 0, len(stream)
+    while pos < size:
+        first = stream[pos + 1] if pos + 1 < size else 0x80
+        if first < 0x80:  # as decode_varint, which most packets do not need
+            end = pos + 2 + first
+        else:
+            try:
+                length = decode_varint(stream, pos + 1)
+            except MqttError:
+                length = None
+            end = size if length is None else length[1] + length[0]
         found.append(stream[pos:end])
         pos = end
     return found
@@ -74,6 +78,9 @@ def id_place(packet: bytes) -> int | None:
     """Where the packet identifier of a PUBLISH of QoS 1 or 2 is; None if it is none, or too short."""
     if not packet or packet[0] >> 4 != 3 or not packet[0] & 6:
         return None
+    if len(packet) > 1 and packet[1] < 0x80:
+        place = 4 + int.from_bytes(packet[2:4])
+        return place if len(packet) >= 4 and place + 2 <= len(packet) else None
     try:
         length = decode_varint(packet, 1)
     except MqttError:

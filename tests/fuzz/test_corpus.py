@@ -5,18 +5,21 @@ What runs on for hours, and with coverage, is ``make fuzz``.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import pytest
 
+from ildm.mqtt import PingReq, Publish, Version
 from tests.fuzz import engine
 from tests.fuzz.engine import FindError, Runner, Target
-from tests.fuzz.mutator import mutate_stream
+from tests.fuzz.mutator import Chance, change_packet, mutate_stream
 from tests.fuzz.streams import Case, split
-from tests.fuzz.targets import TARGETS, make
+from tests.fuzz.targets import TARGETS, codec, make
 
 RUNS = {
-    "codec": 8000,
-    "frames": 2500,
-    "client": 1500,
+    "codec": 25_000,
+    "frames": 8000,
+    "client": 3000,
     "broker": 1500,
     "link": 1200,
     "durable-client": 300,
@@ -74,6 +77,52 @@ def test_of_many_inputs_those_are_kept_that_it_takes_to_fail() -> None:
     assert "ZeroDivisionError" in str(found.value)
 
 
+def test_of_a_stream_that_is_known_only_what_has_changed_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at: list[bytes] = []
+
+    def one_frame(frame: bytes, version: Version) -> Hashable:
+        looked_at.append(frame)
+        if b"wrong" in frame:
+            raise ZeroDivisionError
+        return frame
+
+    monkeypatch.setattr(codec, "one_frame", one_frame)
+    target = codec.Codec()
+    ping, right, wrong = (
+        packet.encode(Version.V5)
+        for packet in (PingReq(), Publish(topic="t", payload=b"x"), Publish(topic="t", payload=b"wrong"))
+    )
+    target.take(b"\0\0" + ping + ping)
+    assert looked_at == [ping] * len(Version) + [ping + ping]
+    looked_at.clear()
+    target.take(b"\0\0" + ping + right)
+    assert looked_at == [right] * len(Version) + [ping + right]
+    for _ in range(2):  # what fails is not known
+        with pytest.raises(ZeroDivisionError):
+            target.take(b"\0\0" + ping + wrong)
+
+
+def test_what_fails_is_looked_at_in_all_ways_whatever_its_bytes_choose() -> None:
+    class Shy(Planted):
+        def take(self, data: bytes) -> list[int]:
+            if self.thorough:
+                raise ZeroDivisionError
+            return []
+
+    target = Shy()
+    assert Runner(target).take(b"x") == []
+    try:
+        target.thorough = True
+        target.take(b"x")
+    except ZeroDivisionError as error:
+        place = engine.place_of(error)
+    target.thorough = False
+    assert engine.fails(target, [b"x"], place)
+    assert not target.thorough
+
+
 def test_an_endless_loop_is_a_find(monkeypatch: pytest.MonkeyPatch) -> None:
     class Loop(Planted):
         def take(self, data: bytes) -> list[int]:
@@ -96,6 +145,11 @@ def test_an_input_is_shrunk_to_what_fails() -> None:
     with pytest.raises(FindError) as found:
         Runner(target).take(b"aaaxbbbbycc")
     assert engine.shrunk(target, b"aaaxbbbbycc", found.value.place) == b"xy"
+
+
+def test_a_packet_of_which_nothing_was_left_can_be_changed() -> None:
+    for seed in range(50):
+        change_packet(b"", Chance(seed))
 
 
 def test_whatever_an_input_is_it_is_a_case_and_its_pieces_are_the_stream() -> None:

@@ -18,6 +18,8 @@ from ildm.testing.virtual.world import World
 
 _ELSEWHERE = (type, ModuleType, BaseModel, World, WorldDriver, Pipe, MemoryStore, Version)
 """Where a walk does not go on: the program itself, the configuration, the world around, the disk."""
+_LEAVES = frozenset((bytes, bytearray, str, int, float, bool, type(None)))
+"""What refers to nothing."""
 
 
 def kept(node: Node) -> int:
@@ -39,18 +41,26 @@ def kept(node: Node) -> int:
 def size_of(roots: list[Any]) -> int:
     """Bytes of all objects reached from some, each counted once."""
     seen: set[int] = set()
+    kinds: dict[type, bool] = {}
+    """Whether what is of a type is counted."""
     total = 0
     border = roots
     while border:
         found: list[Any] = []
         for item in border:
-            if id(item) in seen or isinstance(item, _ELSEWHERE):
+            if id(item) in seen:
                 continue
             seen.add(id(item))
+            kind = type(item)
+            counted = kinds.get(kind)
+            if counted is None:
+                counted = kinds[kind] = not issubclass(kind, _ELSEWHERE)
+            if not counted:
+                continue
             total += sys.getsizeof(item)
-            if isinstance(item, FunctionType):
+            if kind is FunctionType:
                 found += [item.__closure__, item.__defaults__]  # not the globals of its module
-            else:
+            elif kind not in _LEAVES:
                 found += gc.get_referents(item)
         border = found
     return total

@@ -11,6 +11,7 @@ import logging
 import tempfile
 from collections.abc import Hashable, Iterable
 from pathlib import Path
+from typing import Any
 
 from ildm.admin.server import AdminServer
 from ildm.config.watching import AdminConfig
@@ -26,8 +27,50 @@ PATIENCE = 5.0
 """Seconds until an answer."""
 
 
+class Wire(asyncio.Transport):
+    """The server's end of a connection that is none of the system: what is answered on it."""
+
+    def __init__(self, protocol: asyncio.Protocol, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self._protocol = protocol
+        self._loop = loop
+        self.answer = bytearray()
+        self.ended: asyncio.Future[None] = loop.create_future()
+        self._closing = False
+        protocol.connection_made(self)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.answer += data
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._loop.call_soon(self._lost)
+
+    abort = close
+
+    def _lost(self) -> None:
+        self._protocol.connection_lost(None)
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def too_late(self) -> None:
+        if not self.ended.done():
+            self.ended.set_exception(TimeoutError(f"no answer within {PATIENCE} s"))
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
+
+
 class Admin(Target):
-    """Requests to one server, each on a connection of its own."""
+    """Requests to one server, each on a connection of its own, which is in memory: those of the system take
+    most of the time."""
 
     name = "admin"
     mutate = staticmethod(mutate_text)
@@ -42,6 +85,9 @@ class Admin(Target):
         self._view = FakeView()
         self._server = AdminServer(self._view, self._path, AdminConfig(), Counters(), trace_timeout=0.05)
         self._loop.run_until_complete(self._server.start())
+        connections = self._server._connections
+        assert connections is not None
+        self._accept: Any = connections.accept
 
     def fresh(self) -> None:
         self._view.__init__()  # type: ignore[misc]  # as it was at the beginning, for the same server
@@ -57,7 +103,7 @@ class Admin(Target):
         line, _, body = data.partition(b"\n")
         head = b"%b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" % (line or b"GET /")
         request = b"%bContent-Length: %d\r\n\r\n%b" % (head, len(body), body)
-        answer = self._loop.run_until_complete(asyncio.wait_for(self._ask(request), PATIENCE))
+        answer = self._ask(request)
         top, _, text = answer.partition(b"\r\n\r\n")
         status = int(top.split(b" ")[1])
         assert status in STATUSES, answer
@@ -68,10 +114,15 @@ class Admin(Target):
             assert status in (400, 417, 501)
         return [(line.split(b" ")[0], line.split(b"?")[0][:20], status, own)]
 
-    async def _ask(self, request: bytes) -> bytes:
-        reader, writer = await asyncio.open_unix_connection(str(self._path))
-        try:
-            writer.write(request)
-            return await reader.read()
-        finally:
-            writer.close()
+    def _ask(self, request: bytes) -> bytes:
+        """What is answered until the server ends the connection."""
+        return self._loop.run_until_complete(self._asked(request))
+
+    async def _asked(self, request: bytes) -> bytes:
+        protocol = self._accept()
+        wire = Wire(protocol, self._loop)
+        timer = self._loop.call_later(PATIENCE, wire.too_late)
+        protocol.data_received(request)
+        await wire.ended
+        timer.cancel()
+        return bytes(wire.answer)

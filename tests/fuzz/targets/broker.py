@@ -10,7 +10,7 @@ from tests.fuzz.engine import Target
 from tests.fuzz.mutator import mutate_stream
 from tests.fuzz.stage import Stage, StageBroker, StageConnection, align, same, same_but_late
 from tests.fuzz.streams import Case
-from tests.fuzz.targets.client import connect
+from tests.fuzz.targets.client import connect, parted
 from tests.fuzz.targets.codec import frames_of
 
 OWN = "ildm-a-0"
@@ -47,7 +47,7 @@ class FickleConnection(StageConnection):
 
     def _packet(self, packet: Any) -> None:
         broker = self.broker
-        if isinstance(packet, Connect):
+        if type(packet) is Connect:
             self.client_id = packet.client_id
             if broker.refuses and packet.client_id == broker.against:
                 return
@@ -102,7 +102,7 @@ class Broker(Target):
         else:
             (same_but_late if late else same)("client", one, other)
             same("neighbour", first["neighbour"], second["neighbour"])
-        if first != second:
+        if parted(first, second):
             self.fresh()
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Hashable, Iterable
@@ -28,7 +29,9 @@ class Configuration(Target):
     mutate = staticmethod(mutate_text)
 
     def __init__(self) -> None:
-        self._directory = tempfile.TemporaryDirectory(prefix="ildm-fuzz-")
+        memory = Path("/dev/shm")
+        place = memory if os.access(memory, os.W_OK) else None
+        self._directory = tempfile.TemporaryDirectory(prefix="ildm-fuzz-", dir=place)
         self._file = Path(self._directory.name) / "node.yaml"
 
     def close(self) -> None:

@@ -5,7 +5,7 @@ Setup, the first byte: what the rest is.
 0, 1  entries of segments, each with its length in two bytes before it; they get the right CRC, and a kind of
       255 begins the next segment
 2     the bytes of a segment
-else  a spool that was used, and changes of its files: each of six bytes
+else  a spool that was used (from 128 on: one used less), and changes of its files: each of six bytes
 """
 
 from __future__ import annotations
@@ -51,13 +51,17 @@ class Spool(Target):
     name = "spool"
 
     def __init__(self) -> None:
-        self._image, self._given, self._left = used()
+        self._images = used(60, 2048), used(12, 512)
+        self._image, self._given, self._left = self._images[0]
 
     @staticmethod
     def mutate(data: bytes, random: Random, others: Any) -> bytes:
-        return (
-            mutate_entries(data, random, others) if data[:1] < b"\2" else mutate_bytes(data, random, others)
-        )
+        if data[:1] < b"\2":
+            return mutate_entries(data, random, others)
+        changed = mutate_bytes(data, random, others)
+        if changed[:1] > b"\2" and random.randrange(4):
+            changed = bytes((changed[0] | 0x80,)) + changed[1:]
+        return changed
 
     def take(self, data: bytes) -> Iterable[Hashable]:
         what, rest = data[:1] or b"\0", data[1:]
@@ -67,9 +71,10 @@ class Spool(Target):
             disk = SimDisk()
             put(disk, name_of(1), rest)
         else:
+            self._image, self._given, self._left = self._images[what >= b"\x80"]
             disk = copied(self._image)
             only_flips = changed(disk, rest)
-        spool, events = opened(disk)
+        spool, events = opened(disk, 512 if what >= b"\x80" else 2048)
         found = {name: everything(spool, name) for name in {*spool.outlets(), *OUTLETS}}
         if what > b"\2":
             for name in OUTLETS:
@@ -122,7 +127,7 @@ class Counted(dict[str, int]):
 DAMAGES = ("spool_damaged", "spool_torn", "spool_unreadable", "spool_resumed")
 
 
-def opened(disk: SimDisk) -> tuple[FileSpool, list[str]]:
+def opened(disk: SimDisk, segment_bytes: int = 2048) -> tuple[FileSpool, list[str]]:
     """A spool on a disk, and the log of it."""
     events: list[str] = []
 
@@ -133,7 +138,8 @@ def opened(disk: SimDisk) -> tuple[FileSpool, list[str]]:
         pass
 
     counters: Any = Counted()
-    spool = FileSpool(disk, Settings(), wall=lambda: WALL, call_later=never, log=log, counters=counters)
+    settings = Settings(segment_bytes=segment_bytes)
+    spool = FileSpool(disk, settings, wall=lambda: WALL, call_later=never, log=log, counters=counters)
     return spool, events
 
 
@@ -147,14 +153,16 @@ def record(number: int, messages: int = 1) -> Record:
     return Record(frames, messages, Identity("a", (7 << 32) + 10 * number), number % 3)
 
 
-def used() -> tuple[SimDisk, dict[int, Record], dict[str, set[tuple[int, int]]]]:
+def used(
+    records: int, segment_bytes: int
+) -> tuple[SimDisk, dict[int, Record], dict[str, set[tuple[int, int]]]]:
     """A disk with a spool, what it was given by LSN, and what it has left for each outlet."""
     disk = SimDisk()
-    spool, _ = opened(disk)
+    spool, _ = opened(disk, segment_bytes)
     spool.snapshot = lambda: b"a snapshot"
     given: dict[int, Record] = {}
     left: dict[str, set[tuple[int, int]]] = {name: set() for name in OUTLETS}
-    for number in range(60):
+    for number in range(records):
         one = record(number, 1 + number % 4)
         targets = OUTLETS[: 1 + number % 3]
         lsn = spool.append(one, [Delivery(name, 1, held=True) for name in targets])
@@ -170,7 +178,7 @@ def used() -> tuple[SimDisk, dict[int, Record], dict[str, set[tuple[int, int]]]]
             spool.journal(b"row %d" % number)
         if number % 4 == 0:
             spool.commit()
-    spool.journaled(20)
+    spool.journaled(records // 3)
     spool.commit()
     return disk, given, left
 
