@@ -33,8 +33,8 @@ What the rows of each ``op`` mean (columns not named are empty):
     or UNSUBACK. Filters of one session do not overlap, and none is shared: brokers may then send one
     message twice, or to another.
 ``fault``, ``heal``  of ``nemesis``, info: ``topic`` is what is done (``kill``, ``pause``, ``cut``, ...),
-    ``session`` to whom (``node/a``, ``broker/b``, ``link/a/b``); ``value`` is the same in the two rows of
-    one fault, and for no other of the run.
+    ``session`` to whom (``node/a``, ``broker/b``, ``link/a/b``), ``incarnation`` in which life of it;
+    ``value`` is the same in the two rows of one fault, and for no other of the run.
 ``tree``  info: the links that the node ``process`` uses for messages have changed.
 ``retained``  after quiet; ``process`` is any reader. invoke: what ``site`` has is about to be read. ok: one
     of the retained messages there, topic, value, publisher, seq.

@@ -50,7 +50,7 @@ class Nemesis:
         self._number += 1
         number = str(self._number)
         for target in fault.targets:
-            self.recorder.note("nemesis", "fault", "info", topic=fault.kind, session=target, value=number)
+            self.recorder.struck(fault.kind, target, number)
         mends = await asyncio.gather(*(self._begin(fault, target) for target in fault.targets))
         await asyncio.sleep(fault.lasts)
         between = fault.value if fault.kind == "kill" else 0.0

@@ -69,6 +69,11 @@ class Recorder:
         """
         self._add(process, op, phase, site, columns)
 
+    def struck(self, kind: str, target: str, number: str) -> None:
+        """A fault begins."""
+        life = self.lives[target]
+        self.note("nemesis", "fault", "info", topic=kind, session=target, value=number, incarnation=life)
+
     def _add(self, process: str, op: str, phase: str, site: str, columns: dict[str, Any]) -> None:
         if self._over:
             return

@@ -323,13 +323,17 @@ class _Judge:
 
     def _kills(self, site: str, begin: float, end: float) -> list[float]:
         """When the broker of a site was killed, from one time to another."""
-        return [
-            fault.t
-            for fault, _ in self.faults.values()
-            if fault.topic.startswith("kill")
-            and fault.session == f"broker/{site}"
-            and begin <= fault.t <= end
-        ]
+        return [fault.t for fault in self._killings(site, begin, end)]
+
+    def _killed_lives(self, site: str, begin: float, end: float) -> list[int]:
+        """Which of its lives ended so."""
+        return [fault.incarnation for fault in self._killings(site, begin, end)]
+
+    def _killings(self, site: str, begin: float, end: float) -> Iterator[Event]:
+        for fault, _ in self.faults.values():
+            killing = fault.topic.startswith("kill") and fault.session == f"broker/{site}"
+            if killing and begin <= fault.t <= end:
+                yield fault
 
     def _why(self, message: _Message, session: _Session, name: str, publisher: str, seq: int) -> str:
         """A message was not received."""
@@ -338,9 +342,9 @@ class _Judge:
             return "store"
         if (name, publisher, seq) in self.mistaken:
             return "store"
-        killed = self._kills(session.site, message.t, NEVER)
+        killed = self._killed_lives(session.site, message.t, NEVER)
         seen = [
-            receipt.first.t
+            receipt.first.incarnation
             for (_, *what), receipt in self.receipts.items()
             if what == [publisher, seq] and receipt.first.site == session.site
         ]

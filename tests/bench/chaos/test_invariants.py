@@ -134,6 +134,10 @@ def test_not_lost(name: str, rows: Rows) -> None:
             [*BASE, *OTHER, published(2.0), got(2.1, session="o/0"), fault(2.5, 3.0, target="broker/b")],
         ),
         (
+            "what it had sent before it was killed is read after that",
+            [*BASE, *OTHER, published(2.0), fault(2.5, 3.0, target="broker/b"), got(2.502, session="o/0")],
+        ),
+        (
             "the witness got it before",
             [
                 *BASE,
@@ -152,8 +156,8 @@ def test_lost_by_the_broker(name: str, store: str, rows: Rows) -> None:
 
 
 def test_what_another_got_after_the_broker_was_killed_excuses_nothing() -> None:
-    rows: Rows = [*BASE, *OTHER, published(2.0), fault(2.5, 3.0, target="broker/b"), got(4.0, session="o/0")]
-    assert found(rows) == LOST
+    rows: Rows = [*BASE, *OTHER, published(2.0), fault(2.5, 3.0, target="broker/b")]
+    assert found([*rows, got(4.0, session="o/0", incarnation=1)]) == LOST
 
 
 def test_a_lossy_broker_that_was_killed_leaves_it_unclear() -> None:

@@ -134,6 +134,7 @@ class _Soaking:
         await self.rest()
         first = await self.classes()
         self.count, self.began = Count(), time.monotonic()
+        await self.look()  # at each before anything befalls it
         self._tasks = [
             asyncio.create_task(self.nemesis.supervise(), name="supervisor"),
             asyncio.create_task(self.sample(), name="samples"),
@@ -286,9 +287,9 @@ class _Soaking:
     async def sample(self) -> None:
         """Look at all nodes again and again, until cancelled."""
         while True:
-            await self.look()
             self.progress(self.count, self.clock())
             await asyncio.sleep(self.interval)
+            await self.look()
 
     async def look(self) -> None:
         for site, node in self.sites.nodes.items():

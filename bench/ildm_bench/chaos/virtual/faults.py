@@ -40,7 +40,7 @@ class Nemesis:
             self.world.call_at(at + fault.lasts + between, self._end, fault, target, str(self._number))
 
     def _begin(self, fault: Fault, target: str, number: str) -> None:
-        self.recorder.note("nemesis", "fault", "info", topic=fault.kind, session=target, value=number)
+        self.recorder.struck(fault.kind, target, number)
         kind = "down" if fault.kind in DEADLY else fault.kind
         self.active[kind, target] += 1
         what, _, where = target.partition("/")
