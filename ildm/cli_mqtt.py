@@ -61,6 +61,10 @@ PasswordFile = Annotated[
         help=f"First line is the password [env: {PASSWORD_VARIABLE}].",
     ),
 ]
+Password = Annotated[
+    str | None,
+    typer.Option("-P", "--pw", "--password", metavar="PASSWORD", hidden=True, help="Refused, says why."),
+]
 Timeout = Annotated[
     float, typer.Option("--timeout", help="Seconds to wait for an answer.", min=0.1, max=86400)
 ]
@@ -89,6 +93,7 @@ def sub(
     ] = True,
     user: User = None,
     password_file: PasswordFile = None,
+    password: Password = None,
     timeout: Timeout = 10.0,
     reconnect: Annotated[
         bool, typer.Option("--reconnect/--no-reconnect", help="When the connection is lost: connect again.")
@@ -98,6 +103,7 @@ def sub(
     ] = "text",
 ) -> None:
     """Print messages that match a topic filter."""
+    _refuse(password)
     if form not in ("text", "payload", "json"):
         raise UsageError(f"--format {form}: expected text, payload or json")
     if not clean and not client_id:
@@ -178,9 +184,11 @@ def pub(
     version: Protocol = "3.1.1",
     user: User = None,
     password_file: PasswordFile = None,
+    password: Password = None,
     timeout: Timeout = 10.0,
 ) -> None:
     """Publish a message or many."""
+    _refuse(password)
     if (message is not None) + lines + (file is not None) != 1:
         raise UsageError("give one of -m TEXT, -l and -f FILE")
     if any(wild in topic for wild in "+#") or not topic:
@@ -258,6 +266,14 @@ def _target(
             raise UsageError("--password-file needs -u NAME")
         password = None
     return Target(place, client_id or f"ildm-{secrets.token_hex(4)}", version, clean, user, password, timeout)
+
+
+def _refuse(password: str | None) -> None:
+    if password is not None:
+        raise UsageError(
+            "-P: everybody on this machine can read a command line: give the password by "
+            f"--password-file FILE or in the variable {PASSWORD_VARIABLE}"
+        )
 
 
 def _check_text(option: str, text: str) -> None:

@@ -29,3 +29,9 @@ def reason(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return f"no UTF-8 at byte {error.start}"
     return str(error)
+
+
+def shown_source(name: str) -> str:
+    """Who has a subscription, as people read it; ``name`` is ``client ID`` or ``neighbor ID``."""
+    kind, _, who = name.partition(" ")
+    return f"neighbour {who}" if kind == "neighbor" else name

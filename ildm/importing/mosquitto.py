@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from ildm.config import ConfigError, TopicRule
+from ildm.config import Config, ConfigError, TopicRule
 from ildm.core.link.rules import flaw
 from ildm.importing.bridge_options import BRIDGE, ENCRYPTED, NEEDLESS, SAME, WITHOUT
 from ildm.importing.lines import Line, Remark, lines, remark
@@ -69,6 +69,8 @@ class Imported:
         if self.remarks:
             head.append("# Not as before:")
             head += [f"#   {_place(each)}{each.text}" for each in self.remarks]
+        if "listen" not in self.document and "listeners" not in self.document:
+            head.append("# listen: HOST:PORT  # for clients, in place of the listeners that are left out")
         body = yaml.safe_dump(self.document, sort_keys=False, allow_unicode=True, width=100)
         return "\n".join(head) + "\n" + body
 
@@ -150,7 +152,10 @@ class _Reader:
         bridge.addresses.append(f"[{name}]:{LINK_PORT}" if ":" in name else f"{name}:{LINK_PORT}")
         if others:
             self.remark(
-                line, "all neighbours of a node are linked at the same time: the first alone is taken"
+                line,
+                f"a bridge is connected to one of its addresses, a node to all its neighbours: {first} alone "
+                f"is taken. Is {' or '.join(others)} a spare broker of the same site, name it in "
+                "broker.addresses of the node there",
             )
 
     def _topic(self, line: Line, bridge: Bridge) -> None:
@@ -252,6 +257,11 @@ class _Reader:
         self._add_rules(link, bridges)
         listening = self.listeners.finish()
         self.remarks += self.listeners.remarks
+        if not listening:
+            self._whole(
+                "every listener is left out: until listen or listeners says where, clients connect to "
+                f"{Config().listen} without TLS"
+            )
         taken = [listening.get("listen", ""), *(each["url"] for each in listening.get("listeners", ()))]
         port = FIRST_BROKER_PORT
         while any(each.endswith(f":{port}") for each in taken):

@@ -59,6 +59,7 @@ class ClientListeners:
         inherited: sockets that are taken in place of new ones.
         handshakes: where the time that TLS takes is observed.
         reactor: what carries connections without TLS.
+        log: the node's.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class ClientListeners:
         inherited: Inherited | None = None,
         handshakes: Timing | None = None,
         reactor: Reactor | None = None,
+        log: Callable[..., None] | None = None,
     ) -> None:
         self.gate = gate
         self._session = session
@@ -76,6 +78,7 @@ class ClientListeners:
         self._inherited = inherited
         self._handshakes = handshakes
         self._reactor = reactor
+        self._log = log
         self._places: list[Place] = []
         self._retired: list[Listener] = []
 
@@ -154,6 +157,7 @@ class ClientListeners:
             label=config.label,
             handshakes=self._handshakes,
             reactor=self._reactor,
+            log=self._log,
         )
 
 

@@ -144,7 +144,13 @@ class NodeServer:
             await self.admin.start()
             session = partial(ClientSession, self.node)
             self.for_clients = ClientListeners(
-                session, gate, counters, self.inherited, self.node.timings.handshake, self.reactor
+                session,
+                gate,
+                counters,
+                self.inherited,
+                self.node.timings.handshake,
+                self.reactor,
+                self.driver.log,
             )
             await self.for_clients.open(config, tls)
             if config.metrics.listen is not None:

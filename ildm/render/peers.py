@@ -16,7 +16,7 @@ from ildm.admin.client import Page
 from ildm.render.parts import rest
 from ildm.render.spool import thrown_away
 from ildm.terminal import cell, duration, since, size, state, table
-from ildm.text import printable
+from ildm.text import printable, shown_source
 
 
 def neighbors(page: Page) -> RenderableType:
@@ -77,7 +77,9 @@ def subscriptions(page: Page) -> RenderableType:
         return Text("no subscriptions", style="dim")
     grid = table(["filter", ">QoS", "wanted by"])
     for row in page.items:
-        grid.add_row(Text(cell(row["filter"]), style="bold"), cell(row["qos"]), cell(row["source"]))
+        grid.add_row(
+            Text(cell(row["filter"]), style="bold"), cell(row["qos"]), cell(shown_source(row["source"]))
+        )
     return Group(grid, *rest(page))
 
 

@@ -196,6 +196,11 @@ def test_the_shell_reads_a_pipe(view: FakeView, socket_path: Path) -> None:
         (["sub", "-t", "x", "-V", "4"], 2, "ildm: -V 4: expected 3.1.1 or 5"),
         (["sub", "-t", "x", "--persistent"], 2, "ildm: --persistent needs a client identifier (-i)"),
         (["sub", "-t", "x", "--password-file", "/x"], 2, "ildm: --password-file: /x cannot be read"),
+        *(
+            ([*words, option, "hunter2"], 2, "ildm: -P: everybody on this machine can read a command line: ")
+            for words in (["sub", "-t", "x", "-u", "n"], ["pub", "-t", "x", "-m", "a"])
+            for option in ("-P", "--pw", "--password")
+        ),
         (["pub", "-t", "x"], 2, "ildm: give one of -m TEXT, -l and -f FILE"),
         (["pub", "-t", "x", "-m", "a", "-l"], 2, "ildm: give one of -m TEXT, -l and -f FILE"),
         (["pub", "-t", "a/#", "-m", "a"], 2, "ildm: -t a/#: a topic to publish on"),

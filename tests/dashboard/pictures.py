@@ -1,8 +1,12 @@
-"""Draws the pictures of the README anew: ``python -m tests.dashboard.pictures [SECONDS]``."""
+"""Draws the pictures of the README anew: ``python -m tests.dashboard.pictures [SECONDS [DIRECTORY]]``.
+
+The pages are those of the tree that this file is of, whichever is installed.
+"""
 
 from __future__ import annotations
 
 import io
+import os
 import sys
 import tempfile
 import time
@@ -10,15 +14,22 @@ from pathlib import Path
 
 from PIL import Image
 
-from ildm.net import dashboard
 from tests.dashboard.chromium import chromium
 from tests.dashboard.scene import Scene
 
-PICTURES = Path(dashboard.__file__).parent / "pictures"
+TREE = Path(__file__).resolve().parents[2]
+PICTURES = TREE / "ildm" / "net" / "dashboard" / "pictures"
 LARGEST = 150_000
 """Bytes of one."""
 SIGHTS = (("three-sites.png", 1280, 1010, "light"), ("narrow.png", 390, 1400, "dark"))
 """File, width, height, colours."""
+
+
+def use_this_tree() -> None:
+    """For processes started from now on: nodes run in directories of their own, where Python would find what
+    is installed."""
+    others = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(TREE), str(TREE / "algorithms"), *filter(None, others)])
 
 
 def busy(scene: Scene) -> None:
@@ -42,6 +53,8 @@ def save(picture: bytes, path: Path) -> None:
 
 
 def main(seconds: float, directory: Path) -> None:
+    use_this_tree()
+    print(f"the pages of {TREE}, into {directory}")
     with tempfile.TemporaryDirectory() as temporary:
         scene = Scene(Path(temporary), ["osaka", "kyoto", "tokyo"])
         with scene, chromium() as browser:

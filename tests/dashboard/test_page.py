@@ -35,7 +35,9 @@ async def test_only_the_token_opens_it(sites: Sites) -> None:
         assert await page.evaluate("document.cookie + localStorage.length + sessionStorage.length") == "00"
         await page.reload()
         await page.locator("#node", has_text=site.name).wait_for()
-        await page.locator("#panel-clients").get_by_text("No such client").wait_for()
+        await page.locator("#panel-clients").get_by_text("Nobody is connected.").wait_for()
+        await page.get_by_label("Client or address").fill("nobody")
+        await page.locator("#panel-clients").get_by_text("No such client.").wait_for()
         await page.get_by_role("button", name="Log out").click()
         await page.get_by_label("Token").wait_for()
         await page.goto(f"{window.base}/#token={window.token}")
@@ -53,6 +55,8 @@ async def test_it_shows_who_is_down_what_waits_and_what_is_there(sites: Sites, t
     client = await here.connect("Panel-1")
     await client.subscribe((f"{topic_root}/#", 1))
     await client.publish(f"{topic_root}/state", "läuft".encode(), 1, retain=True)
+    away = await there.connect("Panel-2")
+    await away.subscribe((f"{topic_root}-there/#", 1))
     async with browsing() as browser, looking(browser, here) as window:
         page = window.page
         await window.log_in()
@@ -67,6 +71,9 @@ async def test_it_shows_who_is_down_what_waits_and_what_is_there(sites: Sites, t
         await panel.get_by_label("Who gets a message on this topic").fill(f"{topic_root}/a/b")
         await panel.get_by_text("1 found among").wait_for()
         assert await panel.locator("tbody tr").all_inner_texts() == [f"{topic_root}/#\t1\tclient Panel-1"]
+        await panel.get_by_label("Who gets a message on this topic").fill("")
+        await panel.get_by_label("Filter or who has it").fill(f"neighbour {there.name}")
+        await panel.locator("tbody tr", has_text=f"neighbour {there.name}").first.wait_for()
         panel = await window.choose("Retained")
         await panel.get_by_label("Topic filter").fill(f"{topic_root}/#")
         await panel.get_by_text("läuft").wait_for()
@@ -109,7 +116,7 @@ async def test_it_changes_what_it_may(sites: Sites) -> None:
         await page.get_by_role("button", name="End the connection of Panel-1").click()
         await page.get_by_role("dialog").get_by_role("button", name="End it").click()
         await client.wait_closed()
-        await page.locator("#panel-clients").get_by_text("No such client").wait_for()
+        await page.locator("#panel-clients").get_by_text("Nobody is connected.").wait_for()
 
         await page.get_by_label("Address of a neighbour").fill(str(there.link_address))
         await page.keyboard.press("Enter")

@@ -107,6 +107,28 @@ def test_what_a_listener_of_the_node_is_not(lines: list[str], expected: str, lef
     parse_config(imported.document, "out", Path())
 
 
+@pytest.mark.parametrize(
+    ("lines", "nowhere"),
+    [
+        (["listener 8883", "certfile c"], True),
+        (["protocol http_api", "port 1883", "listener 70000"], True),
+        (["listener 8883", "certfile c", "listener 1884"], False),
+        (["listener 8883", "certfile c", "listener 0 /run/m.sock"], False),
+        ([], False),
+    ],
+)
+def test_without_any_listener_it_is_said_where_clients_connect_to(lines: list[str], nowhere: bool) -> None:
+    imported = converted(*lines)
+    said = (
+        "every listener is left out: until listen or listeners says where, clients connect to 127.0.0.1:1883 "
+    )
+    assert any(remark.text.startswith(said) for remark in imported.remarks) is nowhere
+    text = imported.text("m.conf")
+    assert (said in text) is nowhere
+    assert ("\n# listen: HOST:PORT  # for clients" in text) is nowhere
+    parse_config(imported.document, "out", Path())
+
+
 def test_every_option_is_taken_is_the_same_or_is_named() -> None:
     assert not TAKEN & WITHOUT.keys()
     assert {option for option, _ in SAME} <= OPTIONS

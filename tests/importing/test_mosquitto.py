@@ -88,7 +88,10 @@ def test_prefixes_of_a_topic_line(line: str, rule: dict[str, object]) -> None:
         ('topic "" out 0 a/b a/c', "whole levels at their beginning"),
         ('topic "" out 0', "whole levels at their beginning"),
         ("topic # both 0 x/ first/", "both become"),
-        ("address two.example.org three.example.org", "linked at the same time"),
+        (
+            "address two.example.org three.example.org four.example.org:1884",
+            "two.example.org alone is taken. Is three.example.org or four.example.org:1884 a spare broker",
+        ),
         ("address", "no address"),
         ("keepalive_interval 7200", "a number from 1 to 3600"),
         ("restart_timeout 0", "expected seconds"),

@@ -23,6 +23,7 @@ from ildm.net.clients_view import (
     sources,
     subscription_row,
 )
+from ildm.text import shown_source
 
 if TYPE_CHECKING:
     from ildm.admin.view import Row
@@ -178,14 +179,16 @@ async def subscriptions(node: Node, text: str, topic: str, cursor: Cursor, limit
         holders = _slice(lambda: sources(node), outer)
         for holder in holders:
             filters = filters_of(holder)
-            named = not needle or needle in source_name(holder).casefold()
+            name = source_name(holder)
+            named = any(needle in each.casefold() for each in (name, shown_source(name)))
             while True:
                 found = _slice(lambda: iter(filters.items()), inner)  # noqa: B023 - used up at once
                 for topic_filter, qos in found:
                     inner += 1
                     walk.looked_at += 1
                     if keep(topic_filter, named):
-                        walk.items.append(subscription_row(holder, topic_filter, qos))
+                        row = subscription_row(holder, topic_filter, qos)
+                        walk.items.append({**row, "source": shown_source(name)})
                         if walk.done():
                             return walk.page(await _filters(node, walk), Cursor(outer, inner))
                 await walk.pause()

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from ildm.core.counters import Counters
+from ildm.core.local.admission import LOG_EVERY
 from ildm.core.session import CLOSE_TIMEOUT
 from ildm.mqtt import IldmError
 from ildm.net.transport.arrival import Arrival
@@ -53,6 +54,7 @@ class Listener:
         handshakes: where the time that TLS takes is observed.
         inherited: sockets that are taken in place of new ones.
         reactor: what carries connections where nothing comes before the session; None: the event loop.
+        log: the node's, as :meth:`ildm.core.driver.Driver.log`.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Listener:
         label: str = "",
         handshakes: Timing | None = None,
         reactor: Reactor | None = None,
+        log: Callable[..., None] | None = None,
     ) -> None:
         self.address = address
         self.key = key
@@ -85,6 +88,10 @@ class Listener:
         self._gate = gate
         self._proxies = proxies
         self._reactor = reactor
+        self._log = log
+        self._quiet_until = float("-inf")
+        self._unlogged = 0
+        """Proxies refused since the log has said so."""
         self._mode = mode
         self._inherited = Inherited() if inherited is None else inherited
         self._tls = tls
@@ -173,8 +180,8 @@ class Listener:
                 if self._handshakes is not None and self._tls is not None:
                     self._handshakes.observe(loop.time() - begun)
                 return
-        except ProxyError:
-            self.counters["proxy_headers_refused"] += 1
+        except ProxyError as error:
+            self._proxy_refused(host, error, loop.time())
         except OSError:
             # a stranger's fault: counted, and no line of the log for each
             self.counters["tls_handshakes_failed"] += 1
@@ -184,6 +191,23 @@ class Listener:
             raise
         arrival.end()
         connection.close()
+
+    def _proxy_refused(self, host: str, error: ProxyError, now: float) -> None:
+        """Count it; the log has one line for all within some seconds, about the first."""
+        self.counters["proxy_headers_refused"] += 1
+        self._unlogged += 1
+        if self._log is None or now < self._quiet_until:
+            return
+        self._quiet_until = now + LOG_EVERY
+        self._log(
+            "info",
+            "connection refused: no PROXY header from a trusted address",
+            listener=self._label,
+            peer=host,
+            reason=str(error),
+            refused=self._unlogged,
+        )
+        self._unlogged = 0
 
     async def _said(
         self, loop: asyncio.AbstractEventLoop, connection: socket.socket, host: str

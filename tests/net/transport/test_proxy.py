@@ -7,6 +7,7 @@ import shutil
 import socket
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,26 @@ def test_whoever_is_not_trusted_is_not_believed_and_who_is_has_to_say_it(start_n
                 assert answer == b""
     counters = (node.status() or {})["counters"]
     assert counters["proxy_headers_refused"] == 2
+
+
+def test_the_log_says_once_in_a_while_who_brings_no_header(start_node: StartNode) -> None:
+    """At info, and once for many: whoever is trusted could else fill the disk."""
+    port = free_port()
+    node = start_node(listeners=[listener("mqtt", port, name="behind-haproxy")], log={"level": "info"})
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", port), 30) as client:
+            client.sendall(Connect(client_id="c").encode())
+            with suppress(ConnectionResetError):
+                assert client.recv(4) == b""
+    until(lambda: (node.status() or {})["counters"]["proxy_headers_refused"] == 20)
+    fields = {
+        "listener": "behind-haproxy",
+        "peer": "127.0.0.1",
+        "reason": "no header of the PROXY protocol",
+        "refused": 1,
+    }
+    event = "connection refused: no PROXY header from a trusted address"
+    kept = [row for row in node.admin.events().items if row["event"] == event]
+    assert [(row["level"], row["fields"]) for row in kept] == [("info", fields)]
+    logged = [line for line in node.logged() if line["event"] == event]
+    assert [{key: line[key] for key in fields} for line in logged] == [fields]

@@ -13,10 +13,11 @@ const FRESH = 4000; // milliseconds between two looks at a table that changes
 export class Table {
   /**
    * `columns`: [title, class, fill(cell, row)]; `inputs`: [parameter, label, placeholder]; `key` of a row; `live`:
-   * looked at again by itself while it shows its first page.
+   * looked at again by itself while it shows its first page; `nothing` is said when a search finds nothing, `none` when
+   * there is nothing to search in.
    */
-  constructor({ path, inputs, columns, key, live = false, cursor = "cursor", caption, nothing, note }) {
-    Object.assign(this, { path, columns, key, live, cursor, nothing, note });
+  constructor({ path, inputs, columns, key, live = false, cursor = "cursor", caption, nothing, none = nothing }) {
+    Object.assign(this, { path, columns, key, live, cursor, nothing, none });
     this.asked = 0;
     this.next = null;
     this.rows = [];
@@ -26,7 +27,7 @@ export class Table {
     this.count = element("span", { class: "side", role: "status" });
     this.problem = element("p", { class: "refused", role: "alert" });
     this.body = element("tbody");
-    this.empty = element("p", { class: "nothing", hidden: true }, nothing);
+    this.empty = element("p", { class: "nothing", hidden: true });
     this.table = element(
       "div",
       { class: "scroll tall", role: "region", "aria-label": caption, tabindex: "0" },
@@ -112,6 +113,7 @@ export class Table {
     text(this.button, this.rows.length ? "Show more" : "Search on");
     if (full && this.rest.lastElementChild === this.button) this.rest.append(" More than this is for a narrower search.");
     const searching = this.fields.some((field) => field.value.trim());
+    text(this.empty, searching ? this.nothing : this.none);
     const shown = `${count(this.rows.length)}${this.next === null ? "" : "+"}`;
     text(this.count, page.total === undefined ? "" : searching ? `${shown} found among ${count(page.total)}` : `${shown} of ${count(page.total)}`);
   }
@@ -150,6 +152,7 @@ export function clients(write) {
   const table = new Table({
     path: "/api/clients", live: true, key: (row) => row.client_id, columns, caption: "Clients",
     inputs: [["q", "Client or address", "Client or address"]], nothing: "No such client.",
+    none: "Nobody is connected.",
   });
 
   async function kick(client) {
@@ -174,6 +177,7 @@ export const subscriptions = () =>
       ["Wanted by", "wrap", named("source")],
     ],
     nothing: "No such subscription.",
+    none: "Nobody has subscribed to anything.",
   });
 
 export const retained = () =>
@@ -190,6 +194,7 @@ export const retained = () =>
       ["Expires in", "right wide", put((row) => (row.expires_in === null ? "–" : duration(row.expires_in)))],
     ],
     nothing: "The node remembers no such retained message.",
+    none: "The node remembers no retained message.",
   });
 
 const SHOWN = 80;
