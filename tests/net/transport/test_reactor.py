@@ -463,6 +463,25 @@ def test_dials(run: Run, tmp_path: Path) -> None:
     run(main)
 
 
+def test_who_dials_and_raises_leaves_the_others_as_they_are(run: Run) -> None:
+    async def main() -> None:
+        raised: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: raised.append(context))
+
+        def made(stream: Stream | None, error: Exception | None) -> None:
+            raise ValueError("in made")
+
+        async with bench() as here:
+            near = Noted()
+            here.reactor.dial(Place(int(socket.AF_INET), here.listening.getsockname()), near, made)
+            await near.told_of("made")
+            await until(lambda: bool(raised))
+            near.transport.abort()
+            await near.told_of("lost")
+
+    run(main)
+
+
 class Exhausted(socket.socket):
     """Accepts nobody for once."""
 
