@@ -60,11 +60,13 @@ class Reactor:
         """Serve all that are ready."""
         self._ending = True
         watched = self.watched
-        for fd, events in self._poll(0, EVENTS):
-            found = watched.get(fd)
-            if found is not None and found.mask:  # an event before it may have ended it
-                found.ready(events)
-        self._see_to_ended()
+        try:
+            for fd, events in self._poll(0, EVENTS):
+                found = watched.get(fd)
+                if found is not None and found.mask:  # an event before it may have ended it
+                    found.ready(events)
+        finally:
+            self._see_to_ended()
 
     def watch(self, one: Watched, mask: int) -> None:
         """Watch for these events, of ``EPOLLIN`` and ``EPOLLOUT``; 0: for none."""

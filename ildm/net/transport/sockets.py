@@ -176,25 +176,33 @@ def _family_of(host: str) -> int | None:
 
 
 async def dialed(loop: Loop, address: Address) -> socket.socket:
-    """A socket that is connected by TCP. Raises: OSError, that of the last address of the host."""
-    failed: OSError | None = None
+    """A socket that is connected by TCP. Raises: OSError, that of all addresses of the host as asyncio's."""
+    failed: list[OSError] = []
     for family, kind, proto, _, place in await loop.getaddrinfo(
         address.host, address.port, type=socket.SOCK_STREAM
     ):
-        made = socket.socket(family, kind, proto)
+        try:
+            made = socket.socket(family, kind, proto)
+        except OSError as error:  # this machine may not have the family
+            failed.append(error)
+            continue
         try:
             made.setblocking(False)
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await loop.sock_connect(made, place)
         except OSError as error:
-            failed = error
+            failed.append(error)
             made.close()
         except BaseException:
             made.close()
             raise
         else:
             return made
-    raise failed or OSError(f"{address.host} has no address")
+    if not failed:
+        raise OSError(f"{address.host} has no address")
+    if len({error.errno for error in failed}) == 1:
+        raise failed[0]
+    raise OSError(f"Multiple exceptions: {', '.join(map(str, failed))}")
 
 
 TCP = TcpSockets()

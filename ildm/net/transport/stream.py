@@ -75,8 +75,10 @@ class Stream(Watched):
         self._reading = True
         self._closing = False
         self._error: Exception | None = None
+        self._broken = False
+        """Nothing can be sent any more, for ``_error``; what has come before is still read."""
         self._ends_writing = False
-        self._unsent: deque[bytes] | None = None
+        self._unsent: deque[bytes | memoryview] | None = None
         self._waiting = 0
         """Bytes in ``_unsent``."""
         self._high = HIGH
@@ -117,15 +119,20 @@ class Stream(Watched):
         try:
             count = os.readv(self.fd, reactor.into)
         except (BlockingIOError, InterruptedError):
+            if self._broken:
+                self._lose(self._error)
             return
         except OSError as error:
-            self._lose(error)
+            self._lose(self._error or error)
             return
         if count:
             try:
                 self._protocol.data_received(reactor.buffer[:count].tobytes())
             except Exception as error:
                 self._fault(error, "data_received")
+            return
+        if self._broken:
+            self._lose(self._error)
             return
         self._reading = False
         try:
@@ -146,13 +153,13 @@ class Stream(Watched):
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self._lose(error)
+            self._break(error)
             return
         self._waiting -= sent
         while sent:
             first = unsent.popleft()
             if sent < len(first):
-                unsent.appendleft(first[sent:])
+                unsent.appendleft(memoryview(first)[sent:])  # no copy: it may be all of a large packet
                 break
             sent -= len(first)
         if not self._waiting:
@@ -175,24 +182,25 @@ class Stream(Watched):
         """Send; raises RuntimeError after :meth:`write_eof`."""
         if self._ends_writing:
             raise RuntimeError("nothing can be written after write_eof")
-        if self.gone or not data:
+        if self.gone or self._broken or not data:
             return
+        rest: bytes | memoryview = data
         if not self._waiting:
             try:
                 sent = os.write(self.fd, data)
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError as error:
-                self._lose(error)
+                self._break(error)
                 return
             if sent == len(data):
                 return
             if sent:
-                data = data[sent:]
+                rest = memoryview(data)[sent:]
         if self._unsent is None:
             self._unsent = deque()
-        self._unsent.append(data)
-        self._waiting += len(data)
+        self._unsent.append(rest)
+        self._waiting += len(rest)
         self._follow()
         if self._waiting > self._high and not self._protocol_paused:
             self._protocol_paused = True
@@ -232,6 +240,8 @@ class Stream(Watched):
     def pause_reading(self) -> None:
         if self._reading:
             self._reading = False
+            if self._broken:
+                self._lose(self._error)
             self._follow()
 
     def resume_reading(self) -> None:
@@ -293,6 +303,17 @@ class Stream(Watched):
         """The protocol has raised, which ends the connection and nothing else."""
         self._reactor.report(error, where, self._protocol)
         self._lose(error)
+
+    def _break(self, error: Exception) -> None:
+        """Nothing can be sent. What has come before is read first: it may say why, as DISCONNECT does."""
+        if not self._reading:
+            self._lose(error)
+            return
+        self._broken = True
+        self._error = error
+        self._unsent = None
+        self._waiting = 0
+        self._follow()
 
     def _lose(self, error: Exception | None) -> None:
         """The connection ends now; the protocol is told later in this turn."""

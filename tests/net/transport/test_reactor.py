@@ -7,6 +7,7 @@ import errno
 import os
 import socket
 import struct
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -185,6 +186,68 @@ def test_who_takes_nothing_pauses_the_protocol_and_gets_all_in_the_end(run: Run)
             await near.told_of("resume")
             assert near.told == ["made", "pause", "resume"]
             assert near.transport.get_write_buffer_size() == 0
+
+    run(main)
+
+
+def test_what_waits_is_there_once(run: Run) -> None:
+    async def main() -> None:
+        async with bench() as here:
+            far, near = await here.connect()
+            size = 64 << 20
+            near.transport.write(bytes(size))
+            tracemalloc.start()
+            try:
+                assert len(await here.loop.sock_recv(far, 1 << 20)) > 0
+                got = 0
+                while got < size // 4:
+                    got += len(await here.loop.sock_recv(far, 1 << 20))
+                assert tracemalloc.get_traced_memory()[1] < size // 4
+            finally:
+                tracemalloc.stop()
+
+    run(main)
+
+
+@pytest.mark.parametrize("waiting", [False, True])
+def test_what_has_come_before_a_reset_is_told_also_when_a_write_hears_of_it_first(
+    run: Run, waiting: bool
+) -> None:
+    async def main() -> None:
+        async with bench() as here:
+            far, near = await here.connect()
+            while waiting and not near.transport.get_write_buffer_size():
+                near.transport.write(bytes(70_000))
+            far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            far.send(b"the reason")
+            far.close()
+            near.transport.write(b"to nobody")
+            near.transport.write(b"more")
+            await near.told_of("lost")
+            assert near.got == b"the reason"
+            assert near.told[-2:] == ["data", "lost"]
+            assert isinstance(near.error, ConnectionResetError)
+
+    run(main)
+
+
+def test_who_is_not_read_is_lost_as_soon_as_nothing_can_be_sent(run: Run) -> None:
+    async def main() -> None:
+        async with bench() as here:
+            for paused in ("before", "after"):
+                far, near = await here.connect()
+                if paused == "before":
+                    near.transport.pause_reading()
+                far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                far.send(b"x")
+                far.close()
+                near.transport.write(b"to nobody")
+                assert not near.transport.is_closing() or paused == "before"
+                near.transport.pause_reading()
+                assert near.transport.is_closing()
+                await near.told_of("lost")
+                assert near.told == ["made", "lost"]
+                assert isinstance(near.error, ConnectionResetError)
 
     run(main)
 
@@ -396,6 +459,25 @@ def test_dials(run: Run, tmp_path: Path) -> None:
             await until(lambda: bool(server and server[0].got))
             assert server[0].transport.get_extra_info("sockname") == path
             accepting.close()
+
+    run(main)
+
+
+def test_who_dials_and_raises_leaves_the_others_as_they_are(run: Run) -> None:
+    async def main() -> None:
+        raised: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: raised.append(context))
+
+        def made(stream: Stream | None, error: Exception | None) -> None:
+            raise ValueError("in made")
+
+        async with bench() as here:
+            near = Noted()
+            here.reactor.dial(Place(int(socket.AF_INET), here.listening.getsockname()), near, made)
+            await near.told_of("made")
+            await until(lambda: bool(raised))
+            near.transport.abort()
+            await near.told_of("lost")
 
     run(main)
 
