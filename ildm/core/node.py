@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 MOVE_OFF_EVERY = 0.1
-"""Seconds between two lots of clients that are sent away at the end."""
+"""Seconds between two lots of clients that are sent away at the end, about: each lot is a whole number."""
 SAVE_WAIT = 5.0
 """Seconds that an answer to a client waits for a disk at most, where it is not about a message."""
 
@@ -210,7 +210,7 @@ class Node:
         self.dispatch.call("on_ildm_stop")
         limits, leaving = self.config.limits, list(self.sessions)
         self.drain_deadline = self.driver.now() + len(leaving) / limits.drain_rate + limits.drain_timeout
-        self._move_off(leaving, self._at_once)
+        self._move_off(leaving)
 
         def check() -> None:
             late = self.driver.now() >= self.drain_deadline
@@ -242,19 +242,16 @@ class Node:
 
         check()
 
-    @property
-    def _at_once(self) -> int:
-        """Clients that are sent away in one turn."""
-        return max(1, round(self.config.limits.drain_rate * MOVE_OFF_EVERY))
-
-    def _move_off(self, leaving: list[ClientSession], at_once: int) -> None:
-        """Send clients away, so many now and the others bit by bit."""
+    def _move_off(self, leaving: list[ClientSession]) -> None:
+        """Send clients away, some now and the others bit by bit, at ``limits.drain_rate``."""
+        rate = self.config.limits.drain_rate
+        at_once = max(1, round(rate * MOVE_OFF_EVERY))
         for session in leaving[-at_once:]:
             if session in self.sessions:
                 session.move_off()
         del leaving[-at_once:]
         if leaving:
-            self.driver.call_later(MOVE_OFF_EVERY, self._move_off, leaving, at_once)
+            self.driver.call_later(at_once / rate, self._move_off, leaving)
 
     def _given_up(self, messages: int, **receiver: str) -> None:
         if messages:
@@ -378,7 +375,7 @@ class Node:
         told = {"broker": str(self.broker_address), "before": str(before), "clients_ended": len(left)}
         if before not in self.brokers.addresses:
             self.driver.log("info", "broker moved: another address is configured", **told)
-            self._move_off(left, self._at_once)
+            self._move_off(left)
             return
         self.counters["broker_failovers"] += 1
         self.driver.log("warning", "broker failover: another address is used", **told)

@@ -118,6 +118,15 @@ def test_clients_are_sent_away_at_a_rate_and_the_time_for_queues_begins_after_th
     assert ended
 
 
+@pytest.mark.parametrize("rate", [3, 5, 16, 25])
+def test_the_rate_is_kept_also_where_it_is_no_multiple_of_the_turns(world: World, rate: int) -> None:
+    site = Site(world, "a", None, limits={"drain_rate": rate})
+    clients = [site.client(f"c{number}") for number in range(3 * rate)]
+    drain(site)
+    world.run(1.95)
+    assert abs(sum(client.closed for client in clients) - 2 * rate) <= 2
+
+
 def test_who_is_in_a_hurry_waits_for_no_rate(world: World) -> None:
     site = Site(world, "a", None, limits={"drain_rate": 1})
     clients = [site.client(f"c{number}") for number in range(10)]

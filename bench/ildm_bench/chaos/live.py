@@ -14,6 +14,7 @@ from random import Random
 from ildm.testing.live.brokers import broker_class
 from ildm.testing.live.ports import LOOPBACK
 from ildm_bench.chaos.client import Teller
+from ildm_bench.chaos.drawing import TREE
 from ildm_bench.chaos.history import History, Run
 from ildm_bench.chaos.live_client import LiveClient
 from ildm_bench.chaos.nemesis import UNABLE, Nemesis
@@ -26,6 +27,8 @@ SETTLE = 2.0
 """Seconds without a fault after which a subscription is known everywhere, and all paths are there again."""
 QUIET = 2.0
 """Seconds without a message after which nothing is under way, when no node says that something waits."""
+QUIET_OF_OVERLAYS = 12.0
+"""The same with an overlay, which sends again after some seconds what it got no answer for."""
 QUIET_OF_BRIDGES = 20.0
 """The same where there are no nodes to ask: a bridge misses its neighbour after 1.5 times its keep alive
 of 5 s, and then dials again."""
@@ -224,7 +227,10 @@ class _Live:
         wanted = [client for client in self.clients.values() if client.wanted]
         if any(not client.core.connected or client.core.unacknowledged for client in wanted):
             return False
-        quiet = QUIET if self.sites.nodes else QUIET_OF_BRIDGES
+        if not self.sites.nodes:
+            quiet = QUIET_OF_BRIDGES
+        else:
+            quiet = QUIET if self.sites.setting.algorithm in TREE else QUIET_OF_OVERLAYS
         calm = self.recorder.clock() - self.recorder.last_stir > quiet
         return calm and await self.readings.is_idle()
 

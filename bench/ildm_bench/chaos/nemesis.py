@@ -105,7 +105,8 @@ class Nemesis:
                 return self._limit(target, resource.RLIMIT_FSIZE, 0)
             case "descriptors":
                 pid = _pid(sites.process(target))
-                return self._limit(target, resource.RLIMIT_NOFILE, len(os.listdir(f"/proc/{pid}/fd")))
+                used = 0 if pid is None else len(os.listdir(f"/proc/{pid}/fd"))
+                return self._limit(target, resource.RLIMIT_NOFILE, used)
             case _:
                 raise ValueError(f"{fault.kind}: {UNABLE[fault.kind]}")
 
@@ -148,8 +149,10 @@ class Nemesis:
                 os.kill(pid, number)
 
     def _limit(self, target: str, which: int, soft: int) -> Mend:
-        """Lower a limit of a process that runs."""
+        """Lower a limit of a process; of one that another fault has killed there is nothing to lower."""
         pid = _pid(self.sites.process(target))
+        if pid is None:
+            return _later(lambda: None)
         before = resource.prlimit(pid, which)
         resource.prlimit(pid, which, (soft, before[1]))
 
@@ -182,9 +185,9 @@ class Nemesis:
         return self.sites
 
 
-def _pid(process: ManagedProcess) -> int:
-    assert process.process is not None
-    return process.process.pid
+def _pid(process: ManagedProcess) -> int | None:
+    """None: it does not run."""
+    return process.process.pid if process.running and process.process is not None else None
 
 
 def _later(call: Callable[..., object], *arguments: object) -> Mend:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ildm.admin.view import AdminError, Row
 from ildm.testing.live.node import NodeProcess
+from ildm_bench.chaos.drawing import TREE
 from ildm_bench.chaos.processes import IldmSites, Sites
 from ildm_bench.chaos.recording import TREE_CHANGES, Recorder
 
@@ -28,6 +29,8 @@ class Readings:
         self._told: dict[tuple[str, str, int], int] = {}
         self._links: dict[str, dict[str, str]] = {}
         self._wall = time.time() - time.monotonic()
+        self._keeps = sites.setting.algorithm not in TREE
+        """The algorithm keeps messages for whoever may come back: they are not under way."""
 
     async def repeat(self) -> None:
         """Read again and again, until cancelled."""
@@ -64,7 +67,10 @@ class Readings:
         admin = node.admin
         admin.timeout = INTERVAL
         try:
-            return admin.status(), admin.neighbors().items
+            status = admin.status()
+            if self._keeps:
+                status["spool"] = admin.spool()
+            return status, admin.neighbors().items
         except (AdminError, OSError):  # it is down, or stopped
             return None
 
@@ -106,10 +112,12 @@ def _is_idle(status: Row) -> bool:
 
 
 def _queued(status: Row) -> int:
-    """Messages that wait, in memory or on disk."""
+    """Messages that wait, in memory or on disk, without those that an algorithm keeps for who may come back."""
     queues = status["queues"]
     spool: dict[str, Any] = status.get("spool") or {}
-    return int(queues["injection"]["messages"] + queues["links"]["messages"] + spool.get("messages", 0))
+    kept = sum(row["messages"] for row in spool.get("receivers", ()) if row["receiver"].startswith("plugin/"))
+    waiting = spool.get("messages", 0) - kept
+    return int(queues["injection"]["messages"] + queues["links"]["messages"] + waiting)
 
 
 def memory_of(pid: int) -> int | None:
