@@ -112,7 +112,7 @@ def _is_idle(status: Row) -> bool:
 
 
 def _queued(status: Row) -> int:
-    """Messages that wait, in memory or on disk, without those that an algorithm keeps for who may come back."""
+    """Messages that wait, in memory or on disk; what an algorithm keeps for who may come back does not."""
     queues = status["queues"]
     spool: dict[str, Any] = status.get("spool") or {}
     kept = sum(row["messages"] for row in spool.get("receivers", ()) if row["receiver"].startswith("plugin/"))
