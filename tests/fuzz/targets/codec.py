@@ -73,12 +73,12 @@ class Codec(Target):
 
     def take(self, data: bytes) -> Iterable[Hashable]:
         case = Case.parse(data)
-        frames, reason, features = self._one_input(case.stream)
+        frames, reason, features = self.read(case.stream)
         # however a stream is cut, the same frames come out of it, and the same error
         assert (frames, reason) == frames_of(case.pieces())
         return features
 
-    def _one_input(self, data: bytes) -> tuple[list[bytes], str, list[int]]:
+    def read(self, data: bytes) -> tuple[list[bytes], str, list[int]]:
         """Read ``data`` as a stream of every version, and as one frame: nothing but MqttError may come out.
 
         Answers its frames, why there are no more of them, and what has become of the first.
