@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import http.client
 import socket
 import threading
 from collections.abc import Iterator
@@ -142,7 +143,10 @@ def test_where_many_wait_to_be_taken_a_caller_waits_too(socket_path: Path) -> No
         listener.accept()[0].close()
         with listener.accept()[0] as taken:
             taken.settimeout(30)
-            assert taken.recv(65536).startswith(b"POST /v1/stop ")
+            with taken.makefile("rb") as request:  # all of it: its head comes first, its body by itself
+                assert request.readline().startswith(b"POST /v1/stop ")
+                head = http.client.parse_headers(request)
+                request.read(int(head["Content-Length"]))
             taken.sendall(b"HTTP/1.1 202 Accepted\r\nContent-Length: 2\r\n\r\n{}")
         caller.join(30)
         assert not caller.is_alive()
