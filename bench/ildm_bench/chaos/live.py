@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from ildm.testing.live.brokers import broker_class
 from ildm.testing.live.ports import LOOPBACK
@@ -143,6 +144,10 @@ def name_of(faults: Sequence[Fault], setting: Setting) -> str:
     return "+".join(sorted(kinds)) or "none"
 
 
+def _untold(op: str, phase: str, **columns: Any) -> None:
+    """Of such a client nothing is told but what it has brought about."""
+
+
 class _Live:
     def __init__(self, schedule: Schedule, faults: list[Fault], sites: Sites, history: History) -> None:
         self.schedule = schedule
@@ -177,6 +182,8 @@ class _Live:
                 tasks.create_task(self._strike(fault), name=f"{fault.kind} at {fault.at}")
             await self._operate()
         complete = await self._rest()
+        if self._is_overlay:
+            complete = await self._want_retained() and complete
         await self._read_retained()
         for task in self._tasks:
             task.cancel()
@@ -223,14 +230,25 @@ class _Live:
             await asyncio.sleep(0.2)
         return True
 
+    @property
+    def _is_overlay(self) -> bool:
+        return bool(self.sites.nodes) and self.sites.setting.algorithm not in TREE
+
+    async def _want_retained(self) -> bool:
+        """Subscribe everywhere to what is retained: with an overlay a site has only what it has asked for."""
+        for site in self.sites.setting.sites:
+            wanting = self._client(Client(f"wanting.{site}", site), self.sites.address(site), _untold)
+            self.witnesses.append(wanting)
+            wanting.core.subscribe("r/#", 1)
+            wanting.connect()
+        await asyncio.sleep(QUIET_OF_OVERLAYS)
+        return await self._rest()
+
     async def _is_quiet(self) -> bool:
         wanted = [client for client in self.clients.values() if client.wanted]
         if any(not client.core.connected or client.core.unacknowledged for client in wanted):
             return False
-        if not self.sites.nodes:
-            quiet = QUIET_OF_BRIDGES
-        else:
-            quiet = QUIET if self.sites.setting.algorithm in TREE else QUIET_OF_OVERLAYS
+        quiet = QUIET_OF_OVERLAYS if self._is_overlay else QUIET if self.sites.nodes else QUIET_OF_BRIDGES
         calm = self.recorder.clock() - self.recorder.last_stir > quiet
         return calm and await self.readings.is_idle()
 
