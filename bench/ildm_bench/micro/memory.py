@@ -11,12 +11,16 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
+from ildm.config import Config
 from ildm.mqtt import Connect
+from ildm.net.server import descriptors_for_clients
 from ildm.testing.live.brokers import Mosquitto
 from ildm_bench.micro.measure import machine, resident_bytes
 from ildm_bench.micro.relay import relay, start
 
 BATCH = 200
+ACCEPTED = b"\x20\x02\0\0"
+"""CONNACK (MQTT 3.2)."""
 
 
 class Idle:
@@ -30,8 +34,12 @@ class Idle:
         transport.write(Connect(client_id=self.client_id, keep_alive=600).encode())
 
     def data_received(self, data: bytes) -> None:
-        if not self.accepted.done():
+        if self.accepted.done():
+            return
+        if data.startswith(ACCEPTED):
             self.accepted.set_result(None)
+        else:
+            self.accepted.set_exception(ConnectionError(f"{self.client_id} was refused: {data.hex(' ')}"))
 
     def eof_received(self) -> None:
         pass
@@ -56,12 +64,14 @@ async def connect(port: int, count: int, pid: int) -> tuple[int, int]:
     return before, resident_bytes(pid)
 
 
-def clients_possible() -> int:
-    """How many clients a node can relay here, with two open files each; raises the limit where it may."""
+def clients_possible(algorithm: str) -> int:
+    """How many clients a node takes here, with two open files each; raises the limit where it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # the broker and the node inherit it
-    return hard // 2 - 50
+    config = Config.model_validate({"algorithm": None if algorithm == "none" else algorithm})
+    possible = descriptors_for_clients(config, hard)
+    return sys.maxsize if possible is None else possible
 
 
 def main() -> None:
@@ -69,7 +79,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=10_000)
     parser.add_argument("--algorithm", choices=("none", "pf", "sf"), default="sf")
     options = parser.parse_args()
-    possible = clients_possible()
+    possible = clients_possible(options.algorithm)
     if possible < options.clients:
         print(f"the limit of open files allows for {possible} clients", file=sys.stderr)
         options.clients = possible
