@@ -118,10 +118,14 @@ STEPS: dict[str, str] = {
     "asked": """
         SELECT run, session, filter, MIN(t) AS t, MIN(qos) AS qos
         FROM (SELECT s.run, s.session, s.topic AS filter, s.t, s.qos, MIN(u.t) AS gone
-              FROM events s
+              FROM (SELECT k.run, k.session, k.topic, k.t, k.qos, COALESCE(MAX(i.t), k.t) AS begun
+                    FROM events k
+                    LEFT JOIN events i ON i.run = k.run AND i.session = k.session AND i.topic = k.topic
+                         AND i.op = 'subscribe' AND i.phase = 'invoke' AND i.t <= k.t
+                    WHERE k.op = 'subscribe' AND k.phase = 'ok'
+                    GROUP BY k.run, k.session, k.topic, k.t, k.qos) AS s
               LEFT JOIN events u ON u.run = s.run AND u.session = s.session AND u.topic = s.topic
-                   AND u.op = 'unsubscribe' AND u.phase = 'invoke' AND u.t >= s.t
-              WHERE s.op = 'subscribe' AND s.phase = 'ok'
+                   AND u.op = 'unsubscribe' AND u.phase = 'invoke' AND (u.t >= s.t OR u.t > s.begun)
               GROUP BY s.run, s.session, s.topic, s.t, s.qos) AS terms
         WHERE gone IS NULL
         GROUP BY run, session, filter""",

@@ -232,7 +232,10 @@ class _Judge:
 
     def _subscribe(self, event: Event) -> None:
         if event.phase == "ok":
-            self.asked[event.session, event.topic].append((event.t, event.qos))
+            begun = max(self.wanted[event.session][event.topic], default=event.t)
+            # SUBACK may come when it has been withdrawn already
+            if all(gone <= begun for gone in self.withdrawn[event.session, event.topic]):
+                self.asked[event.session, event.topic].append((event.t, event.qos))
         elif event.phase == "invoke":
             self.wanted[event.session][event.topic].append(event.t)
 

@@ -102,6 +102,16 @@ def test_lost(name: str, rows: Rows) -> None:
         ("T was disturbed", [*BASE, fault(0.9, 3.0), published(3.9)]),
         ("T was disturbed twice", [*BASE, fault(0.9, 3.0), fault(3.5, 4.0, name="1"), published(4.9)]),
         ("never healed before T", [*BASE, fault(0.5, None), published(9.0)]),
+        (
+            "SUBACK came when it had been withdrawn already",
+            [
+                connected(0.0),
+                subscribed(0.5)[0],
+                m.unsubscribed(0.7),
+                subscribed(0.5)[1]._replace(t=0.9),
+                published(3.0),
+            ],
+        ),
         ("unsubscribed", [*BASE, published(2.0), m.unsubscribed(3.0)]),
         (
             "a clean session that ended",
