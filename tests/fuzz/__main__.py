@@ -45,6 +45,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ildm_bench.commit import commit_of
 from tests.fuzz import tally
 
 if TYPE_CHECKING:  # what atheris instruments must not be imported before
@@ -146,7 +147,7 @@ class Progress:
 
     def __init__(self, name: str, how: str, runs: Path) -> None:
         self.name, self.how = name, how
-        self._run = tally.Run(runs, name, how, tally.commit_of(Path(__file__).parent))
+        self._run = tally.Run(runs, name, how, commit_of(Path(__file__).parent))
         self.finds: dict[str, int] = {}
         """Where a target has failed, and how often."""
         self.runs = 0

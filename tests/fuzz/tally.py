@@ -11,7 +11,6 @@ import csv
 import json
 import os
 import secrets
-import subprocess
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -164,22 +163,6 @@ def totals(rows: Iterable[Row]) -> dict[str, Row]:
         bare = replace(row, note="", runs="")
         sums[row.target] = sums[row.target] + bare if row.target in sums else bare
     return sums
-
-
-def commit_of(directory: Path) -> str:
-    """The commit of the working tree a directory is in; ``unknown`` if it is in none."""
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=7", "--dirty=+", "--exclude=*"],
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return found.stdout.strip()
 
 
 def tally(ledger: Path, directory: Path) -> str:

@@ -7,7 +7,6 @@ rows of several people merge as text. No schedule counts twice: rows of one comm
 from __future__ import annotations
 
 import csv
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -117,22 +116,6 @@ def row_of(batches: list[Batch], tally: Tally, commit: str) -> Row:
         note=" ".join(f"{failure.schedule.seed}: {failure}" for failure in tally.failures[:5]),
         **columns,
     )
-
-
-def commit_of(directory: Path) -> str:
-    """The commit of the working tree a directory is in; ``unknown`` if it is in none."""
-    try:
-        found = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=7", "--dirty=+", "--exclude=*"],
-            cwd=directory,
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return found.stdout.strip()
 
 
 def read(path: Path) -> list[Row]:

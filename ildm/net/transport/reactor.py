@@ -1,6 +1,6 @@
 """Plain connections, on an epoll of the node's own that the event loop watches.
 
-Transports of uvloop cost half of what a short connection costs a relay: handles, weak references, system
+Transports of uvloop are much of what a short connection costs a relay: handles, weak references, system
 calls for addresses that nobody asks for. Here a connection is one object, and all that are ready are served
 in one turn of the loop. What needs more than bytes (TLS) stays with the loop, as all does without epoll.
 """

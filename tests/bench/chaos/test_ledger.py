@@ -8,8 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ildm_bench.chaos.cli import LEDGER, app
-from ildm_bench.chaos.ledger import HUNTED, LedgerError, Row, commit_of, merged, read, row_of, totals, write
+from ildm_bench.chaos.ledger import HUNTED, LedgerError, Row, merged, read, row_of, totals, write
 from ildm_bench.chaos.virtual.hunt import batches, hunt
+from ildm_bench.commit import commit_of
 
 
 def row(first: int, last: int, commit: str = "abc1234", **given: object) -> Row:

@@ -16,12 +16,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from ildm.testing.virtual.makes import MAKES
-from ildm_bench.chaos.ledger import HUNTED, Row, commit_of, row_of, write
+from ildm_bench.chaos.ledger import HUNTED, Row, row_of, write
 from ildm_bench.chaos.outcome import added
 from ildm_bench.chaos.schedule import Schedule
 from ildm_bench.chaos.shrink import shrink as shrunk
 from ildm_bench.chaos.virtual.hunt import Batch, Failure, Tally, batches, carry_out, failure_of, hunt
 from ildm_bench.chaos.virtual.reached import REACHED
+from ildm_bench.commit import commit_of
 
 SHOWN = 20
 """Failures that are printed and kept as files."""
