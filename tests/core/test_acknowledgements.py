@@ -24,6 +24,7 @@ from ildm.mqtt import (
     UnsubAck,
     Unsubscribe,
     Version,
+    Will,
 )
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
@@ -43,6 +44,7 @@ class Answers:
     def __init__(self, site: Site) -> None:
         self.refused: dict[str, int] = {}
         self.keep = False
+        self.disconnects = 0
         self._kept: list[tuple[Any, Any]] = []
         original = site.broker.connection
 
@@ -59,6 +61,7 @@ class Answers:
                     send(answer)
 
             def receiving(received: Any) -> None:
+                self.disconnects += isinstance(received, Disconnect)
                 code = self.refused.get(received.topic, 0) if isinstance(received, Publish) else 0
                 if code and not made.client_id.startswith("ildm-"):
                     kind = PubAck if received.qos == 1 else PubRec
@@ -351,6 +354,57 @@ def test_a_client_that_is_gone_before_the_answer(world: World) -> None:
     assert a.node.counters["unanswered_by_broker"] == 1
     assert a.node.sessions == set()
     assert all(one.client_id.startswith("ildm-") for one in a.broker.connections)
+
+
+def leaving(world: World, will: Will | None = None) -> tuple[Site, Site, Answers, MiniClient]:
+    """A client that disconnects without waiting for an answer, which the broker owes it."""
+    a, b = row(world, "ab", "pf")
+    answers = Answers(a)
+    answers.keep = True
+    client = a.client("c", version=Version.V5, will=will)
+    client.transport.write(message("t", 1, 1).encode(Version.V5) + Disconnect().encode(Version.V5))
+    client.transport.close()
+    world.run(LINGER / 2)
+    return a, b, answers, client
+
+
+def test_a_disconnect_waits_for_the_answers_before_it(world: World) -> None:
+    """A broker answers nothing after it, and what it has taken would stay at its site."""
+    a, b, answers, _ = leaving(world)
+    assert answers.disconnects == 0
+    answers.let_go()
+    world.run(0.1)
+    assert injected(b) == [("t", b"1")]
+    assert answers.disconnects == 1
+    assert a.node.sessions == set()
+    assert a.node.counters["unanswered_by_broker"] == a.node.counters["undecided"] == 0
+
+
+def test_a_disconnect_does_not_wait_long_for_answers(world: World) -> None:
+    a, b, answers, _ = leaving(world)
+    world.run(2 * LINGER)
+    assert injected(b) == []
+    assert answers.disconnects == 1
+    assert a.node.sessions == set()
+    assert a.node.counters["unanswered_by_broker"] == 1
+
+
+@pytest.mark.parametrize("end", ["comes again", "is kicked", "broker goes"])
+def test_a_disconnect_that_waits_comes_before_the_end(world: World, end: str) -> None:
+    """Else the broker would send the will of a client that has said goodbye."""
+    a, b, answers, _ = leaving(world, will=Will(topic="t/will", payload=b"gone", qos=1))
+    (session,) = a.node.sessions
+    if end == "comes again":
+        a.client("c", version=Version.V5)
+    elif end == "is kicked":
+        session.kick()
+    else:
+        next(one for one in a.broker.connections if one.client_id == "c").transport.close()
+    world.run(LINGER + 1)
+    assert injected(b) == []
+    assert a.node.counters["undecided"] == 0
+    assert answers.disconnects == (end != "broker goes")
+    assert len(a.node.sessions) == (end == "comes again")
 
 
 @pytest.mark.parametrize("version", VERSIONS)

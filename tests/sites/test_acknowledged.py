@@ -18,6 +18,7 @@ from tests.sites.test_node_failures import far_joined
 from tests.support.brokers import Fleet
 
 ROUNDS = 200
+MAKES = ("mosquitto", "rabbitmq", "activemq", "moquette")
 ACL = "topic readwrite open/#\ntopic read closed/#\n"
 
 
@@ -70,11 +71,13 @@ async def test_what_the_broker_denies_reaches_no_other_site(
     await (await there.connect()).publish("closed/state", b"", 1, retain=True)
 
 
-@pytest.mark.parametrize("version", [Version.V311, Version.V5])
+@pytest.mark.parametrize(
+    ("kind", "version"), [("mosquitto", Version.V5), *((kind, Version.V311) for kind in MAKES)]
+)
 async def test_a_client_that_publishes_and_leaves_without_waiting(
-    sites: Sites, version: Version, topic_root: str
+    sites: Sites, kind: str, version: Version, topic_root: str
 ) -> None:
-    here, there = await sites.row(["mosquitto", "mosquitto"], "pf")
+    here, there = await sites.row([kind, "mosquitto"], "pf")
     subscriber = await there.connect()
     await subscriber.subscribe((f"{topic_root}/#", 2))
     for number in range(50):

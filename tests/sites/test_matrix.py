@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from ildm.mqtt import Publish, Version, Will
+from ildm.mqtt import PingReq, PingResp, Publish, Version, Will
 from tests.sites.client import Client
 from tests.sites.conftest import Sites
 from tests.sites.overlay import OVERLAYS
@@ -43,6 +43,9 @@ async def subscriber(site: Site, topic_filter: str, qos: int) -> Client:
     """A client whose subscription is granted as far as the broker goes."""
     client = await site.connect(version=best(site))
     assert await client.subscribe((topic_filter, qos)) == [min(qos, site.broker.max_qos)]
+    # RabbitMQ looks for retained messages after its SUBACK: one that came meanwhile would be sent twice
+    client.send(PingReq())
+    await client.packet(PingResp)
     return client
 
 

@@ -314,6 +314,9 @@ class ClientSession(RefusingClient):
         if guard.is_own(packet.client_id) or guard.reason is not None:
             self.broker_unavailable()
             return
+        known = self.node.clients.records.get(packet.client_id)
+        if known is not None and known.session is not None:
+            known.session.say_goodbye()  # before the broker takes its session from it, and sends its will
         self._asked = guard.asked(frame)
         self._actions = self.node.actions[packet.version]
         self.state = _AWAITING_BROKER
@@ -695,7 +698,12 @@ class ClientSession(RefusingClient):
             self._watch()
         elif type == members.DISCONNECT:
             self._disconnect(frame)
-        packet_type = members.PACKET_TYPES[type]
+            if self.unanswered:
+                return self._when_answered(lambda _: self._arrived(frame))
+        return self._arrived(frame)
+
+    def _arrived(self, frame: bytes) -> bytes:
+        packet_type = members.PACKET_TYPES[frame[0] >> 4]
         assert packet_type is not None  # 0 is illegal
         self.node.dispatch.arrived(_CLIENT, self, packet_type, frame)
         return frame
@@ -766,6 +774,7 @@ class ClientSession(RefusingClient):
         if self.state is _ENDED:
             return
         self.node.counters["clients_kicked"] += 1
+        self.say_goodbye()
         self._partial.clear()
         self._stop_waiting()
         if self.state is _RELAYING and self.version is members.V5:

@@ -72,6 +72,7 @@ class FilteredClient(Publisher):
         "_after_rest",
         "_awaited",
         "_changed",
+        "_goodbye",
         "_last_call",
         "_no_room",
         "_packet_room",
@@ -85,6 +86,8 @@ class FilteredClient(Publisher):
     def __init__(self, node: Node) -> None:
         super().__init__(node)
         self._awaited: Awaited[Any] | None = None
+        self._goodbye: Awaited[None] | None = None
+        """It is awaited that the broker answers what the client has sent before its DISCONNECT."""
         self._rest = b""  # of a chunk of many packets: its turn comes when others have had theirs
         self._after_rest: Callable[[], None] | None = None
         self._changed: tuple[Connect, Connect] | None = None
@@ -201,9 +204,9 @@ class FilteredClient(Publisher):
             self._last_call = None
         if self._awaited is not None:
             self._awaited.cancel()
+            self.node.counters["undecided"] += self._awaited is not self._goodbye
             self._awaited = None
             self._rest = b""
-            self.node.counters["undecided"] += 1
 
     def _after(self, callback: Callable[[], None]) -> None:
         """Call back when nothing is put off: the end of a client comes after what it has sent."""
@@ -211,6 +214,21 @@ class FilteredClient(Publisher):
             self._after_rest = callback
         else:
             callback()
+
+    def _when_answered(self, carry_out: Callable[[Any], bytes]) -> bytes | None:
+        """Carry out when the broker has answered what it has got, or has had its time.
+
+        After a DISCONNECT it answers nothing more, and what it has taken by then would stay at its site.
+        """
+        assert self.paired is not None
+        goodbye = self._goodbye = Awaited()
+        self.paired.linger(lambda: goodbye.tell(None))
+        return self._when_decided(goodbye, carry_out)
+
+    def say_goodbye(self) -> None:
+        """A DISCONNECT that waits goes to the broker now: something is to follow it."""
+        if self._goodbye is not None:
+            self._goodbye.tell(None)
 
     def _kept_back(self) -> None:
         """The broker does not hear of what the client sends; it must not take it for gone (MQTT-3.1.2-22).

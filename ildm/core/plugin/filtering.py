@@ -83,7 +83,8 @@ class Awaited(Generic[T]):
             each.cancel()
         self._expected = ()
 
-    def _tell(self, answer: T) -> None:
+    def tell(self, answer: T) -> None:
+        """The decision has come."""
         then, self._then = self._then, None
         self.ended = True
         if then is not None:
@@ -173,7 +174,7 @@ class _Chain(Awaited["T | Rejected"]):
         if isinstance(result, _Pause):
             self.wait(result)
         else:
-            self._tell(result)
+            self.tell(result)
 
 
 class _All(Awaited["list[Subscription | Rejected]"]):
@@ -195,7 +196,7 @@ class _All(Awaited["list[Subscription | Rejected]"]):
         self._left -= 1
         if not self._left:
             self._expected = ()
-            self._tell(self._answers)
+            self.tell(self._answers)
 
 
 _Filters: TypeAlias = "list[tuple[Owner, Filter]]"
