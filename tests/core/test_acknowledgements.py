@@ -44,6 +44,7 @@ class Answers:
     def __init__(self, site: Site) -> None:
         self.refused: dict[str, int] = {}
         self.keep = False
+        self.kinds: Any = PubAck | PubRec
         self.disconnects = 0
         self._kept: list[tuple[Any, Any]] = []
         original = site.broker.connection
@@ -53,7 +54,7 @@ class Answers:
             send, packet = made.send, made._packet
 
             def sending(answer: Any) -> None:
-                if made.client_id.startswith("ildm-") or not isinstance(answer, PubAck | PubRec):
+                if made.client_id.startswith("ildm-") or not isinstance(answer, self.kinds):
                     send(answer)
                 elif self.keep:
                     self._kept.append((send, answer))
@@ -91,6 +92,10 @@ class Answers:
 
 def message(topic: str, qos: int, number: int = 1, **fields: Any) -> Publish:
     return Publish(topic=topic, payload=b"%d" % number, qos=qos, packet_id=number if qos else None, **fields)
+
+
+def encoded(*packets: Any) -> bytes:
+    return b"".join(packet.encode(Version.V311) for packet in packets)
 
 
 def injected(site: Site) -> list[tuple[str, bytes]]:
@@ -378,6 +383,44 @@ def test_a_disconnect_waits_for_the_answers_before_it(world: World) -> None:
     assert answers.disconnects == 1
     assert a.node.sessions == set()
     assert a.node.counters["unanswered_by_broker"] == a.node.counters["undecided"] == 0
+
+
+def test_a_session_that_goes_on_keeps_what_it_subscribed_to_just_before_its_disconnect(world: World) -> None:
+    a, _ = row(world, "ab", "sf")
+    answers = Answers(a)
+    answers.keep, answers.kinds = True, SubAck
+    client = a.client("c", clean_start=False)
+    subscribe = Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter="t", qos=1)])
+    client.transport.write(encoded(subscribe, Disconnect()))
+    client.transport.close()
+    world.run(LINGER / 2)
+    answers.let_go()
+    world.run(0.1)
+    assert a.node.sessions == set()
+    assert a.node.clients.records["c"].filters == {"t": 1}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("together", [True, False])
+def test_what_follows_a_disconnect_goes_nowhere(world: World, waits: bool, together: bool) -> None:
+    """MQTT-3.14.4-2; a broker does not take it either."""
+    a, b = row(world, "ab", "pf")
+    answers = Answers(a)
+    answers.keep = waits
+    client = a.client("c")
+    parts = [
+        encoded(message("t", 1, 1), Disconnect()),
+        encoded(message("t", 0, 2), message("t", 1, 3)) + b"\x30\x7f",
+    ]
+    for part in [b"".join(parts)] if together else parts:
+        client.transport.write(part)
+    world.run(0.1)
+    answers.let_go()
+    world.run(0.1)
+    assert injected(b) == [("t", b"1")]
+    assert [p.payload for i, p in a.broker.published if i == "c"] == [b"1"]
+    assert answers.disconnects == 1
+    assert a.node.counters["malformed"] == 0
 
 
 def test_a_disconnect_does_not_wait_long_for_answers(world: World) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import NamedTuple
 
-from ildm.mqtt import decode_varint
+from ildm.mqtt import PacketType, decode_varint
 from ildm.mqtt.errors import MqttError
 
 MOST_CUTS = 16
@@ -89,6 +89,11 @@ def id_place(packet: bytes) -> int | None:
         return None
     place = length[1] + 2 + int.from_bytes(packet[length[1] : length[1] + 2])
     return place if place + 2 <= len(packet) else None
+
+
+def says_goodbye(stream: bytes) -> bool:
+    """Whether there is a DISCONNECT in it."""
+    return any(packet[0] >> 4 == PacketType.DISCONNECT for packet in split(stream))
 
 
 def reuses_ids(stream: bytes) -> bool:

@@ -393,7 +393,7 @@ class BrokerSession(BaseSession):
         self.watching = bool(
             waiting or withheld or self._beside or self._pings or self.paired.expects_answers
         )
-        if self._lingering is not None and not self.paired.unanswered:
+        if self._lingering is not None and not self.paired.is_owed:
             self._end_lingering()
 
     def _relay_filtered(self, data: bytes) -> None:

@@ -100,6 +100,7 @@ class ClientSession(RefusingClient):
         "_keep_alive",
         "_moving_off",
         "_partial",
+        "_said_goodbye",
         "connect",
         "disconnected",
         "ended",
@@ -116,6 +117,8 @@ class ClientSession(RefusingClient):
         self.connect: Connect | None = None
         self.disconnected = False
         """The client has sent a DISCONNECT that discards its will."""
+        self._said_goodbye = False
+        """It has sent a DISCONNECT: nothing that follows is of any effect (MQTT-3.14.4-2)."""
         self.messages_in = 0
         self._asked: int | None = None
         """What the loop guard is told when the broker has answered."""
@@ -151,6 +154,8 @@ class ClientSession(RefusingClient):
         return "" if self.origin is not None else super()._peer_of(transport)  # the origin says it
 
     def data_received(self, data: bytes) -> None:
+        if self._said_goodbye:
+            return
         try:
             if self.state is _RELAYING:
                 self._relay(data)
@@ -182,7 +187,7 @@ class ClientSession(RefusingClient):
     def _pass_end(self) -> None:
         """Tell the broker, which may answer nothing more from then on."""
         assert self.paired is not None
-        if self.unanswered:
+        if self.is_owed:
             self.paired.linger(self.paired.end_writing)
         else:
             self.paired.end_writing()
@@ -201,7 +206,7 @@ class ClientSession(RefusingClient):
         self._answered()
         self._partial.clear()
         self._held = bytearray()
-        if self.unanswered and self.paired is not None and self.paired.is_open:
+        if self.is_owed and self.paired is not None and self.paired.is_open:
             # what it has sent is with the broker: it crosses before the client is taken for gone
             self.paired.linger(lambda: self._gone(exc))
             return
@@ -538,6 +543,8 @@ class ClientSession(RefusingClient):
                         break
                     frame = data[pos:end]
                     result = self._look(frame)
+                    if self._said_goodbye:
+                        data, end_of_data = data[:end], end
                     if result is not frame:
                         if pos > start:
                             broker.write(data[start:pos])
@@ -698,7 +705,7 @@ class ClientSession(RefusingClient):
             self._watch()
         elif type == members.DISCONNECT:
             self._disconnect(frame)
-            if self.unanswered:
+            if self.is_owed:
                 return self._when_answered(lambda _: self._arrived(frame))
         return self._arrived(frame)
 
@@ -746,6 +753,7 @@ class ClientSession(RefusingClient):
         ``clean``: its will is discarded (MQTT-3.14.4-3); ``expiry``: session expiry interval, if it sets one.
         """
         self.disconnected = clean
+        self._said_goodbye = True
         if self.record is not None:
             self.node.clients.leaves(self, self.record, clean, expiry)
         if self.node.custody is not None:
@@ -802,7 +810,7 @@ class ClientSession(RefusingClient):
 
     def _close_both(self) -> None:
         self.close()
-        if not self.unanswered:  # else when what was sent is answered
+        if not self.is_owed:  # else when what was sent is answered
             self._end_paired()
 
     def _end_paired(self) -> None:

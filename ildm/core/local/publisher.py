@@ -190,6 +190,11 @@ class Publisher(BaseSession, ABC):
         """Whether an acknowledgement of the broker's means something to the node."""
         if self.unanswered is None and self.node.custody is not None:
             return True  # of what was transferred when it came
+        return self.is_owed
+
+    @property
+    def is_owed(self) -> bool:
+        """The broker has not answered all from which the node learns what it has: messages, subscriptions."""
         return bool(self.pending or self.unanswered)
 
     def _watch(self) -> None:
