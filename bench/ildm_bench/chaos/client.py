@@ -68,6 +68,8 @@ class MqttClient:
 
     ``tell`` gets the events. ``inflight`` messages of QoS 1 and 2 are under way at most, the others wait
     here. ``sends_present``: whether the server says in CONNACK that it has the session; ActiveMQ does not.
+    ``keeps_sessions``: whether it keeps sessions when it is killed; from one that does not the client takes a
+    session for lost that may have been made by a CONNECT whose answer it has not got.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class MqttClient:
         keep_alive: int = 0,
         inflight: int = 20,
         sends_present: bool = True,
+        keeps_sessions: bool = True,
     ) -> None:
         self.client_id = client_id
         self.version = version
@@ -89,6 +92,7 @@ class MqttClient:
         self.keep_alive = keep_alive
         self.inflight = inflight
         self.sends_present = sends_present
+        self.keeps_sessions = keeps_sessions
         self.connected = False
         """CONNACK has come, and the connection stands."""
         self.life = 0
@@ -101,6 +105,8 @@ class MqttClient:
         self._granted: set[str] = set()
         self._again = False
         """It was connected before."""
+        self._unanswered = 0
+        """CONNECTs sent since the last CONNACK that has accepted one, but for those refused."""
         self._unacknowledged: dict[int, Sent] = {}
         self._taken: set[int] = set()
         """Packet identifiers of QoS 2 messages that were delivered and not released."""
@@ -128,6 +134,7 @@ class MqttClient:
     def opened(self, send: Callable[[bytes], None]) -> None:
         """A connection is there, and ``send`` takes what is to go over it."""
         self._send = send
+        self._unanswered += 1
         self._framer = Framer()
         expiry = {Property.SESSION_EXPIRY_INTERVAL: SESSION_EXPIRY}
         self._put(
@@ -249,8 +256,12 @@ class MqttClient:
         if packet.reason_code:
             self._tell("connect", "fail", detail={"reason": packet.reason_code})
             self._send = None
+            self._unanswered -= 1
             return
         present = packet.session_present or (not self.sends_present and not self.clean and self.life > 0)
+        if self._unanswered > 1 and not self.keeps_sessions:
+            present = False
+        self._unanswered = 0
         if not present:
             self.life += 1
             self._granted.clear()

@@ -27,7 +27,8 @@ CAUSES = {
     "tree": "while the links that are used for messages changed: the stated exception of order",
     "down": "over an overlay, while something was down between publication and receipt, or shortly before: "
     "likewise",
-    "again": "of QoS 1, sent first before the session had subscribed, and once more by its client after that",
+    "again": "of QoS 1, sent first before the session had subscribed, and once more by its client: what "
+    "of the first round is still under way comes before it",
     "resent": "of QoS 2, at a broker that takes for new what is sent again without having been released: its "
     "client there sent it again, or the node, which says so; or that broker gave it once more, with DUP",
     "backlog": "of what waited at the broker for a session that was away, from a make that gives that out "
@@ -36,6 +37,11 @@ CAUSES = {
     "gives to new subscribers: whether it was given so, or live, cannot be told",
     "retry": "what was under way when its session's connection ended, with DUP, from a make that sends that "
     "again only seconds after the session is back, behind what has waited",
+    "repaired": "a retained message that a broker had and lost when it was killed: its node gives it again, "
+    "to all who have subscribed by then",
+    "met": "a retained message that was under way when nodes met, and told each other the newest first",
+    "unknown": "its broker has taken a retained message that was never acknowledged, its node was killed "
+    "before it knew, and the client did not send it again",
     "probe": "what a node says to itself on a topic with $, which that broker gives to subscribers of #",
     "first": "over an overlay, where nothing older of its publisher and topic had come to the site: the "
     "first message waits for none",
@@ -50,6 +56,10 @@ KEEPS_UNRELEASED = "activemq"
 """The make of broker that keeps in a crash what it has answered with PUBREC alone."""
 TAKES_AGAIN = "activemq"
 """The make that delivers a message of QoS 2 once more which comes again before its PUBREL (MQTT-4.3.3-10)."""
+TAKES_AT_ONCE = ("rabbitmq", "activemq", "moquette", "amqtt")
+"""The makes with which a message of QoS 2 takes effect when it comes, not when it is released."""
+FORGETS_RETAINED = ("rabbitmq", "activemq", "moquette", "amqtt", "-default")
+"""The makes, and settings, that keep no retained messages in a crash."""
 GIVES_BY_TOPIC = "activemq"
 """The make from which what has waited for a session comes topic by topic."""
 HIDES_REPLAY = "moquette"
@@ -61,6 +71,14 @@ PROBE = "$ildm/probe/"
 """How topics begin on which nodes try their brokers (`ildm.core.transfer.delivery`)."""
 SHOW_DOLLAR = ("rabbitmq", "moquette")
 """The makes that give topics with ``$`` to subscribers of ``#``, against MQTT-4.7.2-1."""
+NODE_KILLS = "(topic LIKE 'kill%' AND session LIKE 'node/%')"
+
+
+def of_makes(runs: str, makes: tuple[str, ...]) -> str:
+    """A condition: there are brokers of these makes in a run of the table."""
+    return "(" + " OR ".join(f"{runs}.broker LIKE '%{make}%'" for make in makes) + ")"
+
+
 READ = 2.0
 """Seconds within which what a counter of a live node says is read."""
 OVERLAY = "r.algorithm IN ('sg_tbps', 'atm_tbps', 'stla', 'octopia')"
@@ -214,9 +232,9 @@ STEPS: dict[str, str] = {
         JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {KILLS}) d
              ON d.run = e.run AND d.session = 'broker/' || e.site AND d.t <= e.t
         WHERE e.op = 'receive' AND e.phase = 'info'""",
-    # Of QoS 1, sent again by its client after a session had subscribed that had not when it was first sent.
+    # Of QoS 1, sent again by its client, and first before a session had subscribed.
     "repeated": """
-        SELECT DISTINCT s.run, s.session, p.publisher, p.seq, i.t
+        SELECT DISTINCT s.run, s.session, p.publisher, p.seq, i.t, s.t AS begins
         FROM published p
         JOIN (SELECT run, publisher, seq, t FROM events
               WHERE op = 'publish' AND phase = 'info' AND qos = 1 AND detail = '') i
@@ -224,7 +242,7 @@ STEPS: dict[str, str] = {
         JOIN matches m ON m.topic = p.topic
         JOIN (SELECT run, session, topic, MIN(t) AS t FROM events WHERE op = 'subscribe' AND phase = 'ok'
               GROUP BY run, session, topic) s
-             ON s.run = p.run AND s.topic = m.filter AND p.t < s.t AND i.t >= s.t""",
+             ON s.run = p.run AND s.topic = m.filter AND p.t < s.t AND i.t > p.t""",
     # Retained, handed over before a session's SUBSCRIBE: what comes of it after that may be what the broker
     # has retained, where a make gives that without the flag.
     "replayable": f"""
@@ -250,6 +268,26 @@ STEPS: dict[str, str] = {
         SELECT run, process, topic, t FROM events
         WHERE op = 'counters' AND phase = 'ok' AND topic IN ('injection_unguarded', 'link_unguarded')
               AND seq > 0""",
+    # What a broker retained and lost, by session and when that was killed.
+    "repaired": f"""
+        SELECT DISTINCT p.run, p.publisher, p.seq, d.session AS broker, d.t
+        FROM published p
+        JOIN runs r ON r.run = p.run AND {of_makes("r", FORGETS_RETAINED)}
+        JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {KILLS}) d
+             ON d.run = p.run AND d.t >= p.t
+        WHERE p.retain = 1""",
+    # Retained, never acknowledged, and not sent again after its node was killed. Some take QoS 2 at once.
+    "unknown": f"""
+        SELECT DISTINCT p.run, p.topic, p.site, p.value
+        FROM published p
+        JOIN runs r ON r.run = p.run
+        JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {NODE_KILLS}) d
+             ON d.run = p.run AND d.session = 'node/' || p.site AND d.t >= p.t
+        LEFT JOIN (SELECT run, publisher, seq, t, qos FROM events WHERE op = 'publish' AND phase = 'info'
+                   AND (qos = 1 OR detail LIKE '%PUBREC%')) c
+             ON c.run = p.run AND c.publisher = p.publisher AND c.seq = p.seq AND (c.qos = 2 OR c.t >= d.t)
+        WHERE p.retain = 1 AND p.acknowledged IS NULL AND c.seq IS NULL
+              AND (p.qos = 1 OR p.qos = 2 AND {of_makes("r", TAKES_AT_ONCE)})""",
     "forgotten": """
         SELECT DISTINCT run, site, publisher, seq FROM events WHERE op = 'receive' AND phase = 'fail'""",
     "wanted": """
@@ -262,7 +300,7 @@ STEPS: dict[str, str] = {
     # In the order of arrival, by publisher, QoS and, where paths or that QoS differ by topic, topic. What
     # brokers retain and give first is left out.
     "arrivals": """
-        SELECT r.run, r.session, r.site, r.publisher, r.seq, r.topic, r.t, r.dup, p.t AS since,
+        SELECT r.run, r.session, r.site, r.publisher, r.seq, r.topic, r.t, r.dup, p.t AS since, p.retain,
                MAX(r.seq) OVER (PARTITION BY r.run, r.session, r.publisher, r.qos, p.qos, p.retain,
                    CASE WHEN runs.target = 'ildm' AND runs.algorithm IN ('pf', 'sf') AND u.run IS NOT NULL
                         THEN '' ELSE r.topic END
@@ -335,6 +373,7 @@ INVARIANTS: dict[str, str] = {
                CASE WHEN MAX(d.t) <= MAX(x.t) OR COUNT(g.t) > 0 THEN 'disk'
                     WHEN COUNT(DISTINCT a.t) + MAX(CASE WHEN o.run IS NULL THEN 0 ELSE x.redelivered END)
                          >= MAX(x.receipts) - 1 OR COUNT(u.t) > 0 THEN 'resent'
+                    WHEN COUNT(e.t) > 0 THEN 'repaired'
                     ELSE 'ours' END AS cause,
                x.site, x.session, x.publisher, x.seq, MAX(x.topic) AS topic, MAX(x.t) AS t
         FROM (SELECT run, session, incarnation, publisher, seq, MAX(site) AS site, MAX(topic) AS topic,
@@ -350,8 +389,12 @@ INVARIANTS: dict[str, str] = {
              AND (g.topic = 'injection_unguarded' AND g.process = 'node/' || x.site
                   OR g.topic = 'link_unguarded' AND g.process = 'node/' || p.site)
         LEFT JOIN runs o ON o.run = x.run AND o.broker LIKE '%{TAKES_AGAIN}%'
+        LEFT JOIN events w ON w.run = x.run AND w.session = x.session AND w.op = 'connect' AND w.phase = 'ok'
+             AND w.value = 'resume' AND w.t BETWEEN p.t AND x.begins
         LEFT JOIN resent a ON a.run = x.run AND a.publisher = x.publisher AND a.seq = x.seq
-             AND a.site = x.site AND a.t BETWEEN x.begins AND x.t
+             AND a.site = x.site AND a.t <= x.t AND (a.t >= x.begins OR w.t IS NOT NULL)
+        LEFT JOIN repaired e ON e.run = x.run AND e.publisher = x.publisher AND e.seq = x.seq
+             AND e.broker = 'broker/' || x.site AND e.t <= x.t
         LEFT JOIN uncertain u ON u.run = x.run AND u.process = 'node/' || x.site
              AND u.t BETWEEN x.begins AND x.t + {READ}
         GROUP BY x.run, x.site, x.session, x.incarnation, x.publisher, x.seq""",
@@ -379,17 +422,24 @@ INVARIANTS: dict[str, str] = {
                     WHEN MAX(CASE WHEN r.broker LIKE '%{RETRIES_LATE}%' THEN c.t END) IS NOT NULL
                          AND a.dup = 1 THEN 'retry'
                     WHEN COUNT(l.t) > 0 THEN 'replay'
+                    WHEN COUNT(o.t) > 0 THEN 'repaired'
+                    WHEN COUNT(m.begins) > 0 THEN 'met'
                     WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
                a.site, a.session, a.publisher, a.seq, a.topic, a.t
         FROM arrivals a
         JOIN runs r ON r.run = a.run
         LEFT JOIN events e ON e.run = a.run AND e.op = 'tree'
              AND e.t BETWEEN a.since - CASE WHEN {OVERLAY} THEN {CHANGE} ELSE r.settle END AND a.t
+        LEFT JOIN published h ON h.run = a.run AND h.publisher = a.publisher AND h.seq = a.highest
         LEFT JOIN repeated g ON g.run = a.run AND g.session = a.session AND g.publisher = a.publisher
-             AND g.seq = a.seq AND g.t <= a.t
+             AND g.seq = a.seq AND g.t <= a.t AND (g.t >= g.begins OR h.t < g.begins)
         LEFT JOIN replayable l ON l.run = a.run AND l.session = a.session AND l.publisher = a.publisher
              AND l.seq = a.seq AND l.t <= a.t
         LEFT JOIN damaged d ON d.run = a.run
+        LEFT JOIN repaired o ON o.run = a.run AND o.publisher = a.publisher AND o.seq = a.seq
+             AND o.broker = 'broker/' || a.site AND o.t <= a.t
+        LEFT JOIN disturbances m ON m.run = a.run AND a.retain = 1 AND m.ends + r.settle >= a.since
+             AND m.ends <= a.t AND m.target NOT LIKE 'broker/%' AND r.target = 'ildm' AND NOT ({OVERLAY})
         LEFT JOIN disturbances b ON b.run = a.run AND b.ends + {CHANGE} >= a.since
              AND b.begins <= a.t AND {OVERLAY}
         LEFT JOIN (SELECT w.run, w.session, m.topic, w.entitled FROM subscriptions w
@@ -402,9 +452,11 @@ INVARIANTS: dict[str, str] = {
         GROUP BY a.run, r.algorithm, a.site, a.session, a.publisher, a.seq, a.topic, a.t, a.lowest,
                  a.highest_of_topic, a.dup""",
     "retained": """
-        SELECT k.run, CASE WHEN MAX(d.t) >= 0 THEN 'disk' ELSE 'ours' END AS cause, MIN(k.site) AS site,
-               '' AS session, '' AS publisher, -1 AS seq, k.topic, 0.0 AS t
+        SELECT k.run, CASE WHEN MAX(d.t) >= 0 THEN 'disk'
+                           WHEN COUNT(u.site) > 0 THEN 'unknown' ELSE 'ours' END AS cause,
+               MIN(k.site) AS site, '' AS session, '' AS publisher, -1 AS seq, k.topic, 0.0 AS t
         FROM kept k LEFT JOIN damaged d ON d.run = k.run
+        LEFT JOIN unknown u ON u.run = k.run AND u.topic = k.topic AND u.site = k.site AND u.value = k.value
         GROUP BY k.run, k.topic HAVING COUNT(DISTINCT k.value) > 1""",
     "stale": """
         SELECT k.run, CASE WHEN d.t >= 0 THEN 'disk' ELSE 'ours' END AS cause, k.site, '' AS session,

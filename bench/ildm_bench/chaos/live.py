@@ -292,7 +292,8 @@ class _Live:
             self.witnesses[-1].connect()
 
     def _client(self, client: Client, address: tuple[str, int], tell: Teller | None = None) -> LiveClient:
-        make = make_of(self._kind_at(client.site))
+        kind = self._kind_at(client.site)
+        make = make_of(kind)
         return LiveClient(
             client,
             address,
@@ -301,6 +302,7 @@ class _Live:
             Random(f"{self.schedule.seed} {client.name}"),
             knows_version_5=5 in broker_class(make).versions,
             sends_present=make != "activemq",
+            keeps_sessions=kind == make != "moquette",
         )
 
     def _kind_at(self, site: str) -> str:

@@ -34,8 +34,9 @@ class LiveClient(asyncio.Protocol):
         *,
         knows_version_5: bool = True,
         sends_present: bool = True,
+        keeps_sessions: bool = True,
     ) -> None:
-        """``knows_version_5``, ``sends_present``: of the broker; see `MqttClient` for the second."""
+        """``knows_version_5`` and the rest: of the broker; see `MqttClient`."""
         self.spec = spec
         self.address = address
         self.wrong: list[str] = []
@@ -52,6 +53,7 @@ class LiveClient(asyncio.Protocol):
             keep_alive=KEEP_ALIVE,
             inflight=spec.inflight,
             sends_present=sends_present,
+            keeps_sessions=keeps_sessions,
         )
         self._task: asyncio.Task[None] | None = None
         self._transport: asyncio.Transport | None = None

@@ -14,6 +14,7 @@ from ildm.mqtt import topic_matches
 from ildm_bench.chaos.history import Event, Run
 from ildm_bench.chaos.invariants import (
     CHANGE,
+    FORGETS_RETAINED,
     GIVES_BY_TOPIC,
     HIDES_REPLAY,
     KEEPS_UNRELEASED,
@@ -23,6 +24,7 @@ from ildm_bench.chaos.invariants import (
     RETRIES_LATE,
     SHOW_DOLLAR,
     TAKES_AGAIN,
+    TAKES_AT_ONCE,
 )
 
 NEVER = float("inf")
@@ -376,15 +378,29 @@ class _Judge:
             return False
         return bool(self._kills(site, message.held, message.t))
 
-    def _was_repeated(self, message: _Message, session: str, t: float) -> bool:
-        """Whether its client sent it again after the session had subscribed, and first before that."""
+    def _was_repeated(self, message: _Message, session: str, t: float, after: _Message) -> bool:
+        """Whether its client sent it again, and first before the session had subscribed: again after that, or
+        what it comes after was sent before that, too."""
         begins = [
             min(asked for asked, _ in terms)
             for (name, wanted), terms in self.asked.items()
             if name == session and topic_matches(wanted, message.topic)
         ]
         first = NEVER if message.t is None else message.t
-        return any(first < begin <= again <= t for begin in begins for again in message.again)
+        other = NEVER if after.t is None else after.t
+        return any(
+            first < begin and first < again <= t and (again >= begin or other < begin)
+            for begin in begins
+            for again in message.again
+        )
+
+    def _have_met(self, message: _Message, t: float) -> bool:
+        """Whether nodes have met again between its publication and ``t``, or shortly before."""
+        return self.about.target == "ildm" and any(
+            end <= t and end + self.about.settle >= (message.t or 0.0)
+            for fault, end in self.faults.values()
+            if not fault.session.startswith("broker/")
+        )
 
     def _was_early(self, message: _Message, session: str) -> bool:
         """Whether it was published before all sites knew that the session has subscribed."""
@@ -446,8 +462,12 @@ class _Judge:
                 admitted = any(events[0].t <= t <= last.t for t in told)
                 if admitted or self.damaged <= last.t:
                     cause = "disk"
+                elif self._is_resent(message, events):
+                    cause = "resent"
+                elif message is not None and self._is_repaired(message, last.site, last.t):
+                    cause = "repaired"
                 else:
-                    cause = "resent" if self._is_resent(message, events) else OURS
+                    cause = OURS
                 self._find("twice", cause, last.site, session, publisher, seq, last.topic, last.t)
 
     def _is_resent(self, message: _Message | None, events: list[Event]) -> bool:
@@ -459,10 +479,20 @@ class _Judge:
         if TAKES_AGAIN not in self.about.broker:
             return False
         resent = [] if message is None else message.resent
+        if message is not None and message.t is not None and self._was_away(message, last.session, begin):
+            begin = message.t
         times = {t for t, site in resent if site == last.site and begin <= t <= last.t}
         told = self.admitted[f"node/{last.site} {UNCERTAIN}"]
         redelivered = sum(event.dup for event in events)
-        return len(times) + redelivered >= len(events) - 1 or any(begin <= t <= last.t + READ for t in told)
+        uncertain = any(events[0].t <= t <= last.t + READ for t in told)
+        return len(times) + redelivered >= len(events) - 1 or uncertain
+
+    def _is_repaired(self, message: _Message, site: str, t: float) -> bool:
+        """Whether it is retained, and the broker of a site was killed, which does not keep that."""
+        forgetful = any(make in self.about.broker for make in FORGETS_RETAINED)
+        return (
+            message.retain and message.t is not None and forgetful and bool(self._kills(site, message.t, t))
+        )
 
     def _unexpected(self) -> None:
         for (session, publisher, seq), receipt in self.receipts.items():
@@ -518,7 +548,7 @@ class _Judge:
             overlay = self.about.algorithm in BY_TOPIC
             since = (message.t or 0.0) - (CHANGE if overlay else self.about.settle)
             away = self._was_away(message, session, first.t)
-            if self._was_repeated(message, session, first.t):
+            if self._was_repeated(message, session, first.t, self.messages[publisher, before]):
                 cause = "again"
             elif any(since <= t <= first.t for t in self.tree):
                 cause = "tree"
@@ -537,6 +567,10 @@ class _Judge:
                 cause = "retry"
             elif self._may_be_replayed(message, session, first.t):
                 cause = "replay"
+            elif self._is_repaired(message, first.site, first.t):
+                cause = "repaired"
+            elif message.retain and not overlay and self._have_met(message, first.t):
+                cause = "met"
             else:
                 cause = "disk" if self.damaged <= first.t else OURS
             self._find("order", cause, first.site, session, publisher, seq, first.topic, first.t)
@@ -551,9 +585,10 @@ class _Judge:
                 setters[message.topic].append((publisher, seq, message))
         for topic in sorted({*self.kept, *setters}):
             values = {site: self.kept[topic].get(site, "") for site in sorted(self.places)}
-            if len(set(values.values())) > 1:
-                self._find("retained", cause, min(values), "", "", -1, topic, 0.0)
             of = setters[topic]
+            if len(set(values.values())) > 1:
+                why = "unknown" if cause == OURS and self._is_unknown(of, values) else cause
+                self._find("retained", why, min(values), "", "", -1, topic, 0.0)
             acknowledged = [seq for _, seq, message in of if message.acknowledged is not None]
             certain = (
                 acknowledged
@@ -568,6 +603,25 @@ class _Judge:
             for site, value in values.items():
                 if value not in fresh:
                     self._find("stale", cause, site, "", of[0][0], newest, topic, 0.0)
+
+    def _is_unknown(self, of: list[tuple[str, int, _Message]], values: Mapping[str, str]) -> bool:
+        """Whether a site has what its broker has taken, and its node was killed before it knew."""
+        return any(
+            self._is_unsure(message) and values.get(message.site) == message.value for _, _, message in of
+        )
+
+    def _is_unsure(self, message: _Message) -> bool:
+        """Whether its client has got no answer, and its node was killed and did not get it again."""
+        at_once = message.qos == 1 or any(make in self.about.broker for make in TAKES_AT_ONCE)
+        if message.t is None or message.acknowledged is not None or not message.qos or not at_once:
+            return False
+        again = message.again if message.qos == 1 else [] if message.recorded is None else [NEVER]
+        killed = [
+            fault.t
+            for fault, _ in self.faults.values()
+            if fault.topic.startswith("kill") and fault.session == f"node/{message.site}"
+        ]
+        return any(t >= message.t and all(back < t for back in again) for t in killed)
 
     def _find(
         self,

@@ -228,7 +228,8 @@ class Rerouting:
             doubt.mark = self.custody.last
             for lane in link.lanes:
                 for entry in lane.under_way():
-                    self._send_round(entry, lane.index, None, but=link)
+                    if isinstance(entry.receipt, Deposit):  # or it tells what is retained, as all links do
+                        self._send_round(entry, lane.index, None, but=link)
         more = False
         for lane in link.lanes:
             more |= self._send_page(lane.spooled, lane.index, None, doubt.mark)

@@ -234,8 +234,10 @@ def invent(rows: list[Event], chance: random.Random) -> list[Event] | None:
 
 
 def overtake(rows: list[Event], chance: random.Random) -> list[Event] | None:
-    """A message comes after all others of its publisher, some of which are on its topic."""
-    fit = _receipts(rows, 1)
+    """A message comes after all others of its publisher, some of which are on its topic; one not retained, as
+    those are told again when nodes meet."""
+    retained = {(row.publisher, row.seq) for row in rows if row.op == "publish" and row.retain}
+    fit = [row for row in _receipts(rows, 1) if (row.publisher, row.seq) not in retained]
     for one in chance.sample(fit, len(fit)):
         stream = (one.session, one.publisher, one.topic)
         if any((row.session, row.publisher, row.topic) == stream and row.seq > one.seq for row in fit):

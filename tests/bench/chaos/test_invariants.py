@@ -478,6 +478,66 @@ def test_order_where_a_session_subscribed_before_a_message_came_again(t: float, 
     assert found(rows) == {("order", cause): 1}
 
 
+def test_order_where_all_was_sent_before_a_session_subscribed_and_one_came_again() -> None:
+    again = published(0.05, topic="t")[0]._replace(t=0.07, phase="info")
+    rows: Rows = [*BASE, published(0.05), published(0.06, 1), got(2.1, 1), got(3.0), again]
+    assert found(rows) == {("order", "again"): 1}
+
+
+def repaired(killed: float, target: str) -> Rows:
+    """Two retained messages, and a fault between them."""
+    return [*BASE, late(0), late(1), fault(killed, killed + 0.1, target=target)]
+
+
+@pytest.mark.parametrize(
+    ("killed", "target", "broker", "cause"),
+    [
+        (2.5, "broker/b", "rabbitmq", "repaired"),
+        (2.5, "broker/b", "mosquitto-default", "repaired"),
+        (2.5, "broker/b", "mosquitto", "ours"),
+        (2.5, "broker/a", "rabbitmq", "ours"),
+        (1.5, "broker/b", "rabbitmq", "ours"),
+        (2.5, "node/a", "mosquitto", "met"),
+        (4.5, "node/a", "mosquitto", "ours"),
+    ],
+)
+def test_order_of_a_retained_message_that_is_given_again(
+    killed: float, target: str, broker: str, cause: str
+) -> None:
+    rows = [*repaired(killed, target), got(3.1, 1), got(4.0)]
+    assert found(rows, broker=broker, algorithm="sf") == {("order", cause): 1}
+
+
+@pytest.mark.parametrize(("broker", "cause"), [("activemq", "repaired"), ("mosquitto", "ours")])
+def test_a_retained_message_of_qos_2_that_is_given_again(broker: str, cause: str) -> None:
+    rows = [*repaired(2.5, "broker/b"), got(2.1, qos=2), got(4.0, qos=2), got(4.1, 1)]
+    assert found(rows, broker=broker, algorithm="sf")["twice", cause] == 1
+
+
+@pytest.mark.parametrize(
+    ("qos", "killed", "broker", "answer", "cause"),
+    [
+        (1, 2.01, "mosquitto", None, "unknown"),
+        (2, 2.01, "mosquitto", None, "ours"),
+        (2, 2.01, "moquette", None, "unknown"),
+        (1, 1.9, "mosquitto", None, "ours"),
+        (1, 2.01, "mosquitto", "again", "ours"),
+        (2, 2.01, "moquette", "PUBREC", "ours"),
+        (1, 2.01, "mosquitto", "ok", "ours"),
+    ],
+)
+def test_a_retained_message_that_its_node_never_knew(
+    qos: int, killed: float, broker: str, answer: str | None, cause: str
+) -> None:
+    invoked = kept(0, ok=False, qos=qos)
+    rows: Rows = [invoked, fault(invoked[0].t + killed - 2, invoked[0].t + 1, target="node/a")]
+    if answer is not None:
+        later = invoked[0]._replace(t=invoked[0].t + 2, phase="ok" if answer == "ok" else "info")
+        rows.append(later._replace(detail='{"packet": "PUBREC"}' if answer == "PUBREC" else ""))
+    found_here = found([*rows, read("a", {"r": V0}), read("b", {})], broker=broker)
+    assert found_here["retained", cause] == 1
+
+
 @pytest.mark.parametrize(
     ("killed", "target", "cause"),
     [(2.5, "broker/b", "store"), (4.5, "broker/b", "ours"), (2.5, "broker/a", "ours")],

@@ -26,7 +26,7 @@ TAKEN = 0.5
 class VirtualClient:
     """``chance``: of its pauses between attempts to connect. ``returns``: it connects again after it was
     dropped, so that its will need not be heard. ``lives``: of node and broker there, which one cannot tell of
-    when they stand still. ``says_present``, ``knows_version_5``: of its broker."""
+    when they stand still. ``says_present``, ``keeps_sessions``, ``knows_version_5``: of its broker."""
 
     def __init__(
         self,
@@ -38,6 +38,7 @@ class VirtualClient:
         chance: int,
         returns: bool,
         says_present: bool,
+        keeps_sessions: bool,
         knows_version_5: bool,
         lives: Callable[[], object],
     ) -> None:
@@ -63,6 +64,7 @@ class VirtualClient:
             clean=client.clean,
             inflight=client.inflight,
             sends_present=says_present,
+            keeps_sessions=keeps_sessions,
         )
 
     def _told(self, op: str, phase: str, **columns: Any) -> None:

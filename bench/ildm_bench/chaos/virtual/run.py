@@ -29,6 +29,8 @@ QUIET = 2.0
 LIMIT = 60.0
 """Seconds after the last operation or fault until it must be; with an overlay:"""
 OVERLAY_LIMIT = 240.0
+LONGER = 3
+"""Times the limit more, as long as messages are on their way: over a slow link one by one may be allowed."""
 MENDED = frozenset({"lost", "retained", "stale"})
 """Invariants that may come to hold later; what else was found stays so."""
 
@@ -91,6 +93,7 @@ class Warm:
                 for operation in schedule.operations
                 if operation.client == client.name and operation.do in {"connect", "drop", "disconnect"}
             ]
+            make = self.sites[client.site].broker.make
             clients[client.name] = VirtualClient(
                 world,
                 run,
@@ -98,8 +101,9 @@ class Warm:
                 recorder.teller(client.name, client.site),
                 chance=schedule.chance,
                 returns="connect" in coming[coming.index("drop") :] if "drop" in coming else False,
-                says_present=self.sites[client.site].broker.make.says_present,
-                knows_version_5=self.sites[client.site].broker.make.speaks_5,
+                says_present=make.says_present,
+                keeps_sessions=make.keeps_messages,
+                knows_version_5=make.speaks_5,
                 lives=self.sites[client.site].undisturbed,
             )
         for operation in schedule.operations:
@@ -133,6 +137,7 @@ class Warm:
                 chance=0,
                 returns=False,
                 says_present=True,
+                keeps_sessions=True,
                 knows_version_5=False,
                 lives=site.undisturbed,
             )
@@ -146,8 +151,8 @@ class Warm:
         judged = -1
         while True:
             world.run(STEP)
-            late = world.time >= end
             quiet = recorder.clock() - recorder.last_stir >= QUIET
+            late = world.time >= end and (self._idle() or world.time >= end + LONGER * self.limit)
             if late or (quiet and all(client.settled for client in clients.values())):
                 retained = self._retained(recorder)
                 if late or judged != history.length or world.time % 5 < STEP:
@@ -155,6 +160,11 @@ class Warm:
                     verdict = judge([*history.events, *retained], about)
                     if late or not any(finding.invariant in MENDED for finding in verdict.ours):
                         return verdict
+
+    def _idle(self) -> bool:
+        """Whether no message waits for a link or is under way there."""
+        nodes = [site.node for site in self.sites.values()]
+        return all(link.idle for node in nodes for link in node.links.links.values())
 
     def _about(self, schedule: Schedule, run: str) -> Run:
         setting = self.setting
