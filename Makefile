@@ -59,7 +59,7 @@ $(STAMP_ALL): $(STAMP) requirements-all.lock
 	-@$(BYTECODE) $(VENV)/lib tests
 	@touch $@
 
-# Without ARGS three parts at a time: after lint first what mostly waits, so that what keeps the processors busy
+# Without ARGS four parts at a time: after lint first what mostly waits, so that what keeps the processors busy
 # fills the gaps. JUNIT_DIR: for reports.
 UNIT_TESTS := tests/admin tests/algorithms tests/core tests/fuzz tests/hostile tests/mqtt tests/state
 SPARK_TESTS := tests/bench/analysis tests/bench/chaos/test_spark.py tests/bench/report tests/bench/sim
@@ -73,7 +73,7 @@ test: lint compiled
 	$(PYTEST) $(ARGS)
 else
 test: $(STAMP_ALL) compiled
-	+@$(MAKE) --no-print-directory -k -j3 lint other-tests site-tests bench-tests unit-tests spark-tests interpreted-tests
+	+@$(MAKE) --no-print-directory -k -j4 lint site-tests other-tests bench-tests unit-tests spark-tests interpreted-tests
 endif
 
 unit-tests: $(STAMP_ALL)

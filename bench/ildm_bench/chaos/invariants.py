@@ -43,8 +43,8 @@ CAUSES = {
     "unknown": "its broker has taken a retained message that was never acknowledged, its node was killed "
     "before it knew, and the client did not send it again",
     "probe": "what a node says to itself on a topic with $, which that broker gives to subscribers of #",
-    "first": "over an overlay, where nothing older of its publisher and topic had come to the site: the "
-    "first message waits for none",
+    "first": "over an overlay, older than the first of its publisher and topic that came to the site: that "
+    "waits for none",
     "early": "over an overlay, published before all sites knew of the subscription: what is fetched then "
     "comes later than what comes directly",
 }
@@ -307,8 +307,8 @@ STEPS: dict[str, str] = {
                    ORDER BY r.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest,
                MAX(r.seq) OVER (PARTITION BY r.run, r.session, r.publisher, r.qos, p.qos, p.retain, r.topic
                    ORDER BY r.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest_of_topic,
-               MIN(r.seq) OVER (PARTITION BY r.run, r.site, r.publisher, r.topic
-                   ORDER BY r.n ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS lowest
+               FIRST_VALUE(r.seq) OVER (PARTITION BY r.run, r.site, r.publisher, r.topic
+                   ORDER BY r.n ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) AS opening
         FROM receipts r
         JOIN published p ON p.run = r.run AND p.publisher = r.publisher AND p.seq = r.seq
              AND p.op = 'publish'
@@ -415,7 +415,7 @@ INVARIANTS: dict[str, str] = {
                CASE WHEN COUNT(g.t) > 0 THEN 'again'
                     WHEN COUNT(e.t) > 0 THEN 'tree'
                     WHEN COUNT(b.begins) > 0 THEN 'down'
-                    WHEN {OVERLAY} AND a.lowest > a.seq THEN 'first'
+                    WHEN {OVERLAY} AND a.opening > a.seq THEN 'first'
                     WHEN COUNT(k.entitled) > 0 THEN 'early'
                     WHEN MAX(CASE WHEN r.broker LIKE '%{GIVES_BY_TOPIC}%' THEN c.t END) IS NOT NULL
                          AND COALESCE(a.highest_of_topic, -1) < a.seq THEN 'backlog'
@@ -449,7 +449,7 @@ INVARIANTS: dict[str, str] = {
         LEFT JOIN events c ON c.run = a.run AND c.session = a.session AND c.op = 'connect' AND c.phase = 'ok'
              AND c.value = 'resume' AND c.t BETWEEN a.since AND a.t
         WHERE a.seq < a.highest
-        GROUP BY a.run, r.algorithm, a.site, a.session, a.publisher, a.seq, a.topic, a.t, a.lowest,
+        GROUP BY a.run, r.algorithm, a.site, a.session, a.publisher, a.seq, a.topic, a.t, a.opening,
                  a.highest_of_topic, a.dup""",
     "retained": """
         SELECT k.run, CASE WHEN MAX(d.t) >= 0 THEN 'disk'

@@ -524,8 +524,8 @@ class _Judge:
         by_topic = self.about.algorithm in BY_TOPIC or self.about.target != "ildm" or len(wanted) != 1
         highest: dict[tuple[str, str, int, int, bool, str], int] = {}
         highest_of_topic: dict[tuple[str, str, int, int, bool, str], int] = {}
-        lowest: dict[tuple[str, str, str], int] = {}
-        """Site, publisher, topic -> of what has come."""
+        opening: dict[tuple[str, str, str], int] = {}
+        """Site, publisher, topic -> what has come first."""
         for key in self.order:
             session, publisher, seq = key
             receipt = self.receipts[key]
@@ -540,8 +540,7 @@ class _Judge:
             in_topic = seq > highest_of_topic.get(of_topic, -1)
             highest_of_topic[of_topic] = max(seq, highest_of_topic.get(of_topic, -1))
             at_site = first.site, publisher, first.topic
-            known = lowest.get(at_site, seq + 1) <= seq
-            lowest[at_site] = min(seq, lowest.get(at_site, seq))
+            opening.setdefault(at_site, seq)
             if seq >= before:
                 highest[stream] = seq
                 continue
@@ -557,7 +556,7 @@ class _Judge:
                 for fault, end in self.faults.values()
             ):
                 cause = "down"
-            elif overlay and not known:
+            elif overlay and seq < opening[at_site]:
                 cause = "first"
             elif overlay and self._was_early(message, session):
                 cause = "early"

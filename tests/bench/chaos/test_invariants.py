@@ -583,6 +583,17 @@ def overtaken(*before: int) -> Rows:
 
 
 @pytest.mark.parametrize(
+    ("algorithm", "order", "cause"),
+    [("stla", [3, 1, 2], "first"), ("sf", [3, 1, 2], "ours"), ("stla", [0, 3, 1, 2], "ours")],
+)
+def test_what_is_older_than_the_first_that_has_come(algorithm: str, order: list[int], cause: str) -> None:
+    rows: Rows = [connected(-20.0), subscribed(-19.9, "t/#")]
+    rows += [published(2.0 + seq / 10, seq, topic="t/0") for seq in sorted(order)]
+    rows += [got(3.0 + n / 10, seq, topic="t/0") for n, seq in enumerate(order)]
+    assert found(rows, algorithm=algorithm) == {("order", cause): 2}
+
+
+@pytest.mark.parametrize(
     ("algorithm", "before", "change", "cause"),
     [
         ("sf", [], None, "ours"),
