@@ -432,7 +432,7 @@ def test_a_disconnect_does_not_wait_long_for_answers(world: World) -> None:
     assert a.node.counters["unanswered_by_broker"] == 1
 
 
-@pytest.mark.parametrize("end", ["comes again", "is kicked", "broker goes"])
+@pytest.mark.parametrize("end", ["comes again", "is kicked", "is moved off", "broker goes"])
 def test_a_disconnect_that_waits_comes_before_the_end(world: World, end: str) -> None:
     """Else the broker would send the will of a client that has said goodbye."""
     a, b, answers, _ = leaving(world, will=Will(topic="t/will", payload=b"gone", qos=1))
@@ -441,6 +441,8 @@ def test_a_disconnect_that_waits_comes_before_the_end(world: World, end: str) ->
         a.client("c", version=Version.V5)
     elif end == "is kicked":
         session.kick()
+    elif end == "is moved off":
+        session.move_off()
     else:
         next(one for one in a.broker.connections if one.client_id == "c").transport.close()
     world.run(LINGER + 1)

@@ -802,7 +802,7 @@ class ClientSession(RefusingClient):
         self.state = _ENDED
         if relaying:
             self.disconnected = True
-            if self.paired is not None:
+            if self.paired is not None and not self._said_goodbye:
                 self.paired.interject(Disconnect().encode(self.version))
             if self.version is members.V5:
                 self.write(Disconnect(reason_code=int(ReasonCode.SERVER_SHUTTING_DOWN)).encode(members.V5))
