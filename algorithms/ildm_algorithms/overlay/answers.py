@@ -76,6 +76,9 @@ class Answers:
         level, new, right = message.level, message.new, link.right
         if new.key == node.key:
             return SetRNak(message.id, False, None)
+        if message.joining and message.origin.node_id != self.table.node_id and self.table.alone():
+            # It is taken for its earlier life. A graph is joined with keys that are in one.
+            return SetRNak(message.id, False, None)
         lefts = self.table.lefts(node, level)
         status = self.status_for(node.key, new) if message.joining else b""
         if right.key == new.key:

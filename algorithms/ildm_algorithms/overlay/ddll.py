@@ -417,7 +417,7 @@ class Lists:
                 attach.node.key,
                 strict=True,
                 entry=entry,
-                done=lambda pred, succ, hops, alone: self._looked_up(attach, pred, succ),
+                done=lambda pred, succ, hops, alone: self._looked_up(attach, pred, succ, alone),
             )
         else:
             self.finder.walk(
@@ -426,10 +426,13 @@ class Lists:
                 lambda found, pending, broken: self._walked(attach, found, pending, broken),
             )
 
-    def _looked_up(self, attach: Attach, pred: Ref | None, succ: Ref | None) -> None:
+    def _looked_up(self, attach: Attach, pred: Ref | None, succ: Ref | None, alone: bool) -> None:
         attach.waiting = False
         if attach.done:
             return
+        if alone and not self.table.alone():
+            # It is not in this graph, or not yet: beside it the key would be out of what is cast here.
+            pred = None
         key = attach.node.key
         if pred is not None and pred.key != key and pred.key not in attach.tried:
             if succ is not None and self.context.avoid(succ.peer.node_id):

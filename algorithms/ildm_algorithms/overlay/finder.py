@@ -144,12 +144,18 @@ class Finder:
 
     def on_lookup(self, message: Lookup) -> None:
         context, table = self.context, self.table
-        entry = self._entries.get(message.id) if message.origin == context.peer and message.at else None
-        if entry is not None and table.alone() and len(message.gone) < _GONE:
-            # Others think of an earlier life of this node, and it is in their graph no more.
-            gone = (*message.gone, message.at)
-            context.send(entry, message._replace(hops=message.hops + 1, at=b"", gone=gone))
-            return
+        if (message.at or message.gone) and len(message.gone) < _GONE:
+            mine = message.origin == context.peer
+            entry = self._entries.get(message.id) if mine else None
+            if message.at and table.alone() and (entry is not None or not mine):
+                # Others think of an earlier life of this node, and it is in their graph no more.
+                gone = (*message.gone, message.at)
+                message = message._replace(hops=message.hops + 1, at=b"", gone=gone)
+                context.send(entry or message.origin, message)
+                return
+            if not message.at and entry is not None:
+                context.send(entry, message._replace(hops=message.hops + 1))
+                return
         if message.at and not table.present(message.at, 0) and len(message.gone) < _GONE:
             # Whoever named it would name it again.
             message = message._replace(gone=(*message.gone, message.at))

@@ -37,8 +37,8 @@ CAUSES = {
     "gives to new subscribers: whether it was given so, or live, cannot be told",
     "retry": "what was under way when its session's connection ended, with DUP, from a make that sends that "
     "again only seconds after the session is back, behind what has waited",
-    "repaired": "a retained message that a broker had and lost when it was killed: its node gives it again, "
-    "to all who have subscribed by then",
+    "repaired": "a retained message that a broker had and lost when it was killed, or that was replaced there "
+    "by one of which its node does not know: that gives it again, to all who have subscribed by then",
     "met": "a retained message that was under way when nodes met, and told each other the newest first",
     "unknown": "its broker has taken a retained message that was never acknowledged, its node was killed "
     "before it knew, and the client did not send it again",
@@ -268,17 +268,9 @@ STEPS: dict[str, str] = {
         SELECT run, process, topic, t FROM events
         WHERE op = 'counters' AND phase = 'ok' AND topic IN ('injection_unguarded', 'link_unguarded')
               AND seq > 0""",
-    # What a broker retained and lost, by session and when that was killed.
-    "repaired": f"""
-        SELECT DISTINCT p.run, p.publisher, p.seq, d.session AS broker, d.t
-        FROM published p
-        JOIN runs r ON r.run = p.run AND {of_makes("r", FORGETS_RETAINED)}
-        JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {KILLS}) d
-             ON d.run = p.run AND d.t >= p.t
-        WHERE p.retain = 1""",
     # Retained, never acknowledged, and not sent again after its node was killed. Some take QoS 2 at once.
     "unknown": f"""
-        SELECT DISTINCT p.run, p.topic, p.site, p.value
+        SELECT DISTINCT p.run, p.topic, p.site, p.value, p.t
         FROM published p
         JOIN runs r ON r.run = p.run
         JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {NODE_KILLS}) d
@@ -288,6 +280,20 @@ STEPS: dict[str, str] = {
              ON c.run = p.run AND c.publisher = p.publisher AND c.seq = p.seq AND (c.qos = 2 OR c.t >= d.t)
         WHERE p.retain = 1 AND p.acknowledged IS NULL AND c.seq IS NULL
               AND (p.qos = 1 OR p.qos = 2 AND {of_makes("r", TAKES_AT_ONCE)})""",
+    # What a broker retained and lost, by session and when that was killed; or had replaced by what its node
+    # does not know.
+    "repaired": f"""
+        SELECT DISTINCT p.run, p.publisher, p.seq, d.session AS broker, d.t
+        FROM published p
+        JOIN runs r ON r.run = p.run AND {of_makes("r", FORGETS_RETAINED)}
+        JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {KILLS}) d
+             ON d.run = p.run AND d.t >= p.t
+        WHERE p.retain = 1
+        UNION
+        SELECT DISTINCT p.run, p.publisher, p.seq, 'broker/' || u.site, u.t
+        FROM published p
+        JOIN unknown u ON u.run = p.run AND u.topic = p.topic AND u.t > p.t
+        WHERE p.retain = 1""",
     "forgotten": """
         SELECT DISTINCT run, site, publisher, seq FROM events WHERE op = 'receive' AND phase = 'fail'""",
     "wanted": """
@@ -396,7 +402,7 @@ INVARIANTS: dict[str, str] = {
         LEFT JOIN repaired e ON e.run = x.run AND e.publisher = x.publisher AND e.seq = x.seq
              AND e.broker = 'broker/' || x.site AND e.t <= x.t
         LEFT JOIN uncertain u ON u.run = x.run AND u.process = 'node/' || x.site
-             AND u.t BETWEEN x.begins AND x.t + {READ}
+             AND u.t <= x.t + {READ} AND (u.t >= x.begins OR w.t IS NOT NULL AND u.t >= p.t)
         GROUP BY x.run, x.site, x.session, x.incarnation, x.publisher, x.seq""",
     "unexpected": f"""
         SELECT r.run, CASE WHEN r.publisher = '' AND r.topic LIKE '{PROBE}%' AND n.run IS NOT NULL

@@ -484,14 +484,24 @@ class _Judge:
         times = {t for t, site in resent if site == last.site and begin <= t <= last.t}
         told = self.admitted[f"node/{last.site} {UNCERTAIN}"]
         redelivered = sum(event.dup for event in events)
-        uncertain = any(events[0].t <= t <= last.t + READ for t in told)
+        uncertain = any(begin <= t <= last.t + READ for t in told)
         return len(times) + redelivered >= len(events) - 1 or uncertain
 
     def _is_repaired(self, message: _Message, site: str, t: float) -> bool:
-        """Whether it is retained, and the broker of a site was killed, which does not keep that."""
+        """Whether it is retained, and the broker of a site was killed, which does not keep that; or had taken
+        another one of which its node does not know."""
+        if not message.retain or message.t is None:
+            return False
         forgetful = any(make in self.about.broker for make in FORGETS_RETAINED)
-        return (
-            message.retain and message.t is not None and forgetful and bool(self._kills(site, message.t, t))
+        if forgetful and self._kills(site, message.t, t):
+            return True
+        return any(
+            other.retain
+            and (other.topic, other.site) == (message.topic, site)
+            and other.t is not None
+            and message.t < other.t <= t
+            and self._is_unsure(other)
+            for other in self.messages.values()
         )
 
     def _unexpected(self) -> None:

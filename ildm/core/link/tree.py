@@ -124,6 +124,7 @@ class TreeMembership(Membership):
         return not self.topology.reaches(node) or self.paths.known(node, self._changed_at)
 
     def _reached(self, node: str) -> None:
+        self._move(self.topology.behind())
         link = self.links.get(node)
         if link is not None and link in self._lingering:
             self._cancel_lingering(link)
@@ -257,7 +258,10 @@ class TreeMembership(Membership):
                 continue  # it keeps all until it is part of the tree again, or leaves
             others = (nodes for first, nodes in behind.items() if first != link.node_id)
             moved = link.behind & set().union(*others)
-            if moved and not (link.state is LinkState.ACTIVE and link.idle and not link.unsure):
+            if link.state is LinkState.ACTIVE and link.idle and not link.unsure:
+                # Until a node has told what it wants on its new path, what is for it still comes here.
+                moved = {node for node in moved if self._is_reached(node)}
+            elif moved:
                 self.cooperation.rerouting.doubt(link)
             if moved or not here <= link.behind:
                 link.behind = (link.behind - moved) | here

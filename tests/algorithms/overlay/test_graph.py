@@ -299,6 +299,20 @@ def test_a_node_that_others_still_take_for_its_earlier_life_joins(former: tuple[
     assert right is None or right.peer.node_id == "n2"
 
 
+def test_no_key_is_put_beside_a_node_that_others_still_take_for_its_earlier_life() -> None:
+    """It is alone: what is cast in the graph would not come to the key there, nor what the key casts to others."""
+    still = {"ping_interval": 1e6, "check_interval": 1e6}
+    network, nodes = grown(4, **still)
+    nodes[1].crash()
+    again = network.add("n1", **still).start(10)
+    nodes[3].insert(12)
+    network.run(5.0)
+    assert again.graph.alone
+    left, _ = nodes[3].graph.neighbors(key_of(12, "n3"))[0]
+    assert left is not None
+    assert left.key == key_of(0, "n0")
+
+
 def test_a_partition_heals_when_one_node_joins_again() -> None:
     network, nodes = grown(10)
     network.resets = False

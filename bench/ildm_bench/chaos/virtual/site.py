@@ -156,9 +156,12 @@ class Site:
         self.driver.clock = self.clock
 
     def undisturbed(self) -> object:
-        """Which lives of node and broker go on here; never equal to another answer while one stands still."""
+        """Which lives of node and broker go on here; never equal to another answer while one stands still, or
+        the node reads nothing more of clients, having no room."""
         processes = self.driver, self.broker.process
-        return object() if any(process.paused or process.dead for process in processes) else processes
+        still = any(process.paused or process.dead for process in processes)
+        custody = self.node.custody
+        return object() if still or (custody is not None and custody.full) else processes
 
     def totals(self) -> Counter[str]:
         """Counters of all lives of the node."""
