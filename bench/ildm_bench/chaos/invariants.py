@@ -37,8 +37,8 @@ CAUSES = {
     "gives to new subscribers: whether it was given so, or live, cannot be told",
     "retry": "what was under way when its session's connection ended, with DUP, from a make that sends that "
     "again only seconds after the session is back, behind what has waited",
-    "repaired": "a retained message that a broker had and lost when it was killed, or that was replaced there "
-    "by one of which its node does not know: that gives it again, to all who have subscribed by then",
+    "repaired": "a retained message that a broker had and lost when it was killed, or that was replaced "
+    "there by one of which its node does not know: that gives it again, to all who have subscribed by then",
     "met": "a retained message that was under way when nodes met, and told each other the newest first",
     "unknown": "its broker has taken a retained message that was never acknowledged, its node was killed "
     "before it knew, and the client did not send it again",

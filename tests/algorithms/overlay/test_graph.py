@@ -300,7 +300,7 @@ def test_a_node_that_others_still_take_for_its_earlier_life_joins(former: tuple[
 
 
 def test_no_key_is_put_beside_a_node_that_others_still_take_for_its_earlier_life() -> None:
-    """It is alone: what is cast in the graph would not come to the key there, nor what the key casts to others."""
+    """It is alone: what is cast in the graph would not come to the key, nor what is cast by it to others."""
     still = {"ping_interval": 1e6, "check_interval": 1e6}
     network, nodes = grown(4, **still)
     nodes[1].crash()
