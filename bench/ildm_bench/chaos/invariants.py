@@ -40,6 +40,8 @@ CAUSES = {
     "repaired": "a retained message that a broker had and lost when it was killed, or that was replaced "
     "there by one of which its node does not know: that gives it again, to all who have subscribed by then",
     "met": "a retained message that was under way when nodes met, and told each other the newest first",
+    "quality": "published at more QoS than wanted, as others at its site came or went, whose QoS counts too: "
+    "what crosses at QoS 0 waits for nothing that crosses at more",
     "unknown": "its broker has taken a retained message that was never acknowledged, its node was killed "
     "before it knew, and the client did not send it again",
     "probe": "what a node says to itself on a topic with $, which that broker gives to subscribers of #",
@@ -60,6 +62,8 @@ TAKES_AT_ONCE = ("rabbitmq", "activemq", "moquette", "amqtt")
 """The makes with which a message of QoS 2 takes effect when it comes, not when it is released."""
 FORGETS_RETAINED = ("rabbitmq", "activemq", "moquette", "amqtt", "-default")
 """The makes, and settings, that keep no retained messages in a crash."""
+BY_WISHES = "sf"
+"""The algorithm that sends a message with the QoS that is wanted of its topic."""
 GIVES_BY_TOPIC = "activemq"
 """The make from which what has waited for a session comes topic by topic."""
 HIDES_REPLAY = "moquette"
@@ -305,8 +309,10 @@ STEPS: dict[str, str] = {
         GROUP BY run HAVING COUNT(DISTINCT qos) = 1""",
     # In the order of arrival, by publisher, QoS and, where paths or that QoS differ by topic, topic. What
     # brokers retain and give first is left out.
-    "arrivals": """
+    "arrivals": f"""
         SELECT r.run, r.session, r.site, r.publisher, r.seq, r.topic, r.t, r.dup, p.t AS since, p.retain,
+               CASE WHEN runs.target = 'ildm' AND runs.algorithm = '{BY_WISHES}' AND u.run IS NULL
+                    THEN p.qos - r.qos ELSE 0 END AS less,
                MAX(r.seq) OVER (PARTITION BY r.run, r.session, r.publisher, r.qos, p.qos, p.retain,
                    CASE WHEN runs.target = 'ildm' AND runs.algorithm IN ('pf', 'sf') AND u.run IS NOT NULL
                         THEN '' ELSE r.topic END
@@ -430,6 +436,7 @@ INVARIANTS: dict[str, str] = {
                     WHEN COUNT(l.t) > 0 THEN 'replay'
                     WHEN COUNT(o.t) > 0 THEN 'repaired'
                     WHEN COUNT(m.begins) > 0 THEN 'met'
+                    WHEN COUNT(q.t) > 0 THEN 'quality'
                     WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
                a.site, a.session, a.publisher, a.seq, a.topic, a.t
         FROM arrivals a
@@ -446,6 +453,9 @@ INVARIANTS: dict[str, str] = {
              AND o.broker = 'broker/' || a.site AND o.t <= a.t
         LEFT JOIN disturbances m ON m.run = a.run AND a.retain = 1 AND m.ends + r.settle >= a.since
              AND m.ends <= a.t AND m.target NOT LIKE 'broker/%' AND r.target = 'ildm' AND NOT ({OVERLAY})
+        LEFT JOIN events q ON q.run = a.run AND q.site = a.site AND q.session <> a.session AND q.session <> ''
+             AND q.op IN ('connect', 'subscribe', 'unsubscribe')
+             AND q.t BETWEEN a.since - r.settle AND a.t AND a.less > 0
         LEFT JOIN disturbances b ON b.run = a.run AND b.ends + {CHANGE} >= a.since
              AND b.begins <= a.t AND {OVERLAY}
         LEFT JOIN (SELECT w.run, w.session, m.topic, w.entitled FROM subscriptions w

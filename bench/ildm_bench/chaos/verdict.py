@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ildm.mqtt import topic_matches
 from ildm_bench.chaos.history import Event, Run
 from ildm_bench.chaos.invariants import (
+    BY_WISHES,
     CHANGE,
     FORGETS_RETAINED,
     GIVES_BY_TOPIC,
@@ -153,6 +154,8 @@ class _Judge:
         self.withdrawn: dict[tuple[str, str], list[float]] = defaultdict(list)
         self.wanted: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         """Session -> filter -> when it sent SUBSCRIBE."""
+        self.changes: dict[str, list[tuple[float, str]]] = defaultdict(list)
+        """Site -> when sessions there came, went, or wanted something else."""
         self.faults: dict[str, tuple[Event, float]] = {}
         self.forgotten: set[tuple[str, str, int]] = set()
         self.mistaken: set[tuple[str, str, int]] = set()
@@ -227,12 +230,14 @@ class _Judge:
 
     def _connect(self, event: Event) -> None:
         if event.session:
+            self.changes[event.site].append((event.t, event.session))
             kind, _ = self.lives[event.process].get(event.session, (event.value, event))
             self.lives[event.process][event.session] = kind, event
             if event.phase == "ok" and event.value == "resume":
                 self.resumed[event.session].append(event.t)
 
     def _subscribe(self, event: Event) -> None:
+        self.changes[event.site].append((event.t, event.session))
         if event.phase == "ok":
             begun = max(self.wanted[event.session][event.topic], default=event.t)
             # SUBACK may come when it has been withdrawn already
@@ -242,6 +247,7 @@ class _Judge:
             self.wanted[event.session][event.topic].append(event.t)
 
     def _unsubscribe(self, event: Event) -> None:
+        self.changes[event.site].append((event.t, event.session))
         if event.phase == "invoke":
             self.withdrawn[event.session, event.topic].append(event.t)
 
@@ -580,6 +586,13 @@ class _Judge:
                 cause = "repaired"
             elif message.retain and not overlay and self._have_met(message, first.t):
                 cause = "met"
+            elif (
+                (self.about.target, self.about.algorithm) == ("ildm", BY_WISHES)
+                and by_topic
+                and first.qos < message.qos
+                and any(since <= t <= first.t and of != session for t, of in self.changes[first.site])
+            ):
+                cause = "quality"
             else:
                 cause = "disk" if self.damaged <= first.t else OURS
             self._find("order", cause, first.site, session, publisher, seq, first.topic, first.t)
