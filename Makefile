@@ -57,6 +57,7 @@ $(STAMP_ALL): $(STAMP) requirements-all.lock
 	@echo 'installing what tests and benchmarks need, Spark among it: about 1 GB, once'
 	$(PIP) --require-hashes -r requirements-all.lock
 	-@$(BYTECODE) $(VENV)/lib tests
+	-@$(BIN)/python -m ildm_bench.analysis.classes
 	@touch $@
 
 # Without ARGS four parts at a time: after lint first what mostly waits, so that what keeps the processors busy

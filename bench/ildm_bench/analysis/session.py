@@ -9,11 +9,12 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from ildm_bench.analysis import classes
 from ildm_bench.analysis.errors import NoJava
 
 JAVA_VARIABLE = "ILDM_BENCH_JAVA_HOME"
@@ -39,12 +40,14 @@ def spark_session(
     java: Path | None = None,
     settings: Mapping[str, str] | None = None,
     quick: bool = False,
+    java_options: Sequence[str] | None = None,
 ) -> SparkSession:
     """A quiet session; the one there is, if this process has one.
 
     Under ``spark-submit`` master and memory are those of its command line. Otherwise JAVA_HOME is set for
     Spark (see `find_java`). ``settings`` are further properties of Spark, and go before those set here.
     ``quick`` is for a few million rows at most: code that Java compiles well takes longer than it then saves.
+    ``java_options``: instead of those that let Java use an archive of classes, if there is one.
 
     Raises:
         NoJava: no Java of version 17 or newer is there.
@@ -61,8 +64,10 @@ def spark_session(
     if quick:
         options += ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        home = find_java(java)
+        options += classes.options(home) if java_options is None else java_options
         properties["spark.driver.extraJavaOptions"] = " ".join(options)
-        os.environ["JAVA_HOME"] = str(without_vector_module(find_java(java)))
+        os.environ["JAVA_HOME"] = str(without_vector_module(home))
         properties |= {"spark.master": master, "spark.driver.memory": driver_memory}
         if master.startswith("local"):
             properties |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
