@@ -147,6 +147,18 @@ def test_what_a_broken_path_held_up_arrives_in_order_when_it_is_mended(world: Wo
     assert (far.data, near.data) == (b"123", b"back")
 
 
+def test_what_was_held_up_comes_before_what_arrives_as_the_path_is_mended(world: World) -> None:
+    near, far = joined(world)
+    near.transport.mute = True
+    near.transport.write(b"12")
+    near.transport.write(b"3")
+    world.run(1)
+    world.call_at(world.time + world.latency, setattr, near.transport, "mute", False)
+    near.transport.write(b"4")
+    world.run(1)
+    assert far.data == b"1234"
+
+
 @pytest.mark.parametrize("silent", [True, False])
 def test_a_killed_node_says_nothing_and_does_nothing_more(world: World, silent: bool) -> None:
     node = make_node(world, "a", plugin_specs("pf", PublicationFlooding))

@@ -58,7 +58,7 @@ class Pipe:
         self._fin_sent = False
         self._cut = False
         self._mute = False
-        self._wire: list[bytes | None] = []  # lost on a broken path, and sent again when it is mended
+        self._wire: deque[bytes | None] = deque()  # lost on a broken path, and sent again when it is mended
         self._inbox: deque[bytes] = deque()  # in the socket buffer
         self._read_due = False
         self._reset = False
@@ -204,15 +204,25 @@ class Pipe:
         for end in (self, self.other):
             other = end.other
             if not (end._cut or other._cut or other._mute):
-                wire, end._wire = end._wire, []
-                for item in wire:
-                    self.world.call_at(self.world.time, end._arrive, item)
+                for _ in end._wire:
+                    self.world.call_at(self.world.time, end._first_of_wire)
 
     def _arrive(self, item: bytes | None) -> None:
         other = self.other
         if self._cut or other._cut or other._mute:
             self._wire.append(item)
-        elif item is RESET:
+        elif self._wire:  # what was held comes before it
+            self._wire.append(item)
+            self.world.call_at(self.world.time, self._first_of_wire)
+        else:
+            self._has_come(item)
+
+    def _first_of_wire(self) -> None:
+        if self._wire and not (self._cut or self.other._cut or self.other._mute):
+            self._has_come(self._wire.popleft())
+
+    def _has_come(self, item: bytes | None) -> None:
+        if item is RESET:
             self._inbox.clear()
             self._reset = True
             if self._stands_still:
