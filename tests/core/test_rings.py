@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ildm.api import Link, NodeApi, PluginConfig, Route, TreeAlgorithm
+from ildm.core.link.link import NeighborLink
 from ildm.core.link.state import LinkState
+from ildm.core.link.tree import TreeMembership
 from ildm.core.transfer.rerouting import REST
 from ildm.mqtt import Publish
 from ildm.testing.fake_node import FakeNode
@@ -141,3 +143,30 @@ def test_sf_sends_what_has_lost_its_way_to_all_but_those_that_want_it_at_qos_0()
     assert list(algorithm.reroute("t", False, None)) == [(two, 2), (three, 2)]
     assert list(algorithm.reroute("t", False, three)) == [(two, 2)]
     assert list(algorithm.reroute("t", True, two)) == [(one, 2), (three, 2)]
+
+
+def test_nodes_that_come_behind_another_link_stay_behind_the_first_until_they_are_reached() -> None:
+    """And are not asked anew as the others answer: that makes answers under way worthless."""
+    world = World()
+    sites = {site.name: site for site in ring(world, "abcdefgh")}
+    a = sites["a"]
+    membership = a.node.links.membership
+    assert isinstance(membership, TreeMembership)
+    questions = []
+    ask = membership.paths._send
+
+    def noted(link: NeighborLink, answer: bool, number: int, to: str, sender: str, hops: int) -> None:
+        if sender == "a" and not answer:
+            questions.append(to)
+        ask(link, answer, number, to, sender, hops)
+
+    membership.paths._send = noted  # type: ignore[method-assign]
+    link = a.node.links.links["b"]
+    cut(world, sites["d"], sites["e"])
+    while a.links()["h"] == "not":
+        world.run(0.01)
+    assert {*"bcde"} <= link.behind
+    world.run(30)
+    assert link.behind == set("bcd")
+    assert a.node.links.links["h"].behind == set("efgh")
+    assert sorted(questions) == [*"efgh"]

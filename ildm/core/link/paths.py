@@ -62,7 +62,7 @@ class Paths:
 
     def known(self, node: str, since: float) -> bool:
         """Whether a node has been reached since a time (monotonic); else it is asked now, if it can be."""
-        if self._answered.get(node, -1.0) >= since:
+        if self.answered(node, since):
             return True
         link = self.hop(node)
         if link is not None:
@@ -72,6 +72,10 @@ class Paths:
             self._asked[node] = self._number
             self._send(link, False, self._number, node, self.node_id, self.hops)
         return False
+
+    def answered(self, node: str, since: float) -> bool:
+        """The same without a question, which would make the answer to the last one worthless."""
+        return self._answered.get(node, -1.0) >= since
 
     def forget(self, node: str) -> None:
         """Nothing is wanted of a node any more."""

@@ -119,12 +119,13 @@ class TreeMembership(Membership):
             and all(node in self.links and self.links[node].state is LinkState.ACTIVE for node in tree)
         )
 
-    def _is_reached(self, node: str) -> bool:
+    def _is_reached(self, node: str, asks: bool = True) -> bool:
         # of one that is gone, those that were linked with it keep what comes
-        return not self.topology.reaches(node) or self.paths.known(node, self._changed_at)
+        known = self.paths.known if asks else self.paths.answered
+        return not self.topology.reaches(node) or known(node, self._changed_at)
 
     def _reached(self, node: str) -> None:
-        self._move(self.topology.behind())
+        self._move(self.topology.behind(), asks=False)
         link = self.links.get(node)
         if link is not None and link in self._lingering:
             self._cancel_lingering(link)
@@ -250,7 +251,7 @@ class TreeMembership(Membership):
                 self._cancel_settling(link)
                 self.cooperation.withdraw(link)
 
-    def _move(self, behind: Mapping[str, set[str]]) -> None:
+    def _move(self, behind: Mapping[str, set[str]], asks: bool = True) -> None:
         """Nodes are behind other links than before: what waits for them where they were goes round again."""
         for link in self.links.values():
             here = behind.get(link.node_id)
@@ -260,7 +261,7 @@ class TreeMembership(Membership):
             moved = link.behind & set().union(*others)
             if link.state is LinkState.ACTIVE and link.idle and not link.unsure:
                 # Until a node has told what it wants on its new path, what is for it still comes here.
-                moved = {node for node in moved if self._is_reached(node)}
+                moved = {node for node in moved if self._is_reached(node, asks)}
             elif moved:
                 self.cooperation.rerouting.doubt(link)
             if moved or not here <= link.behind:
