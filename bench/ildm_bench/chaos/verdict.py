@@ -379,10 +379,17 @@ class _Judge:
         )
 
     def _was_unwilled(self, message: _Message, site: str) -> bool:
-        """Whether it is a will that its own broker had for its site, and was killed before it was due."""
-        if message.held is None or message.t is None or message.site != site:
+        """Whether it is a will that its own broker had for its site, and was killed before it was due, or
+        before it could know, as the machine of its node had lost power."""
+        due = message.t
+        if message.held is None or due is None or message.site != site:
             return False
-        return bool(self._kills(site, message.held, message.t))
+        silences = [
+            end
+            for fault, end in self.faults.values()
+            if (fault.topic, fault.session) == ("power", f"node/{site}") and fault.t <= due <= end
+        ]
+        return bool(self._kills(site, message.held, max([due, *silences])))
 
     def _was_repeated(self, message: _Message, session: str, t: float, after: _Message) -> bool:
         """Whether its client sent it again, and first before the session had subscribed: again after that, or
