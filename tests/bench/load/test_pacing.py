@@ -148,7 +148,7 @@ async def test_alarms_ring_in_the_order_of_their_times(
 
     alarms = {name: Alarm(loop, lambda name=name: ring(name)) for name in ("first", "second", "past")}  # type: ignore[misc]
     now = time.monotonic_ns()
-    due = {"first": now + 20_000_000, "second": now + 250_000_000, "past": now - 1}
+    due = {"first": now + 250_000_000, "second": now + 750_000_000, "past": now - 1}
     alarms["second"].set(now + 5_000_000)
     for name, at in due.items():
         alarms[name].set(at)  # replaces the earlier time of one
