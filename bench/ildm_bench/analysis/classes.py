@@ -19,6 +19,7 @@ import pyspark
 from ildm_bench.analysis.errors import NoJava
 
 PLACE = Path(sys.prefix) / "share" / "ildm-bench" / "classes"
+"""Part of the environment, and gone with it."""
 ROWS = 200_000
 """Of the analysis whose classes are archived."""
 PATIENCE = 300
@@ -27,14 +28,11 @@ PATIENCE = 300
 
 def archive_of(java: Path) -> Path:
     """Where the archive for a Java home is, or would be."""
-    version = subprocess.run(
-        [java / "bin" / "java", "-version"], capture_output=True, text=True, timeout=60, check=True
-    ).stderr
+    program = (java / "bin" / "java").resolve()
+    stat = program.stat()
     jars = Path(pyspark.__file__).parent / "jars"
-    key = hashlib.sha256(f"{java.resolve()}\n{version}\n{jars}\n{pyspark.__version__}".encode()).hexdigest()[
-        :16
-    ]
-    return PLACE / f"{key}.jsa"
+    key = f"{program} {stat.st_size} {stat.st_mtime_ns} {jars} {pyspark.__version__}"
+    return PLACE / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.jsa"
 
 
 def options(java: Path) -> list[str]:
@@ -52,18 +50,18 @@ def make(java: Path) -> str:
         return f"{archive} is there"
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+        with tempfile.TemporaryDirectory(prefix="ildm-classes-", dir=archive.parent) as place:
+            fresh = Path(place) / "classes.jsa"
+            command = [sys.executable, "-m", __spec__.name, "--load", place, str(java), str(fresh)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+            if done.returncode or not fresh.is_file():
+                said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
+                return f"no archive of classes, Spark starts as slowly as ever: {said[-1]}"
+            for other in archive.parent.glob("*.jsa"):  # of another Java or Spark
+                other.unlink()
+            fresh.rename(archive)
+    except (OSError, subprocess.TimeoutExpired) as error:
         return f"no archive of classes, Spark starts as slowly as ever: {error}"
-    with tempfile.TemporaryDirectory(prefix="ildm-classes-", dir=archive.parent) as place:
-        fresh = Path(place) / "classes.jsa"
-        command = [sys.executable, "-m", __spec__.name, "--load", place, str(java), str(fresh)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
-        if done.returncode or not fresh.is_file():
-            said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
-            return f"no archive of classes, Spark starts as slowly as ever: {said[-1]}"
-        for other in archive.parent.glob("*.jsa"):  # of another Java or Spark
-            other.unlink()
-        fresh.rename(archive)
     return f"Spark's classes, for a quicker start: {archive}, {archive.stat().st_size / 1e6:.0f} MB"
 
 
