@@ -120,9 +120,8 @@ class Context:
         self.local: deque[Record] = deque()
         self.handle: Callable[[Record], None] = lambda message: None
         self._busy = False
-        self.merging: Callable[[bool], None] = lambda others: None
-        """Called at each sign that this graph is becoming one with another; ``others``: not keys of this node
-        alone."""
+        self.merging: Callable[[bool, float | None], None] = lambda others, since: None
+        """Called at each sign that this graph is becoming one with another; see `Hooks.merging`."""
         self.suspected: Callable[[str], None] = lambda node_id: None
         """Called when a node has become suspected."""
         self.quieted: Callable[[str], None] = lambda node_id: None

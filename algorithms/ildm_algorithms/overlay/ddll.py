@@ -215,9 +215,9 @@ class Lists:
     def _accepted(self, attach: Attach, left: Ref, ack: SetRAck, sent: tuple[int, int]) -> None:
         node, link, level = attach.node, attach.link, attach.level
         before, now = link.left, self.context.env.now()
-        misled = now - node.placed_at > _MISLED
+        placed_at = node.placed_at
         if level == 0:
-            node.placed_at = now
+            node.placed_at = self._gap_since(link, left, ack.right, now)
         self.finish(attach)
         seq = type(link.lseq)(*sent)
         if seq > link.lseq:
@@ -234,9 +234,9 @@ class Lists:
             passed_over = level == 0 and ack.right is not None
             if level == 0 and nearer_left(node.key, left.key, before.key):
                 # After a crash it would be a farther one; who enters between does it all without a repair.
-                self._seems_merging(node, before, left, passed_over, misled)
+                self._seems_merging(node, before, left, passed_over, placed_at)
             elif passed_over:
-                self.context.merging(False)
+                self.context.merging(False, None)
             if (
                 link.left == left
                 and nearer_left(node.key, before.key, left.key)
@@ -247,20 +247,31 @@ class Lists:
                 self.repair(node, level, (before,))
             self.repaired(node, level)
 
+    def _gap_since(self, link: Link, left: Ref, right: Ref | None, now: float) -> float:
+        """Since when this node thinks that nothing is between ``left`` and a key that is put behind it: a key
+        between own keys is where nothing was before."""
+        behind = self.table.nodes.get(right.key) if right is not None else None
+        if behind is None or link.status is not Status.INS or left.peer.node_id != self.context.node_id:
+            return now
+        return behind.placed_at
+
     def _seems_merging(
-        self, node: VirtualNode, before: Ref, left: Ref, passed_over: bool, misled: bool
+        self, node: VirtualNode, before: Ref, left: Ref, passed_over: bool, placed_at: float
     ) -> None:
         """A key has got a nearer left neighbour: of another ring, or of this one, and the SetL was lost.
 
         Own keys may have been a ring of their own for longer than the first of them. ``passed_over``: the
-        right neighbour of ``left`` was a key farther right. ``misled``: for long.
+        right neighbour of ``left`` was a key farther right. ``placed_at``: when the key had got ``before``.
         """
+        misled = self.context.env.now() - placed_at > _MISLED
+        own = before.peer.node_id == self.context.node_id
 
         def told(known: bool) -> None:
             if not known:
-                self.context.merging(True)
-            elif passed_over or before.peer.node_id == self.context.node_id:
-                self.context.merging(passed_over and misled)
+                self.context.merging(True, None)
+            elif passed_over or own:
+                # a cast from here has ended at the own key before, and passed over those of others behind it
+                self.context.merging(passed_over and misled, placed_at if own else None)
 
         if before.key == node.key:
             told(True)  # it was a ring of one: there is nobody to ask

@@ -63,9 +63,10 @@ class Hooks(Protocol):
     def neighbors_changed(self, key: bytes) -> None:
         """The neighbours of an own key at level 0, seen as a line, have changed."""
 
-    def merging(self, others: bool) -> None:
+    def merging(self, others: bool, since: float | None) -> None:
         """A sign that this graph is becoming one with another; there may be many in a row. ``others``: with
-        keys of other nodes; else only keys of this one were apart.
+        keys of other nodes; else only keys of this one were apart. ``since``: casts of this node may have
+        passed over keys of others since then; None: no more than casts of others.
 
         Own keys stay in it meanwhile, and a node may be in the other part without a sign here.
         """

@@ -27,6 +27,9 @@ UNHEARD_SHARE = 8
 """Messages which nobody is known to want get this part of the bytes; they never displace others."""
 SWEEPS = 10
 """How often within the period what is too old is looked for."""
+UNSENT = 15.0
+"""Seconds before its last message in which a node that was away for longer than the period may have begun
+to send what it has not sent to everybody."""
 LOGGED = 10
 """Topics named in the log at once."""
 GATHER = 1.0
@@ -129,16 +132,25 @@ class Kept:
 
     def restore(self) -> None:
         """Take up what earlier lives have left, to be called before anything is added."""
-        for on_disk, data in self._api.kept():
-            found = self._restored(on_disk, data)
+        kept = list(self._api.kept())
+        times = [_ON_DISK.unpack_from(data)[0] for _, data in kept if len(data) > _ON_DISK.size]
+        ended = max(times, default=0.0)
+        unsent = min(UNSENT, self._period / 2)
+        if self._api.wall() - ended < self._period - unsent:
+            reference, most = self._api.wall(), self._period
+        else:  # it was away for so long, or its clock has been set: the last ones may not have been sent yet
+            reference, most = ended, unsent
+        for on_disk, data in kept:
+            found = self._restored(on_disk, data, reference, most)
             if found is None:
                 self._api.unkeep(on_disk)
             else:
                 self._count("kept_restored", 1)
                 self._enter(*found, heard=True)
 
-    def _restored(self, on_disk: int, data: bytes) -> tuple[int, Entry] | None:
-        """Number and entry; None: its time is over, or it cannot be understood."""
+    def _restored(self, on_disk: int, data: bytes, reference: float, most: float) -> tuple[int, Entry] | None:
+        """Number and entry; None: its time is over, or it cannot be understood. Ages are those at the Unix
+        time ``reference``, of ``most`` seconds at most."""
         api = self._api
         try:
             carried, message = read_message(data[_ON_DISK.size :])
@@ -148,8 +160,8 @@ class Kept:
             return None
         at, expires_at = _ON_DISK.unpack_from(data)
         wall = api.wall()
-        age = max(0.0, wall - at)  # a clock that was set back does not tell
-        if age >= self._period or (expires_at and expires_at <= wall):
+        age = max(0.0, reference - at)  # a clock that was set back does not tell
+        if age >= most or (expires_at and expires_at <= wall):
             return None
         now = api.now()
         expires = now + expires_at - wall if expires_at else None

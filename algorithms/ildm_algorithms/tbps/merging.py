@@ -76,8 +76,9 @@ class MergeWatch:
         self._is_alone = is_alone
         self._merged = merged
         self._was_alone = True
-        self._alone_since: float | None = -inf
-        """Since when this node was a graph of its own, last; None: that has been asked for."""
+        self._passed_over_since: float | None = -inf
+        """Since when this node was a graph of its own, last, or its casts have passed over others; None: that
+        has been asked for."""
         self._alone_before = False
         self._others = False
         self._others_entered = False
@@ -101,13 +102,13 @@ class MergeWatch:
             self.sign()
         elif not foreign and not self._was_alone:
             self._was_alone = self._is_alone()
-            if self._was_alone and self._alone_since is None:
-                self._alone_since = self._api.now()
+            if self._was_alone and self._passed_over_since is None:
+                self._passed_over_since = self._api.now()
 
-    def take_alone_since(self) -> float | None:
-        """Since when this node had been alone before the merging that is over now; None: it was not, or this
-        has been asked."""
-        since, self._alone_since = self._alone_since, None
+    def take_passed_over_since(self) -> float | None:
+        """Since when what this node has sent has not reached all others, before the merging that is over now:
+        it was alone, or has passed over some. None: it has, or this has been asked."""
+        since, self._passed_over_since = self._passed_over_since, None
         return since
 
     def other_entered(self) -> None:
@@ -116,9 +117,12 @@ class MergeWatch:
         it leads into this graph the others miss."""
         self._others_entered = self._others_entered or self._is_alone()
 
-    def sign(self, others: bool = True) -> None:
+    def sign(self, others: bool = True, since: float | None = None) -> None:
         """The graph is about to merge, or goes on; ``others``: other nodes than this one may have missed
-        something, too."""
+        something, too. ``since``: what this node has sent, since then."""
+        if since is not None:
+            known = self._passed_over_since
+            self._passed_over_since = since if known is None else min(known, since)
         self._alone_before = self._alone_before or self._is_alone()
         self._others = self._others or others
         self._last = self._api.now()

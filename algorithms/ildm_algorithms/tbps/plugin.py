@@ -11,6 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from ildm.api import OverlayAlgorithm
+from ildm.api import Role as SessionRole
 from ildm.mqtt import FilterTable, IldmError, Publish, Version, decode
 from ildm_algorithms.overlay.graph import SkipGraph
 from ildm_algorithms.tbps.config import TbpsConfig
@@ -43,7 +44,7 @@ from ildm_algorithms.tbps.offers import Offers
 from ildm_algorithms.tbps.order import Order, Stream
 from ildm_algorithms.tbps.outbox import Outbox
 from ildm_algorithms.tbps.pacing import Pace
-from ildm_algorithms.tbps.retained import Retained, is_repeated, repeated
+from ildm_algorithms.tbps.retained import Retained, deleted, is_repeated, repeated
 from ildm_algorithms.tbps.scans import Scans
 from ildm_algorithms.tbps.seen import Seen
 from ildm_algorithms.tbps.segments import Segments
@@ -52,7 +53,7 @@ from ildm_algorithms.tbps.suspension import Suspension
 from ildm_algorithms.tbps.wishes import Wish, Wishes
 
 if TYPE_CHECKING:
-    from ildm.api import Fact, Link, MessageTrace, NodeApi, OverlayView, Peer, Unreachable
+    from ildm.api import Fact, Link, MessageTrace, NodeApi, OverlayView, Peer, Session, Unreachable
     from ildm_algorithms.overlay.graph import Arrival, CastResult
     from ildm_algorithms.overlay.keys import Ref
     from ildm_algorithms.tbps.outlets import Outlet
@@ -125,7 +126,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                     self.retained.ask(member, everything=True)
             self.outbox.found()
             self._catch_up(alone=True)
-            since = self._merges.take_alone_since()
+            since = self._merges.take_passed_over_since()
             if since is not None:
                 # what waited for its keys until then was sent when there was nobody
                 self.offers.found_others(since - self.config.key_wait)
@@ -315,6 +316,14 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
     def on_unreachable(self, node_id: str, reason: Unreachable) -> None:
         self.graph.unreachable(node_id)
 
+    def on_session_established(self, session: Session) -> None:
+        if session.role is SessionRole.INJECTION:
+            self.retained.clearing.session(established=True)
+
+    def on_session_closed(self, session: Session) -> None:
+        if session.role is SessionRole.INJECTION:
+            self.retained.clearing.session(established=False)
+
     def on_link_up(self, link: Link) -> None:
         """Join the overlay of a neighbour that the configuration names, and look now and then whether
         both are still in the same one: it heals what a partition of the network has torn apart."""
@@ -390,8 +399,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.surveys.left(found[0])
         self.segments.left(key)
 
-    def merging(self, others: bool) -> None:
-        self._merges.sign(others)
+    def merging(self, others: bool, since: float | None) -> None:
+        self._merges.sign(others, since)
 
     def _placed(self, key: bytes) -> None:
         levels = self.graph.neighbors(key)
@@ -530,6 +539,10 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.count("late_fetched")
             self.outbox.superseded(message.topic)
             return
+        if message.retain and self.retained.fetched.is_deleted(message):
+            if again:
+                return
+            message = deleted(message)
         newest = message.retain and not (late and self.retained.is_old(message))
         if newest:
             self.outbox.superseded(message.topic)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from ildm.api import STAMP_PROPERTY, Stamp
 from ildm.mqtt import FilterTable, IldmError, Property, Publish, Version, covers, decode, topic_matches
 from ildm_algorithms.tbps.announcing import Announcer
+from ildm_algorithms.tbps.clearing import Clearing
 from ildm_algorithms.tbps.fetched import Fetched
 from ildm_algorithms.tbps.keys import (
     Role,
@@ -46,8 +47,6 @@ ATTEMPTS = 3
 """How often a query is cast until it has reached everybody."""
 RETRY = 2.0
 """Seconds until the next attempt."""
-CLEAR_DELAY = 1.0
-"""Seconds until the local broker forgets: a client that only changes its subscription must not see it."""
 LOOKS = 500
 """Topics looked at in one step of a scan that do not match."""
 MATCHES = 50
@@ -65,6 +64,16 @@ def repeated(message: Publish) -> Publish:
         for name, value in message.properties.get(Property.USER_PROPERTY, ())
     ]
     return replace(message, properties={**message.properties, Property.USER_PROPERTY: users})
+
+
+def deleted(message: Publish) -> Publish:
+    """A copy for those who subscribe: it is retained no more."""
+    users = message.properties.get(Property.USER_PROPERTY, ())
+    properties = {
+        **message.properties,
+        Property.USER_PROPERTY: [(name, value) for name, value in users if name != STAMP_PROPERTY],
+    }
+    return replace(message, retain=False, properties=properties)
 
 
 def is_repeated(message: Publish) -> bool:
@@ -105,6 +114,7 @@ class Retained:
         """Code of the segment in which this node is found as publisher of a topic."""
         self.merging: Callable[[], bool] = lambda: False
         """There may be holders that could not be asked so far: they were in another graph."""
+        self.clearing = Clearing(api, self.clear)
         self._filters = Announcer(api, graph, Filters, "filters_told", count)
 
     def start(self) -> None:
@@ -384,13 +394,15 @@ class Retained:
                 continue
             known = self.known(message.topic)
             known_stamp = None if known is None else Stamp.of(known)
-            if known_stamp is not None and known_stamp >= stamp:
+            if (known_stamp is not None and known_stamp >= stamp) or self.fetched.is_deleted(message):
                 continue
             # nobody here has to be told that there is nothing, if there was nothing
             if message.payload or (known is not None and known.payload):
                 self.count("retained_fetched")
                 self.fetched.add(message)
                 self.api.inject(message)
+            elif known is None:
+                self.fetched.add_deletion(message)
 
     def newer(self, newer: Newer) -> list[Publish]:
         """Another node holds these messages; only brokers of subscribers keep older ones. Returns them."""
@@ -410,7 +422,7 @@ class Retained:
         if not self.follows(message.topic):
             return False
         self.api.inject(message)
-        self.clear(message.topic)
+        self.clearing.replaced(message.topic)
         return True
 
     # what the broker must forget --------------------------------------------------------------
@@ -424,7 +436,7 @@ class Retained:
     def unwanted(self, topic_filter: str) -> None:
         """A filter has no local subscriber any more."""
         self._questions.pop(topic_filter, None)
-        self.api.call_later(CLEAR_DELAY, self.clear, topic_filter)
+        self.clearing.unwanted(topic_filter)
 
     def clear(self, topic_filter: str) -> None:
         """Delete in the local broker what entered elsewhere and is not wanted here."""

@@ -55,7 +55,7 @@ class Member(OverlayAlgorithm[MemberConfig]):
     def told(self, sender: Peer, payload: bytes) -> None:
         self.heard.append((sender, payload))
 
-    def merging(self, others: bool) -> None:
+    def merging(self, others: bool, since: float | None) -> None:
         """Nothing hangs on it here."""
 
     def neighbors_changed(self, key: bytes) -> None:

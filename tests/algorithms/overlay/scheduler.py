@@ -276,7 +276,7 @@ class Node:
     def told(self, sender: Peer, payload: bytes) -> None:
         self.told_of.append((sender, payload))
 
-    def merging(self, others: bool) -> None:
+    def merging(self, others: bool, since: float | None) -> None:
         self.events.append(("merging",))
 
     def neighbors_changed(self, key: bytes) -> None:
