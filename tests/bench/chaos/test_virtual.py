@@ -12,11 +12,12 @@ from typer.testing import CliRunner
 
 from ildm_bench.chaos.check import check_histories
 from ildm_bench.chaos.cli import app
+from ildm_bench.chaos.evidence import UNCERTAIN
 from ildm_bench.chaos.history import History
 from ildm_bench.chaos.invariants import INVARIANTS, OURS
 from ildm_bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
 from ildm_bench.chaos.shrink import shrink
-from ildm_bench.chaos.verdict import UNCERTAIN, judge
+from ildm_bench.chaos.verdict import judge
 from ildm_bench.chaos.virtual import hunt as hunting
 from ildm_bench.chaos.virtual.hunt import (
     TOGETHER,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ildm.testing.virtual.world import World
+from ildm_bench.chaos.evidence import ADMITTING
 from ildm_bench.chaos.recording import Recorder
-from ildm_bench.chaos.verdict import ADMITTING
 from ildm_bench.chaos.virtual.site import Site
 
 INTERVAL = 1.0
