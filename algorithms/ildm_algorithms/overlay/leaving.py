@@ -9,7 +9,7 @@ from ildm_algorithms.overlay.ddll import Lists
 from ildm_algorithms.overlay.finder import Finder
 from ildm_algorithms.overlay.keys import Ref
 from ildm_algorithms.overlay.messages import SetR, SetRAck, SetRNak
-from ildm_algorithms.overlay.tables import Link, Status, Table, VirtualNode
+from ildm_algorithms.overlay.tables import Link, Status, Table, VirtualNode, nearer_left
 
 __all__ = ["Leaving"]
 
@@ -23,6 +23,8 @@ class Leaving:
         self.finder = finder
         self.lists = lists
         self.departed: Callable[[VirtualNode], None] = lambda node: None
+        self._instead: dict[bytes, tuple[Ref, Ref]] = {}
+        """Own key -> its left neighbour at the highest level, and who is asked in its place."""
 
     def remove(self, node: VirtualNode) -> None:
         """Leave all lists, from the highest down; a list that is being entered is entered first."""
@@ -66,12 +68,13 @@ class Leaving:
 
     def _drop(self, node: VirtualNode) -> None:
         link = node.links.pop()
+        self._instead.pop(node.key, None)
         self.table.set_status(link, Status.OUT)
         if not node.links:
             self.finder.parted((link.left, link.right, *link.lefts))
 
     def _ask_out(self, node: VirtualNode, level: int, link: Link, attempt: int, deadline: float) -> None:
-        left, right, seq = link.left, link.right, link.rseq.next
+        left, right, seq = self._to_ask(node, link), link.right, link.rseq.next
 
         def answered(answer: object) -> None:
             if not node.links or node.links[-1] is not link:
@@ -101,6 +104,19 @@ class Leaving:
         return next((ref for ref in link.lefts if not self.context.avoid(ref.peer.node_id)), None)
 
     def _move_left(self, node: VirtualNode, level: int, link: Link, asked: Ref, hint: Ref | None) -> None:
-        """A key that leaves does not repair its link: it asks the key that was named instead."""
-        if hint is not None and link.left == asked and hint.key != node.key:
+        """A key that leaves does not repair its link: it asks the key that was named instead.
+
+        If that is a farther one casts go by the former one nevertheless, which may only be out of reach:
+        there may be keys between the two, and what is thought to be empty counts as reached.
+        """
+        if hint is None or hint.key == node.key or self._to_ask(node, link) != asked:
+            return
+        if nearer_left(node.key, hint.key, link.left.key):
             self.table.set_left(node, level, hint, link.lseq)
+        else:
+            self._instead[node.key] = link.left, hint
+
+    def _to_ask(self, node: VirtualNode, link: Link) -> Ref:
+        """The left neighbour, or who was named instead of it."""
+        left, hint = self._instead.get(node.key, (None, link.left))
+        return hint if left == link.left else link.left
