@@ -110,6 +110,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
             config.query_rate,
             self.count,
         )
+        self.retained.unwritten = self.kept.is_unwritten
         self.tracer = Tracer(api, self.members, self.replicas, self.loads)
         self.published = Published(api, config, self.replicas, self.count)
         self._changes: dict[str, int | None] = {}
@@ -185,9 +186,13 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
             expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
             payload = Message(carried.number, 0, carried.turn, carried.frame).encode()
             self.kept.add(carried.number, message.topic, payload, expiry, heard=True)
-            self.api.when_kept(partial(self._spread, carried))
+            self.api.when_kept(partial(self._written, carried))
         else:
             self._spread(carried)
+
+    def _written(self, carried: Carried) -> None:
+        self.kept.written(carried.number)
+        self._spread(carried)
 
     def _spread(self, carried: Carried) -> None:
         wanted = self.published.wanted(carried)

@@ -79,6 +79,8 @@ class Retained:
         self.most = most
         self.count = count
         self.fetched = Fetched()
+        self.unwritten: Callable[[str], bool] = lambda topic: False
+        """Whether what a local client has published on a topic is not on disk yet."""
         self._stamps: dict[str, Stamp] = {}
         """Of the messages, without deletions."""
         self._digests = [0] * BUCKETS
@@ -184,6 +186,8 @@ class Retained:
             if message is None:
                 self._enter(topic, None)  # it has expired
                 continue
+            if self.unwritten(topic):
+                continue  # it goes everywhere when it is
             frame = replace(message, packet_id=1 if message.qos else None).encode(Version.V5)
             if batch and size + len(frame) > HELD_BYTES:
                 self.members.send(node_id, Held(tuple(batch)))

@@ -49,6 +49,7 @@ class Leaving:
         context = self.context
         if deadline is None:
             deadline = context.env.now() + context.config.leave_timeout
+        late = False
         while node.links:
             level = len(node.links) - 1
             link = node.links[level]
@@ -65,6 +66,9 @@ class Leaving:
             self.table.gone(node)
             del self.table.nodes[node.key]
             self.departed(node)
+            if late and not self.table.alone():
+                # it did not know its left neighbour, and what came by way of it has passed over others
+                context.merging(True, None)
 
     def _drop(self, node: VirtualNode) -> None:
         link = node.links.pop()
@@ -85,10 +89,17 @@ class Leaving:
                 return
             # The left neighbour is leaving, too, or is not the left neighbour any more.
             self.table.set_status(link, Status.IN)
-            if isinstance(answer, SetRNak):
-                self._move_left(node, level, link, left, answer.hint)
+            if isinstance(answer, SetRNak) and (answer.present or answer.hint is not None):
+                hint = answer.hint
             else:
-                self._move_left(node, level, link, left, self._next_left(link))
+                absent = left.key if isinstance(answer, SetRNak) else b""
+                hint = self._next_left(link, absent)
+                if hint is None and absent and level:
+                    # it is in this list no more, as after a restart: nobody there leads to this key
+                    self._drop(node)
+                    self.leave(node, 0, deadline)
+                    return
+            self._move_left(node, level, link, left, hint)
             self.context.later(self.context.back_off(attempt) / 2, self.leave, node, attempt + 1, deadline)
 
         context = self.context
@@ -100,8 +111,9 @@ class Leaving:
             answered,
         )
 
-    def _next_left(self, link: Link) -> Ref | None:
-        return next((ref for ref in link.lefts if not self.context.avoid(ref.peer.node_id)), None)
+    def _next_left(self, link: Link, absent: bytes) -> Ref | None:
+        near = (ref for ref in link.lefts if ref.key != absent and not self.context.avoid(ref.peer.node_id))
+        return next(near, None)
 
     def _move_left(self, node: VirtualNode, level: int, link: Link, asked: Ref, hint: Ref | None) -> None:
         """A key that leaves does not repair its link: it asks the key that was named instead.

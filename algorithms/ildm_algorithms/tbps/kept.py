@@ -102,6 +102,10 @@ class Kept:
         self.bytes = {True: 0, False: 0}
         self.newest = 0
         """The highest number there was, in earlier lives as well."""
+        self._unwritten: dict[int, str] = {}
+        """Numbers of the newest ones that are not on disk yet, and their topics: if the node is killed now
+        their clients send them again, as others. Nobody is told of them."""
+        self._unwritten_topics: Counter[str] = Counter()
         self._sweeping = False
         self._given_up: Counter[str] = Counter()
         """Messages by topic that are still to be named in the log."""
@@ -117,7 +121,22 @@ class Kept:
         now, wall = api.now(), api.wall()
         on_disk = api.keep(_ON_DISK.pack(wall, 0.0 if expiry is None else wall + expiry) + payload)
         expires_at = None if expiry is None else now + expiry
+        if on_disk is not None:
+            self._unwritten[number] = topic
+            self._unwritten_topics[topic] += 1
         self._enter(number, Entry(now, topic, payload, expires_at, on_disk), heard)
+
+    def written(self, number: int) -> None:
+        """A message is on disk that was added."""
+        topic = self._unwritten.pop(number, None)
+        if topic is not None:
+            self._unwritten_topics[topic] -= 1
+            if not self._unwritten_topics[topic]:
+                del self._unwritten_topics[topic]
+
+    def is_unwritten(self, topic: str) -> bool:
+        """Whether one on a topic is still to be written."""
+        return topic in self._unwritten_topics
 
     def _enter(self, number: int, entry: Entry, heard: bool) -> None:
         self.newest = number
@@ -188,7 +207,7 @@ class Kept:
         return self._shelves[True].get(number) or self._shelves[False].get(number)
 
     def since(self, at: float) -> Iterator[tuple[int, Entry]]:
-        """Numbers and messages not older than a time, the newest first."""
+        """Numbers and messages not older than a time that are on disk, the newest first."""
         ways = [iter(reversed(shelf.items())) for shelf in self._shelves.values()]
         heads = [next(way, None) for way in ways]
         while True:
@@ -201,7 +220,8 @@ class Kept:
                 return
             head = heads[newest]
             assert head is not None
-            yield head
+            if head[0] not in self._unwritten:
+                yield head
             heads[newest] = next(ways[newest], None)
 
     def _sweep(self) -> None:

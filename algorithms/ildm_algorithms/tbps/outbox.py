@@ -107,7 +107,11 @@ class Outbox:
             return
         # before anything is sent, and before its client gets the acknowledgement
         self._keep(outlet, message, carried.number, payload)
-        self.api.when_kept(partial(self._spread, message, turn, now, carried, payload))
+        self.api.when_kept(partial(self._written, message, turn, now, carried, payload))
+
+    def _written(self, message: Publish, turn: int, at: float, carried: Message, payload: bytes) -> None:
+        self.kept.written(carried.number)
+        self._spread(message, turn, at, carried, payload)
 
     def _spread(self, message: Publish, turn: int, at: float, carried: Message, payload: bytes) -> None:
         outlet = self.open(message.topic)

@@ -247,6 +247,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         )
         self.outbox.came_late = self._repeat_late
         self.retained.responsible = self.outbox.responsible
+        self.retained.unwritten = self.kept.is_unwritten
 
     def _is_merging(self) -> bool:
         return self._merges.merging or self._has_merged.asked

@@ -112,6 +112,8 @@ class Retained:
         self.count = count
         self.responsible: Callable[[str], bytes | None] = lambda topic: None
         """Code of the segment in which this node is found as publisher of a topic."""
+        self.unwritten: Callable[[str], bool] = lambda topic: False
+        """Whether what has entered on a topic is not on disk yet, so that nobody is told of it."""
         self.merging: Callable[[], bool] = lambda: False
         """There may be holders that could not be asked so far: they were in another graph."""
         self.clearing = Clearing(api, self.clear)
@@ -138,12 +140,13 @@ class Retained:
         return list(self._held)
 
     def held_on(self, topic: str) -> Publish | None:
-        """The newest retained message (or deletion) of a topic, if it has entered at this node."""
+        """The newest retained message (or deletion) of a topic, if it has entered at this node and is on
+        disk."""
         message = self.known(topic)
         if message is None or not self._entered_here(message):
             self._held.pop(topic, None)
             return None
-        return message
+        return None if self.unwritten(topic) else message
 
     def known(self, topic: str) -> Publish | None:
         """The newest retained message (or deletion) of a topic this node remembers."""
@@ -320,7 +323,7 @@ class Retained:
         for found in self._matching(topic_filter):
             if found is None:
                 yield
-            elif wanted(*found):
+            elif wanted(*found) and not (self._own(found[1]) and self.unwritten(found[0])):
                 heapq.heappush(newest, (found[1], found[0]))
                 if len(newest) > self.max_answers:
                     cut = True

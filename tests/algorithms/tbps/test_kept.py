@@ -89,3 +89,19 @@ def test_what_cannot_be_understood_is_counted() -> None:
     kept.restore()
     assert ages(life, kept) == {1: 5.0}
     assert life.counters["kept_unreadable"] == 2
+
+
+def test_of_what_is_not_written_nobody_is_told() -> None:
+    life = Life(Disk(), BEGIN)
+    kept = kept_in(life)
+    for number in (1, 2, 3):
+        frame = Publish(topic=f"t/{number}", payload=b"x", qos=1, packet_id=1).encode(Version.V5)
+        kept.add(number, f"t/{number}", Message(number, 0, 0, frame).encode(), None, heard=True)
+    kept.written(1)
+    assert [number for number, _ in kept.since(0.0)] == [1]
+    assert not kept.is_unwritten("t/1")
+    assert kept.is_unwritten("t/3")
+    kept.written(2)
+    kept.written(3)
+    assert [number for number, _ in kept.since(0.0)] == [3, 2, 1]
+    assert not kept.is_unwritten("t/3")
