@@ -122,6 +122,8 @@ class Context:
         self._busy = False
         self.merging: Callable[[bool, float | None], None] = lambda others, since: None
         """Called at each sign that this graph is becoming one with another; see `Hooks.merging`."""
+        self.passed_over: Callable[[float], None] = lambda since: None
+        """Called when a node is heard of that a link was repaired past; see `Hooks.passed_over`."""
         self.suspected: Callable[[str], None] = lambda node_id: None
         """Called when a node has become suspected."""
         self.quieted: Callable[[str], None] = lambda node_id: None
@@ -131,6 +133,8 @@ class Context:
         self._requests: dict[int, _Request] = {}
         self._suspects: dict[str, float] = {}
         self._quiet: dict[str, float] = {}
+        self._passed: dict[str, float] = {}
+        """Nodes that a link was repaired past, each since when."""
         self.peers = Peers(config)
         self._timers: set[Timer] = set()
 
@@ -358,6 +362,17 @@ class Context:
             self._suspects.pop(node_id, None)
         if self._quiet:
             self._quiet.pop(node_id, None)
+        if self._passed:
+            since = self._passed.pop(node_id, None)
+            if since is not None:
+                self.passed_over(since)
+
+    def pass_over(self, node_id: str) -> None:
+        """A link is repaired past a node that is taken for dead."""
+        if len(self._passed) >= self.config.suspects:
+            del self._passed[next(iter(self._passed))]
+        # what was under way to it by then goes another way
+        self._passed.setdefault(node_id, self.env.now() - self.config.patience)
 
     @property
     def troubled(self) -> bool:

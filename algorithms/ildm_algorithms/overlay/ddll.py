@@ -231,6 +231,8 @@ class Lists:
             self.context.count("repairs")
             if level == 0 and attach.broken and nearer_left(node.key, before.key, left.key):
                 self.closed(node.key, False)
+                if before.peer.node_id != self.context.node_id:
+                    self.context.pass_over(before.peer.node_id)
             passed_over = level == 0 and ack.right is not None
             if level == 0 and nearer_left(node.key, left.key, before.key):
                 # After a crash it would be a farther one; who enters between does it all without a repair.

@@ -71,6 +71,10 @@ class Hooks(Protocol):
         Own keys stay in it meanwhile, and a node may be in the other part without a sign here.
         """
 
+    def passed_over(self, since: float) -> None:
+        """A node was taken for dead, links of own keys were repaired past it, and it lives: casts of this
+        node may have passed over its keys since that time, and will for a moment yet."""
+
     def status_for(self, key: bytes, joining: Ref) -> bytes:
         """What the answer is to tell ``joining``, which is to enter right of the own ``key``; around the ring
         that may be the greatest one."""
@@ -137,6 +141,7 @@ class SkipGraph:
         context.suspected = self._suspected
         context.quieted = caster.parts.quieted
         context.merging = hooks.merging
+        context.passed_over = hooks.passed_over
         self._stopped: Callable[[], None] | None = None
         self._handlers: dict[type[tuple[Any, ...]], Callable[[Any], None]] = {
             Lookup: agreement.guarded(finder.on_lookup),

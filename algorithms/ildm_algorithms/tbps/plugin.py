@@ -44,7 +44,7 @@ from ildm_algorithms.tbps.offers import Offers
 from ildm_algorithms.tbps.order import Order, Stream
 from ildm_algorithms.tbps.outbox import Outbox
 from ildm_algorithms.tbps.pacing import Pace
-from ildm_algorithms.tbps.retained import Retained, deleted, is_repeated, repeated
+from ildm_algorithms.tbps.retained import Retained, deleted, identity_of, is_repeated, repeated
 from ildm_algorithms.tbps.scans import Scans
 from ildm_algorithms.tbps.seen import Seen
 from ildm_algorithms.tbps.segments import Segments
@@ -70,6 +70,8 @@ MERGES = 5
 """While graphs merge all the time, so often in an interest period what that takes is done, at least."""
 REPEAT_SPREAD = 5.0
 """Seconds within which nodes begin to repeat what they hold after graphs have merged."""
+SETTLED = 4.0
+"""Seconds after which a node that was taken for dead, and is not, has its place again."""
 REPEATS = 100
 """Retained messages repeated, or found again after a restart, at once."""
 REPEAT_PAUSE = 0.05
@@ -102,6 +104,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self._changes = Pace(api, CHANGES)
         self._leaving = False
         self._repeating = False
+        self._passed_over: float | None = None
+        """Since when casts from here may have passed over a node that was taken for dead."""
         self._merges = MergeWatch(api, self._is_alone, self._merged)
         self._tells = MergeTeller(api, self._tell_merged)
         self._has_merged = Damper(api, config.interest_period / MERGES, self._catch_up)
@@ -403,6 +407,18 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
     def merging(self, others: bool, since: float | None) -> None:
         self._merges.sign(others, since)
 
+    def passed_over(self, since: float) -> None:
+        if self._passed_over is None:
+            self._passed_over = since
+            self.api.call_later(SETTLED, self._offer_to_passed_over)
+        else:
+            self._passed_over = min(since, self._passed_over)
+
+    def _offer_to_passed_over(self) -> None:
+        since, self._passed_over = self._passed_over, None
+        if since is not None:
+            self.offers.found_others(since - self.config.key_wait)
+
     def _placed(self, key: bytes) -> None:
         levels = self.graph.neighbors(key)
         self._merges.neighbors_changed(*(levels[0] if levels else (None, None)))
@@ -559,8 +575,13 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.retained.fetched.add(message)
         if wanted < message.qos and not message.retain:
             message = replace(message, qos=wanted, packet_id=message.packet_id if wanted else None)
-        identity = (origin, carried.number) if message.qos else None
-        self._let_through(origin, message.topic, carried, partial(self.api.inject, message, identity))
+        if again:
+            deliver = partial(self.retained.inject, message)
+        elif message.retain and (identity := identity_of(message)):
+            deliver = partial(self.api.inject, message, identity)
+        else:
+            deliver = partial(self.api.inject, message, (origin, carried.number) if message.qos else None)
+        self._let_through(origin, message.topic, carried, deliver)
 
     def _take_plain(self, origin: str, carried: Message, wish: Wish) -> None:
         """The same for a message that can be passed on as it is."""

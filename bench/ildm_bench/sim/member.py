@@ -58,6 +58,9 @@ class Member(OverlayAlgorithm[MemberConfig]):
     def merging(self, others: bool, since: float | None) -> None:
         """Nothing hangs on it here."""
 
+    def passed_over(self, since: float) -> None:
+        """Nor on this."""
+
     def neighbors_changed(self, key: bytes) -> None:
         """Of no interest here."""
 

@@ -385,7 +385,11 @@ class AuditSession(AskingSession):
             deleted = topic in retained.deletions
             suspected = deleted and topic in self._suspects and not self._flagged
             missing = not deleted and topic not in self._confirmed
-            if topic in self._wrong or missing or suspected:
+            if not (topic in self._wrong or missing or suspected):
+                continue
+            if retained.contention.is_settling(topic):
+                retained.contention.contest(topic)  # to be looked at once more
+            else:
                 wrong.append(topic)
         if batch:
             packet = Unsubscribe(

@@ -87,6 +87,11 @@ class Contention:
     def is_open(self, topic: str) -> bool:
         return topic in self._open
 
+    def is_settling(self, topic: str) -> bool:
+        """Whether something was sent to the broker just now: it may be there or not."""
+        last = self._last.get(topic)
+        return last is not None and self._now() - last[1] < SETTLE
+
     def take_quiet(self) -> list[str]:
         """The contested topics that have been quiet for long enough; they are no longer contested."""
         now = self._now()

@@ -279,6 +279,9 @@ class Node:
     def merging(self, others: bool, since: float | None) -> None:
         self.events.append(("merging",))
 
+    def passed_over(self, since: float) -> None:
+        self.events.append(("passed over", since))
+
     def neighbors_changed(self, key: bytes) -> None:
         self.events.append(("changed", key))
 
