@@ -338,6 +338,32 @@ def test_a_living_node_that_was_suspected_stays_in() -> None:
     assert key_of(30, "n3") in union(nodes)
 
 
+def test_who_has_repaired_links_past_a_living_node_hears_since_when() -> None:
+    network, nodes = grown(8)
+    begun = network.time
+    network.resets = False
+    network.cut = lambda a, b: "n3" in (a, b)
+    for node in nodes:
+        if node is not nodes[3]:
+            node.graph.unreachable("n3")
+    network.run(5)
+    assert not told_of_passing(nodes)
+    network.cut = lambda a, b: False
+    network.settle()
+    told = told_of_passing(nodes)
+    assert begun - nodes[0].graph.config.patience <= min(told) <= begun
+
+
+def told_of_passing(nodes: list[Node]) -> list[float]:
+    return [
+        since
+        for node in nodes
+        for event, *since_when in node.events
+        if event == "passed over"
+        for since in since_when
+    ]
+
+
 def test_joining_ones_own_graph_costs_a_lookup_only() -> None:
     network, nodes = grown(8, ping_interval=1e6, check_interval=1e6)
     before = network.messages
