@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -34,6 +35,10 @@ _BROKER_FIXTURES = {
 # Nothing that is tried fails for its time: other parts of the tests have the processors, too.
 settings.register_profile("patient", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
 settings.load_profile("patient")
+
+# A shell lets what it starts in the background ignore Ctrl-C, and so would every process the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -104,9 +104,12 @@ def test_ctrl_c_is_quiet(mosquitto: Broker, topic_root: str) -> None:
         [*ILDM, "sub", *where, "--format", "payload"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        process.send_signal(signal.SIGINT)
-        assert process.communicate() == (b"", b"")
+        try:
+            assert process.stdout.readline() == b"ready\n"
+            process.send_signal(signal.SIGINT)
+            assert process.communicate(timeout=60) == (b"", b"")
+        finally:
+            process.kill()
     assert process.returncode == 130
 
 
