@@ -22,8 +22,10 @@ WAITING = 10_000
 
 
 class Clearing:
-    """Args:
-    clear: lets the broker forget what a filter matches, as far as that is still not wanted.
+    """Waits until the broker keeps up.
+
+    Args:
+        clear: lets it forget what a filter matches, as far as that is still not wanted.
     """
 
     def __init__(self, api: NodeApi, clear: Callable[[str], None]) -> None:

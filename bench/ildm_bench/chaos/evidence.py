@@ -25,12 +25,13 @@ WITNESS = "witness."
 
 
 class Message:
+    """One that was published, or a will."""
+
     __slots__ = (
         "acknowledged",
         "again",
         "held",
         "op",
-        "published",
         "qos",
         "recorded",
         "refused",
@@ -60,11 +61,12 @@ class Message:
 
 
 class Receipt:
-    __slots__ = ("first", "messages", "others")
+    """What a session has received of one message."""
+
+    __slots__ = ("first", "others")
 
     def __init__(self, event: Event) -> None:
         self.first = event
-        self.messages = 0
         self.others: list[Event] = []
         """Of another topic or value than the first."""
 
@@ -103,8 +105,6 @@ class Evidence:
         """Process and counter -> when it said that QoS 2 had gone on which its failing disk did not keep, or
         had been sent again to a broker that might have it."""
         self.at_qos_2: dict[tuple[str, int, str, int], list[Event]] = defaultdict(list)
-        self.newer: dict[str, list[tuple[float, str]]] = {}
-        """Topic -> of its retained messages when each was published, and a site that knows it."""
         self.places: set[str] = set()
         self.kept: dict[str, dict[str, str]] = defaultdict(dict)
         """Topic -> site -> value."""
@@ -114,8 +114,6 @@ class Evidence:
         damages = [fault.t for fault, _ in self.faults.values() if fault.topic in damaging]
         self.damaged = min(damages, default=NEVER)
         self.damaged_last = max(damages, default=-1.0)
-
-    # reading ----------------------------------------------------------------------------------
 
     # reading ----------------------------------------------------------------------------------
 
@@ -160,7 +158,6 @@ class Evidence:
             if receipt is None:
                 receipt = self.receipts[key] = Receipt(event)
                 self.order.append(key)
-            receipt.messages += 1
             first = receipt.first
             if event.topic != first.topic or event.value != first.value:
                 receipt.others.append(event)
