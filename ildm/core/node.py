@@ -15,7 +15,7 @@ from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
 from ildm.core.local.broker_choice import BrokerChoice
 from ildm.core.local.client_session import ClientSession, State
-from ildm.core.local.clients import ClientRecord, ClientRegistry
+from ildm.core.local.clients import ClientRecord, ClientRegistry, digest_of
 from ildm.core.local.gate import Told
 from ildm.core.local.loop_guard import LoopGuard
 from ildm.core.local.partial import Partials
@@ -182,6 +182,7 @@ class Node:
         self.bans.restore()
         self.clients.restore()
         if self.router.active:
+            self._await_releases()
             self.injector.start()
             self.links.start(neighbors)
 
@@ -461,6 +462,18 @@ class Node:
 
     def _verdicts_flushed(self) -> None:
         self.counters["link_rules_flushes"] += 1
+
+    def _await_releases(self) -> None:
+        """Clients of an earlier life may come back and release retained messages of QoS 2."""
+        unreleased = {key: record.qos2 for key, record in self.clients.records.items() if record.qos2}
+        if not unreleased:
+            return
+        topics = {digest_of(topic, payload): topic for topic, payload in self.retained.own()}
+        for key, digests in unreleased.items():
+            for packet_id, digest in digests.items():
+                if digest in topics:
+                    self.retained.releases.sent(key, packet_id, topics[digest])
+            self._client_away(key)
 
     def _client_away(self, key: str) -> None:
         if self.retained.releases.any_of(key):

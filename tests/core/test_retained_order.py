@@ -166,6 +166,40 @@ def test_a_message_of_qos_2_that_is_never_released_is_given_to_the_broker_all_th
     assert [site.broker.retained["t"].payload for site in (a, b)] == [b"v1", b"v1"]
 
 
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("payload", [b"v2", b""])
+def test_what_a_client_releases_late_does_not_come_twice(world: World, killed: bool, payload: bytes) -> None:
+    """The node looks at what its broker retains meanwhile, in this life or the next one."""
+    _, b = row(world, "ab", "pf")
+    set_value(b, "t", b"v1")
+    connect = Connect(client_id="slow", version=Version.V311, clean_start=False)
+    client = Slow(Version.V311)
+    world.connect(Address("b", 1), client)
+    client.send(connect)
+    world.run(0.1)
+    client.send(retained("t", payload, 2))
+    world.run(0.2)
+    assert client.got(PubRec)
+    if killed:
+        b.kill()
+        b.start(("a",))
+        subscriber = b.subscriber("t")
+        world.run(5)
+        client = Slow(Version.V311)
+        world.connect(Address("b", 1), client)
+        client.send(connect)
+        world.run(0.1)
+        client.send(PubRel(packet_id=1))
+    else:
+        subscriber = b.subscriber("t")
+        world.run(5)
+        client.release()
+    assert b.node.injector.auditor.looked_at == 0, "it is over"
+    world.run(20)
+    assert [message.payload for message in subscriber.got(Publish) if not message.retain] == [payload]
+    assert "t" not in b.broker.retained if not payload else b.broker.retained["t"].payload == payload
+
+
 def test_two_clients_of_one_site_end_with_what_the_other_sites_have(world: World) -> None:
     a, b = row(world, "ab", "pf", link={"transfer": "received"})
     world.latencies[Address("a", 3)] = 0.4

@@ -172,9 +172,8 @@ class Auditor:
             if self.retained.newest(topic) is None:
                 done.append(topic)  # forgotten meanwhile
                 continue
-            if self.retained.contention.is_open(topic):
-                done.append(topic)  # the broker is about to get it
-                self.retained.contention.contest(topic)
+            if self._is_on_its_way(topic):
+                done.append(topic)
                 continue
             deleted = topic in self.retained.deletions
             if deletions is None:
@@ -240,9 +239,16 @@ class Auditor:
         if self.injector.connected:  # else everything is looked at when it is
             self.driver.call_later(self._backoff.next(), self._look)
 
+    def _is_on_its_way(self, topic: str) -> bool:
+        """Whether the broker is about to get what it should have on a topic; if so, it is looked at later."""
+        on_its_way = self.retained.contention.is_open(topic) or self.retained.releases.awaits(topic)
+        if on_its_way:
+            self.retained.contention.contest(topic)
+        return on_its_way
+
     def repair(self, topic: str) -> None:
-        """Inject what the broker should have on a topic."""
-        if self.injector.inject_newest(topic):
+        """Inject what the broker should have on a topic, unless a client is about to release just that."""
+        if not self._is_on_its_way(topic) and self.injector.inject_newest(topic):
             self.node.counters["retained_repaired"] += 1
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 SETTLE = 1.0
 """Seconds after which a broker has dealt with what it was sent."""
 ABSENCE = 10.0
-"""Seconds in which clients come back that do; then the node gives the broker what they have not released."""
+"""Seconds in which clients come back that do, and release what they have sent; then the node gives it to the
+broker in their place."""
 RELEASES = 10_000
 """Unreleased messages of clients that are followed; topics of further ones are looked at once, soon."""
 
@@ -84,6 +85,11 @@ class Contention:
             self._overflown()
         self.wake()
 
+    def takes_effect(self, topic: str, way: Hashable) -> None:
+        """What was sent on one of the connections before counts for the broker from now on."""
+        last = self._last.pop(topic, None)
+        self._last[topic] = way if last is None else last[0], self._now()
+
     def is_open(self, topic: str) -> bool:
         return topic in self._open
 
@@ -109,24 +115,45 @@ class Releases:
     """Retained messages of QoS 2 of local clients, which the broker applies when the client releases them.
 
     Args:
+        now: monotonic time in seconds.
         newest: the stamp of the newest on a topic.
-        contest: told of a topic that may have been overwritten, or not been set.
+        contention: of the topics.
     """
 
-    def __init__(self, newest: Callable[[str], Stamp | None], contest: Callable[[str], None]) -> None:
+    def __init__(
+        self, now: Callable[[], float], newest: Callable[[str], Stamp | None], contention: Contention
+    ) -> None:
+        self._now = now
         self._newest = newest
-        self._contest = contest
+        self._contention = contention
         self._count = 0
         self._clients: dict[str, dict[int, tuple[str, Stamp | None]]] = {}
+        self._awaited: dict[str, tuple[Stamp | None, float]] = {}
+        """Of each topic the message that was sent last, and when."""
 
     def sent(self, client: str, packet_id: int, topic: str) -> None:
         """The message has been remembered as the newest; its client has not released it yet."""
         if self._count >= RELEASES:
-            self._contest(topic)
+            self._contention.contest(topic)
             return
         unreleased = self._clients.setdefault(client, {})
-        self._count += packet_id not in unreleased
-        unreleased[packet_id] = topic, self._newest(topic)
+        if packet_id in unreleased:
+            self._await_no_longer(*unreleased[packet_id])
+        else:
+            self._count += 1
+        stamp = self._newest(topic)
+        unreleased[packet_id] = topic, stamp
+        self._awaited[topic] = stamp, self._now()
+
+    def awaits(self, topic: str) -> bool:
+        """Whether the newest on a topic is at the broker, which applies it when the client releases it: soon,
+        as far as can be hoped."""
+        stamp, since = self._awaited.get(topic, (None, 0.0))
+        return stamp is not None and stamp == self._newest(topic) and self._now() - since < ABSENCE
+
+    def _await_no_longer(self, topic: str, stamp: Stamp | None) -> None:
+        if topic in self._awaited and self._awaited[topic][0] == stamp:
+            del self._awaited[topic]
 
     def released(self, client: str, packet_id: int) -> None:
         unreleased = self._clients.get(client)
@@ -137,8 +164,11 @@ class Releases:
         if not unreleased:
             del self._clients[client]
         topic, stamp = found
+        self._await_no_longer(topic, stamp)
         if self._newest(topic) != stamp:
-            self._contest(topic)
+            self._contention.contest(topic)
+        else:
+            self._contention.takes_effect(topic, client)
 
     def any_of(self, client: str) -> bool:
         """Whether a client has any."""
@@ -147,11 +177,12 @@ class Releases:
     def overdue(self, client: str) -> None:
         """Its connection has ended :data:`ABSENCE` ago. It may never release what other sites have."""
         for topic, _ in self._clients.get(client, {}).values():
-            self._contest(topic)
+            self._contention.contest(topic)
 
     def gone(self, client: str) -> None:
         """The client's session has ended: the broker has forgotten what was not released."""
         unreleased = self._clients.pop(client, {})
         self._count -= len(unreleased)
-        for topic, _ in unreleased.values():
-            self._contest(topic)
+        for topic, stamp in unreleased.values():
+            self._await_no_longer(topic, stamp)
+            self._contention.contest(topic)

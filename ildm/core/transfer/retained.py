@@ -93,7 +93,7 @@ class Retained:
         self.store = store
         self.clock = HybridClock(driver, limits.clock_skew)
         self.contention = Contention(driver.now, CONTESTED, self._contested_forgotten)
-        self.releases = Releases(self.newest, self.contention.contest)
+        self.releases = Releases(driver.now, self.newest, self.contention)
         self.values: dict[str, Entry] = {}
         self.deletions: dict[str, Entry] = {}
         self.bytes = 0
@@ -146,6 +146,15 @@ class Retained:
             self._put(message, Stamp(self.clock.next(), self.node_id) if wrong else stamp, expires_at)
         self._saving = True
         self.look_for_expired()
+
+    def own(self) -> Iterator[tuple[str, bytes]]:
+        """Topic and payload of what began at this node and is the newest; that of a deletion is empty."""
+        for topic, entry in self.values.items():
+            if entry.stamp.node == self.node_id:
+                yield topic, entry.message.payload
+        for topic, entry in self.deletions.items():
+            if entry.stamp.node == self.node_id:
+                yield topic, b""
 
     # digests ----------------------------------------------------------------------------------
 
