@@ -89,6 +89,8 @@ class Answers:
             self.table.set_right(node, level, new, message.seq)
             told = SetL(level, right.key, new, rseq, b"", lefts, message.terms)
             self.context.send(right.peer, told)
+            if level == 0 and right.key != node.key and self._was_passed_over(message):
+                self.context.merging(False, node.placed_at)
             return SetRAck(message.id, right, rseq, lefts, status)
         if right.peer.node_id == self.table.node_id:
             dead = not self.table.present(right.key, level)
@@ -100,6 +102,10 @@ class Answers:
         if level == 0:
             self.lists.closed(node.key, True)
         return SetRAck(message.id, None, NO_SEQ, lefts, status)
+
+    def _was_passed_over(self, message: SetR) -> bool:
+        """The sender's key is no new one: what this node has asked and cast ended short of it."""
+        return not message.joining and message.origin.node_id != self.table.node_id
 
     def on_set_l(self, message: SetL) -> None:
         node = self.table.nodes.get(message.to)
