@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm.api import Peer
 from ildm_algorithms.overlay.keys import Ref
+from ildm_algorithms.overlay.messages import Seq, SetR, encode
 from ildm_algorithms.overlay.tables import between, distinct, nearer_left
 from tests.algorithms.overlay.scheduler import Network, Node
 from tests.support.transcripts import check_transcript
@@ -123,6 +125,16 @@ def test_two_graphs_become_one() -> None:
     network.settle()
     show(network)
     check_transcript("overlay_merge", network.lines)
+
+
+@pytest.mark.parametrize("joining", [False, True])
+def test_who_is_put_right_of_a_key_by_a_repair_was_passed_over_until_then(joining: bool) -> None:
+    _, (first, _, _) = settled()
+    first.events.clear()
+    peer, terms = Peer("n9", "n9:1"), first.graph._context.terms
+    new = Ref(b"00012-n9", peer, B)
+    first.graph.receive("n9", encode(SetR(1, peer, 0, b"00010-n1", new, Seq(1, 0), b"", b"", joining, terms)))
+    assert (("merging",) in first.events) is not joining
 
 
 key = st.binary(min_size=1, max_size=2)
