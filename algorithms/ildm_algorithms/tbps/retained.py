@@ -23,6 +23,7 @@ from ildm.mqtt import FilterTable, IldmError, Property, Publish, Version, covers
 from ildm_algorithms.tbps.announcing import Announcer
 from ildm_algorithms.tbps.clearing import Clearing
 from ildm_algorithms.tbps.fetched import Fetched
+from ildm_algorithms.tbps.following import Following
 from ildm_algorithms.tbps.keys import (
     Role,
     Segment,
@@ -112,6 +113,7 @@ class Retained:
         self._held: dict[str, None] = {}
         """Topics whose newest message has entered here; of those the node itself remembers."""
         self.fetched = Fetched()
+        self._following = Following(api.now)
         self._pace = Pace(api, rate)
         self._question = 0
         self._questions: dict[str, int] = {}
@@ -305,6 +307,7 @@ class Retained:
             )
         )
         if complete:
+            self._following.answered(asker, topic_filter)
             self._scan(topic_filter, self._answer(asker, topic_filter, True, lambda topic, stamp: True))
         else:
             self.count("answers")
@@ -411,6 +414,7 @@ class Retained:
             known_stamp = None if known is None else Stamp.of(known)
             if (known_stamp is not None and known_stamp >= stamp) or self.fetched.is_deleted(message):
                 continue
+            self.follow_up(message, True)
             # nobody here has to be told that there is nothing, if there was nothing
             if message.payload or (known is not None and known.payload):
                 self.count("retained_fetched")
@@ -418,6 +422,14 @@ class Retained:
                 self.inject(message)
             elif known is None:
                 self.fetched.add_deletion(message)
+
+    def follow_up(self, message: Publish, late: bool) -> None:
+        """One is the newest here: it may be news for those, too, who were told what was known here; ``late``:
+        others have had it before."""
+        for asker in self._following.of(message.topic, late):
+            self.count("answers_followed")
+            frame = replace(repeated(message), packet_id=1 if message.qos else None).encode(Version.V5)
+            self.graph.tell(asker, Answer(message.topic, None, [frame]).encode())
 
     def newer(self, newer: Newer) -> list[Publish]:
         """Another node holds these messages; only brokers of subscribers keep older ones. Returns them."""
