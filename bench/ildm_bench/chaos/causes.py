@@ -106,7 +106,8 @@ class Causes:
             self.evidence.admitted[f"node/{last.site} injection_unguarded"]
             + self.evidence.admitted[f"node/{begins} link_unguarded"]
         )
-        if self.evidence.damaged <= last.t or any(first.t <= t <= last.t for t in told):
+        begin = first.t if message is None or message.t is None else message.t
+        if self.evidence.damaged <= last.t or any(begin <= t <= last.t for t in told):
             return "disk"
         if self._is_resent(message, events):
             return "resent"
@@ -192,7 +193,7 @@ class Causes:
             return "retry"
         if self._may_be_replayed(message, session, first.t):
             return "replay"
-        if self._is_repaired(message, first.site, first.t):
+        if self._is_repaired(message, first.site, first.t) or self._was_lost(message, first):
             return "repaired"
         if message.retain and not overlay and self._have_met(message, first.t):
             return "met"
@@ -220,6 +221,10 @@ class Causes:
             for begin in begins
             for again in message.again
         )
+
+    def _was_lost(self, message: Message, first: Event) -> bool:
+        """Whether it is retained, and the broker had taken it and lost it with its store."""
+        return message.retain and (first.site, first.publisher, first.seq) in self.evidence.forgotten
 
     def _have_met(self, message: Message, t: float) -> bool:
         """Whether nodes have met again between its publication and ``t``, or shortly before."""

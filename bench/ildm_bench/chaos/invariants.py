@@ -400,7 +400,7 @@ INVARIANTS: dict[str, str] = {
               HAVING COUNT(*) > 1) x
         LEFT JOIN damaged d ON d.run = x.run
         LEFT JOIN published p ON p.run = x.run AND p.publisher = x.publisher AND p.seq = x.seq
-        LEFT JOIN unguarded g ON g.run = x.run AND g.t BETWEEN x.begins AND x.t
+        LEFT JOIN unguarded g ON g.run = x.run AND g.t BETWEEN COALESCE(p.t, x.begins) AND x.t
              AND (g.topic = 'injection_unguarded' AND g.process = 'node/' || x.site
                   OR g.topic = 'link_unguarded' AND g.process = 'node/' || p.site)
         LEFT JOIN runs o ON o.run = x.run AND o.broker LIKE '%{TAKES_AGAIN}%'
@@ -437,7 +437,7 @@ INVARIANTS: dict[str, str] = {
                     WHEN MAX(CASE WHEN r.broker LIKE '%{RETRIES_LATE}%' THEN c.t END) IS NOT NULL
                          AND a.dup = 1 THEN 'retry'
                     WHEN COUNT(l.t) > 0 THEN 'replay'
-                    WHEN COUNT(o.t) > 0 THEN 'repaired'
+                    WHEN COUNT(o.t) > 0 OR COUNT(f.site) > 0 THEN 'repaired'
                     WHEN COUNT(m.begins) > 0 THEN 'met'
                     WHEN COUNT(q.t) > 0 THEN 'quality'
                     WHEN MAX(d.t) <= a.t THEN 'disk' ELSE 'ours' END AS cause,
@@ -454,6 +454,8 @@ INVARIANTS: dict[str, str] = {
         LEFT JOIN damaged d ON d.run = a.run
         LEFT JOIN repaired o ON o.run = a.run AND o.publisher = a.publisher AND o.seq = a.seq
              AND o.broker = 'broker/' || a.site AND o.t <= a.t
+        LEFT JOIN forgotten f ON f.run = a.run AND f.publisher = a.publisher AND f.seq = a.seq
+             AND f.site = a.site AND a.retain = 1
         LEFT JOIN disturbances m ON m.run = a.run AND a.retain = 1 AND m.ends + r.settle >= a.since
              AND m.ends <= a.t AND m.target NOT LIKE 'broker/%' AND r.target = 'ildm' AND NOT ({OVERLAY})
         LEFT JOIN events q ON q.run = a.run AND q.site = a.site AND q.session <> a.session AND q.session <> ''

@@ -508,6 +508,21 @@ def test_order_of_a_retained_message_that_is_given_again(
     assert found(rows, broker=broker, algorithm="sf") == {("order", cause): 1}
 
 
+@pytest.mark.parametrize(("lost", "cause"), [("b", "repaired"), ("a", "ours")])
+def test_order_of_a_retained_message_that_its_broker_has_lost_with_its_store(lost: str, cause: str) -> None:
+    fails = Event(2.5, f"broker/{lost}", "receive", "fail", lost, publisher="p", seq=0)
+    rows = [*BASE, late(0), late(1), fails, got(3.1, 1), got(4.0)]
+    assert found(rows, algorithm="sf") == {("order", cause): 1}
+
+
+@pytest.mark.parametrize(("told", "cause"), [(1.9, "ours"), (2.05, "disk"), (3.0, "disk"), (4.5, "ours")])
+def test_a_message_that_its_node_says_to_have_let_go_unguarded(told: float, cause: str) -> None:
+    """Since it was published, not since its first receipt: that may be of a client that was away."""
+    admits = Event(told, "node/b", "counters", "ok", "b", topic="injection_unguarded", seq=1)
+    rows = [*BASE, published(2.0, qos=2), admits, got(2.1, qos=2), got(4.0, qos=2)]
+    assert found(rows)["twice", cause] == 1
+
+
 @pytest.mark.parametrize(("broker", "cause"), [("activemq", "repaired"), ("mosquitto", "ours")])
 def test_a_retained_message_of_qos_2_that_is_given_again(broker: str, cause: str) -> None:
     rows = [*repaired(2.5, "broker/b"), got(2.1, qos=2), got(4.0, qos=2), got(4.1, 1)]
