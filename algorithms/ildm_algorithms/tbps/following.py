@@ -22,6 +22,8 @@ UNDER_WAY = 30.0
 """The same for those that come by themselves: they may have been under way since before."""
 MOST = 1000
 """Answers followed at a time. After further ones the oldest is not."""
+LONGEST = 1000
+"""Characters of a filter whose answer is followed."""
 
 
 class Following:
@@ -38,6 +40,8 @@ class Following:
 
     def answered(self, asker: Peer, topic_filter: str) -> None:
         """It was told that what it has got is all that matches."""
+        if len(topic_filter) > LONGEST:
+            return
         self._at.pop((topic_filter, asker), None)
         self._at[topic_filter, asker] = self._now()
         self._table.add(topic_filter, asker)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ildm.api import Peer
-from ildm_algorithms.tbps.following import FOLLOWED, MOST, UNDER_WAY, Following
+from ildm_algorithms.tbps.following import FOLLOWED, LONGEST, MOST, UNDER_WAY, Following
 
 A, B = Peer("a", "a:1"), Peer("b", "b:1")
 
@@ -51,3 +51,5 @@ def test_it_is_bounded() -> None:
     assert following.of("t/9", late=True) == []
     assert following.of("t/10", late=True) == [A]
     assert len(following._at) == len(following._table) == MOST
+    following.answered(B, "l" * (LONGEST + 1))
+    assert following.of("l" * (LONGEST + 1), late=True) == []
