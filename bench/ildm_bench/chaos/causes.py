@@ -138,7 +138,7 @@ class Causes:
 
     def _is_repaired(self, message: Message, site: str, t: float) -> bool:
         """Whether it is retained, and the broker of a site was killed, which does not keep that; or had taken
-        another one of which its node does not know."""
+        another one of which its node does not know, or an older one of a client there after it."""
         if not message.retain or message.t is None:
             return False
         forgetful = any(make in self.about.broker for make in FORGETS_RETAINED)
@@ -148,8 +148,14 @@ class Causes:
             other.retain
             and (other.topic, other.site) == (message.topic, site)
             and other.t is not None
-            and message.t < other.t <= t
-            and self.evidence.is_unsure(other)
+            and (
+                (message.t < other.t <= t and self.evidence.is_unsure(other))
+                or (
+                    message.site != site
+                    and other.acknowledged is not None
+                    and other.t <= message.t <= other.acknowledged
+                )
+            )
             for other in self.evidence.messages.values()
         )
 

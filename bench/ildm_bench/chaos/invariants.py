@@ -38,7 +38,8 @@ CAUSES = {
     "retry": "what was under way when its session's connection ended, with DUP, from a make that sends that "
     "again only seconds after the session is back, behind what has waited",
     "repaired": "a retained message that a broker had and lost when it was killed, or that was replaced "
-    "there by one of which its node does not know: that gives it again, to all who have subscribed by then",
+    "there by one of which its node does not know, or an older one of a client there: that gives it again, "
+    "to all who have subscribed by then",
     "met": "a retained message that was under way when nodes met, and told each other the newest first",
     "quality": "published at more QoS than wanted, as others at its site came or went, whose QoS counts too: "
     "what crosses at QoS 0 waits for nothing that crosses at more",
@@ -288,7 +289,7 @@ STEPS: dict[str, str] = {
         WHERE p.retain = 1 AND p.acknowledged IS NULL AND c.seq IS NULL
               AND (p.qos = 1 OR p.qos = 2 AND {of_makes("r", TAKES_AT_ONCE)})""",
     # What a broker retained and lost, by session and when that was killed; or had replaced by what its node
-    # does not know.
+    # does not know, or by an older one of a client at its site.
     "repaired": f"""
         SELECT DISTINCT p.run, p.publisher, p.seq, d.session AS broker, d.t
         FROM published p
@@ -300,6 +301,12 @@ STEPS: dict[str, str] = {
         SELECT DISTINCT p.run, p.publisher, p.seq, 'broker/' || u.site, u.t
         FROM published p
         JOIN unknown u ON u.run = p.run AND u.topic = p.topic AND u.t > p.t
+        WHERE p.retain = 1
+        UNION
+        SELECT DISTINCT p.run, p.publisher, p.seq, 'broker/' || o.site, p.t
+        FROM published p
+        JOIN published o ON o.run = p.run AND o.topic = p.topic AND o.retain = 1 AND o.site <> p.site
+             AND o.t <= p.t AND o.acknowledged >= p.t
         WHERE p.retain = 1""",
     "forgotten": """
         SELECT DISTINCT run, site, publisher, seq FROM events WHERE op = 'receive' AND phase = 'fail'""",

@@ -508,6 +508,25 @@ def test_order_of_a_retained_message_that_is_given_again(
     assert found(rows, broker=broker, algorithm="sf") == {("order", cause): 1}
 
 
+@pytest.mark.parametrize(
+    ("site", "begins", "taken", "cause"),
+    [
+        ("b", 1.9, 2.3, "repaired"),
+        ("b", 2.1, 2.3, "ours"),
+        ("b", 1.8, 1.9, "ours"),
+        ("a", 1.9, 2.3, "ours"),
+    ],
+)
+def test_a_retained_message_that_an_older_one_has_replaced(
+    site: str, begins: float, taken: float, cause: str
+) -> None:
+    """The broker there has taken that later, which was published before."""
+    older = published(begins, 0, 2, publisher="o", site=site)
+    older[1] = older[1]._replace(t=taken)
+    rows: Rows = [*BASE, *(event._replace(retain=True) for event in older), *late(0)]
+    assert found([*rows, got(2.1, qos=2), got(4.0, qos=2)], algorithm="sf")["twice", cause] == 1
+
+
 @pytest.mark.parametrize(("lost", "cause"), [("b", "repaired"), ("a", "ours")])
 def test_order_of_a_retained_message_that_its_broker_has_lost_with_its_store(lost: str, cause: str) -> None:
     fails = Event(2.5, f"broker/{lost}", "receive", "fail", lost, publisher="p", seq=0)
