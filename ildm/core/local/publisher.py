@@ -119,7 +119,8 @@ class Publisher(BaseSession, ABC):
             return True
         if packet.qos == 2 and self.record is not None and packet.packet_id is not None:
             if self.record.has_transferred(packet, packet.topic):
-                return True  # sent again; it was transferred already
+                self._bound_by(0)  # sent again, and transferred already, but that may not be durable yet
+                return True
             if self.unanswered is None:
                 self.node.clients.transferred(self.record, packet)
             else:
@@ -253,7 +254,8 @@ class Publisher(BaseSession, ABC):
         message = taken.message
         if message.qos == 2 and self.record is not None and message.packet_id is not None:
             if message.packet_id in self.record.qos2:
-                return  # on an earlier connection, which has been answered meanwhile
+                self._bound_by(0)  # on an earlier connection, which has been answered meanwhile
+                return
             self.node.clients.transferred(self.record, message)
         router.publish(message, index, self, stamp=taken.stamp)
         self._note_unreleased(message)
