@@ -571,10 +571,10 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                 self.count("unmatched")
             return
         self.count("injected")
-        if message.retain and not self.retained.is_old(message):
+        if message.retain:
             self.retained.follow_up(message, late or again)
-            if again:
-                self.retained.fetched.add(message)
+        if again and not self.retained.is_old(message):
+            self.retained.fetched.add(message)
         if wanted < message.qos and not message.retain:
             message = replace(message, qos=wanted, packet_id=message.packet_id if wanted else None)
         if again:

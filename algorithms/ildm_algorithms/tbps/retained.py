@@ -424,12 +424,16 @@ class Retained:
                 self.fetched.add_deletion(message)
 
     def follow_up(self, message: Publish, late: bool) -> None:
-        """One is the newest here: it may be news for those, too, who were told what was known here; ``late``:
-        others have had it before."""
-        for asker in self._following.of(message.topic, late):
+        """One has come that may be news for those, too, who were told what was known here; ``late``: others
+        have had it before."""
+        askers = self._following.of(message.topic, late)
+        if not askers or self.is_old(message):
+            return
+        frame = replace(repeated(message), packet_id=1 if message.qos else None).encode(Version.V5)
+        answer = Answer(message.topic, None, [frame]).encode()
+        for asker in askers:
             self.count("answers_followed")
-            frame = replace(repeated(message), packet_id=1 if message.qos else None).encode(Version.V5)
-            self.graph.tell(asker, Answer(message.topic, None, [frame]).encode())
+            self.graph.tell(asker, answer)
 
     def newer(self, newer: Newer) -> list[Publish]:
         """Another node holds these messages; only brokers of subscribers keep older ones. Returns them."""
