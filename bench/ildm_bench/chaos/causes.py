@@ -207,7 +207,7 @@ class Causes:
             (self.about.target, self.about.algorithm) == ("ildm", BY_WISHES)
             and by_topic
             and first.qos < message.qos
-            and any(since <= t <= first.t and of != session for t, of in evidence.changes[first.site])
+            and any(since <= t <= first.t and of != session for t, of in evidence.changes)
         ):
             return "quality"
         return "disk" if evidence.damaged <= first.t else OURS

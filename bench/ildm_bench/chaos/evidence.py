@@ -94,8 +94,8 @@ class Evidence:
         self.withdrawn: dict[tuple[str, str], list[float]] = defaultdict(list)
         self.wanted: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         """Session -> filter -> when it sent SUBSCRIBE."""
-        self.changes: dict[str, list[tuple[float, str]]] = defaultdict(list)
-        """Site -> when sessions there came, went, or wanted something else."""
+        self.changes: list[tuple[float, str]] = []
+        """When sessions came, went, or wanted something else, and which."""
         self.faults: dict[str, tuple[Event, float]] = {}
         self.forgotten: set[tuple[str, str, int]] = set()
         self.mistaken: set[tuple[str, str, int]] = set()
@@ -166,14 +166,14 @@ class Evidence:
 
     def _connect(self, event: Event) -> None:
         if event.session:
-            self.changes[event.site].append((event.t, event.session))
+            self.changes.append((event.t, event.session))
             kind, _ = self.lives[event.process].get(event.session, (event.value, event))
             self.lives[event.process][event.session] = kind, event
             if event.phase == "ok" and event.value == "resume":
                 self.resumed[event.session].append(event.t)
 
     def _subscribe(self, event: Event) -> None:
-        self.changes[event.site].append((event.t, event.session))
+        self.changes.append((event.t, event.session))
         if event.phase == "ok":
             begun = max(self.wanted[event.session][event.topic], default=event.t)
             # SUBACK may come when it has been withdrawn already
@@ -183,7 +183,7 @@ class Evidence:
             self.wanted[event.session][event.topic].append(event.t)
 
     def _unsubscribe(self, event: Event) -> None:
-        self.changes[event.site].append((event.t, event.session))
+        self.changes.append((event.t, event.session))
         if event.phase == "invoke":
             self.withdrawn[event.session, event.topic].append(event.t)
 

@@ -41,8 +41,8 @@ CAUSES = {
     "there by one of which its node does not know, or an older one of a client there: that gives it again, "
     "to all who have subscribed by then",
     "met": "a retained message that was under way when nodes met, and told each other the newest first",
-    "quality": "published at more QoS than wanted, as others at its site came or went, whose QoS counts too: "
-    "what crosses at QoS 0 waits for nothing that crosses at more",
+    "quality": "published at more QoS than wanted, as others came or went on its way, whose QoS counts too: "
+    "what crosses at less waits for nothing that crosses at more",
     "unknown": "its broker has taken a retained message that was never acknowledged, its node was killed "
     "before it knew, and the client did not send it again",
     "probe": "what a node says to itself on a topic with $, which that broker gives to subscribers of #",
@@ -465,7 +465,7 @@ INVARIANTS: dict[str, str] = {
              AND f.site = a.site AND a.retain = 1
         LEFT JOIN disturbances m ON m.run = a.run AND a.retain = 1 AND m.ends + r.settle >= a.since
              AND m.ends <= a.t AND m.target NOT LIKE 'broker/%' AND r.target = 'ildm' AND NOT ({OVERLAY})
-        LEFT JOIN events q ON q.run = a.run AND q.site = a.site AND q.session <> a.session AND q.session <> ''
+        LEFT JOIN events q ON q.run = a.run AND q.session <> a.session AND q.session <> ''
              AND q.op IN ('connect', 'subscribe', 'unsubscribe')
              AND q.t BETWEEN a.since - r.settle AND a.t AND a.less > 0
         LEFT JOIN disturbances b ON b.run = a.run AND b.ends + {CHANGE} >= a.since
