@@ -2,8 +2,8 @@
 
 The topology says which links there are; not that those of other nodes carry messages by now, nor that a node
 which stands still has a say. A question goes from node to node as messages do, over links in the cooperation
-alone, and its answer comes back in the same way. What was announced before on the same path has come by then
-as far as the first node that keeps it.
+alone, and its answer comes back in the same way. What was announced or sent before on the same path has come
+by then as far as the first node that keeps it.
 
 Questions and answers are ``[answer, number, to, from, hops]`` in JSON; ``hops`` counts down, as nodes that
 see the tree differently could send one round and round.
@@ -101,6 +101,8 @@ class Paths:
             self.reached(sender)
 
     def _send(self, link: NeighborLink, answer: bool, number: int, to: str, sender: str, hops: int) -> None:
+        if any(lane.stalled for lane in link.lanes):
+            return  # it would overtake messages that wait for the disk; it is asked for again
         send_control(link, PATH, json.dumps([answer, number, to, sender, hops]).encode())
 
 
