@@ -39,9 +39,9 @@ class Causes:
             return "store"
         killed = self.evidence.killed_lives(session.site, message.t, NEVER)
         seen = [
-            receipt.first.incarnation
-            for (_, *what), receipt in self.evidence.receipts.items()
-            if what == [publisher, seq] and receipt.first.site == session.site
+            first.incarnation
+            for first in self.evidence.received.get((publisher, seq), ())
+            if first.site == session.site
         ]
         if killed and seen and min(seen) <= max(killed):
             return "store"
@@ -92,9 +92,8 @@ class Causes:
             yield message.t, message.site
             if not message.value and message.acknowledged is not None:
                 yield message.t, ""  # who has got a deletion does not tell whose it was
-            for (_, *what), receipt in self.evidence.receipts.items():
-                if what == [*key]:
-                    yield message.t, receipt.first.site
+            for first in self.evidence.received.get(key, ()):
+                yield message.t, first.site
 
     # twice ------------------------------------------------------------------------------------
 

@@ -86,6 +86,8 @@ class Evidence:
         self.messages: dict[tuple[str, int], Message] = {}
         self.receipts: dict[tuple[str, str, int], Receipt] = {}
         self.order: list[tuple[str, str, int]] = []
+        self.received: dict[tuple[str, int], list[Event]] = defaultdict(list)
+        """Message -> first receipt of each session."""
         self.lives: dict[str, dict[str, tuple[str, Event]]] = defaultdict(dict)
         """Client -> session -> what was asked for at first, and its last event of ``connect``."""
         self.resumed: dict[str, list[float]] = defaultdict(list)
@@ -158,6 +160,7 @@ class Evidence:
             if receipt is None:
                 receipt = self.receipts[key] = Receipt(event)
                 self.order.append(key)
+                self.received[event.publisher, event.seq].append(event)
             first = receipt.first
             if event.topic != first.topic or event.value != first.value:
                 receipt.others.append(event)

@@ -148,18 +148,19 @@ class Warm:
         """Let time pass until nothing is to be mended any more, or it has been long enough."""
         world, history = self.world, recorder.history
         end = world.time + self.limit
-        judged = -1
+        judged: tuple[int, list[Event]] | None = None
         while True:
             world.run(STEP)
             quiet = recorder.clock() - recorder.last_stir >= QUIET
             late = world.time >= end and (self._idle() or world.time >= end + LONGER * self.limit)
             if late or (quiet and all(client.settled for client in clients.values())):
                 retained = self._retained(recorder)
-                if late or judged != history.length or world.time % 5 < STEP:
-                    judged = history.length
+                known = history.length, [event._replace(t=0.0) for event in retained]
+                if judged != known:
+                    judged = known
                     verdict = judge([*history.events, *retained], about)
-                    if late or not any(finding.invariant in MENDED for finding in verdict.ours):
-                        return verdict
+                if late or not any(finding.invariant in MENDED for finding in verdict.ours):
+                    return verdict
 
     def _idle(self) -> bool:
         """Whether no message waits for a link or is under way there."""
