@@ -36,8 +36,11 @@ SESSIONS = Table("client_sessions", {"client_id": str}, {"expires_at": float | N
 expire) and session expiry interval in seconds (MQTT 5, 3.1.2.11.2)."""
 SUBSCRIPTIONS = Table("subscriptions", {"client_id": str, "filter": str}, {"qos": int})
 """Granted filters of persistent sessions."""
-RETAINED = Table("retained", {"topic": str}, {"frame": bytes, "expires_at": float | None})
-"""Newest retained message of each topic as a frame of MQTT 5, and its expiry as Unix time."""
+RETAINED = Table(
+    "retained", {"topic": str}, {"frame": bytes, "expires_at": float | None, "repeated": str | None}
+)
+"""Newest retained message of each topic as a frame of MQTT 5, its expiry as Unix time, and the stamp of the
+last of the topic that has come as a repetition before it came itself."""
 UNRELEASED = Table("unreleased_messages", {"client_id": str, "packet_id": int}, {"digest": int | None})
 """QoS 2 messages of persistent sessions that were transferred, not released; CRC-32 of topic and payload."""
 WILLS = Table("wills", {"client_id": str}, {"frame": bytes, "delay": int, "due": float | None})

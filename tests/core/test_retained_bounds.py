@@ -158,10 +158,20 @@ def test_a_value_that_came_by_comparison_is_old_news_even_when_another_has_repla
     assert memory.retained.judge(stamped(first, Stamp(1, "m"), repeated=True), is_new=True).onward is not None
     assert memory.retained.judge(stamped(second, Stamp(2, "m")), is_new=True).onward is not None
     assert memory.retained.judge(stamped(first, Stamp(1, "m")), is_new=True).onward is None
+    assert memory.again().judge(stamped(first, Stamp(1, "m")), is_new=True).onward is None
     other = Publish(topic="t", payload=b"0", retain=True)  # this one has not come by comparison
     judged = memory.retained.judge(stamped(other, Stamp(0, "m")), is_new=True)
     assert judged.onward is not None
     assert not judged.here.retain
+
+
+@pytest.mark.parametrize("payload", [b"x", b""])
+def test_nor_is_it_news_to_a_later_life(payload: bytes) -> None:
+    memory = Memory()
+    message = Publish(topic="t", payload=payload, retain=True)
+    assert memory.retained.judge(stamped(message, Stamp(1, "m"), repeated=True)).onward is not None
+    assert memory.again().judge(stamped(message, Stamp(1, "m")), is_new=True).onward is None
+    assert memory.again().judge(stamped(message, Stamp(2, "m")), is_new=True).onward is not None
 
 
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])

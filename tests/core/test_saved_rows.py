@@ -24,7 +24,7 @@ def test_damaged_rows_are_set_aside() -> None:
         "no publish": PingReq().encode(Version.V5),
         "garbage": b"\x3f\xff\xff\xff\xff",
     }.items():
-        store.put(RETAINED, (topic,), (frame, None))
+        store.put(RETAINED, (topic,), (frame, None, None))
     store.put(SESSIONS, ("c",), (None, NEVER))
     store.put(SUBSCRIPTIONS, ("c", "a/#"), (1,))
     store.put(SUBSCRIPTIONS, ("c", "b"), (7,))

@@ -93,10 +93,10 @@ async def test_everything_survives(opened: Opened) -> None:
     store.put(SESSIONS, ("c",), (17.5, 60))
     store.put(SESSIONS, ("gone",), (None, 5))
     store.put(SUBSCRIPTIONS, ("c", "ü\ufeff/#"), (2,))
-    store.put(RETAINED, ("b",), (b"\x00\xff", None))
+    store.put(RETAINED, ("b",), (b"\x00\xff", None, None))
     assert await written(store)
-    store.put(RETAINED, ("a",), (b"", 1.0))
-    store.put(RETAINED, ("b",), (b"new", None))
+    store.put(RETAINED, ("a",), (b"", 1.0, None))
+    store.put(RETAINED, ("b",), (b"new", None, None))
     store.put(SESSIONS, ("gone",), None)
     store.close()
     again = opened()
@@ -104,7 +104,8 @@ async def test_everything_survives(opened: Opened) -> None:
     assert again.load(NEIGHBORS) == [(("[::1]:7",), (1,)), (("far:8",), (0,))]
     assert again.load(SESSIONS) == [(("c",), (17.5, 60))]
     assert again.load(SUBSCRIPTIONS) == [(("c", "ü\ufeff/#"), (2,))]
-    assert again.load(RETAINED) == [(("a",), (b"", 1.0)), (("b",), (b"new", None))]  # by their last change
+    by_last_change = [(("a",), (b"", 1.0, None)), (("b",), (b"new", None, None))]
+    assert again.load(RETAINED) == by_last_change
 
 
 async def test_a_burst_of_changes_is_one_transaction_of_last_states(
@@ -225,17 +226,17 @@ async def test_what_waits_is_bounded_and_said(opened: Opened, full_disk: Callabl
     store = opened(limit=100 * (OVERHEAD + 10))
     full_disk(True)
     for i in range(1000):
-        store.put(RETAINED, (f"topic/{i:04}",), (b"", None))
+        store.put(RETAINED, (f"topic/{i:04}",), (b"", None, None))
     assert not await written(store)
     assert store.waiting_rows == 100
     assert store.waiting_bytes <= store.limit
     assert store.counters["state_rows_dropped"] == 900
     assert opened.events().count("state is lost to a restart: too much waits to be written") == 1
-    store.put(RETAINED, ("topic/0001",), (b"", 1.0))  # one that waits may change
+    store.put(RETAINED, ("topic/0001",), (b"", 1.0, None))  # one that waits may change
     assert store.counters["state_rows_dropped"] == 900
     full_disk(False)
     assert await written(store)
-    store.put(RETAINED, ("topic/0999",), (b"", None))
+    store.put(RETAINED, ("topic/0999",), (b"", None, None))
     assert await written(store)
     store.close()
     assert len(opened().load(RETAINED)) == 101
@@ -380,7 +381,7 @@ async def test_sessions_of_version_1_are_taken_over(opened: Opened) -> None:
         assert store.meta("node_id") == "me"
         assert store.meta("version") == VERSION
         assert store.load(NEIGHBORS) == [(("far:8",), (1,))]
-        assert store.load(RETAINED) == [(("t",), (b"\x30\x03", None))]
+        assert store.load(RETAINED) == [(("t",), (b"\x30\x03", None, None))]
         assert store.load(SESSIONS) == [(("c",), (17.5, 60))]
         assert store.load(SUBSCRIPTIONS) == [(("c", "a/#"), (1,)), (("c", "b"), (2,))]
         store.close()

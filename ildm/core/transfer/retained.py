@@ -53,7 +53,7 @@ class Entry(NamedTuple):
     over: bool = False
     """A deletion that nobody has sent: the value's message expiry is over."""
     repeated: Stamp | None = None
-    """Of the last message of the topic that has come, in this life, as a repetition before it came itself."""
+    """Of the last message of the topic that has come as a repetition before it came itself."""
 
     @property
     def message(self) -> Publish:
@@ -119,8 +119,8 @@ class Retained:
         for _, (time,) in self.store.load(CLOCK):
             assert isinstance(time, int)
             self.clock.last = time
-        found: list[tuple[Publish, Stamp, float | None]] = []
-        for key, (frame, expires_at) in list(self.store.load(RETAINED)):
+        found: list[tuple[Publish, Stamp, float | None, Stamp | None]] = []
+        for key, (frame, expires_at, came) in list(self.store.load(RETAINED)):
             assert isinstance(frame, bytes)
             assert not isinstance(expires_at, str | bytes)
             try:
@@ -136,14 +136,16 @@ class Retained:
                 self.store.set_aside(RETAINED, key, "no stamp")
                 continue
             self.clock.last = max(self.clock.last, taken[0].time)
-            found.append((message, taken[0], expires_at))
+            repeated = Stamp.parse(came)[0] if isinstance(came, str) else None
+            found.append((message, taken[0], expires_at, repeated))
         limit = self.clock.limit
         self.clock.turn_back()
-        for message, stamp, saved_expiry in found:
+        for message, stamp, saved_expiry, repeated in found:
             expires_at = None if saved_expiry is None else now + saved_expiry - wall
             wrong = stamp.time > limit + LEEWAY  # made with a wrong clock, and believed nowhere
             self._saving = wrong
-            self._put(message, Stamp(self.clock.next(), self.node_id) if wrong else stamp, expires_at)
+            right = Stamp(self.clock.next(), self.node_id) if wrong else stamp
+            self._put(message, right, expires_at, repeated)
         self._saving = True
         self.look_for_expired()
 
@@ -219,17 +221,15 @@ class Retained:
             return None if known == stamp else False
         if known is None and repeated and stamp <= self._floor:
             return False  # as old as what was forgotten for want of room, perhaps just that
+        came = stamp if repeated else None
         if message.payload or not repeated:
-            self._put(message, stamp, self._expiry(message))
+            self._put(message, stamp, self._expiry(message), came)
         else:
             left = message.properties.get(
                 Property.MESSAGE_EXPIRY_INTERVAL, self.limits.retained_deletion_expiry
             )
-            self._put(message, stamp, self.driver.now() + min(left, self.limits.retained_deletion_expiry))
-        if repeated:
-            for known_topics in (self.values, self.deletions):
-                if topic in known_topics:
-                    known_topics[topic] = known_topics[topic]._replace(repeated=stamp)
+            expires_at = self.driver.now() + min(left, self.limits.retained_deletion_expiry)
+            self._put(message, stamp, expires_at, came)
         return True
 
     def judge(self, message: Publish, is_new: bool = False) -> Judged:
@@ -334,7 +334,7 @@ class Retained:
     def forget(self, topic: str) -> None:
         """No longer remember what was retained on a topic."""
         if self._remove(topic):
-            self._save(topic, None, None)
+            self._save(topic, None)
 
     # keeping ----------------------------------------------------------------------------------
 
@@ -344,10 +344,12 @@ class Retained:
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         return None if expiry is None else self.driver.now() + expiry
 
-    def _put(self, message: Publish, stamp: Stamp, expires_at: float | None) -> None:
+    def _put(
+        self, message: Publish, stamp: Stamp, expires_at: float | None, repeated: Stamp | None = None
+    ) -> None:
         topic = message.topic
         if not message.payload:
-            self._delete(topic, stamp, expires_at)
+            self._delete(topic, stamp, expires_at, repeated=repeated)
             return
         whole = stamped(message, stamp)
         whole.packet_id = 1 if whole.qos else None
@@ -358,8 +360,9 @@ class Retained:
             self.forget(topic)
             return
         before = self._remove(topic)
-        came = before.repeated if before is not None else None
-        self.values[topic] = entry = Entry(stamp, frame, expires_at, repeated=came)
+        if repeated is None and before is not None:
+            repeated = before.repeated
+        self.values[topic] = entry = Entry(stamp, frame, expires_at, repeated=repeated)
         self.bytes += _size(topic, entry)
         for view in self._views:
             view.put(topic, stamp)
@@ -368,7 +371,7 @@ class Retained:
             self._oldest = [(entry.stamp, topic) for topic, entry in self.values.items()]
             heapq.heapify(self._oldest)
         self._expires(topic, expires_at)
-        self._save(topic, frame, expires_at)
+        self._save(topic, frame, expires_at, repeated)
         while len(self.values) > self.limits.retained_messages or self.bytes > self.limits.retained_bytes:
             self._forget_oldest()
 
@@ -380,19 +383,27 @@ class Retained:
             self.forget(topic)
             self.counters["retained_forgotten"] += 1
 
-    def _delete(self, topic: str, stamp: Stamp, expires_at: float | None, over: bool = False) -> None:
+    def _delete(
+        self,
+        topic: str,
+        stamp: Stamp,
+        expires_at: float | None,
+        over: bool = False,
+        repeated: Stamp | None = None,
+    ) -> None:
         """Remember that there is nothing (more) on a topic."""
         before = self._remove(topic)
-        came = before.repeated if before is not None else None
+        if repeated is None and before is not None:
+            repeated = before.repeated
         if expires_at is None:  # saved before deletions had one
             expires_at = self.driver.now() + self.limits.retained_deletion_expiry
-        self.deletions[topic] = entry = Entry(stamp, b"", expires_at, over, came)
+        self.deletions[topic] = entry = Entry(stamp, b"", expires_at, over, repeated)
         self.deletion_bytes += _size(topic, entry)
         for view in self._views:
             view.put(topic, None)
         self._expires(topic, expires_at)
         frame = stamped(Publish(topic=topic, retain=True), stamp).encode(Version.V5)
-        self._save(topic, frame, expires_at)
+        self._save(topic, frame, expires_at, repeated)
         limits = self.limits
         while (
             len(self.deletions) > limits.retained_deletions
@@ -449,10 +460,17 @@ class Retained:
         if looked and self._expiring:
             self.scheduled(self._expiring[0][0])
 
-    def _save(self, topic: str, frame: bytes | None, expires_at: float | None) -> None:
+    def _save(
+        self,
+        topic: str,
+        frame: bytes | None,
+        expires_at: float | None = None,
+        repeated: Stamp | None = None,
+    ) -> None:
         if self.store is not None and self._saving:
             wall = None if expires_at is None else expires_at - self.driver.now() + self.driver.wall()
-            self.store.put(RETAINED, (topic,), None if frame is None else (frame, wall))
+            came = None if repeated is None else repeated.text()
+            self.store.put(RETAINED, (topic,), None if frame is None else (frame, wall, came))
             self.store.put(CLOCK, ("retained",), (self.clock.last,))
 
     # clocks -----------------------------------------------------------------------------------
