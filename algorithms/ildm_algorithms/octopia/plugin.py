@@ -51,6 +51,7 @@ from ildm_algorithms.octopia.replicas import Replicas
 from ildm_algorithms.octopia.retained import Retained
 from ildm_algorithms.tbps.kept import Kept
 from ildm_algorithms.tbps.messages import Message
+from ildm_algorithms.tbps.retained import identity_of
 from ildm_algorithms.tbps.seen import Seen
 
 if TYPE_CHECKING:
@@ -332,6 +333,8 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         if self.local.is_below_root(message.topic) or message.topic.startswith("$"):
             raise OverlayError("a message on a topic that does not cross")
         identity = self.members.order[carried.origin], carried.number
+        if message.retain:
+            identity = identity_of(message) or identity
         if message.qos and self.api.has_injected(*identity):
             self.count("duplicates")
             return
@@ -360,8 +363,10 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.api.inject(message, identity)
 
     def _deliver_retained(self, message: Publish) -> None:
-        """A newer retained message has come from a node that had it."""
-        self._inject(message)
+        """A newer retained message has come from a node that had it; when it comes by itself, it is known."""
+        self.count("injected")
+        if not self.api.inject(message, identity_of(message)):
+            self.api.inject(message)  # it has come, and was forgotten
         self.retained.entered(message.topic)
         if message.payload:
             attributes = partial(self.reader.read, message)
