@@ -54,7 +54,7 @@ class Neighbor:
 
 STATES = {
     "duplicate": "duplicate",
-    **dict.fromkeys(("", "malformed", "internal", "disconnected", "timeout"), "down"),
+    **dict.fromkeys(("", "malformed", "internal", "disconnected", "timeout", "outdated"), "down"),
 }
 """State of a neighbour by the kind of refusal that has ended its connection; any other kind: refused."""
 

@@ -107,7 +107,7 @@ class Hello:
 WHY = {
     "timeout": Unreachable.NO_ANSWER,
     **dict.fromkeys(("wrong-node", "own-id", "malformed"), Unreachable.OTHER_NODE),
-    **dict.fromkeys(("", "disconnected", "internal"), Unreachable.LOST),
+    **dict.fromkeys(("", "disconnected", "internal", "outdated"), Unreachable.LOST),
 }
 """What it means for the algorithm, by the kind of refusal; any other kind: the node is there and rejects."""
 

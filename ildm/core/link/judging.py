@@ -88,12 +88,16 @@ class Judge:
             index=index,
             token=token,
             age=age,
-            fresh=link is None or not link.in_cooperation or not link.boot,
+            fresh=self.begins(link),
             address=self.peer().address,
             on_demand=on_demand,
             to=far or "" if on_demand else "",
             inflight_bytes=self.parts.config.inflight_bytes,
         )
+
+    def begins(self, link: NeighborLink | None) -> bool:
+        """Whether nothing goes on that was under way with a neighbour."""
+        return link is None or not link.in_cooperation or not link.boot
 
     def dialer(self, hello: Hello) -> Hello | Refusal:
         """The acceptor's decision about a neighbour that has proven who it is."""

@@ -138,13 +138,14 @@ class LinkSession(BaseSession):
         if self.neighbor.gone or given_up:  # removed while the connection was made
             self.abort()
             return
-        hello = self.manager.judge.hello(self.neighbor.node_id, self.index, self.neighbor.token)
+        far = self.neighbor.node_id
+        hello = self.manager.judge.hello(far, self.index, self.neighbor.token)
         expected = self.neighbor.expected or self.parts.config.node_at(self.neighbor.address)
         self.handshake = handshake = DialerHandshake(
             self.manager.terms.dialing(former=self.neighbor.former_secret),
             hello,
             nonce,
-            lambda answer: self._not_certified(answer) or self.manager.judge.acceptor(answer, expected),
+            lambda answer: self._judge_acceptor(answer, expected, goes_on=far if not hello.fresh else None),
             binding,
         )
         self.write(handshake.start())
@@ -152,6 +153,16 @@ class LinkSession(BaseSession):
     def _judge(self, hello: Hello) -> Hello | Refusal:
         self.index = hello.index
         return self._not_certified(hello) or self.manager.judge.dialer(hello)
+
+    def _judge_acceptor(self, answer: Hello, expected: str | None, goes_on: str | None) -> Refusal | None:
+        """``goes_on``: the node that was told that the link with it does."""
+        refusal = self._not_certified(answer) or self.manager.judge.acceptor(answer, expected)
+        begins = self.manager.judge.begins(self.manager.links.get(answer.node))
+        if refusal is None and self.index == 0 and begins and answer.node == goes_on:
+            # it would keep what is forgotten here
+            text = "the link has left the cooperation while it was dialed"
+            refusal = Refusal("outdated", text, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+        return refusal
 
     def _not_certified(self, hello: Hello) -> Refusal | None:
         return not_certified(self.parts.config, self._certificates, hello.node)
