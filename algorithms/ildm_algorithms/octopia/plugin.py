@@ -51,7 +51,7 @@ from ildm_algorithms.octopia.replicas import Replicas
 from ildm_algorithms.octopia.retained import Retained
 from ildm_algorithms.tbps.kept import Kept
 from ildm_algorithms.tbps.messages import Message
-from ildm_algorithms.tbps.retained import identity_of
+from ildm_algorithms.tbps.retained import identity_of, inject_known
 from ildm_algorithms.tbps.seen import Seen
 
 if TYPE_CHECKING:
@@ -363,10 +363,9 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.api.inject(message, identity)
 
     def _deliver_retained(self, message: Publish) -> None:
-        """A newer retained message has come from a node that had it; when it comes by itself, it is known."""
+        """A newer retained message has come from a node that had it."""
         self.count("injected")
-        if not self.api.inject(message, identity_of(message)):
-            self.api.inject(message)  # it has come, and was forgotten
+        inject_known(self.api, message)
         self.retained.entered(message.topic)
         if message.payload:
             attributes = partial(self.reader.read, message)

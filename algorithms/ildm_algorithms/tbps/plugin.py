@@ -44,7 +44,14 @@ from ildm_algorithms.tbps.offers import Offers
 from ildm_algorithms.tbps.order import Order, Stream
 from ildm_algorithms.tbps.outbox import Outbox
 from ildm_algorithms.tbps.pacing import Pace
-from ildm_algorithms.tbps.retained import Retained, deleted, identity_of, is_repeated, repeated
+from ildm_algorithms.tbps.retained import (
+    Retained,
+    deleted,
+    identity_of,
+    inject_known,
+    is_repeated,
+    repeated,
+)
 from ildm_algorithms.tbps.scans import Scans
 from ildm_algorithms.tbps.seen import Seen
 from ildm_algorithms.tbps.segments import Segments
@@ -578,7 +585,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         if wanted < message.qos and not message.retain:
             message = replace(message, qos=wanted, packet_id=message.packet_id if wanted else None)
         if again:
-            deliver = partial(self.retained.inject, message)
+            deliver = partial(inject_known, self.api, message)
         elif message.retain and (identity := identity_of(message)):
             deliver = partial(self.api.inject, message, identity)
         else:

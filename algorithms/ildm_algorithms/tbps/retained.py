@@ -84,6 +84,12 @@ def identity_of(message: Publish) -> tuple[str, int] | None:
     return (f"{stamp.node}/retained", stamp.time) if message.qos and stamp is not None else None
 
 
+def inject_known(api: NodeApi, message: Publish) -> bool:
+    """Give the local broker an answer or a repetition, also if it has had that message before; when it comes
+    by itself then, it is known."""
+    return api.inject(message, identity_of(message)) or api.inject(message)
+
+
 def is_repeated(message: Publish) -> bool:
     """Whether a message is so marked."""
     users = message.properties.get(Property.USER_PROPERTY, ())
@@ -166,11 +172,6 @@ class Retained:
         """Whether the newest on a topic has entered at this node."""
         message = self.known(topic)
         return message is not None and self._entered_here(message)
-
-    def inject(self, message: Publish) -> bool:
-        """Give the local broker an answer or a repetition, also if it has had that message before; when it
-        comes by itself then, it is known."""
-        return self.api.inject(message, identity_of(message)) or self.api.inject(message)
 
     def is_old(self, message: Publish) -> bool:
         """Whether a newer retained message (or deletion) of the topic, or this very one, is known."""
@@ -419,7 +420,7 @@ class Retained:
             if message.payload or (known is not None and known.payload):
                 self.count("retained_fetched")
                 self.fetched.add(message)
-                self.inject(message)
+                inject_known(self.api, message)
             elif known is None:
                 self.fetched.add_deletion(message)
 
