@@ -185,7 +185,7 @@ def renamed(data: bytes, size: int, topic: bytes) -> tuple[bytes, int]:
 
 
 def id_offset(frame: bytes) -> int:
-    """Where in a PUBLISH of QoS 1 the packet identifier is."""
+    """Where in a PUBLISH of QoS 1 or 2 the packet identifier is."""
     if frame[1] < 128:
         return 4 + ((frame[2] << 8) | frame[3])
     if frame[2] < 128:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from ildm.core.frames import PUBLISH, frames_to_qos_0, runs_of
+from ildm.core.frames import PUBLISH, frames_to_qos_0, id_offset, runs_of
 from ildm.core.spool import Outlet, Waiting
 from ildm.core.transfer.deposit import RELEASED, Deposit
 from ildm.core.transfer.introduction import Introducer
-from ildm.core.transfer.outgoing import Outgoing
+from ildm.core.transfer.outgoing import DUP, PUBLISH_2, RETAIN, Outgoing
 from ildm.core.transfer.queue import Backlog, Entry, Queue, RunEntry
 from ildm.core.transfer.receipt import Holdable, Receipt
 from ildm.core.transfer.silence import Silence
@@ -297,6 +297,18 @@ class Lane(Outgoing):
 
     def go_on(self) -> None:
         self.set_writable(self._flowing)
+
+    def still_valid(self, packet: bytes) -> bytes:
+        if packet[0] & ~DUP != PUBLISH_2 | RETAIN:
+            return packet
+        place = id_offset(packet)
+        item = self._window.get(packet[place] << 8 | packet[place + 1])
+        if not isinstance(item, Inflight):
+            return packet
+        message = item.entry.outgoing()
+        if message is not None and message.retain:
+            return packet
+        return bytes((packet[0] & ~RETAIN, *packet[1:]))
 
     # sending ----------------------------------------------------------------------------------
 

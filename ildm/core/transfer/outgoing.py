@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from ildm.core.transfer.watch import LaneWatch
 
 
-PUBLISH_2, DUP = 0x34, 0x09
-"""The first byte of a PUBLISH of QoS 2, and bits of it that do not matter: DUP, RETAIN (MQTT 5, 2.1.3)."""
+PUBLISH_2, DUP, RETAIN = 0x34, 0x08, 0x01
+"""The first byte of a PUBLISH of QoS 2, and its flags (MQTT 5, 2.1.3)."""
 JOINED = 64 << 10
 """Bytes that do not wait for more to be joined with them."""
 
@@ -358,7 +358,7 @@ class Outgoing(ABC):
             return True
         self._no_longer_guarded()
         if self._marks:
-            sent = sum(self._out[place][0] & ~DUP == PUBLISH_2 for place in self._marks)
+            sent = sum(self._out[place][0] & ~(DUP | RETAIN) == PUBLISH_2 for place in self._marks)
             self.counters[f"{self.name}_unguarded"] += sent
         return False
 
@@ -368,7 +368,7 @@ class Outgoing(ABC):
 
     def _no_longer_guarded(self) -> None:
         """What was kept back goes before the rest."""
-        before, self._guarded = self._guarded, []
+        before, self._guarded = [self.still_valid(packet) for packet in self._guarded], []
         self._marks = [*range(len(before)), *(len(before) + place for place in self._marks)]
         self._out = [*before, *self._out]
         self._forget_patience()
@@ -380,6 +380,10 @@ class Outgoing(ABC):
         if self.stalled:
             self.stalled = False
             self.driver.call_soon(self.go_on)  # not amid what is written
+
+    @abstractmethod
+    def still_valid(self, packet: bytes) -> bytes:
+        """What was kept back as it is to be sent now: a retained message does not replace a newer one."""
 
     @abstractmethod
     def go_on(self) -> None:
