@@ -180,7 +180,7 @@ class Causes:
         overlay = self.about.algorithm in BY_TOPIC
         since = published - (CHANGE if overlay else self.about.settle)
         away = evidence.was_away(message, session, first.t)
-        if self._was_repeated(message, session, first.t, before):
+        if self._was_repeated(message, first, before):
             return "again"
         if any(since <= t <= first.t for t in evidence.tree):
             return "tree"
@@ -211,20 +211,22 @@ class Causes:
             return "quality"
         return "disk" if evidence.damaged <= first.t else OURS
 
-    def _was_repeated(self, message: Message, session: str, t: float, after: Message) -> bool:
-        """Whether its client sent it again, and first before the session had subscribed: again after that, or
-        what it comes after was sent before that, too."""
+    def _was_repeated(self, message: Message, receipt: Event, after: Message) -> bool:
+        """Whether its client sent it again, or the node there, which was killed, and first before the session
+        had subscribed: again after that, or what it comes after was sent before that, too."""
         begins = [
             min(asked for asked, _ in terms)
             for (name, wanted), terms in self.evidence.asked.items()
-            if name == session and topic_matches(wanted, message.topic)
+            if name == receipt.session and topic_matches(wanted, message.topic)
         ]
         first = NEVER if message.t is None else message.t
         other = NEVER if after.t is None else after.t
+        restarts = self.evidence.restarts(receipt.site, first)
+        times = message.again + (restarts if message.qos == 1 and message.site != receipt.site else [])
         return any(
-            first < begin and first < again <= t and (again >= begin or other < begin)
+            first < begin and first < again <= receipt.t and (again >= begin or other < begin)
             for begin in begins
-            for again in message.again
+            for again in times
         )
 
     def _was_lost(self, message: Message, first: Event) -> bool:

@@ -258,9 +258,14 @@ class Evidence:
         if message.t is None or message.acknowledged is not None or not message.qos or not at_once:
             return False
         again = message.again if message.qos == 1 else [] if message.recorded is None else [NEVER]
-        killed = [
-            fault.t
-            for fault, _ in self.faults.values()
-            if fault.topic.startswith("kill") and fault.session == f"node/{message.site}"
-        ]
+        killed = [t for t, _ in self._node_kills(message.site)]
         return any(t >= message.t and all(back < t for back in again) for t in killed)
+
+    def restarts(self, site: str, since: float) -> list[float]:
+        """When the node of a site was started anew that had been killed after a time."""
+        return [end for t, end in self._node_kills(site) if t >= since]
+
+    def _node_kills(self, site: str) -> Iterator[tuple[float, float]]:
+        for fault, end in self.faults.values():
+            if fault.topic.startswith("kill") and fault.session == f"node/{site}":
+                yield fault.t, end

@@ -27,8 +27,8 @@ CAUSES = {
     "tree": "while the links that are used for messages changed: the stated exception of order",
     "down": "over an overlay, while something was down between publication and receipt, or shortly before: "
     "likewise",
-    "again": "of QoS 1, sent first before the session had subscribed, and once more by its client: what "
-    "of the first round is still under way comes before it",
+    "again": "of QoS 1, sent first before the session had subscribed, and once more by its client, or by the "
+    "node there, which was killed: what of the first round is still under way comes before it",
     "resent": "of QoS 2, at a broker that takes for new what is sent again without having been released: its "
     "client there sent it again, or the node, which says so; or that broker gave it once more, with DUP",
     "backlog": "of what waited at the broker for a session that was away, from a make that gives that out "
@@ -240,17 +240,25 @@ STEPS: dict[str, str] = {
         JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {KILLS}) d
              ON d.run = e.run AND d.session = 'broker/' || e.site AND d.t <= e.t
         WHERE e.op = 'receive' AND e.phase = 'info'""",
-    # Of QoS 1, sent again by its client, and first before a session had subscribed.
+    # Of QoS 1, sent again by its client, or by the node of another site that was killed, and first before a
+    # session had subscribed.
     "repeated": """
         SELECT DISTINCT s.run, s.session, p.publisher, p.seq, i.t, s.t AS begins
         FROM published p
-        JOIN (SELECT run, publisher, seq, t FROM events
-              WHERE op = 'publish' AND phase = 'info' AND qos = 1 AND detail = '') i
+        JOIN (SELECT run, publisher, seq, t, '' AS node FROM events
+              WHERE op = 'publish' AND phase = 'info' AND qos = 1 AND detail = ''
+              UNION
+              SELECT p.run, p.publisher, p.seq, d.ends, d.target
+              FROM published p
+              JOIN disturbances d ON d.run = p.run AND d.begins >= p.t
+                   AND d.kind LIKE 'kill%' AND d.target LIKE 'node/%'
+              WHERE p.qos = 1) i
              ON i.run = p.run AND i.publisher = p.publisher AND i.seq = p.seq
         JOIN matches m ON m.topic = p.topic
-        JOIN (SELECT run, session, topic, MIN(t) AS t FROM events WHERE op = 'subscribe' AND phase = 'ok'
-              GROUP BY run, session, topic) s
-             ON s.run = p.run AND s.topic = m.filter AND p.t < s.t AND i.t > p.t""",
+        JOIN (SELECT run, session, topic, site, MIN(t) AS t FROM events
+              WHERE op = 'subscribe' AND phase = 'ok' GROUP BY run, session, topic, site) s
+             ON s.run = p.run AND s.topic = m.filter AND p.t < s.t AND i.t > p.t
+             AND (i.node = '' OR i.node = 'node/' || s.site AND p.site <> s.site)""",
     # Retained, handed over before a session's SUBSCRIBE: what comes of it after that may be what the broker
     # has retained, where a make gives that without the flag.
     "replayable": f"""

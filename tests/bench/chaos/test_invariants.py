@@ -484,6 +484,26 @@ def test_order_where_all_was_sent_before_a_session_subscribed_and_one_came_again
     assert found(rows) == {("order", "again"): 1}
 
 
+@pytest.mark.parametrize(
+    ("target", "killed", "qos", "cause"),
+    [
+        ("node/b", 1.0, 1, "again"),
+        ("node/b", 1.0, 2, "ours"),
+        ("node/b", 3.5, 1, "ours"),
+        ("node/a", 1.0, 1, "ours"),
+        ("broker/b", 1.0, 1, "ours"),
+    ],
+)
+def test_order_where_a_node_was_killed_that_had_given_a_message_to_its_broker(
+    target: str, killed: float, qos: int, cause: str
+) -> None:
+    """It was sent before SUBACK, and came behind a later one."""
+    messages = [published(0.05, qos=qos), published(2.0, 1, qos=qos)]
+    received = [got(2.1, 1, qos=qos), got(3.0, qos=qos)]
+    rows: Rows = [*BASE, *messages, *received, fault(killed, killed + 0.1, target=target)]
+    assert found(rows) == {("order", cause): 1}
+
+
 def repaired(killed: float, target: str) -> Rows:
     """Two retained messages, and a fault between them."""
     return [*BASE, late(0), late(1), fault(killed, killed + 0.1, target=target)]
