@@ -226,8 +226,8 @@ STEPS: dict[str, str] = {
         FROM published p
         JOIN (SELECT run, publisher, seq, MIN(t) AS t FROM events WHERE op = 'will' AND phase = 'invoke'
               GROUP BY run, publisher, seq) c ON c.run = p.run AND c.publisher = p.publisher AND c.seq = p.seq
-        LEFT JOIN disturbances w ON w.run = p.run AND w.kind = 'power' AND w.target = 'node/' || p.site
-             AND p.t BETWEEN w.begins AND w.ends
+        LEFT JOIN disturbances w ON w.run = p.run AND w.kind IN ('power', 'pause')
+             AND w.target = 'node/' || p.site AND p.t BETWEEN w.begins AND w.ends
         JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {KILLS}) d
              ON d.run = p.run AND d.session = 'broker/' || p.site
              AND d.t BETWEEN c.t AND COALESCE(w.ends, p.t)

@@ -616,6 +616,18 @@ def test_a_will_whose_broker_was_killed_before_it_was_due(killed: float, site: s
     assert {one: n for one, n in found(rows).items() if one[0] == "lost"} == {("lost", cause): 1}
 
 
+@pytest.mark.parametrize(
+    ("kind", "until", "cause"),
+    [("pause", 4.0, "store"), ("power", 4.0, "store"), ("pause", 3.2, "ours"), ("hold", 4.0, "ours")],
+)
+def test_a_will_whose_broker_could_not_know_that_it_was_due(kind: str, until: float, cause: str) -> None:
+    """It is due at 3.0, while its node stands still or is off, and its broker is killed at 3.5."""
+    begun = published(2.0, site="b")[0]._replace(op="will")
+    rows: Rows = [*BASE, fault(2.9, until, kind=kind, name="1"), fault(3.5, 3.7, target="broker/b"), begun]
+    rows.append(begun._replace(t=3.0, phase="ok"))
+    assert found(rows, mode="power").get(("lost", cause)) == 1
+
+
 def test_what_the_last_of_several_damages_may_have_lost_is_said_apart() -> None:
     flips = [
         Event(t, "nemesis", "fault", "info", topic="flip", session="node/a", value=str(t))
