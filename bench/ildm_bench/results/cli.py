@@ -142,7 +142,7 @@ def patterns(
     noisy: NoisyOption = False,
     patience: PatienceOption = PATIENCE,
 ) -> None:
-    """Pattern A against broker and HAProxy; none, low, high with five pairs and each algorithm."""
+    """Pattern A against broker and HAProxy; none, low, high with five pairs, PF and SF."""
     from ildm_bench.results.patterns import OVERLAYS  # noqa: PLC0415
 
     options = "" if quota_model == "per-process" else " --quota-model shared"

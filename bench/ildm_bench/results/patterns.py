@@ -36,11 +36,11 @@ def run(
     command: str,
     model: QuotaModel = "per-process",
     pairs: bool = True,
-    algorithms: Sequence[str] = (*TREES, *OVERLAYS),
+    algorithms: Sequence[str] = TREES,
     patterns: Sequence[str] = ("none", "low", "high"),
     sockets: Sockets | None = None,
 ) -> Comparison:
-    """Pattern A beside the broker alone and HAProxy, with PF and SF; ``none``, ``low``, ``high`` with all.
+    """Pattern A beside the broker alone and HAProxy, and ``none``, ``low``, ``high`` with five pairs.
 
     ``sum`` is one broker with the quota of five: what five pairs may bring at most, but for the nodes. A and
     ``sum`` are left out where no tree is among the algorithms. ``sockets`` holds for all; without it A and

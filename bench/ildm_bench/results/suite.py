@@ -73,8 +73,8 @@ SUITE = (
     Result("content", "content", 28, content.run, {"messages": 100_000}),
     Result("link", "link", 32, link.run),
     Result("link-qos1", "link --qos 1", 32, link.run, {"qos": 1}),
-    Result("patterns", "patterns", 80, patterns.run),
-    Result("patterns-shared", "patterns --quota-model shared", 80, patterns.run, {"model": "shared"}),
+    Result("patterns", "patterns", 50, patterns.run),
+    Result("patterns-shared", "patterns --quota-model shared", 50, patterns.run, {"model": "shared"}),
 )
 """The shortest first, about."""
 WORK = {result.command.split()[0]: result.work for result in SUITE}
