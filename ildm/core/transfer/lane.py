@@ -308,7 +308,7 @@ class Lane(Outgoing):
         message = item.entry.outgoing()
         if message is not None and message.retain:
             return packet
-        return bytes((packet[0] & ~RETAIN, *packet[1:]))
+        return bytes([packet[0] & ~RETAIN]) + packet[1:]
 
     # sending ----------------------------------------------------------------------------------
 
