@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from ildm.core.link.control import PATH
-from ildm.core.link.paths import LARGEST, Paths
+from ildm.core.link.paths import LARGEST, PAUSE, Paths
 from ildm.core.link.topology import MAX_NUMBER
+from ildm.core.link.tree import TreeMembership
 from ildm.mqtt import Publish, Version
 from ildm.testing.virtual.world import World
 from tests.core.test_tracing import row, session_of
@@ -61,6 +62,28 @@ def test_nor_does_what_is_no_json(world: World, payload: bytes) -> None:
 def test_any_other_is_answered_passed_on_or_nothing(world: World, to: str, answer: bool) -> None:
     payload = json.dumps([answer, 7, to, "x", 3]).encode()
     assert come(world, payload) == {"malformed": 0, "links": {"b": "active"}}
+
+
+def test_no_answer_passes_a_node_that_counts_who_has_given_it_to_what_is_behind_the_link() -> None:
+    """What it has under way on another session would be overtaken. It asks now, but not each time."""
+    world = World()
+    _, b, _ = row(world, "abc", "pf")
+    membership = b.node.links.membership
+    assert isinstance(membership, TreeMembership)
+    sent: list[tuple[bool, str, str]] = []
+    membership.paths._send = (  # type: ignore[method-assign]
+        lambda link, answer, number, to, sender, hops: sent.append((answer, to, sender))
+    )
+    answer = Publish(topic=PATH, payload=json.dumps([True, 7, "a", "c", 3]).encode()).encode(Version.V5)
+    session_of(b, "c").data_received(answer)
+    assert sent == [(True, "a", "c")]
+    b.node.links.links["a"].behind.add("c")
+    for _ in range(3):
+        session_of(b, "c").data_received(answer)
+    assert sent[1:] == [(False, "c", "b")]
+    world.run(PAUSE)
+    session_of(b, "c").data_received(answer)
+    assert sent[2:] == [(False, "c", "b")]
 
 
 def test_no_more_nodes_are_remembered_than_there_may_be(world: World) -> None:

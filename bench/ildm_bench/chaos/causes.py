@@ -234,9 +234,11 @@ class Causes:
         return message.retain and (first.site, first.publisher, first.seq) in self.evidence.forgotten
 
     def _have_met(self, message: Message, t: float) -> bool:
-        """Whether nodes have met again between its publication and ``t``, or shortly before."""
+        """Whether nodes have met again between its publication and ``t``, or shortly before, or a session
+        of theirs alone was held up."""
         return self.about.target == "ildm" and any(
-            end <= t and end + self.about.settle >= (message.t or 0.0)
+            (end <= t or (fault.topic == "hold-session" and fault.t <= t))
+            and end + self.about.settle >= (message.t or 0.0)
             for fault, end in self.evidence.faults.values()
             if not fault.session.startswith("broker/")
         )

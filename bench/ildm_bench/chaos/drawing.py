@@ -285,11 +285,17 @@ class _Drawing:
         random = self.random
         site = random.choice(self.setting.sites)
         match kind:
+            case "hold-session":
+                value = float(random.randrange(self.setting.options.get("link", {}).get("sessions", 1)))
+                return self.fault(kind, (f"link/{'/'.join(self.link())}",), value)
             case "cut" | "hold" | "hold-one-way" | "slow":
                 ends = list(self.link())
                 random.shuffle(ends)
                 target = f"link/{ends[0]}/{ends[1]}"
-                return self.fault(kind, (target,), round(random.random() * 0.5, 3) if kind == "slow" else 0.0)
+                fault = self.fault(
+                    kind, (target,), round(random.random() * 0.5, 3) if kind == "slow" else 0.0
+                )
+                return self._of_one_session(fault)
             case "kill":
                 processes = [f"{what}/{each}" for each in self.setting.sites for what in ("node", "broker")]
                 chosen = random.sample(processes, random.choice((1, 1, 1, 2, 2, 3)))
@@ -308,6 +314,14 @@ class _Drawing:
                 return self.fault(kind, (f"node/{site}",), float(random.choice((0, 100, 5000))))
             case _:
                 return self.fault(kind, (f"node/{site}",))
+
+    def _of_one_session(self, fault: Fault) -> Fault:
+        """The same, or every other time, where links have several sessions, of one of them alone."""
+        sessions = self.setting.options.get("link", {}).get("sessions", 1)
+        chance = Random(f"session {fault}")
+        if fault.kind != "hold" or sessions == 1 or chance.random() < 0.5:
+            return fault
+        return replace(fault, kind="hold-session", value=float(chance.randrange(sessions)))
 
     def link(self) -> tuple[str, str]:
         """Two sites with a link; with an overlay any two."""

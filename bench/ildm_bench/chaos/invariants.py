@@ -40,7 +40,8 @@ CAUSES = {
     "repaired": "a retained message that a broker had and lost when it was killed, or that was replaced "
     "there by one of which its node does not know, or an older one of a client there: that gives it again, "
     "to all who have subscribed by then",
-    "met": "a retained message that was under way when nodes met, and told each other the newest first",
+    "met": "a retained message that was under way when nodes met, or a session of theirs alone was held up, "
+    "and they told each other the newest first",
     "quality": "published at more QoS than wanted, as others came or went on its way, whose QoS counts too: "
     "what crosses at less waits for nothing that crosses at more",
     "unknown": "its broker has taken a retained message that was never acknowledged, its node was killed "
@@ -472,7 +473,8 @@ INVARIANTS: dict[str, str] = {
         LEFT JOIN forgotten f ON f.run = a.run AND f.publisher = a.publisher AND f.seq = a.seq
              AND f.site = a.site AND a.retain = 1
         LEFT JOIN disturbances m ON m.run = a.run AND a.retain = 1 AND m.ends + r.settle >= a.since
-             AND m.ends <= a.t AND m.target NOT LIKE 'broker/%' AND r.target = 'ildm' AND NOT ({OVERLAY})
+             AND (m.ends <= a.t OR m.kind = 'hold-session' AND m.begins <= a.t)
+             AND m.target NOT LIKE 'broker/%' AND r.target = 'ildm' AND NOT ({OVERLAY})
         LEFT JOIN events q ON q.run = a.run AND q.session <> a.session AND q.session <> ''
              AND q.op IN ('connect', 'subscribe', 'unsubscribe')
              AND q.t BETWEEN a.since - r.settle AND a.t AND a.less > 0

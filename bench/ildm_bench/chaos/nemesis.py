@@ -84,6 +84,10 @@ class Nemesis:
                 ends = sites.ends(target)
                 sites.network.hold(*ends, one_way=fault.kind == "hold-one-way")
                 return self._mend(*ends)
+            case "hold-session":
+                ends = sites.ends(target)
+                sites.network.hold_one(*ends, int(fault.value))
+                return self._mend(*ends)
             case "slow":
                 ends = sites.ends(target)
                 sites.network.put_apart(*ends, fault.value)

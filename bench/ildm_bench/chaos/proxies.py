@@ -32,7 +32,7 @@ class Network:
         """Seconds that what is sent from now on is under way."""
         self.held: set[Way] = set()
         self._cut: set[frozenset[str]] = set()
-        self._connections: set[_Passing] = set()
+        self._connections: dict[_Passing, None] = {}
 
     def cut(self, one: str, other: str) -> None:
         """End all connections between them, and new ones until `mend`."""
@@ -45,6 +45,15 @@ class Network:
         self.held.add((source, target))
         if not one_way:
             self.held.add((target, source))
+
+    def hold_one(self, one: str, other: str, which: int) -> None:
+        """Let nothing arrive on one of the connections there are, counted from 0 as they were made, if there
+        are so many, until `mend`."""
+        made = [end for end in self._between(one, other) if isinstance(end, _Dialer)]
+        for end in made[which : which + 1]:
+            end.stuck = True
+            if isinstance(end.far, _Passing):
+                end.far.stuck = True
 
     def slow(self, one: str, other: str, rate: float) -> None:
         """Pass so many bytes a second each way, on each connection."""
@@ -62,6 +71,7 @@ class Network:
             self.rates.pop(way, None)
             self.delays.pop(way, None)
         for end in self._between(one, other):
+            end.stuck = False
             end.hand_on()
 
     def is_cut(self, way: Way) -> bool:
@@ -70,11 +80,11 @@ class Network:
 
     def add(self, end: _Passing) -> None:
         """A connection is there."""
-        self._connections.add(end)
+        self._connections[end] = None
 
     def remove(self, end: _Passing) -> None:
         """It has ended."""
-        self._connections.discard(end)
+        self._connections.pop(end, None)
 
     def _between(self, one: str, other: str) -> list[_Passing]:
         return [end for end in self._connections if set(end.way) == {one, other}]
@@ -155,6 +165,8 @@ class _Passing(End):
         super().__init__(DelayLine(0.0), proxy.network.traffic, proxy.network.rates)
         self.way = way
         self.ended = False
+        self.stuck = False
+        """Nothing is handed on, whatever becomes of other connections of this way."""
         self._proxy = proxy
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -171,7 +183,7 @@ class _Passing(End):
         super().data_received(data)
 
     def hand_on(self) -> None:
-        if self.way not in self._proxy.network.held:
+        if self.way not in self._proxy.network.held and not self.stuck:
             super().hand_on()
 
 

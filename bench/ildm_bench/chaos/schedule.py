@@ -28,6 +28,7 @@ Kind = Literal[
     "cut",
     "hold",
     "hold-one-way",
+    "hold-session",
     "slow",
 ]
 """What befalls whom; ``value`` of the :class:`Fault` in brackets.
@@ -51,11 +52,13 @@ On links, ``link/SITE/SITE``, where the first is named by the second, or dials i
 cut: connections break, and new ones get no answer.
 hold: nothing arrives; it does when that is over, as TCP sends it again.
 hold-one-way: the same for what the first sends to the second.
+hold-session: as hold, but one of the connections that there are alone [which, from 0 in the order they were
+made]; new ones work.
 slow: everything takes [seconds] longer.
 """
 PROCESS_FAULTS = frozenset({"kill", "pause"})
 NODE_FAULTS = frozenset({"power", "tear", "flip", "disk-full", "io-error", "clock", "descriptors"})
-LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "slow"})
+LINK_FAULTS = frozenset({"cut", "hold", "hold-one-way", "hold-session", "slow"})
 DEADLY = frozenset({"kill", "power", "tear", "flip"})
 """Those that end a process."""
 

@@ -3,7 +3,10 @@
 The topology says which links there are; not that those of other nodes carry messages by now, nor that a node
 which stands still has a say. A question goes from node to node as messages do, over links in the cooperation
 alone, and its answer comes back in the same way. What was announced or sent before on the same path has come
-by then as far as the first node that keeps it.
+by then as far as the first node that keeps it, but for what is still under way on a link: it may be on
+another session than the answer. Who has sent it knows, as no answer passes a node that counts who has given
+it to what is behind the link that it would take: so what is under way there goes round once more
+(:mod:`ildm.core.transfer.rerouting`).
 
 Questions and answers are ``[answer, number, to, from, hops]`` in JSON; ``hops`` counts down, as nodes that
 see the tree differently could send one round and round.
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 LARGEST = 1024
 """Bytes of a question or answer."""
+PAUSE = 1.0
+"""Seconds before a node is asked again that others have asked as well: that makes an answer under way
+worthless."""
 
 
 class Paths:
@@ -52,7 +58,8 @@ class Paths:
         self.hops = hops
         self.reached = reached
         self._number = 0
-        self._asked: dict[str, int] = {}
+        self._asked: dict[str, tuple[int, float]] = {}
+        """Number and time of the last question."""
         self._answered: dict[str, float] = {}
 
     @property
@@ -64,14 +71,17 @@ class Paths:
         """Whether a node has been reached since a time (monotonic); else it is asked now, if it can be."""
         if self.answered(node, since):
             return True
+        self._ask(node)
+        return False
+
+    def _ask(self, node: str) -> None:
         link = self.hop(node)
         if link is not None:
             self._number += 1
             if len(self._asked) > self.hops:
                 self._asked.clear()
-            self._asked[node] = self._number
+            self._asked[node] = self._number, self.driver.now()
             self._send(link, False, self._number, node, self.node_id, self.hops)
-        return False
 
     def answered(self, node: str, since: float) -> bool:
         """The same without a question, which would make the answer to the last one worthless."""
@@ -89,11 +99,16 @@ class Paths:
             return
         if to != self.node_id:
             link = self.hop(to)
-            if link is not None and link is not source and hops > 0:
-                self._send(link, answer, number, to, sender, hops - 1)
+            if link is None or link is source or hops == 0:
+                return
+            if answer and sender in link.behind:
+                if self.driver.now() - self._asked.get(sender, (0, -PAUSE))[1] >= PAUSE:
+                    self._ask(sender)
+                return
+            self._send(link, answer, number, to, sender, hops - 1)
         elif not answer:
             self._send(source, True, number, sender, to, self.hops)
-        elif self._asked.get(sender) == number:
+        elif self._asked.get(sender, (0, 0.0))[0] == number:
             del self._asked[sender]
             if len(self._answered) > self.hops:
                 self._answered.clear()

@@ -24,7 +24,7 @@ class Deposit(Receipt):
     Packet identifiers of the messages that it goes with are their places in the record, plus one.
     """
 
-    __slots__ = ("again", "custody", "identity", "lsn", "note", "outlet")
+    __slots__ = ("again", "custody", "identity", "lsn", "note", "outlet", "pinned")
 
     def __init__(
         self,
@@ -44,16 +44,33 @@ class Deposit(Receipt):
         """The same for one that goes round once more."""
         self.note = note
         """What an earlier life has noted, see :meth:`ildm.core.spool.Outlet.note`."""
+        self.pinned: list[tuple[int, int]] | None = None
+        """Messages that the receiver has and that stay in the spool all the same until :meth:`unpin`: places
+        in the record and numbers. None: nothing stays."""
 
     def settle(self, packet_id: int) -> None:
-        self.outlet.free(self.lsn, packet_id - 1, 1)
-        self.custody.freed(self.outlet, self.lsn, 1)
+        self._done(packet_id - 1, 1)
 
     def settle_run(self, frames: bytes, size: int) -> None:
-        first = first_place(frames)
-        count = len(frames) // size
+        self._done(first_place(frames), len(frames) // size)
+
+    def _done(self, first: int, count: int) -> None:
+        if self.pinned is not None:
+            self.pinned.append((first, count))
+            return
         self.outlet.free(self.lsn, first, count)
         self.custody.freed(self.outlet, self.lsn, count)
+
+    def pin(self) -> None:
+        """Keep in the spool what the receiver has from now on, too."""
+        if self.pinned is None:
+            self.pinned = []
+
+    def unpin(self) -> None:
+        """Free what its receiver has had meanwhile."""
+        done, self.pinned = self.pinned, None
+        for first, count in done or ():
+            self._done(first, count)
 
     def noted(self, packet_id: int, value: int) -> None:
         """Keep a number beside a message."""

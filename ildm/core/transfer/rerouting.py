@@ -14,8 +14,9 @@ a link no more in the tree    when it leaves the cooperation: it stays there, an
                               it, until its neighbour is reached on another path and the tree has been at
                               rest for a while; so no interest is forgotten before it is known anew
 a link in the tree; of the    as soon as the tree is at rest; until then nothing of it is sent. What was
-nodes behind it some are      under way goes on, too: nobody knows whether the neighbour has it
-behind another by now
+nodes behind it some are      under way goes on, too: nobody knows whether the neighbour has it, or had it
+behind another by now         while it still gave it to those nodes, so it goes round even if that
+                              acknowledges it meanwhile, and stays in the spool for that
 an earlier life, of no link   when there is a path to the node
 ============================= ===========================================================================
 
@@ -83,6 +84,8 @@ class Doubt:
     """What a link has to send may have to go another way, too."""
 
     since: float
+    under_way: list[tuple[Entry, Deposit, int]]
+    """What was when it began, and the index of its lane, until it has gone round."""
     mark: int | None = None
     """Up to this LSN, of all that waited when the tree was at rest; None: it is not yet."""
 
@@ -155,7 +158,16 @@ class Rerouting:
         if link not in self._doubts:
             self.driver.log("info", "what waits goes round once more", neighbor=link.node_id)
         link.doubt()
-        self._doubts[link] = Doubt(self.driver.now())
+        before = self._doubts.get(link)
+        under_way = [] if before is None else before.under_way
+        known = {deposit for _, deposit, _ in under_way}
+        for lane in link.lanes:
+            for entry in lane.under_way():
+                deposit = entry.receipt
+                if isinstance(deposit, Deposit) and deposit not in known:  # else it tells what is retained
+                    deposit.pin()
+                    under_way.append((entry, deposit, lane.index))
+        self._doubts[link] = Doubt(self.driver.now(), under_way)
         self._attempt_in(self.pause)
 
     def joined(self, link: NeighborLink) -> None:
@@ -169,8 +181,10 @@ class Rerouting:
             self.doubt(link)
 
     def left(self, link: NeighborLink) -> None:
-        """A link has left the cooperation."""
-        self._doubts.pop(link, None)
+        """A link is leaving the cooperation."""
+        doubt = self._doubts.pop(link, None)
+        if doubt is not None:
+            self._send_under_way(link, doubt)
 
     def _attempt_in(self, pause: float) -> None:
         if self._timer is None and (self._stranded or self._doubts):
@@ -226,10 +240,7 @@ class Rerouting:
             if patient and not self.at_rest(link):
                 return False
             doubt.mark = self.custody.last
-            for lane in link.lanes:
-                for entry in lane.under_way():
-                    if isinstance(entry.receipt, Deposit):  # or it tells what is retained, as all links do
-                        self._send_round(entry, lane.index, None, but=link)
+            self._send_under_way(link, doubt)
         more = False
         for lane in link.lanes:
             more |= self._send_page(lane.spooled, lane.index, None, doubt.mark)
@@ -243,6 +254,15 @@ class Rerouting:
         self.driver.log("info", "what waited went round", neighbor=link.node_id)
         self.settled(link)
         return False
+
+    def _send_under_way(self, link: NeighborLink, doubt: Doubt) -> None:
+        """Let what was under way go round: to the neighbour as well where that has acknowledged it since, as
+        who it could not give it to then may be behind it again."""
+        for entry, deposit, index in doubt.under_way:
+            self._send_round(entry, index, None, but=None if deposit.pinned else link)
+        for _, deposit, _ in doubt.under_way:
+            deposit.unpin()
+        doubt.under_way.clear()
 
     def _has_kept(self, stranded: Stranded) -> bool:
         return self.custody is not None and any(map(self.custody.queue, stranded.kept))

@@ -529,6 +529,17 @@ def test_order_of_a_retained_message_that_is_given_again(
 
 
 @pytest.mark.parametrize(
+    ("kind", "begins", "cause"),
+    [("hold-session", 2.5, "met"), ("hold-session", 4.5, "ours"), ("hold", 2.5, "ours")],
+)
+def test_order_of_a_retained_message_that_is_told_past_a_session_held_up(
+    kind: str, begins: float, cause: str
+) -> None:
+    rows = [*BASE, late(0), late(1), fault(begins, 6.0, kind=kind, target="link/a/b"), got(3.1, 1), got(4.0)]
+    assert found(rows, algorithm="sf") == {("order", cause): 1}
+
+
+@pytest.mark.parametrize(
     ("site", "begins", "taken", "cause"),
     [
         ("b", 1.9, 2.3, "repaired"),

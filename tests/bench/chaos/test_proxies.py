@@ -118,6 +118,22 @@ async def test_what_is_held_arrives_when_the_path_is_mended() -> None:
         assert await other_reader.readexactly(1) == b"4"
 
 
+async def test_one_connection_alone_is_held() -> None:
+    async with path() as way:
+        made = [await asyncio.open_connection(*way.proxy.address) for _ in range(3)]
+        for each in made:
+            await echoed(*each, b"1")
+        way.network.hold_one("node/b", "node/a", 1)
+        way.network.hold_one("node/b", "node/a", 3)  # there is none
+        made[1][1].write(b"2")
+        await sent(way, 4)
+        for each in (made[0], made[2], await asyncio.open_connection(*way.proxy.address)):
+            await echoed(*each, b"3")
+        assert [await way.arrived.get() for _ in range(6)] == [b"1"] * 3 + [b"3"] * 3
+        way.network.mend("node/a", "node/b")
+        assert await made[1][0].readexactly(1) == b"2"
+
+
 async def test_who_goes_while_the_path_is_held_is_not_heard_of_until_it_is_mended() -> None:
     async with path() as way:
         reader, writer = await asyncio.open_connection(*way.proxy.address)

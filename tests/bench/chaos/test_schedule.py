@@ -23,7 +23,9 @@ def test_neighbouring_seeds_share_a_setting() -> None:
     assert len({draw(seed, "sf").setting.seed for seed in range(2 * SHARED)}) == 2
 
 
-@pytest.mark.parametrize("fault", ["mixed", "none", "kill-all", "flip", "power", "hold-one-way"])
+@pytest.mark.parametrize(
+    "fault", ["mixed", "none", "kill-all", "flip", "power", "hold-one-way", "hold-session"]
+)
 @pytest.mark.parametrize("algorithm", ["sf", "sg_tbps"])
 def test_what_is_drawn_makes_sense_and_survives_a_file(algorithm: str, fault: str, tmp_path: Path) -> None:
     for seed in range(50):
@@ -45,6 +47,15 @@ def test_filters_of_a_client_do_not_overlap() -> None:
             ]
             for topic in ("t/0", "t/1", "t/2", "u/0", "t/w", "r/p5", "r/all"):
                 assert sum(topic_matches(each, topic) for each in filters) <= 1
+
+
+def test_where_links_have_several_sessions_one_of_them_may_be_held_alone() -> None:
+    drawn = [draw(seed, "sf", fault="hold") for seed in range(400)]
+    several = [each for each in drawn if each.setting.options.get("link", {}).get("sessions")]
+    kinds = {fault.kind for each in several for fault in each.faults}
+    assert kinds == {"hold", "hold-session"}
+    assert {f.value for each in several for f in each.faults if f.kind == "hold-session"} == {0.0, 1.0}
+    assert all(f.kind == "hold" for each in drawn if each not in several for f in each.faults)
 
 
 def test_kill_all_is_every_node_at_once() -> None:

@@ -15,7 +15,7 @@ from ildm_bench.chaos.cli import app
 from ildm_bench.chaos.evidence import UNCERTAIN
 from ildm_bench.chaos.history import History
 from ildm_bench.chaos.invariants import INVARIANTS, OURS
-from ildm_bench.chaos.schedule import Client, Fault, Operation, Schedule, Setting
+from ildm_bench.chaos.schedule import LINK_FAULTS, Client, Fault, Operation, Schedule, Setting
 from ildm_bench.chaos.shrink import shrink
 from ildm_bench.chaos.verdict import judge
 from ildm_bench.chaos.virtual import hunt as hunting
@@ -88,9 +88,11 @@ def test_a_schedule_is_made_as_small_as_it_can_be() -> None:
         shrink(published(1), lambda each: carry_out(each)[0].failed)
 
 
-@pytest.mark.parametrize("kind", ["kill", "pause", "hold", "hold-one-way", "slow", "descriptors", "clock"])
+@pytest.mark.parametrize(
+    "kind", ["kill", "pause", "hold", "hold-one-way", "hold-session", "slow", "descriptors", "clock"]
+)
 def test_a_fault_is_seen_and_survived(kind: str) -> None:
-    target = "link/b/a" if kind in {"hold", "hold-one-way", "slow"} else "node/b"
+    target = "link/b/a" if kind in LINK_FAULTS else "node/b"
     fault = Fault(5.05, kind, (target,), 1.5, 0.3)  # type: ignore[arg-type]
     result, history = carry_out(published(10, fault, qos=1))
     assert [event.op for event in history.events if event.process == "nemesis"] == ["fault", "heal"]

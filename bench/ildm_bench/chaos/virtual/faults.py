@@ -25,6 +25,8 @@ class Nemesis:
         self.active: Counter[tuple[str, str]] = Counter()
         """How often each kind acts on each target; ``down``: what ends processes."""
         self.slow: dict[str, float] = {}
+        self.stuck: dict[str, Pipe] = {}
+        """Connections that alone are held, by the numbers of the faults."""
         self.latency = latency
         self.readings = Readings(world, sites, recorder)
         world.joined = self._joined
@@ -47,6 +49,8 @@ class Nemesis:
         if what == "link":
             if fault.kind == "slow":
                 self.slow[target] = fault.value
+            elif fault.kind == "hold-session":
+                self._stick(where, int(fault.value), number)
             self._paths(where)
             return
         site = self.sites[where]
@@ -67,6 +71,7 @@ class Nemesis:
     def _end(self, fault: Fault, target: str, number: str) -> None:
         kind = "down" if fault.kind in DEADLY else fault.kind
         self.active[kind, target] -= 1
+        self.stuck.pop(number, None)
         if not self.active[kind, target]:
             what, _, where = target.partition("/")
             if what == "link":
@@ -132,18 +137,28 @@ class Nemesis:
                 self.world.barred.add(path)
             else:
                 self.world.barred.discard(path)
-        for pipe in list(self.world.pipes):
-            ends = _ends(pipe)
-            if ends is None or set(ends) != {first, second}:
-                continue
+        for pipe, ends in self._between(first, second):
             if cut:
                 pipe.reset()
                 continue
             pipe.latency = self._latency(first, second)
-            if pipe.cut != held:
-                pipe.cut = held
+            stands_still = held or pipe in self.stuck.values()
+            if pipe.cut != stands_still:
+                pipe.cut = stands_still
             if pipe.mute != mute[ends[0]]:
                 pipe.mute = mute[ends[0]]
+
+    def _between(self, first: str, second: str) -> list[tuple[Pipe, tuple[str, str]]]:
+        """Ends of the connections between two sites, and where each is and the other."""
+        both = ((pipe, _ends(pipe)) for pipe in self.world.pipes)
+        return [(pipe, ends) for pipe, ends in both if ends is not None and set(ends) == {first, second}]
+
+    def _stick(self, where: str, which: int, number: str) -> None:
+        """One connection alone is held, if there are so many."""
+        first, _, second = where.partition("/")
+        pipes = [pipe for pipe, ends in self._between(first, second) if ends[0] == first]
+        if which < len(pipes):
+            self.stuck[number] = pipes[which]
 
     def _latency(self, first: str, second: str) -> float:
         """Seconds from one site to another, now."""
