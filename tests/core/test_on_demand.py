@@ -146,6 +146,25 @@ def test_a_node_that_is_not_there(world: World) -> None:
     assert a.logged().count("node unreachable: x:2: connection refused") == 1
 
 
+def test_what_comes_while_a_dial_is_under_way_gets_one_of_its_own(world: World) -> None:
+    """The node may be back by then, which the dial under way does not notice."""
+    a, b = sites(world, "ab")
+    path = ("a", Address("b", 2))
+    timeout = a.node.config.link.connect_timeout
+    world.barred.add(path)
+    a.send(b, "1")
+    world.run(timeout / 2)
+    a.send(b, "2")
+    world.barred.discard(path)
+    world.run(timeout / 2 + 0.1)
+    assert a.talker.unreachable == ["b: no answer"]
+    world.run(2 * a.node.config.link.reconnect_max)
+    assert b.heard() == ["2"]
+    assert a.node.counters["algorithm_dropped_unreachable"] == 1
+    assert a.node.links.on_demand is not None
+    assert a.node.links.on_demand.waiting_bytes == 0
+
+
 def test_an_address_that_is_none(world: World) -> None:
     (a,) = sites(world, "a")
     assert a.talker.api.send(Peer("x", "nonsense"), b"1")

@@ -46,6 +46,7 @@ class Waiting:
         "peer",
         "refused",
         "timer",
+        "tried",
     )
 
     def __init__(self, peer: Peer, deadline: float, backoff: Backoff) -> None:
@@ -64,6 +65,8 @@ class Waiting:
         """The dial under way."""
         self.timer: Any = None
         """Of the next dial."""
+        self.tried = 0
+        """So many frames were there when the last dial began."""
 
 
 class OnDemand:
@@ -140,9 +143,11 @@ class OnDemand:
             if full or (link is None and not (self.pauses.has_room(to.node_id, now) and self.make_room())):
                 return False
             waiting = self._begin(to, 0.0 if link is not None else self.pauses.left(to.node_id, now))
+            self._add(waiting, frame, turn)
             if link is None and not waiting.paused:
                 self._dial(waiting)
-        elif (
+            return True
+        if (
             full
             or len(waiting.frames) >= self._most_messages
             or waiting.bytes + len(frame) > self._most_bytes
@@ -151,11 +156,14 @@ class OnDemand:
             return False
         if waiting.neighbor is None:
             waiting.peer = to  # it may have moved
+        self._add(waiting, frame, turn)
+        return True
+
+    def _add(self, waiting: Waiting, frame: bytes, turn: int) -> None:
         waiting.frames.append((frame, turn))
         waiting.bytes += len(frame)
-        waiting.cost += cost
-        self.waiting_bytes += cost
-        return True
+        waiting.cost += len(frame) + FRAME_COST
+        self.waiting_bytes += len(frame) + FRAME_COST
 
     def _begin(self, to: Peer, pause: float) -> Waiting:
         config = self.config
@@ -208,6 +216,7 @@ class OnDemand:
         peer = waiting.peer
         if peer.node_id in self.links:
             return  # it is about to carry data; if it does not, its loss is told
+        waiting.tried = len(waiting.frames)
         try:
             address = parse_address(peer.address)
         except ValueError as error:
@@ -253,16 +262,24 @@ class OnDemand:
             self._fail(waiting, link.reason or "the link was lost", Unreachable.LOST)
 
     def _fail(self, waiting: Waiting, reason: str, why: Unreachable) -> None:
+        """The node cannot be reached: what has waited is dropped, but for what came after the last dial had
+        begun, when the node may have been back already: that waits for the next one."""
         peer = waiting.peer
         waiting.timer = None
         del self.waiting[peer.node_id]
         self.waiting_bytes -= waiting.cost
         self.parts.counters["on_demand_unreachable"] += 1
-        self.parts.counters["algorithm_dropped_unreachable"] += len(waiting.frames)
-        if self.pauses.failed(peer.node_id, reason, self.driver.now()):
+        self.parts.counters["algorithm_dropped_unreachable"] += waiting.tried
+        now = self.driver.now()
+        if self.pauses.failed(peer.node_id, reason, now):
             self.driver.log(
                 "warning", "node unreachable", node=peer.node_id, address=peer.address, reason=reason
             )
+        if waiting.tried < len(waiting.frames):
+            again = self._begin(peer, self.pauses.left(peer.node_id, now))
+            again.refused = waiting.refused
+            for frame, turn in waiting.frames[waiting.tried :]:
+                self._add(again, frame, turn)
         self.parts.dispatch.call("on_unreachable", peer.node_id, why)
 
     def _cancel_timer(self, waiting: Waiting) -> None:
