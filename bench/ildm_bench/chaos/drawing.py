@@ -45,8 +45,8 @@ MIXED: dict[Kind, int] = {
     "io-error": 1,
     "tear": 1,
 }
-"""How often each is drawn where any may be. Those that lose what nothing can keep, ``power`` but for the mode
-of that name and ``flip``, have to be asked for."""
+"""How often each is drawn where any may be; ``hold-session`` where links have several. Those that lose what
+nothing can keep, ``power`` but for the mode of that name and ``flip``, have to be asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +158,8 @@ class _Drawing:
         self.random = random
         self.setting = setting
         self.scale = scale
+        self.sessions: int = setting.options.get("link", {}).get("sessions", 1)
+        """Of each link."""
         self.clients: list[Client] = []
         self.operations: list[Operation] = []
         self.publishing: list[tuple[Client, Literal[1, 2], bool]] = []
@@ -264,6 +266,7 @@ class _Drawing:
             one: Any = kind
             if kind == "mixed":
                 weights = MIXED | ({"power": 10} if self.setting.mode == "power" else {})
+                weights |= {"hold-session": 5} if self.sessions > 1 else {}
                 one = random.choices(list(weights), list(weights.values()))[0]
             fault = self.one_fault(one)
             if drawn and random.random() < 0.4:  # while the one before lasts, or just after it
@@ -286,16 +289,15 @@ class _Drawing:
         site = random.choice(self.setting.sites)
         match kind:
             case "hold-session":
-                value = float(random.randrange(self.setting.options.get("link", {}).get("sessions", 1)))
-                return self.fault(kind, (f"link/{'/'.join(self.link())}",), value)
+                return self.fault(
+                    kind, (f"link/{'/'.join(self.link())}",), float(random.randrange(self.sessions))
+                )
             case "cut" | "hold" | "hold-one-way" | "slow":
                 ends = list(self.link())
                 random.shuffle(ends)
                 target = f"link/{ends[0]}/{ends[1]}"
-                fault = self.fault(
-                    kind, (target,), round(random.random() * 0.5, 3) if kind == "slow" else 0.0
-                )
-                return self._of_one_session(fault)
+                value = round(random.random() * 0.5, 3) if kind == "slow" else 0.0
+                return self.fault(kind, (target,), value)
             case "kill":
                 processes = [f"{what}/{each}" for each in self.setting.sites for what in ("node", "broker")]
                 chosen = random.sample(processes, random.choice((1, 1, 1, 2, 2, 3)))
@@ -314,14 +316,6 @@ class _Drawing:
                 return self.fault(kind, (f"node/{site}",), float(random.choice((0, 100, 5000))))
             case _:
                 return self.fault(kind, (f"node/{site}",))
-
-    def _of_one_session(self, fault: Fault) -> Fault:
-        """The same, or every other time, where links have several sessions, of one of them alone."""
-        sessions = self.setting.options.get("link", {}).get("sessions", 1)
-        chance = Random(f"session {fault}")
-        if fault.kind != "hold" or sessions == 1 or chance.random() < 0.5:
-            return fault
-        return replace(fault, kind="hold-session", value=float(chance.randrange(sessions)))
 
     def link(self) -> tuple[str, str]:
         """Two sites with a link; with an overlay any two."""
