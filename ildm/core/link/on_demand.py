@@ -40,6 +40,7 @@ class Waiting:
         "bytes",
         "cost",
         "deadline",
+        "failed",
         "frames",
         "neighbor",
         "paused",
@@ -61,6 +62,8 @@ class Waiting:
         """Bytes of memory."""
         self.paused = False
         """The node could not be reached shortly before."""
+        self.failed = False
+        """A dial has failed while it waited."""
         self.neighbor: Neighbor | None = None
         """The dial under way."""
         self.timer: Any = None
@@ -108,7 +111,7 @@ class OnDemand:
     @property
     def idle(self) -> bool:
         """Nothing waits for a link that may come soon."""
-        return all(waiting.paused for waiting in self.waiting.values())
+        return all(waiting.paused or waiting.failed for waiting in self.waiting.values())
 
     # sending ----------------------------------------------------------------------------------
 
@@ -276,10 +279,10 @@ class OnDemand:
                 "warning", "node unreachable", node=peer.node_id, address=peer.address, reason=reason
             )
         if waiting.tried < len(waiting.frames):
-            again = self._begin(peer, self.pauses.left(peer.node_id, now))
-            again.refused = waiting.refused
+            later = self._begin(peer, max(self.config.reconnect_min, self.pauses.left(peer.node_id, now)))
+            later.failed, later.refused = True, waiting.refused
             for frame, turn in waiting.frames[waiting.tried :]:
-                self._add(again, frame, turn)
+                self._add(later, frame, turn)
         self.parts.dispatch.call("on_unreachable", peer.node_id, why)
 
     def _cancel_timer(self, waiting: Waiting) -> None:
