@@ -416,18 +416,36 @@ class Node:
 
     def when_told(self, callback: Callable[[], None], persistent: bool) -> bool:
         """Whether the neighbours know all local interest and, with ``persistent``, what belongs to sessions
-        is saved; if not, ``callback`` is called when that is so, or after ``link.subscribe_wait``."""
+        is saved; if not, ``callback`` is called when that is so.
+
+        For the neighbours nothing waits longer than ``link.subscribe_wait``; nor, without a spool, for the
+        disk. With one it is promised, as for a message, and waits while nothing can be written.
+        """
         wait = self.config.link.subscribe_wait
         if not (wait and self.router.active):
             return True
-        told = Told(self.counters, callback, 1 + persistent)
-        if persistent:
-            self._when_kept(told.one)
+        custody = self.custody if persistent else None
+        lsn = 0 if custody is None else custody.last
+        durable = custody is None or custody.covers(lsn)
+
+        def when_durable() -> None:
+            if custody is None or custody.covers(lsn):
+                callback()
+            else:
+                custody.when(lsn, callback)
+
+        unwritten = persistent and custody is None
+        told = Told(self.counters, when_durable, 1 + unwritten)
+        if unwritten:
+            self.store.when_written(lambda _: told.one())
         if self.links.when_told(told.one):
             told.one()
-        if told.complete:
+        if not told.complete:
+            told.wait(self.driver, wait)
+        elif durable:
             return True
-        told.wait(self.driver, wait)
+        else:
+            when_durable()
         return False
 
     def when_saved(self, callback: Callable[[], None]) -> bool:
@@ -440,15 +458,6 @@ class Node:
         custody.when(custody.last, told.one)
         told.wait(self.driver, SAVE_WAIT)
         return False
-
-    def _when_kept(self, callback: Callable[[], None]) -> None:
-        custody = self.custody
-        if custody is None:
-            self.store.when_written(lambda _: callback())
-        elif custody.covers(custody.last):
-            callback()
-        else:
-            custody.when(custody.last, callback)
 
     def _interest_changed(self, changes: Mapping[str, int | None]) -> None:
         self.router.invalidate()

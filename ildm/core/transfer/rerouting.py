@@ -299,7 +299,9 @@ class Rerouting:
             entry = queue.first
             deposit = entry.receipt
             queue.remove(entry.count)
-            if isinstance(deposit, Deposit) and deposit.lsn <= mark and self._send_round(entry, index, hop):
+            if not isinstance(deposit, Deposit):
+                left.append(entry)  # in memory anyway, and among them are others that have to go
+            elif deposit.lsn <= mark and self._send_round(entry, index, hop):
                 size += entry.size
                 entry.settle()
             else:
