@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
-from ildm.mqtt import Publish, PubRel
+from ildm.mqtt import Publish, PubRel, SubAck, Subscribe, Subscription
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
 from tests.support.disk_spool import DiskSite
@@ -147,3 +147,20 @@ def test_a_connection_that_ends_meanwhile_takes_nothing_with_it(world: World) ->
     b.disk.fails.clear()
     world.run(5)
     assert got(b) == [b"once"]
+
+
+def test_a_persistent_session_has_no_suback_while_something_here_is_not_kept(world: World) -> None:
+    """As its filter would be, in the spool's journal."""
+    a, _ = sites(world, "ab")
+    fail(a)
+    publish(a.client("p"), b"not kept", 1, 1)
+    persistent, clean = a.client("kept", clean_start=False), a.client("clean")
+    for client in (persistent, clean):
+        client.send(Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter="t", qos=1)]))
+    world.run(WAIT + 1)
+    assert clean.got(SubAck)
+    assert not persistent.got(SubAck)
+    a.disk.fails.clear()
+    world.run(3)
+    assert persistent.got(SubAck)
+    assert a.node.counters["subscribe_waits_expired"] == 0
