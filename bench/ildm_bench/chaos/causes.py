@@ -64,14 +64,16 @@ class Causes:
 
     def _was_unwilled(self, message: Message, site: str) -> bool:
         """Whether it is a will that its own broker had for its site, and was killed before it was due, or
-        before it could know, as its node stood still or the machine had lost power."""
+        before it could know, as it or its node stood still or the machine had lost power."""
         due = message.t
         if message.held is None or due is None or message.site != site:
             return False
         silences = [
             end
             for fault, end in self.evidence.faults.values()
-            if fault.topic in {"power", "pause"} and fault.session == f"node/{site}" and fault.t <= due <= end
+            if fault.topic in {"power", "pause"}
+            and fault.session in {f"node/{site}", f"broker/{site}"}
+            and fault.t <= due <= end
         ]
         return bool(self.evidence.kills(site, message.held, max([due, *silences])))
 

@@ -228,7 +228,7 @@ STEPS: dict[str, str] = {
         JOIN (SELECT run, publisher, seq, MIN(t) AS t FROM events WHERE op = 'will' AND phase = 'invoke'
               GROUP BY run, publisher, seq) c ON c.run = p.run AND c.publisher = p.publisher AND c.seq = p.seq
         LEFT JOIN disturbances w ON w.run = p.run AND w.kind IN ('power', 'pause')
-             AND w.target = 'node/' || p.site AND p.t BETWEEN w.begins AND w.ends
+             AND w.target IN ('node/' || p.site, 'broker/' || p.site) AND p.t BETWEEN w.begins AND w.ends
         JOIN (SELECT run, session, t FROM events WHERE op = 'fault' AND {KILLS}) d
              ON d.run = p.run AND d.session = 'broker/' || p.site
              AND d.t BETWEEN c.t AND COALESCE(w.ends, p.t)

@@ -628,13 +628,24 @@ def test_a_will_whose_broker_was_killed_before_it_was_due(killed: float, site: s
 
 
 @pytest.mark.parametrize(
-    ("kind", "until", "cause"),
-    [("pause", 4.0, "store"), ("power", 4.0, "store"), ("pause", 3.2, "ours"), ("hold", 4.0, "ours")],
+    ("kind", "target", "until", "cause"),
+    [
+        ("pause", "node/b", 4.0, "store"),
+        ("pause", "broker/b", 4.0, "store"),
+        ("power", "node/b", 4.0, "store"),
+        ("pause", "node/b", 3.2, "ours"),
+        ("pause", "broker/b", 3.2, "ours"),
+        ("pause", "broker/a", 4.0, "ours"),
+        ("hold", "link/a/b", 4.0, "ours"),
+    ],
 )
-def test_a_will_whose_broker_could_not_know_that_it_was_due(kind: str, until: float, cause: str) -> None:
-    """It is due at 3.0, while its node stands still or is off, and its broker is killed at 3.5."""
+def test_a_will_whose_broker_could_not_know_that_it_was_due(
+    kind: str, target: str, until: float, cause: str
+) -> None:
+    """It is due at 3.0, while its node or broker stands still or is off, and the broker is killed at 3.5."""
     begun = published(2.0, site="b")[0]._replace(op="will")
-    rows: Rows = [*BASE, fault(2.9, until, kind=kind, name="1"), fault(3.5, 3.7, target="broker/b"), begun]
+    silence = fault(2.9, until, kind=kind, target=target, name="1")
+    rows: Rows = [*BASE, silence, fault(3.5, 3.7, target="broker/b"), begun]
     rows.append(begun._replace(t=3.0, phase="ok"))
     assert found(rows, mode="power").get(("lost", cause)) == 1
 
