@@ -219,7 +219,8 @@ class OnDemand:
         peer = waiting.peer
         if peer.node_id in self.links:
             return  # it is about to carry data; if it does not, its loss is told
-        waiting.tried = len(waiting.frames)
+        self._begun(waiting)
+        self.driver.call_soon(self._begun, waiting)  # with all that is sent in one go
         try:
             address = parse_address(peer.address)
         except ValueError as error:
@@ -228,6 +229,10 @@ class OnDemand:
         self.parts.counters["on_demand_dials"] += 1
         waiting.neighbor = Neighbor(self.parts, address, saved=False, expected=peer.node_id)
         self.dialer.dial(waiting.neighbor)
+
+    @staticmethod
+    def _begun(waiting: Waiting) -> None:
+        waiting.tried = len(waiting.frames)
 
     def dial_failed(self, neighbor: Neighbor, refusal: Refusal | None, reason: str, why: Unreachable) -> None:
         """A connection dialed on demand has not become, or does not stay, the link's."""
