@@ -499,6 +499,8 @@ class SimNode:
     def inject(self, message: Publish, identity: tuple[str, int] | None = None) -> bool:
         check_message(message)
         check_identity(identity)
+        if identity is not None and message.retain and self.memory.is_old_repetition(message):
+            return True
         if not self._keeping.enter(identity):
             return False
         if message.retain:

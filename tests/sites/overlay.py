@@ -86,7 +86,7 @@ def chains(rows: Rows) -> list[list[str]]:
     for key, row in rows.items():
         if row["levels"] and row["levels"][0][0] is None:
             chain = [key]
-            while (right := rows[chain[-1]]["levels"][0][1]) is not None and len(chain) <= len(rows):
+            while (right := rows[chain[-1]]["levels"][0][1]) in rows and len(chain) <= len(rows):
                 chain.append(right)
             found.append(chain)
     return found

@@ -151,6 +151,7 @@ async def test_a_topic_alias_stays_on_its_connection(both: list[Site], topic_roo
     near = await both[0].connect(version=V5)
     alias: Properties = {Property.TOPIC_ALIAS: 1}
     await publisher.publish(f"{topic_root}/a", b"early", 1, properties=alias)
+    await settled(*both)  # it may be on its way to the far site
     for client in (near, far):
         await client.subscribe((f"{topic_root}/+", 2))
     await settled(*both)

@@ -26,7 +26,7 @@ from ildm.api import Stamp
 from ildm.core.tables import CLOCK, RETAINED
 from ildm.core.transfer.contention import Contention, Releases
 from ildm.core.transfer.retained_view import RetainedView
-from ildm.core.transfer.stamps import LEEWAY, HybridClock, stamped, take_stamp
+from ildm.core.transfer.stamps import LEEWAY, HybridClock, read_stamp, stamped, take_stamp
 from ildm.mqtt import EncodeError, MqttError, Property, Publish, Version, decode, topic_matches
 
 if TYPE_CHECKING:
@@ -212,15 +212,9 @@ class Retained:
     def arrived(self, message: Publish, stamp: Stamp, repeated: bool = False) -> bool | None:
         """A retained message has come from another node: True if it is the newest, False if a newer one is
         known (or the stamp is not to be believed), None if this very one is."""
-        if not self.clock.sees(stamp):
-            self._disbelieve(stamp)
-            return False
-        topic = message.topic
-        known = self.newest(topic)
-        if known is not None and known >= stamp:
-            return None if known == stamp else False
-        if known is None and repeated and stamp <= self._floor:
-            return False  # as old as what was forgotten for want of room, perhaps just that
+        newest = self._is_newest(message.topic, stamp, repeated)
+        if not newest:
+            return newest
         came = stamp if repeated else None
         if message.payload or not repeated:
             self._put(message, stamp, self._expiry(message), came)
@@ -231,6 +225,22 @@ class Retained:
             expires_at = self.driver.now() + min(left, self.limits.retained_deletion_expiry)
             self._put(message, stamp, expires_at, came)
         return True
+
+    def _is_newest(self, topic: str, stamp: Stamp, repeated: bool) -> bool | None:
+        """As :meth:`arrived` answers."""
+        if not self.clock.sees(stamp):
+            self._disbelieve(stamp)
+            return False
+        known = self.newest(topic)
+        if known is not None and known >= stamp:
+            return None if known == stamp else False
+        # as old as what was forgotten for want of room, perhaps just that
+        return known is not None or not repeated or stamp > self._floor
+
+    def is_old_repetition(self, message: Publish) -> bool:
+        """Whether a message from another node is the repetition of one that is not news here."""
+        taken = read_stamp(message)
+        return taken is not None and taken[1] and not self._is_newest(message.topic, *taken)
 
     def judge(self, message: Publish, is_new: bool = False) -> Judged:
         """Compare a retained message from another node with what is known on its topic, and remember it if

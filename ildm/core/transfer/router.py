@@ -516,8 +516,13 @@ class Router:
     def inject(self, message: Publish, identity: Identity | None = None) -> bool:
         """Publish a message of the algorithm into the local broker, a stamped retained one after a look at
         what is known on its topic; False: one of this identity has come before."""
-        if identity is not None and self.custody is not None and not self.custody.come(identity):
-            return False
+        if identity is not None and self.custody is not None:
+            if message.retain and self.retained.is_old_repetition(message):
+                # nobody is given it: what it repeats has not come with it
+                self.counters["retained_old_news"] += 1
+                return True
+            if not self.custody.come(identity):
+                return False
         if self.site_rules is not None:
             way = self.site_rules.incoming.decide(message.topic.encode())
             if way is None:

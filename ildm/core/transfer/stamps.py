@@ -77,16 +77,21 @@ def stamped(message: Publish, stamp: Stamp, repeated: bool = False) -> Publish:
     )
 
 
-def take_stamp(message: Publish) -> tuple[Stamp, bool] | None:
-    """Remove the stamp from a message; answers it and whether the message is a repetition."""
-    users = list(message.properties.get(Property.USER_PROPERTY, ()))
+def read_stamp(message: Publish) -> tuple[Stamp, bool] | None:
+    """The stamp of a message, and whether this is a repetition."""
+    users = message.properties.get(Property.USER_PROPERTY, ())
     found = next((value for key, value in users if key == STAMP_PROPERTY), None)
-    if found is None:
-        return None
+    stamp, repeated = (None, False) if found is None else Stamp.parse(found)
+    return None if stamp is None else (stamp, repeated)
+
+
+def take_stamp(message: Publish) -> tuple[Stamp, bool] | None:
+    """Remove the stamp from a message; answers what :func:`read_stamp` does."""
+    taken = read_stamp(message)
+    users = message.properties.get(Property.USER_PROPERTY, ())
     rest = [pair for pair in users if pair[0] != STAMP_PROPERTY]
     if rest:
         message.properties[Property.USER_PROPERTY] = rest
-    else:
+    elif users:
         del message.properties[Property.USER_PROPERTY]
-    stamp, repeated = Stamp.parse(found)
-    return None if stamp is None else (stamp, repeated)
+    return taken

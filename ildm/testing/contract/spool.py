@@ -9,7 +9,7 @@ import pytest
 
 from ildm.api import NodeStatus, PluginError
 from ildm.mqtt import Publish, Version
-from ildm.testing.contract.probes import OverlayProbe
+from ildm.testing.contract.probes import OverlayProbe, stamped
 from ildm.testing.contract.stage import Contract, Injected, Make, states
 
 
@@ -89,6 +89,21 @@ class SpoolContract(Contract):
         assert again.api.inject(messages[0])
         stage.until(lambda: len(stage.injected("a")) >= 2)
         assert stage.injected("a")[-2:] == [expected[5], expected[0]]
+
+    @states("inject", "has_injected")
+    def test_an_old_repetition_does_not_count_as_what_it_repeats(self, make: Make) -> None:
+        """Nobody is given it, so that one is still to come, for live subscribers."""
+        stage = make(OverlayProbe)
+        one = stage.add("a")
+        assert one.api.inject(stamped("t", b"new", 20))
+        older = ("far", 10)
+        assert one.api.inject(stamped("t", b"old", 10, again=True), older)
+        assert not one.api.has_injected(*older)
+        assert one.api.inject(stamped("t", b"old", 10), older)
+        assert one.api.has_injected(*older)
+        assert not one.api.inject(stamped("t", b"old", 10), older)
+        stage.until(lambda: len(stage.injected("a")) == 2)
+        assert [(m.payload, m.retain) for m in stage.injected("a")] == [(b"new", True), (b"old", False)]
 
     @pytest.mark.parametrize("wrong", [("a",), (1, 1), ("a", "1"), ("a", 0), ("a", (1 << 64) - 1), "a1", 7])
     @states("inject", "inject_frame")

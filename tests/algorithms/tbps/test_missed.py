@@ -20,6 +20,7 @@ from ildm_algorithms.tbps.keys import segment_of_filter
 from ildm_algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
 from ildm_algorithms.tbps.missed import HOLD, RETURN, SETTLE, Missing
 from ildm_algorithms.tbps.offers import ATTEMPTS, FOUND, Offers
+from ildm_algorithms.tbps.retained import repeated
 from ildm_algorithms.tbps.seen import Seen
 from ildm_algorithms.tbps.segments import Segments
 from tests.algorithms.tbps.clock import FakeApi
@@ -27,8 +28,11 @@ from tests.algorithms.tbps.clock import FakeApi
 QUICK = {"ping_interval": 0.5, "ping_timeout": 0.5, "check_interval": 3.0, "cast_deadline": 5.0}
 
 
-def world_of(nodes: int = 8, seed: int = 1, make: type[World] = World, **options: Any) -> World:
-    world = make(SgTbps, {"overlay": QUICK, **options}, seed, LinkModel(delay=uniform(0.005, 0.02)))
+def world_of(
+    nodes: int = 8, seed: int = 1, make: type[World] = World, spool: bool = False, **options: Any
+) -> World:
+    model = LinkModel(delay=uniform(0.005, 0.02))
+    world = make(SgTbps, {"overlay": QUICK, **options}, seed, model, spool=spool)
     for number in range(nodes):
         world.add(f"n{number}")
         if number:
@@ -303,6 +307,29 @@ def test_a_retained_message_of_a_partition_that_comes_as_a_repetition_comes_once
     world.run(60)
     assert payloads(world["n0"]) == ["alone", "newer"]
     assert (world["n0"].counters["fetched"], world["n0"].counters["late_fetched"]) == (1, 1)
+
+
+def test_an_older_retained_message_of_a_partition_comes_after_a_repetition_that_was_no_news() -> None:
+    """It was not given to anybody with that."""
+    world = world_of(2, spool=True)
+    for name in ("n0", "n1"):
+        world[name].subscribe("a/b", 1)
+    world.run(10)
+    world.partition(["n0"], ["n1"])
+    world.run(20)
+    for name, text in (("n1", b"older"), ("n0", b"newer")):
+        world[name].publish("a/b", text, 1, retain=True)
+        world.run(0.2)
+    older = world["n1"].memory.matching("a/b")
+    world.heal()
+    publisher = world["n1"].algorithm
+    assert isinstance(publisher, SgTbps)
+    (message,) = older
+    for _ in range(600):
+        publisher.outbox.repeat(repeated(message))  # it may have been under way for that long
+        world.run(0.05)
+    assert payloads(world["n0"]) == ["newer", "older"]
+    assert payloads(world["n1"]) == ["older", "newer"]
 
 
 @pytest.mark.parametrize("alone", [0.0, 60.0])
