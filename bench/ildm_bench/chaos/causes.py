@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from ildm.mqtt import topic_matches
 from ildm_bench.chaos.evidence import BY_TOPIC, NEVER, UNCERTAIN, Evidence, Message, Session
@@ -27,8 +27,6 @@ class Causes:
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
         self.about = evidence.about
-        self.newer: dict[str, list[tuple[float, str]]] = {}
-        """Topic -> of its retained messages when each was published, and a site that knows it."""
 
     def of_lost(self, message: Message, session: Session, name: str, publisher: str, seq: int) -> str:
         """A message was not received by the session ``name``."""
@@ -47,8 +45,6 @@ class Causes:
             return "store"
         if self._was_unreleased(message, session.site) or self._was_unwilled(message, session.site):
             return "store"
-        if self._is_replaced(message, session.site):
-            return "replaced"
         if self.evidence.damaged_last >= message.t:
             return "disk"
         return "unclear" if killed and self.about.store == "lossy" else OURS
@@ -76,26 +72,6 @@ class Causes:
             and fault.t <= due <= end
         ]
         return bool(self.evidence.kills(site, message.held, max([due, *silences])))
-
-    def _is_replaced(self, message: Message, site: str) -> bool:
-        """Whether its site knew a newer retained message of the topic: overlays pass on none after that."""
-        if not message.retain or self.about.target != "ildm" or self.about.algorithm not in BY_TOPIC:
-            return False
-        if message.topic not in self.newer:
-            self.newer[message.topic] = list(self._known(message.topic))
-        assert message.t is not None
-        return any(t > message.t and where in {site, ""} for t, where in self.newer[message.topic])
-
-    def _known(self, topic: str) -> Iterator[tuple[float, str]]:
-        """Of retained messages of a topic when each was published, and a site that knows it; empty: all."""
-        for key, message in self.evidence.messages.items():
-            if message.topic != topic or not message.retain or message.t is None:
-                continue
-            yield message.t, message.site
-            if not message.value and message.acknowledged is not None:
-                yield message.t, ""  # who has got a deletion does not tell whose it was
-            for first in self.evidence.received.get(key, ()):
-                yield message.t, first.site
 
     # twice ------------------------------------------------------------------------------------
 

@@ -23,7 +23,6 @@ CAUSES = {
     "nobody at the site has seen the message",
     "disk": "what the node had written was torn off or altered, or its machine lost power in a mode that "
     "does not promise to survive that",
-    "replaced": "a retained message that came late over an overlay, when its site knew a newer one",
     "tree": "while the links that are used for messages changed: the stated exception of order",
     "down": "over an overlay, while something was down between publication and receipt, or shortly before: "
     "likewise",
@@ -190,22 +189,6 @@ STEPS: dict[str, str] = {
              AND r.seq = m.seq
         WHERE m.qos > 0
         GROUP BY m.run, m.session, m.publisher, m.seq""",
-    # Newer retained messages that a site knows of: by its own clients, or as a subscriber there got them. Who
-    # has got a deletion does not tell whose it was.
-    "newer": """
-        SELECT run, topic, t, site FROM published WHERE retain = 1
-        UNION SELECT q.run, q.topic, q.t, r.site FROM published q
-        JOIN receipts r ON r.run = q.run AND r.publisher = q.publisher AND r.seq = q.seq
-        WHERE q.retain = 1
-        UNION SELECT q.run, q.topic, q.t, o.site FROM published q
-        JOIN (SELECT DISTINCT run, site FROM owed) o ON o.run = q.run
-        WHERE q.retain = 1 AND q.value = '' AND q.acknowledged IS NOT NULL""",
-    "replaced": """
-        SELECT DISTINCT m.run, m.session, m.publisher, m.seq
-        FROM missing m
-        JOIN runs ON runs.run = m.run AND runs.target = 'ildm' AND runs.algorithm NOT IN ('pf', 'sf')
-        JOIN published p ON p.run = m.run AND p.publisher = m.publisher AND p.seq = m.seq AND p.retain = 1
-        JOIN newer q ON q.run = m.run AND q.topic = m.topic AND q.site = m.site AND q.t > p.t""",
     "damaged": """
         SELECT d.run, MIN(d.begins) AS t, MAX(d.begins) AS last
         FROM disturbances d JOIN runs r ON r.run = d.run
@@ -380,7 +363,6 @@ INVARIANTS: dict[str, str] = {
         SELECT m.run,
                CASE WHEN m.lost = 1 OR f.seq IS NOT NULL OR x.seen = 1 OR u.seq IS NOT NULL
                          OR v.seq IS NOT NULL OR k.seq IS NOT NULL THEN 'store'
-                    WHEN a.seq IS NOT NULL THEN 'replaced'
                     WHEN d.last >= m.t THEN 'disk'
                     WHEN x.lossy = 1 THEN 'unclear' ELSE 'ours' END AS cause,
                m.site, m.session, m.publisher, m.seq, m.topic, m.t
@@ -389,8 +371,6 @@ INVARIANTS: dict[str, str] = {
              AND x.seq = m.seq
         LEFT JOIN forgotten f ON f.run = m.run AND f.site = m.site AND f.publisher = m.publisher
              AND f.seq = m.seq
-        LEFT JOIN replaced a ON a.run = m.run AND a.session = m.session AND a.publisher = m.publisher
-             AND a.seq = m.seq
         LEFT JOIN unreleased u ON u.run = m.run AND u.site = m.site AND u.publisher = m.publisher
              AND u.seq = m.seq
         LEFT JOIN unwilled v ON v.run = m.run AND v.site = m.site AND v.publisher = m.publisher
