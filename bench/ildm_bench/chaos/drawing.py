@@ -47,6 +47,8 @@ MIXED: dict[Kind, int] = {
 }
 """How often each is drawn where any may be; ``hold-session`` where links have several. Those that lose what
 nothing can keep, ``power`` but for the mode of that name and ``flip``, have to be asked for."""
+APART = 0.25
+"""How often not one link is cut or held but all those of a site, or all there are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +299,10 @@ class _Drawing:
                 random.shuffle(ends)
                 target = f"link/{ends[0]}/{ends[1]}"
                 value = round(random.random() * 0.5, 3) if kind == "slow" else 0.0
+                if kind in {"cut", "hold"} and random.random() < APART:
+                    alone = random.choice((site, None))
+                    links = [pair for pair in self.links() if alone is None or alone in pair]
+                    return self.fault(kind, tuple(f"link/{first}/{second}" for first, second in links))
                 return self.fault(kind, (target,), value)
             case "kill":
                 processes = [f"{what}/{each}" for each in self.setting.sites for what in ("node", "broker")]
@@ -317,8 +323,14 @@ class _Drawing:
             case _:
                 return self.fault(kind, (f"node/{site}",))
 
+    def links(self) -> Sequence[tuple[str, str]]:
+        """Sites with a link; with an overlay all pairs."""
+        if self.setting.algorithm in TREE:
+            return self.setting.links
+        return list(itertools.combinations(self.setting.sites, 2))
+
     def link(self) -> tuple[str, str]:
-        """Two sites with a link; with an overlay any two."""
+        """One of them, from either end where nothing tells."""
         if self.setting.algorithm in TREE:
             return self.random.choice(self.setting.links)
         first, second = self.random.sample(self.setting.sites, 2)
