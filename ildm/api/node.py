@@ -247,8 +247,8 @@ class NodeApi(Protocol):
         ``turn``, which picks the session. If the node cannot be reached, or the link to it is lost,
         :meth:`OverlayAlgorithm.on_unreachable` follows and what was queued is dropped and counted. A node
         that could not be reached is dialed again after a pause only, which grows (``link.reconnect_min`` to
-        ``link.reconnect_max``, at most ``link.connect_timeout``); what is sent to it meanwhile waits for
-        that, or for a connection from it.
+        ``link.reconnect_max``, at most ``link.connect_timeout``); what is sent to it meanwhile, or was while
+        it was dialed in vain, waits for that, or for a connection from it.
 
         Raises:
             PluginError: a wrong argument, or the algorithm is no :class:`OverlayAlgorithm`.
