@@ -273,9 +273,9 @@ class NodeApi(Protocol):
 
         A retained message with a node's stamp is judged first: if the node knows a newer one on its
         topic it goes to live subscribers only, without the retain flag; if it is a repetition, or the
-        very one the node has, that is older, it is not published at all; a repetition that is not says
-        nothing of its identity, so what it repeats is published when it comes. An unstamped one is published
-        as it is, and what the node remembers of its topic is forgotten.
+        very one the node has, that is older, it is not published at all. A repetition that is not published
+        does not count for its ``identity``: what it repeats still is, when it comes. An unstamped one is
+        published as it is, and what the node remembers of its topic is forgotten.
 
         With a spool (``spool.mode``) one of QoS 1 or 2 is on disk before anything that is sent after this
         call leaves the node, and until the broker has it: also if the node is killed in between.
