@@ -94,11 +94,13 @@ def between(before: Snapshot, after: Snapshot, seconds: float, own: Sequence[int
         return Disturbance()
     trees = before.trees(own) | after.trees(own)
     known = after.used(trees) - before.used(trees)
-    others = after.busy - before.busy - known
+    use = {pid: used for pid, used in _use(before, after).items() if pid not in trees}
+    # of processes that nobody has waited for only the machine's own time tells
+    others = max(sum(used for used in use.values() if used > 0), after.busy - before.busy - known)
     found = [
         Busy(name=after.processes[pid].name, pid=pid, cores=round(used / seconds, 3))
-        for pid, used in _use(before, after).items()
-        if pid not in trees and used >= WORTH_NAMING * seconds
+        for pid, used in use.items()
+        if used >= WORTH_NAMING * seconds
     ]
     found.sort(key=lambda each: -each.cores)
     return Disturbance(

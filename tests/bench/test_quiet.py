@@ -45,6 +45,15 @@ def test_others_are_all_but_who_takes_part_with_children() -> None:
     assert "the host kept 0.30 of a core" in seen.reason
 
 
+def test_others_are_seen_by_their_own_time_or_by_that_of_the_machine() -> None:
+    before = snapshot(10.0, bench=(5, 1, 2.0, 0.0), shell=(9, 1, 0.5, 0.0), hidden=(8, 9, 7.0, 0.0))
+    after = snapshot(11.0, bench=(5, 1, 2.5, 0.0), shell=(9, 1, 1.2, 0.0))
+    # less than both have used, as interrupts are taken off it; nobody has waited for the one that has ended
+    assert between(before, after, 1.0, [5]).others == pytest.approx(0.5)
+    alive = snapshot(11.0, bench=(5, 1, 2.5, 0.0), shell=(9, 1, 1.2, 0.0), hidden=(8, 9, 7.1, 0.0))
+    assert between(before, alive, 1.0, [5]).others == pytest.approx(0.8)
+
+
 def test_a_child_that_ends_leaves_only_what_it_used_meanwhile() -> None:
     before = snapshot(10.0, pytest=(5, 1, 1.0, 0.0), case=(6, 5, 4.0, 0.0))
     after = snapshot(11.0, pytest=(5, 1, 1.0, 4.5))

@@ -136,9 +136,15 @@ def test_what_others_did_is_counted_within_the_window() -> None:
     found = sampler.disturbance(10**9, 3 * 10**9)
     assert (found.others, found.stolen) == (2.0, 0.5)
     assert sampler.disturbance(5 * 10**9, 6 * 10**9).quiet
-    busy, stolen = machine_cpu_seconds()
-    assert busy > 0
-    assert stolen >= 0
+
+
+def test_the_machine_has_used_what_this_program_has() -> None:
+    before, begun = machine_cpu_seconds(), time.process_time()
+    while time.process_time() < begun + 0.5:
+        pass
+    after = machine_cpu_seconds()
+    assert after[0] - before[0] >= 0.3
+    assert after[1] >= before[1] >= 0
 
 
 def test_who_is_sampled_and_who_samples_are_no_others() -> None:
