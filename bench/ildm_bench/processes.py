@@ -24,10 +24,10 @@ class ProcessTimes(NamedTuple):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """CPU seconds at one moment; those of the machine are since it began."""
+    """CPU seconds at one moment; of those of the machine only differences count."""
 
     busy: float
-    """Of all programs, without interrupts, but for a constant."""
+    """Of all programs, without interrupts (`machine_cpu_seconds`)."""
     stolen: float
     """That the host of a virtual machine gave to something else (proc(5): steal)."""
     processes: Mapping[int, ProcessTimes]
