@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ildm.core.driver import Driver, Transport
 
 LINGER = 2.0
-"""Seconds that a broker's answers are waited for when nothing more will be sent."""
+"""Seconds that the last answers of a far end are waited for where TLS can only be ended both ways at once."""
 CLOSE_TIMEOUT = 10.0
 """Seconds until a peer that does not take its last bytes is cut off."""
 _CLOSED: Final = SessionStatus.CLOSED

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
-from ildm.core.session import LINGER
+from ildm.core.local.broker_session import ANSWERS
 from ildm.mqtt import (
     Disconnect,
     PingReq,
@@ -271,7 +271,7 @@ def test_what_waits_for_its_turn_crosses_at_the_end_of_its_client(world: World, 
     answers.let_go(4)
     for session in list(a.node.sessions):
         session.abort()
-    world.run(LINGER + 1)
+    world.run(ANSWERS + 1)
     assert [payload for _, payload in injected(b)] == [b"4"]
     assert a.node.counters["unanswered_by_broker"] == 5
 
@@ -345,7 +345,7 @@ def test_a_client_that_is_gone_before_the_answer(world: World) -> None:
     client = a.client("c", version=Version.V5)
     client.send(message("t", 1, 1))
     client.transport.close()
-    world.run(LINGER / 2)
+    world.run(ANSWERS / 2)
     answers.let_go()
     world.run(0.1)
     assert injected(b) == [("t", b"1")]
@@ -354,7 +354,7 @@ def test_a_client_that_is_gone_before_the_answer(world: World) -> None:
     client = a.client("c", version=Version.V5)
     client.send(message("t", 1, 2))
     client.transport.close()
-    world.run(LINGER + 1)
+    world.run(ANSWERS + 1)
     assert injected(b) == [("t", b"1")]
     assert a.node.counters["unanswered_by_broker"] == 1
     assert a.node.sessions == set()
@@ -369,7 +369,7 @@ def leaving(world: World, will: Will | None = None) -> tuple[Site, Site, Answers
     client = a.client("c", version=Version.V5, will=will)
     client.transport.write(message("t", 1, 1).encode(Version.V5) + Disconnect().encode(Version.V5))
     client.transport.close()
-    world.run(LINGER / 2)
+    world.run(ANSWERS / 2)
     return a, b, answers, client
 
 
@@ -393,7 +393,7 @@ def test_a_session_that_goes_on_keeps_what_it_subscribed_to_just_before_its_disc
     subscribe = Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter="t", qos=1)])
     client.transport.write(encoded(subscribe, Disconnect()))
     client.transport.close()
-    world.run(LINGER / 2)
+    world.run(ANSWERS / 2)
     answers.let_go()
     world.run(0.1)
     assert a.node.sessions == set()
@@ -425,7 +425,7 @@ def test_what_follows_a_disconnect_goes_nowhere(world: World, waits: bool, toget
 
 def test_a_disconnect_does_not_wait_long_for_answers(world: World) -> None:
     a, b, answers, _ = leaving(world)
-    world.run(2 * LINGER)
+    world.run(2 * ANSWERS)
     assert injected(b) == []
     assert answers.disconnects == 1
     assert a.node.sessions == set()
@@ -445,7 +445,7 @@ def test_a_disconnect_that_waits_comes_before_the_end(world: World, end: str) ->
         session.move_off()
     else:
         next(one for one in a.broker.connections if one.client_id == "c").transport.close()
-    world.run(LINGER + 1)
+    world.run(ANSWERS + 1)
     assert injected(b) == []
     assert a.node.counters["undecided"] == 0
     assert answers.disconnects == (end != "broker goes")

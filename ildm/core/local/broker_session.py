@@ -9,7 +9,7 @@ from ildm.core.local.aliases import TopicAliases
 from ildm.core.local.barrier import Barrier
 from ildm.core.local.clients import granted_filters
 from ildm.core.local.gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
-from ildm.core.session import LINGER, BaseSession
+from ildm.core.session import BaseSession
 from ildm.mqtt import (
     ConnAck,
     ConnectReturnCode,
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from ildm.core.local.client_session import ClientSession
     from ildm.core.node import Node
 
+ANSWERS = 10.0
+"""Seconds that a broker, which may be standing still, has to answer what a client had sent that is gone."""
 CANNOT_SERVE = (ConnectReturnCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_UNAVAILABLE)
 """Codes in a CONNACK of a broker that is there and does not work (3.1.1: 3.2.2.3; 5: 3.2.2.2)."""
 _PLAIN: Final = b"\x20\x02\0\0"
@@ -558,7 +560,7 @@ class BrokerSession(BaseSession):
         self.resume("client")
         if self._lingering is not None:
             self._lingering[0].cancel()
-        self._lingering = self.driver.call_later(LINGER, self._end_lingering), finished
+        self._lingering = self.driver.call_later(ANSWERS, self._end_lingering), finished
 
     def _end_lingering(self) -> None:
         if self._lingering is not None:
