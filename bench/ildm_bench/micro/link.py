@@ -20,7 +20,7 @@ import multiprocessing
 import os
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from itertools import product
 from multiprocessing.sharedctypes import Synchronized
 from pathlib import Path
@@ -222,10 +222,18 @@ def main() -> None:
     parser.add_argument("--payload", type=int, default=32, help="bytes")
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=3)
-    traffic_run.arguments(parser)
+    traffic = traffic_run.arguments(parser)
+    traffic.add_argument(
+        "--delay", nargs="+", type=float, default=[], help="seconds; a link with this link.delay, too"
+    )
     options = parser.parse_args()
     if options.traffic:
-        traffic_run.main(options, link_ways.WAYS, link_ways.opened)
+        delays = link_ways.ways(options.delay)
+
+        def opened(way: str, sockets: str, qos: int) -> AbstractContextManager[traffic_run.Way]:
+            return link_ways.opened(way, sockets, qos, delays[way])
+
+        traffic_run.main(options, [*delays], opened)
         return
     windows = options.window if options.qos else [0]
     results: dict[Way, list[dict[str, float]]] = {

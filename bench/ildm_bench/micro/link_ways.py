@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -13,25 +13,31 @@ from ildm_bench.micro.relay import ONE_ADDRESS, start
 from ildm_bench.micro.traffic_run import SOCKETS, Way
 from ildm_bench.testbed.bridging import bridge_lines, wait_crossing
 
-WAYS = ("bridge", "link")
+BRIDGE, LINK = "bridge", "link"
 BOOT = 20.0
 """Seconds until the bridge has to pass messages."""
 
 
-@contextmanager
-def opened(way: str, sockets: str, qos: int) -> Iterator[Way]:
-    """Publishers at the near site, subscribers at the far broker itself in both ways.
+def ways(delays: Sequence[float]) -> dict[str, float]:
+    """The bridge, which all else is held against, a link, and one more for each ``link.delay`` in seconds."""
+    return {BRIDGE: 0.0, LINK: 0.0} | {f"{LINK}, {delay * 1e3:g} ms": delay for delay in delays}
 
-    ``link`` are two nodes with PF and all else by default, ``bridge`` is the near broker's for all topics.
+
+@contextmanager
+def opened(way: str, sockets: str, qos: int, delay: float = 0.0) -> Iterator[Way]:
+    """Publishers at the near site, subscribers at the far broker itself in all ways.
+
+    A link is two nodes with PF, ``delay`` as their ``link.delay`` and all else by default; the bridge is the
+    near broker's for all topics.
     """
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         directory, lines = Path(name), SOCKETS[sockets]
         far = start(stack, Mosquitto(directory / "far-broker", tuned=True, extra=lines))
-        if way == "bridge":
+        if way == BRIDGE:
             lines += bridge_lines("near", "far", f"127.0.0.1:{far.port}", qos)
         near = start(stack, Mosquitto(directory / "near-broker", tuned=True, extra=lines))
         brokers = {"near broker": near, "far broker": far}
-        if way == "bridge":
+        if way == BRIDGE:
             wait_crossing(near.address, far.address, BOOT)
             yield Way(near.port, far.port, brokers)
             return
@@ -39,7 +45,10 @@ def opened(way: str, sockets: str, qos: int) -> Iterator[Way]:
         nodes: dict[str, NodeProcess] = {}
         for site, broker in (("far", far), ("near", near)):
             node = NodeProcess(directory / site, broker.address, "pf", node_id=site, extra=extra)
-            node.document["link"]["neighbors"] = [other.link_address for other in nodes.values()]
+            node.document["link"] |= {
+                "neighbors": [other.link_address for other in nodes.values()],
+                "delay": delay,
+            }
             nodes[site] = start(stack, node)
         nodes["near"].wait_linked(nodes["far"])
         wait_crossing(nodes["near"].address, far.address, BOOT)

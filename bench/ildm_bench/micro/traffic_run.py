@@ -68,8 +68,8 @@ Case = tuple[str, int, str, int]
 """Kind, QoS, sockets, rate."""
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of this benchmark."""
+def arguments(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """The options of this benchmark; answers their group, for a benchmark's own."""
     group = parser.add_argument_group("kinds of traffic, beside the load above")
     group.add_argument("--traffic", nargs="+", choices=[*KINDS, "all"], help="measure these instead")
     group.add_argument(
@@ -84,6 +84,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--sockets", nargs="+", default=["nodelay"], choices=[*SOCKETS], help="set_tcp_nodelay of Mosquitto"
     )
     group.add_argument("--json", type=Path, help="where all figures go")
+    return group
 
 
 def main(options: argparse.Namespace, ways: Sequence[str], opened: Opened) -> None:
