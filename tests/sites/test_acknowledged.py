@@ -3,6 +3,9 @@ not, and what a killed node's clients had left."""
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -88,6 +91,30 @@ async def test_a_client_that_publishes_and_leaves_without_waiting(
         client.transport.close()
     got = await subscriber.receive_all(50)
     assert sorted(int(m.payload) for m in got) == list(range(50))
+
+
+@pytest.mark.parametrize("kind", ["mosquitto", "rabbitmq"])
+async def test_a_client_that_leaves_while_its_broker_stands_still(sites: Sites, kind: str) -> None:
+    """What the broker takes when it goes on crosses all the same; else it would be retained here alone."""
+    broker = await sites.own_broker(kind)
+    here = await sites.make(broker, "sf")
+    there = await sites.make("mosquitto", "sf")
+    await join(there, here)
+    subscriber = await there.connect()
+    await subscriber.subscribe(("state", 1))
+    client = await here.connect()
+    for pid in broker.pids():
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        client.send(Publish(topic="state", payload=b"last", qos=1, retain=True, packet_id=1))
+        await client.disconnect()
+        await asyncio.sleep(3)
+    finally:
+        for pid in broker.pids():
+            os.kill(pid, signal.SIGCONT)
+    assert (await subscriber.receive()).payload == b"last"
+    assert here.node.counters["unanswered_by_broker"] == 0
+    await (await there.connect()).publish("state", b"", 1, retain=True)
 
 
 async def test_order_is_kept_over_topics_though_the_broker_does_not_answer_in_order(
