@@ -146,7 +146,7 @@ def row(figures: RunFigures) -> list[str]:
         averaged("to_all.mean", ".0f"),
         words(max(worst), worst, ".0f"),
         latency_words(figures, "mean", ".0f"),
-        averaged("copies", "g"),
+        averaged("copies", ".3g"),
         averaged("bytes_between", ",.0f"),
         cpu_by_role(figures),
         f"{figures.missing} of {figures.expected}",
