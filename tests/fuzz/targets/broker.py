@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Any
 
+from ildm.core.local.broker_session import ANSWERS
 from ildm.mqtt import Connect, PingReq, Publish, Subscribe, Subscription
 from tests.fuzz.engine import Target
 from tests.fuzz.mutator import mutate_stream
@@ -159,9 +160,7 @@ def to_a_client(stage: Stage, case: Case, pieces: list[bytes]) -> dict[str, Any]
     (connection if case.setup & 0x80 else client).transport.close()
     stage.run(0.06, size)
     client.transport.close()
-    gone = stage.world.run_until(
-        lambda: not stage.node.sessions, AT_REST
-    )  # it waits for CONNACK, for answers
+    gone = stage.world.run_until(lambda: not stage.node.sessions, ANSWERS + AT_REST)  # CONNACK, too
     assert gone, "a session outlives its connection"
     end(stage, broker, size)
     # of a packet that is incomplete the client may have a part, as it would without the node
