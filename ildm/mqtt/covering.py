@@ -362,18 +362,29 @@ class CoveringSet(Generic[K]):
         self._announced[entry.topic_filter] = _highest(entry.covered)
 
     def _count(self, topic_filter: str, change: int, before: _Before) -> bool:
-        """Change the count of each announced filter that covers this one; whether there is one that stays."""
+        """Change the count of each announced filter that covers this one; whether there is one that stays.
+
+        The longer of two equal filters counts the shorter while it is announced, but does not keep the
+        shorter from being announced.
+        """
         found = False
+        longer = self._entries.get(LONGER_TWINS.get(topic_filter, ""))
+        if longer is not None and longer.covered:
+            self._add(longer, change, before)
         for coverer in self._coverers(topic_filter):
             if coverer.covered:
                 found = found or not coverer.leaving
-                coverer.covered += change
-                name = coverer.topic_filter
-                qos = _highest(coverer.covered)
-                if qos != self._announced[name]:
-                    before.setdefault(name, self._announced[name])
-                    self._announced[name] = qos
+                self._add(coverer, change, before)
         return found
+
+    def _add(self, coverer: _Entry, change: int, before: _Before) -> None:
+        """Change the count of an announced filter, and its QoS with it."""
+        coverer.covered += change
+        name = coverer.topic_filter
+        qos = _highest(coverer.covered)
+        if qos != self._announced[name]:
+            before.setdefault(name, self._announced[name])
+            self._announced[name] = qos
 
     def _root(self, topic_filter: str) -> _Node:
         return self._dollar if topic_filter.startswith("$") else self._plain

@@ -104,6 +104,58 @@ def test_announced_equals_its_definition_where_all_collide(history: list[tuple[s
     replay(history)
 
 
+SHORT = [
+    "/".join(levels)
+    for depth in (1, 2, 3)
+    for levels in itertools.product(("", "a", "+", "#"), repeat=depth)
+    if "#" not in levels[:-1] and levels != ("",)
+]
+"""All filters of up to three levels over one name, the empty level and both wildcards."""
+
+
+def test_every_pair_of_short_filters_comes_goes_and_changes_in_every_way() -> None:
+    """Two sources with one filter each: added, raised, lowered, withdrawn, one before the other."""
+    for first, second in itertools.product(SHORT, repeat=2):
+        for low, high in ((0, 1), (1, 0), (2, 0), (1, 1)):
+            raised: list[tuple[str, Changes | None]] = [
+                ("A", {first: low}),
+                ("B", {second: high}),
+                ("B", {second: 2}),
+                ("A", {first: 1}),
+                ("B", {second: high}),
+            ]
+            replay([*raised[:2], ("B", None), ("A", None)])
+            replay([*raised, ("A", None), ("B", None)])
+            replay([*raised, ("B", {second: None}), ("A", {first: high}), ("A", {first: None})])
+
+
+EQUAL = ["#", "+/#", "/#", "/+/#"]
+
+
+@pytest.mark.parametrize("third", ["+/+/#", "a", "/a", "+"])
+def test_equal_filters_with_a_third_go_in_every_order(third: str) -> None:
+    """Each of three sources holds one filter, and they leave in all orders."""
+    for shorter, longer in (EQUAL[:2], EQUAL[2:]):
+        for filters in itertools.permutations((shorter, longer, third)):
+            for qos in itertools.product((0, 1, 2), repeat=3):
+                come: list[tuple[str, Changes | None]] = [
+                    (source, {f: q}) for source, f, q in zip("ABC", filters, qos, strict=True)
+                ]
+                for leave in itertools.permutations("ABC"):
+                    replay([*come, *((source, None) for source in leave)])
+
+
+@given(histories([*EQUAL, "+/+/#", "+/+", "+", "a", "/a", "a/#"]))
+@settings(max_examples=400)
+@example([("A", {"/+/#": 0}), ("B", {"/#": 1}), ("B", None)])
+@example([("A", {"+/#": 0}), ("B", {"#": 1}), ("B", None)])
+@example([("A", {"+/#": 0}), ("B", {"#": 1}), ("C", {"a": 2}), ("C", None), ("B", None)])
+def test_announced_equals_its_definition_of_filters_that_cover_each_other(
+    history: list[tuple[str, Changes | None]],
+) -> None:
+    replay(history)
+
+
 @given(histories(FILTERS))
 @settings(max_examples=200)
 def test_announced_equals_its_definition(history: list[tuple[str, Changes | None]]) -> None:
