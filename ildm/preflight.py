@@ -195,7 +195,7 @@ def _neighbors(config: Config, hosts: Hosts) -> Iterator[Finding]:
 
 def _rules(config: Config) -> Iterator[Finding]:
     link = config.link
-    sets = [("link.rules", link.rules)]
+    sets = [("link.rules", link.rules or [])]
     sets += [(f"link.neighbor_rules.{n}", each.rules) for n, each in enumerate(link.neighbor_rules)]
     sets += [(f"link.neighbors.{n}", each.rules or []) for n, each in enumerate(link.neighbors)]
     for key, rules in sets:
@@ -208,6 +208,15 @@ def _rules(config: Config) -> Iterator[Finding]:
             )
         if rules and config.algorithm is None:
             yield Finding(key, "without effect, as algorithm names none", False)
+    dialed = [each.url for each in link.neighbors if link.ruled(each.id or "")[0] == "link.rules"]
+    if link.closed and (dialed or link.listen is not None):
+        others = ", ".join(map(str, dialed)) or "a neighbour with another node_id"
+        yield Finding(
+            "link.rules",
+            f"nothing crosses between this node and {others}, as single neighbours have rules: write here what "
+            "may cross with all others ([]: everything)",
+            False,
+        )
 
 
 def _secret(config: Config) -> Iterator[Finding]:

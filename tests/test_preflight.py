@@ -305,6 +305,26 @@ def test_names_that_depend_on_the_way_are_warned_of(tmp_path: Path) -> None:
             assert [each.fatal for each in said] == [False] * expected
 
 
+def test_neighbours_that_exchange_nothing_are_warned_of(tmp_path: Path) -> None:
+    rules = [{"allow": ["#"]}]
+    ruled = {"url": "127.0.0.1:3", "id": "b", "rules": rules}
+    for link, expected in (
+        ({"listen": None, "neighbors": [ruled]}, None),
+        ({"listen": None, "neighbors": [ruled, "127.0.0.1:5"]}, "127.0.0.1:5"),
+        ({"listen": "127.0.0.1:0", "neighbors": [ruled]}, "a neighbour with another node_id"),
+        ({"listen": None, "neighbors": [ruled, "127.0.0.1:5"], "rules": []}, None),
+        ({"listen": None, "neighbors": ["127.0.0.1:5"]}, None),
+    ):
+        said = [
+            each.text
+            for each in found({"algorithm": "sf", "link": link}, tmp_path)
+            if each.key == "link.rules" and not each.fatal
+        ]
+        assert [f"between this node and {expected}, as" in text for text in said] == [True] * (
+            expected is not None
+        )
+
+
 def test_rules_without_an_algorithm_are_warned_of(tmp_path: Path) -> None:
     link = {"listen": None, "rules": [{"allow": ["#"]}]}
     assert [(each.key, each.fatal) for each in found({"link": link}, tmp_path)] == [("link.rules", False)]

@@ -14,6 +14,9 @@ from ildm.config.section import Bytes, Seconds, Section
 from ildm.config.transports import LinkAddress, LinkTls
 
 
+NOTHING = TopicRule(deny=["#"])
+
+
 class LinkConfig(Section):
     """Links with neighbour nodes."""
 
@@ -24,8 +27,9 @@ class LinkConfig(Section):
     neighbors: list[DialedNeighbor] = []
     """Neighbours to join, each by its ``link.listen``. One side naming the other is enough. An entry is an
     address, or has these keys."""
-    rules: TopicRules = []
-    """What may cross: the first rule that matches decides, the rest is denied; empty: everything may."""
+    rules: TopicRules | None = None
+    """What may cross: the first rule that matches decides, the rest is denied; empty: everything may. null:
+    everything, too, but nothing if single neighbours have rules of their own, here or at ``neighbors``."""
     neighbor_rules: RulesOfNeighbors = []
     """The same for the neighbour of a node id, in place of ``rules``."""
     secret: SecretStr | None = None
@@ -107,7 +111,18 @@ class LinkConfig(Section):
         for key, of, rules in self.rule_sets:
             if of in (node_id, None):
                 return key, rules
-        return "link.rules", []
+        return "link.rules", self.common_rules
+
+    @property
+    def closed(self) -> bool:
+        """Only neighbours with rules of their own exchange anything: one may come under another node id."""
+        own = self.neighbor_rules or any(each.rules is not None for each in self.neighbors)
+        return self.rules is None and bool(own)
+
+    @property
+    def common_rules(self) -> list[TopicRule]:
+        """The rules for neighbours that have none of their own."""
+        return [NOTHING] if self.closed else self.rules or []
 
     @property
     def rule_sets(self) -> list[tuple[str, str | None, list[TopicRule]]]:
@@ -121,7 +136,7 @@ class LinkConfig(Section):
             (f"link.neighbor_rules.{index}.rules", each.id, each.rules)
             for index, each in enumerate(self.neighbor_rules)
         ]
-        return [*found, ("link.rules", None, self.rules)]
+        return [*found, ("link.rules", None, self.common_rules)]
 
     def pin_of(self, node_id: str) -> str | None:
         """SHA-256 of the only certificate that a neighbour may show."""

@@ -63,6 +63,25 @@ def test_rules_of_single_neighbours() -> None:
     assert "link.neighbor_rules.0.id" in said({"neighbor_rules": [{"id": "a b", "rules": rules}]})
 
 
+@pytest.mark.parametrize(
+    ("link", "common"),
+    [
+        ({}, []),
+        ({"neighbors": ["b:1", {"url": "c:1", "id": "c"}]}, []),
+        ({"neighbor_rules": [{"id": "b", "rules": [{"allow": ["a"]}]}]}, [["#"]]),
+        ({"neighbors": [{"url": "b:1", "id": "b", "rules": [{"allow": ["a"]}]}]}, [["#"]]),
+        ({"rules": [], "neighbor_rules": [{"id": "b", "rules": [{"allow": ["a"]}]}]}, []),
+        ({"rules": [{"allow": ["x"]}], "neighbor_rules": [{"id": "b", "rules": []}]}, [["x"]]),
+    ],
+)
+def test_a_neighbour_under_another_id_exchanges_nothing(
+    link: dict[str, Any], common: list[list[str]]
+) -> None:
+    found = parse_config({"algorithm": "sf", "link": link}, "f", Path()).link.rules_for("B")
+    assert [rule.filters for rule in found] == common
+    assert not found or found[0].allows is (common == [["x"]])
+
+
 RULES: list[dict[str, Any]] = [{"allow": ["a"]}]
 GIVEN: dict[str, list[dict[str, Any]]] = {
     "rules": RULES,

@@ -207,10 +207,28 @@ def test_a_response_topic_leads_back(world: World) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])
+def test_with_rules_for_one_neighbour_another_gets_nothing(world: World, algorithm: str) -> None:
+    """The rules are for ``site-c``, and the neighbour calls itself ``c``."""
+    a = Site(world, "a", algorithm, link={"neighbor_rules": [{"id": "site-c", "rules": [HQ]}]})
+    c = Site(world, "c", algorithm)
+    a.node.links.add(Address("c", 2), False)
+    publish(world, a, "plant/before", retain=True)
+    world.run(2)
+    assert a.links() == {"c": "active"}
+    at = {site: site.subscriber("#") for site in (a, c)}
+    publish(world, a, "plant/t", "u", retain=True)
+    publish(world, c, "v", retain=True)
+    world.run(90)
+    assert [topic for topic, _ in at[a].messages] == ["plant/before", "plant/t", "u"]
+    assert [topic for topic, _ in at[c].messages] == ["v"]
+    assert injected(a) == injected(c) == []
+
+
+@pytest.mark.parametrize("algorithm", ["pf", "sf"])
 def test_rules_of_the_site_between_hold_for_what_crosses_it(world: World, algorithm: str) -> None:
     of_c = [{"deny": ["secret/#"]}, {"allow": ["#"], "remote": "from-b/", "direction": "out"}]
     a = Site(world, "a", algorithm)
-    b = Site(world, "b", algorithm, link={"neighbor_rules": [{"id": "c", "rules": of_c}]})
+    b = Site(world, "b", algorithm, link={"rules": [], "neighbor_rules": [{"id": "c", "rules": of_c}]})
     c = Site(world, "c", algorithm)
     for site in (a, c):
         site.node.links.add(Address("b", 2), False)
