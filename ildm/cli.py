@@ -18,6 +18,7 @@ from ildm.admin.commands import COMMANDS, Command, Kind, Parameter, UsageError
 from ildm.cli_commands import ExtensibleGroup
 from ildm.cli_mqtt import pub, sub
 from ildm.mqtt import IldmError
+from ildm.text import printable
 
 SHELLS = ("bash", "zsh", "fish")
 COMPLETE_VARIABLE = "_ILDM_COMPLETE"
@@ -127,9 +128,9 @@ def check(
             for warning in each.warnings:
                 _complain(f"warning: {each.file}: {warning.key}: {warning.text}")
             if each.config is not None:
-                print(f"{each.file}: ok")
+                print(printable(f"{each.file}: ok"))
                 for line in lines(each.config):
-                    print(f"  {line}")
+                    print(printable(f"  {line}"))
     if any(each.errors for each in found):
         raise typer.Exit(2)
 
@@ -141,7 +142,8 @@ def import_(
     """Print a Mosquitto bridge as a configuration.
 
     A node with it does what the bridge did, and listens where the broker did. Each line that a node does
-    not do is named on standard error, and in the output.
+    not do is named on standard error, and in the output. Exit status 1: there are such lines; 2: nothing is
+    printed.
     """
     from ildm.importing.lines import read_text  # noqa: PLC0415
     from ildm.importing.mosquitto import convert  # noqa: PLC0415
@@ -151,6 +153,9 @@ def import_(
         place = f":{remark.line}" if remark.line else ""
         _complain(f"{remark.file or source}{place}: {remark.text}")
     print(imported.text(str(source)), end="")
+    if imported.differs:
+        _complain("not all is as before: see above")
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -385,8 +390,8 @@ def _is_usage(error: IldmError) -> bool:
 
 
 def _complain(text: str) -> None:
-    for line in text.splitlines() or ["failed"]:
-        print(f"ildm: {line}", file=sys.stderr)
+    for line in text.split("\n") if text else ["failed"]:
+        print(f"ildm: {printable(line)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

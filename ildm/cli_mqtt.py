@@ -144,7 +144,7 @@ def sub(
                 time.sleep(min(pause, rest))
                 pause = min(2 * pause, LONGEST_PAUSE)
                 connection = connected()
-                print(f"ildm: {target}: connected again", file=sys.stderr)
+                print(printable(f"ildm: {target}: connected again"), file=sys.stderr)
                 pause = SHORTEST_PAUSE
             else:
                 connection.step(min(0.5, rest))
@@ -152,7 +152,7 @@ def sub(
             if not reconnect:
                 raise
             if connection is not None:
-                print(f"ildm: {error}; trying again", file=sys.stderr)
+                print(printable(f"ildm: {error}; trying again"), file=sys.stderr)
             connection = None
         if time.monotonic() >= give_up:
             if connection is not None:

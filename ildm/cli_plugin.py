@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from ildm.text import json_text
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -52,7 +53,7 @@ def list_plugins(as_json: JsonOption = False) -> None:
 
     rows: list[dict[str, Any]] = [each._asdict() for each in installed()]
     if as_json:
-        print(json.dumps(rows, indent=2, ensure_ascii=False))
+        print(json_text(rows, indent=2))
         return
     from ildm.render import installed_plugins  # noqa: PLC0415 - only where tables are wanted
     from ildm.terminal import make_console  # noqa: PLC0415

@@ -11,10 +11,11 @@ import logging
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Literal, cast
+from io import StringIO
+from typing import Any, Literal, TextIO, cast
 
 import structlog
-from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+from structlog.typing import EventDict, ExcInfo, FilteringBoundLogger, Processor, WrappedLogger
 
 from ildm.text import printable
 
@@ -110,9 +111,16 @@ def _in_order(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDi
 
 def _escape_values(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     return {
-        key: printable(value) if isinstance(value, str) and key != "exception" else value
+        key: printable(value, keep="\n\t" if key == "exception" else "") if isinstance(value, str) else value
         for key, value in event.items()
     }
+
+
+def _traceback(out: TextIO, error: ExcInfo) -> None:
+    """A plain one, because the rich one would show local variables, and with them secrets."""
+    text = StringIO()
+    structlog.dev.plain_traceback(text, error)
+    out.write(printable(text.getvalue(), keep="\n\t"))
 
 
 class _StderrLogger:
@@ -158,9 +166,8 @@ def _console_processors() -> list[Processor]:
         redact,
         structlog.processors.TimeStamper(fmt="%H:%M:%S.%f", utc=False),
         _escape_values,
-        # the rich traceback would show local variables, and with them secrets
         structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback, pad_event_to=28
+            colors=sys.stderr.isatty(), exception_formatter=_traceback, pad_event_to=28
         ),
     ]
 

@@ -213,8 +213,8 @@ def _rules(config: Config) -> Iterator[Finding]:
         others = ", ".join(map(str, dialed)) or "a neighbour with another node_id"
         yield Finding(
             "link.rules",
-            f"nothing crosses between this node and {others}, as single neighbours have rules: write here what "
-            "may cross with all others ([]: everything)",
+            f"nothing crosses between this node and {others}, as single neighbours have rules: "
+            "write here what may cross with all others ([]: everything)",
             False,
         )
 

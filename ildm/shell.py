@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
@@ -13,6 +12,7 @@ from ildm.admin.client import AdminClient, Page
 from ildm.admin.commands import COMMANDS, Command, NotDone, UsageError, split_name
 from ildm.admin.view import Row
 from ildm.mqtt import IldmError
+from ildm.text import json_text, printable
 
 LEAVE = ("exit", "quit")
 BUILT_IN = {"help": "this list, or one command: help COMMAND", "exit": "leave the shell (also Ctrl-D)"}
@@ -40,7 +40,7 @@ def run_command(node: AdminClient, command: Command, values: dict[str, Any], as_
 
 
 def _print_json(data: Row | Page) -> None:
-    print(json.dumps(data._asdict() if isinstance(data, Page) else data, indent=2, ensure_ascii=False))
+    print(json_text(data._asdict() if isinstance(data, Page) else data, indent=2))
 
 
 def run_line(node: AdminClient, line: str, as_json: bool) -> None:
@@ -203,7 +203,7 @@ def interact(node: AdminClient, history: Path, as_json: bool = False) -> int:
         except KeyboardInterrupt:
             continue
         except IldmError as error:
-            errors.print(f"error: {error}", style="red")
+            errors.print(printable(f"error: {error}", keep="\n"), style="red")
         else:
             if line.split()[:1] == ["stop"]:
                 return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 _NUMBER = re.compile(r"^\[Errno -?\d+\] ")
@@ -15,6 +16,14 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else _escape(c) for c in text)
+
+
+def json_text(value: object, indent: int | None = None) -> str:
+    """``value`` as JSON whose letters stay readable, unless some of it is nothing to show on a terminal."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    if printable(text, keep="\n") == text:
+        return text
+    return json.dumps(value, indent=indent)
 
 
 def _escape(character: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ildm.terminal import cell, duration, facts, make_console, size, state, table
+from ildm.text import json_text
 
 if TYPE_CHECKING:
     from ildm.admin.client import AdminClient
@@ -161,7 +161,7 @@ def show_top(node: AdminClient, interval: float, count: int | None, as_json: boo
             time.sleep(interval)
             now = look(node)
             if as_json:
-                print(json.dumps(measured(before, now), ensure_ascii=False), flush=True)
+                print(json_text(measured(before, now)), flush=True)
             elif live is not None:
                 live.update(picture(before, now), refresh=True)
             else:

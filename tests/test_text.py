@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from ildm.text import reason
+from ildm.text import json_text, printable, reason
 
 
 @pytest.mark.parametrize(
@@ -19,3 +21,15 @@ from ildm.text import reason
 )
 def test_a_reason_has_words_and_no_number(error: Exception, words: str) -> None:
     assert reason(error) == words
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\x9b", "\x7f", "\x00", "\u202e", "\u2028"])
+def test_json_commands_no_terminal_and_says_the_same(character: str) -> None:
+    value = {"topic": f"gr\u00f6\u00dfe{character}[2J"}
+    text = json_text(value)
+    assert printable(text) == text
+    assert json.loads(text) == value
+
+
+def test_json_keeps_letters_as_they_are() -> None:
+    assert json_text({"topic": "größe"}, indent=2) == '{\n  "topic": "größe"\n}'

@@ -13,7 +13,6 @@ from ildm.config.rules import DialedNeighbor, RulesOfNeighbors, TopicRule, Topic
 from ildm.config.section import Bytes, Seconds, Section
 from ildm.config.transports import LinkAddress, LinkTls
 
-
 NOTHING = TopicRule(deny=["#"])
 
 

@@ -28,6 +28,8 @@ NEEDLESS = frozenset(
     (
         "bridge_alpn",
         "bridge_attempt_unsubscribe",
+        "bridge_ciphers",
+        "bridge_ciphers_tls1.3",
         "bridge_max_topic_alias",
         "bridge_protocol_version",
         "bridge_receive_maximum",
@@ -41,6 +43,21 @@ NEEDLESS = frozenset(
     )
 )
 """Details of the connection that links settle themselves."""
+BOOLEAN = frozenset(
+    (
+        "bridge_insecure",
+        "bridge_outgoing_retain",
+        "bridge_require_ocsp",
+        "bridge_tls_use_os_certs",
+        "cleansession",
+        "local_cleansession",
+        "notifications",
+        "notifications_local_only",
+        "round_robin",
+    )
+)
+TRUTHS = {"0": "false", "1": "true"}
+"""Other words for truth values."""
 SAME = {
     ("bridge_insecure", "false"),
     ("bridge_outgoing_retain", "true"),
@@ -79,5 +96,27 @@ WITHOUT = {
 """Those that a node has not, and what there is in their place."""
 ENCRYPTED = frozenset(("bridge_capath", "bridge_identity", "bridge_psk", "bridge_tls_use_os_certs"))
 """Those of them that say that the bridge is encrypted."""
+TO_DO = frozenset(("remote_password", "remote_username"))
+"""Those of them whose purpose a node reaches, once that is done."""
 BRIDGE = READ | NEEDLESS | WITHOUT.keys()
 """All options of a bridge."""
+
+PLUGIN = ("auth_opt_", "plugin_opt_")
+"""How options begin whose names plugins choose."""
+BROKER = frozenset(
+    """
+    accept_protocol_versions acl_file allow_anonymous allow_duplicate_messages allow_zero_length_clientid
+    auth_plugin auth_plugin_deny_special_chars auto_id_prefix autosave_interval autosave_on_changes
+    check_retain_source clientid_prefixes connection_messages disable_client_cert_date_checks
+    enable_control_api global_max_clients global_max_connections global_plugin include_dir
+    listener_allow_anonymous listener_auto_id_prefix log_dest log_facility log_timestamp
+    log_timestamp_format log_type max_inflight_bytes max_inflight_messages max_keepalive max_packet_size
+    max_qos max_queued_bytes max_queued_messages max_topic_alias max_topic_alias_broker maximum_qos
+    memory_limit message_size_limit packet_buffer_size password_file per_listener_settings persistence
+    persistence_file persistence_location persistent_client_expiration pid_file plugin plugin_load
+    plugin_use proxy_protocol_v2_require_tls queue_qos0_messages retain_available retain_expiry_interval
+    retained_persistence retry_interval set_tcp_nodelay sys_interval upgrade_outgoing_qos
+    use_username_as_clientid user websockets_headers_size websockets_log_level websockets_origin
+    """.split()  # noqa: SIM905 - a list would take a line for each
+)
+"""Options of the broker up to Mosquitto 2.1, which stay with it; those of listeners are in ``listeners``."""

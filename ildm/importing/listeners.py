@@ -8,7 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ildm.importing.lines import Line, Remark, remark
+from pydantic import ValidationError
+
+from ildm.config import ListenerConfig
+from ildm.importing.bridge_options import TRUTHS
+from ildm.importing.lines import Line, Remark, number, remark
 
 TLS = ("cafile", "capath", "certfile", "ciphers", "crlfile", "keyfile", "require_certificate", "tls_version")
 TAKEN = frozenset((*TLS, "bind_address", "listener", "port", "protocol"))
@@ -55,10 +59,18 @@ class Listening:
     values: dict[str, Line] = field(default_factory=dict)
 
 
+def _is_same(line: Line) -> bool:
+    """Whether it says what a node does anyway."""
+    if line.option == "max_connections":
+        return number(line.word) < 0
+    return not {(line.option, word) for word in (line.word, TRUTHS.get(line.word))}.isdisjoint(SAME)
+
+
 class Listeners:
     def __init__(self) -> None:
         self._default = Listening()
-        self._last = self._default
+        self._last: dict[str, Listening] = {}
+        """Of each file: its lines belong to no listener of another."""
         self._named: list[Listening] = []
         self.remarks: list[Remark] = []
 
@@ -68,35 +80,36 @@ class Listeners:
         return bool(self._named) or not self._default.values.keys().isdisjoint(("port", "bind_address"))
 
     def take(self, line: Line) -> None:
+        last = self._last.get(line.file, self._default)
         if line.option == "listener":
-            self._last = Listening(line)
-            self._named.append(self._last)
-        elif (line.option, line.value) in SAME:
+            self._last[line.file] = last = Listening(line)
+            self._named.append(last)
+        elif _is_same(line):
             return
         elif line.option in WITHOUT:
             self.remarks.append(remark(line, WITHOUT[line.option]))
             if line.option == "psk_hint":
-                self._last.values[line.option] = line
+                last.values[line.option] = line
         elif line.option in ("port", "bind_address"):  # these are always of the default one
             self._default.values[line.option] = line
         else:
-            self._last.values[line.option] = line
+            last.values[line.option] = line
 
     def finish(self) -> dict[str, Any]:
         """``listen`` and ``listeners``."""
         found = []
         values = self._default.values
         if not self.given or "port" in values or "bind_address" in values:
-            port = values["port"].value if "port" in values else "1883"
-            host = values["bind_address"].value if "bind_address" in values else ""
+            port = values["port"].word if "port" in values else "1883"
+            host = values["bind_address"].word if "bind_address" in values else ""
             if not self.given:
                 host = "127.0.0.1"
             found.append(self._one(self._default, values.get("port"), port, host))
         for each in self._named:
             assert each.line is not None
-            port, _, host = each.line.value.partition(" ")
-            found.append(self._one(each, each.line, port, host.strip()))
-        documents = [document for document in found if document is not None]
+            port, host, *_ = [*each.line.words, "", ""]
+            found.append(self._one(each, each.line, port, host))
+        documents = list({document["url"]: document for document in found if document is not None}.values())
         plain = next((each for each in documents if each["url"].startswith("mqtt:")), None)
         rest = [each for each in documents if each is not plain]
         said: dict[str, Any] = {}
@@ -111,18 +124,18 @@ class Listeners:
             place = line or Line(0, "listener", port)
             self.remarks.append(remark(place, text))
 
-        protocol = each.values["protocol"].value if "protocol" in each.values else "mqtt"
+        protocol = each.values["protocol"].word if "protocol" in each.values else "mqtt"
         if protocol not in ("mqtt", "websockets"):
             said(f"protocol {protocol} is not spoken: this listener is left out")
             return None
-        if port == "0" and host.startswith("/") and protocol == "mqtt":
+        if port and number(port) == 0 and host.startswith("/") and protocol == "mqtt":
             said('its socket is for its owner alone until mode is another: "0660", "0666"')
             return {"url": f"unix:{host}"}
-        if not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        if not 0 < number(port) < 1 << 16:
             said("expected a port and an address: this listener is left out")
             return None
         host = host or ANYWHERE
-        place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        place = f"[{host}]:{number(port)}" if ":" in host else f"{host}:{number(port)}"
         secure = {option: each.values[option] for option in ("certfile", "keyfile") if option in each.values}
         if len(secure) == 1 or ("psk_hint" in each.values and not secure):
             said("TLS needs a certificate and its key: this listener is left out")
@@ -133,19 +146,31 @@ class Listeners:
             document["tls"] = self._tls(each)
         if protocol == "websockets":
             document["path"] = None  # Mosquitto takes any
+        try:
+            ListenerConfig.model_validate(document)
+        except ValidationError as error:
+            said(str(error.errors(include_url=False)[0]["msg"]).removeprefix("Value error, ") + ": left out")
+            return None
         return document
 
     def _tls(self, each: Listening) -> dict[str, Any]:
         values = each.values
         tls = {"cert": values["certfile"].value, "key": values["keyfile"].value}
-        if "require_certificate" in values and values["require_certificate"].value == "true":
+        if (
+            "require_certificate" in values
+            and TRUTHS.get(word := values["require_certificate"].word, word) == "true"
+        ):
             tls["verify"] = "require"
             if "cafile" in values:
                 tls["ca"] = values["cafile"].value
             else:
                 tls["ca"] = "ca.pem"
                 self.remarks.append(
-                    remark(values["require_certificate"], "give one file with the authorities: ca of tls")
+                    remark(
+                        values["require_certificate"],
+                        "give one file with the authorities: ca of tls",
+                        differs=False,
+                    )
                 )
             if "crlfile" in values:
                 tls["crl"] = values["crlfile"].value

@@ -6,22 +6,50 @@ Lines about the broker itself stay with the broker. What a node does not do is n
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import ValidationError
 
-from ildm.config import Config, ConfigError, TopicRule
-from ildm.core.link.rules import flaw
-from ildm.importing.bridge_options import BRIDGE, ENCRYPTED, NEEDLESS, SAME, WITHOUT
-from ildm.importing.lines import Line, Remark, lines, remark
+from ildm.address import Address, parse_address
+from ildm.config import Config, ConfigError, TopicRule, parse_config
+from ildm.core.link.rules import MAX_FILTERS, flaw
+from ildm.importing.bridge_options import (
+    BOOLEAN,
+    BRIDGE,
+    BROKER,
+    ENCRYPTED,
+    NEEDLESS,
+    PLUGIN,
+    SAME,
+    TO_DO,
+    TRUTHS,
+    WITHOUT,
+)
+from ildm.importing.lines import Line, Remark, is_plain, lines, number, remark
 from ildm.importing.listeners import OPTIONS, Listeners
+from ildm.importing.topics import in_order, share, whole_levels
+from ildm.text import printable
 
 LINK_PORT = 1885
 FIRST_BROKER_PORT = 1884
 """Where the broker moves to, or the next that the node does not take, past that of links."""
+BROKER_PORT = 1883
+"""Of an address without one."""
+
+
+class TopicLine(NamedTuple):
+    line: Line
+    rule: TopicRule
+
+    @property
+    def place(self) -> str:
+        return f"{self.line.file}:{self.line.number}" if self.line.file else str(self.line.number)
 
 
 @dataclass
@@ -29,15 +57,52 @@ class Bridge:
     """One ``connection`` with what belongs to it."""
 
     name: str
-    addresses: list[str] = field(default_factory=list)
-    rules: list[tuple[str, str, TopicRule]] = field(default_factory=list)
-    """Place and text of the line, and what it says."""
+    address: Address | None = None
+    """Of the far broker."""
+    topics: list[TopicLine] = field(default_factory=list)
     tls: dict[str, str] = field(default_factory=dict)
     """Keys of ``link.tls``, and what else says that the bridge is encrypted."""
 
     @property
     def files(self) -> dict[str, str]:
         return {key: self.tls[key] for key in ("ca", "cert", "key") if key in self.tls}
+
+
+@dataclass
+class Neighbor:
+    """All connections to one far broker, and the node beside it."""
+
+    bridges: list[Bridge]
+    port: int
+    """Where that node listens for links."""
+    topics: list[TopicLine] = field(default_factory=list)
+
+    @property
+    def encrypted(self) -> bool:
+        return any(bridge.tls for bridge in self.bridges)
+
+    @property
+    def broker(self) -> Address:
+        address = self.bridges[0].address
+        assert address is not None
+        return address
+
+    @property
+    def url(self) -> str:
+        scheme = "mqtts" if self.encrypted else "mqtt"
+        return str(Address(self.broker.host, self.port, scheme))
+
+    @property
+    def rules(self) -> list[dict[str, Any]]:
+        """The rules, with what is not default; topics that differ in nothing else stand together."""
+        found: list[dict[str, Any]] = []
+        for each in self.topics:
+            document = each.rule.model_dump(exclude_defaults=True)
+            if found and {**found[-1], "allow": None} == {**document, "allow": None}:
+                found[-1]["allow"] += document["allow"]
+            else:
+                found.append(document)
+        return found
 
 
 @dataclass
@@ -52,6 +117,11 @@ class Imported:
     anonymous: bool
     """The broker lets everybody in because its file does not say where it listens."""
 
+    @property
+    def differs(self) -> bool:
+        """The node does not do all that the source did."""
+        return any(each.differs for each in self.remarks)
+
     def text(self, source: str) -> str:
         """The configuration file, with the lines its rules come from."""
         host, _, port = self.document["broker"]["address"].rpartition(":")
@@ -65,14 +135,22 @@ class Imported:
         ]
         for bridge in self.bridges:
             head.append(f"# connection {bridge.name}")
-            head += [f"#   {place}: {text}" for place, text, _ in bridge.rules]
-        if self.remarks:
-            head.append("# Not as before:")
-            head += [f"#   {_place(each)}{each.text}" for each in self.remarks]
+            head += [f"#   {each.place}: topic {each.line.value}" for each in bridge.topics]
+        for title, differs in (("Not as before", True), ("To be done or known", False)):
+            told = [f"#   {_place(each)}{each.text}" for each in self.remarks if each.differs is differs]
+            head += [f"# {title}:", *told] if told else []
         if "listen" not in self.document and "listeners" not in self.document:
             head.append("# listen: HOST:PORT  # for clients, in place of the listeners that are left out")
-        body = yaml.safe_dump(self.document, sort_keys=False, allow_unicode=True, width=100)
-        return "\n".join(head) + "\n" + body
+        return "\n".join(map(printable, head)) + "\n" + _yaml(self.document)
+
+
+def _yaml(document: dict[str, Any]) -> str:
+    """The document as YAML that a terminal can show: all letters stay if they are printable."""
+    for readable in (True, False):
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=readable, width=100)
+        if printable(text, keep="\n") == text:
+            break
+    return text
 
 
 def _place(each: Remark) -> str:
@@ -97,6 +175,8 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self.source = source
         self.bridges: list[Bridge] = []
+        self.of_file: dict[str, Bridge] = {}
+        """The last connection of each file: the lines of one file belong to no connection of another."""
         self.remarks: list[Remark] = []
         self.link: dict[str, Any] = {}
         self.broker: dict[str, Any] = {}
@@ -104,52 +184,78 @@ class _Reader:
         self.of_the_broker = 0
         self.anonymous: bool | None = None
 
-    def remark(self, line: Line, text: str) -> None:
-        self.remarks.append(remark(line, text))
+    def remark(self, line: Line, text: str, *, differs: bool = True) -> None:
+        self.remarks.append(remark(line, text, differs=differs))
 
-    def _whole(self, text: str) -> None:
-        self.remarks.append(Remark(0, text))
+    def _whole(self, text: str, *, differs: bool) -> None:
+        self.remarks.append(Remark(0, printable(text), differs=differs))
 
     def take(self, line: Line) -> None:
-        option, value = line.option, line.value
+        option = line.option
         if option == "connection":
-            self.bridges.append(Bridge(value))
+            self._connection(line)
         elif option not in BRIDGE:
             self._broker_line(line)
-        elif not self.bridges:
-            self.remark(line, "before the first connection, so it belongs to none")
-        elif option in NEEDLESS or (option, value) in SAME:
+        elif line.file not in self.of_file:
+            self.remark(line, "before the first connection of its file, so it belongs to none")
+        elif option in NEEDLESS:
             return
-        elif option in WITHOUT:
-            self.remark(line, WITHOUT[option])
-            if option in ENCRYPTED:  # nothing that was encrypted goes in the clear
-                self.bridges[-1].tls[option] = value
         else:
-            getattr(self, f"_{option}")(line, self.bridges[-1])
+            self._bridge_line(line, self.of_file[line.file])
+
+    def _connection(self, line: Line) -> None:
+        name = line.first
+        if not name:
+            self.remark(line, "Mosquitto wants a name")
+        elif any(bridge.name == name for bridge in self.bridges):
+            self.remark(line, "Mosquitto refuses a second connection of that name")
+        self.of_file[line.file] = bridge = Bridge(name)
+        self.bridges.append(bridge)
+
+    def _bridge_line(self, line: Line, bridge: Bridge) -> None:
+        option = line.option
+        word = TRUTHS.get(line.word, line.word) if option in BOOLEAN else line.word
+        if (option, word) in SAME:
+            return
+        if option not in WITHOUT:
+            getattr(self, f"_{option}")(line, bridge)
+            return
+        self.remark(line, WITHOUT[option], differs=option not in TO_DO)
+        if option in ENCRYPTED:  # nothing that was encrypted goes in the clear
+            bridge.tls[option] = line.value
 
     def _broker_line(self, line: Line) -> None:
         if line.option in OPTIONS:
             self.listeners.take(line)
             return
+        if line.option not in BROKER and not line.option.startswith(PLUGIN):
+            self.remark(line, "Mosquitto knows no such option")
+            return
         self.of_the_broker += 1
         if line.option == "allow_anonymous":
-            self.anonymous = line.value == "true"
+            self.anonymous = TRUTHS.get(line.word, line.word) == "true"
         elif line.option == "acl_file":
             self.remark(
-                line, "has to let the node's own session read and write what crosses, as no bridge asks it"
+                line,
+                "has to let the node's own session read and write what crosses, as no bridge asks it",
+                differs=False,
             )
 
     # options of a bridge --------------------------------------------------------------------------
 
     def _address(self, line: Line, bridge: Bridge) -> None:
-        first, *others = line.value.split() or [""]
-        name = first[1:].partition("]")[0] if first.startswith("[") else first
-        if name.count(":") == 1:
-            name = name.partition(":")[0]
-        if not name:
+        first, *others = line.words or [""]
+        if not first:
             self.remark(line, "no address")
             return
-        bridge.addresses.append(f"[{name}]:{LINK_PORT}" if ":" in name else f"{name}:{LINK_PORT}")
+        if bridge.address is not None:
+            self.remark(line, "Mosquitto refuses a second one: a bridge has one line with all its addresses")
+            return
+        try:
+            bridge.address = _far_broker(first)
+        except ValueError as error:
+            self.remark(line, str(error))
+            return
         if others:
             self.remark(
                 line,
@@ -159,64 +265,99 @@ class _Reader:
             )
 
     def _topic(self, line: Line, bridge: Bridge) -> None:
-        words = line.value.split()
-        if not 1 <= len(words) <= 5:
-            self.remark(line, "expected a topic, a direction, a QoS and two prefixes")
-            return
-        pattern, direction, qos, local, remote = [*words, *("out", "0", "", "")[len(words) - 1 :]]
-        pattern, local, remote = ("" if word == '""' else word for word in (pattern, local, remote))
-        if not pattern:  # one topic, under another name
-            local, _, here = local.rpartition("/")
-            remote, _, there = remote.rpartition("/")
-            if here != there or not here:
-                self.remark(line, "names change by whole levels at their beginning only")
-                return
-            pattern = here
-            local, remote = (prefix + "/" if prefix else "" for prefix in (local, remote))
-        if pattern.startswith("$") or local.startswith("$") or remote.startswith("$"):
-            self.remark(line, "topics that begin with $ do not cross")
-            return
-        document = {"allow": [pattern], "direction": direction, "qos": int(qos) if qos.isdecimal() else qos}
         try:
-            rule = TopicRule.model_validate({**document, "local": local, "remote": remote})
+            words = _topic_words(line)
+            rule = self._rule(line, words)
         except ValidationError as error:
             said = error.errors(include_url=False)[0]
             self.remark(line, str(said["msg"]).removeprefix("Value error, "))
-            return
-        merged = flaw([*(known for _, _, known in bridge.rules), rule])
-        if merged is not None:
-            self.remark(line, merged)
-            return
-        bridge.rules.append(
-            (f"{line.file}:{line.number}" if line.file else str(line.number), f"topic {line.value}", rule)
+        except ValueError as error:
+            self.remark(line, str(error))
+        else:
+            if len(words) > 5:
+                self.remark(line, "what follows the second prefix says nothing to Mosquitto", differs=False)
+            self._add(bridge.topics, TopicLine(line, rule))
+
+    def _add(self, topics: list[TopicLine], topic: TopicLine) -> bool:
+        """Add a topic to others of one link, if it can stand beside them."""
+        wrong: str | None = f"a link has {MAX_FILTERS} topics at most"
+        if len(topics) < MAX_FILTERS:
+            wrong = flaw(in_order([*(known.rule for known in topics), topic.rule]))
+        if wrong is None:
+            topics.append(topic)
+        else:
+            self.remark(topic.line, wrong)
+        return wrong is None
+
+    def _rule(self, line: Line, words: list[str]) -> TopicRule:
+        """What a line says, each word read as Mosquitto does.
+
+        Raises:
+            ValueError: there is no rule that says the same.
+        """
+        pattern, direction, level, local, remote = [*words, *("", "out", "0", "", "")[len(words) :]][:5]
+        qos = number(level) & 0xFF  # it keeps one byte
+        if qos > 2:
+            raise ValueError(f"{level} is no QoS: 0, 1 or 2")
+        if direction.lower() not in ("in", "out", "both"):
+            raise ValueError(f"{direction} is no direction: in, out or both")
+        local, pattern, remote = whole_levels(
+            *("" if each == '""' else each for each in (local, pattern, remote))
         )
+        rule = TopicRule.model_validate(
+            {
+                "allow": [pattern],
+                "direction": direction.lower(),
+                "qos": qos,
+                "local": local,
+                "remote": remote,
+            }
+        )
+        self._read(line, level, qos)
+        return rule
 
     def _keepalive_interval(self, line: Line, bridge: Bridge) -> None:
-        self._number(line, "keep_alive", 1, 3600)
+        self._number(line, "keep_alive", 1, 3600, least_there=5)
 
     def _bridge_max_packet_size(self, line: Line, bridge: Bridge) -> None:
-        if line.value != "0":
+        if number(line.word):
             self._number(line, "packet_size", 1024, 1 << 30)
 
-    def _number(self, line: Line, key: str, least: int, most: int) -> None:
-        if line.value.isdecimal() and least <= int(line.value) <= most:
-            self._set(line, self.link, key, int(line.value))
+    def _number(self, line: Line, key: str, least: int, most: int, least_there: int = 0) -> None:
+        value = max(number(line.word), least_there)
+        if line.word and least <= value <= most:
+            self._read(line, line.word, value)
+            self._set(line, self.link, key, value)
         else:
             self.remark(line, f"link.{key} is a number from {least} to {most}")
 
+    def _read(self, line: Line, word: str, value: int) -> None:
+        if not is_plain(word) or int(word) != value:
+            self.remark(line, f"Mosquitto reads {word} as {value}", differs=False)
+
     def _restart_timeout(self, line: Line, bridge: Bridge) -> None:
-        words = line.value.split()
-        if not words or len(words) > 2 or not all(word.isdecimal() and int(word) for word in words):
+        if not line.words:
             self.remark(line, "expected seconds")
             return
-        self._set(line, self.link, "reconnect_min", float(words[0]))
-        self._set(line, self.link, "reconnect_max", float(words[-1]))
+        first = min(max(number(line.words[0]), 1), 3600)
+        self._read(line, line.words[0], first)
+        longest = first
+        if len(line.words) > 1:
+            longest = min(number(line.words[1]), 7200)
+            if longest < first:
+                self.remark(line, "Mosquitto wants the longest pause to be no shorter than the first")
+                return
+            self._read(line, line.words[1], longest)
+        self._set(line, self.link, "reconnect_min", float(first))
+        self._set(line, self.link, "reconnect_max", float(longest))
 
     def _local_username(self, line: Line, bridge: Bridge) -> None:
         self._set(line, self.broker, "username", line.value)
 
     def _local_password(self, line: Line, bridge: Bridge) -> None:
-        self.remark(line, "write it into a file of its own, and name that in broker.password_file")
+        self.remark(
+            line, "write it into a file of its own, and name that in broker.password_file", differs=False
+        )
 
     def _bridge_cafile(self, line: Line, bridge: Bridge) -> None:
         bridge.tls["ca"] = line.value
@@ -234,33 +375,32 @@ class _Reader:
     # the whole -------------------------------------------------------------------------------------
 
     def finish(self) -> Imported:
+        """The configuration of all lines.
+
+        Raises:
+            ConfigError: there is no bridge, or what was made of it is no configuration.
+        """
         if not self.bridges:
             raise ConfigError(f"{self.source}: there is no bridge in it, no line that begins with connection")
         for bridge in self.bridges:
-            for what, given in (("address", bridge.addresses), ("topic", bridge.rules)):
+            for what, given in (("address", bridge.address), ("topic", bridge.topics)):
                 if not given:
-                    self._whole(f"connection {bridge.name} has no {what} that can be taken: it is left out")
-        bridges = [bridge for bridge in self.bridges if bridge.addresses and bridge.rules]
-        link: dict[str, Any] = {"listen": None, "neighbors": []}
-        tls = next((files for bridge in bridges if (files := bridge.files)), {})
-        if any(bridge.tls and bridge.files != tls for bridge in bridges):
-            self._whole("the node shows one certificate to all neighbours: the first is taken")
-        if any(bridge.tls for bridge in bridges):
-            link["tls"] = {"ca": "ca.pem", "cert": "node-cert.pem", "key": "node-key.pem", **tls}
-            missing = [file for key, file in link["tls"].items() if key not in tls]
-            if missing:
-                self._whole(f"links have certificates at both ends: {' and '.join(missing)} are to be made")
-            self._whole("the certificates of both nodes need the alternative name URI:ildm:NODE_ID")
-        for bridge in bridges:
-            scheme = "mqtts://" if bridge.tls else ""
-            link["neighbors"] += [scheme + each for each in bridge.addresses]
-        self._add_rules(link, bridges)
+                    self._whole(
+                        f"connection {bridge.name} has no {what} that can be taken: it is left out",
+                        differs=True,
+                    )
+        bridges = [bridge for bridge in self.bridges if bridge.address and bridge.topics]
+        neighbors = self._neighbors(bridges)
+        link: dict[str, Any] = {"listen": None, "neighbors": [each.url for each in neighbors]}
+        self._add_tls(link, bridges)
+        self._add_rules(link, neighbors)
         listening = self.listeners.finish()
         self.remarks += self.listeners.remarks
         if not listening:
             self._whole(
                 "every listener is left out: until listen or listeners says where, clients connect to "
-                f"{Config().listen} without TLS"
+                f"{Config().listen} without TLS",
+                differs=True,
             )
         taken = [listening.get("listen", ""), *(each["url"] for each in listening.get("listeners", ()))]
         port = FIRST_BROKER_PORT
@@ -270,33 +410,145 @@ class _Reader:
         if not open_to_all and "username" not in self.broker:
             self._whole(
                 "the broker wants names and passwords, of the node's own session, too: give it an account "
-                "that may read and write what crosses, in broker.username and broker.password_file"
+                "that may read and write what crosses, in broker.username and broker.password_file",
+                differs=False,
             )
         broker = {"address": f"127.0.0.1:{port}", **self.broker}
         document = {**listening, "broker": broker, "algorithm": "sf", "link": link | self.link}
+        parse_config(document, f"{self.source}: what was made of it cannot be used", Path())
         remarks = sorted(self.remarks, key=lambda each: (each.line > 0, each.file, each.line))
         return Imported(
             document, bridges, remarks, self.of_the_broker, open_to_all and self.anonymous is None
         )
 
-    def _add_rules(self, link: dict[str, Any], bridges: list[Bridge]) -> None:
-        if len(bridges) == 1:
-            link["rules"] = _documents(bridges[0])
+    def _neighbors(self, bridges: list[Bridge]) -> list[Neighbor]:
+        """One for each far broker, with the rules of all connections to it."""
+        found: dict[Address, Neighbor] = {}
+        ports: dict[str, int] = {}
+        for bridge in bridges:
+            assert bridge.address is not None
+            place = Address(bridge.address.host.lower(), bridge.address.port)
+            if place in found:
+                found[place].bridges.append(bridge)
+                continue
+            port = ports[place.host] = ports.get(place.host, LINK_PORT - 1) + 1
+            found[place] = Neighbor([bridge], port)
+            if port > LINK_PORT:
+                self._whole(
+                    f"{bridge.address} is taken for another broker than the other one of that host: the node "
+                    f"beside it is to listen for links at port {port}",
+                    differs=False,
+                )
+        for neighbor in found.values():
+            self._join(neighbor)
+        return list(found.values())
+
+    def _join(self, neighbor: Neighbor) -> None:
+        """The topics of all connections to one broker, in the order in which their rules decide alike."""
+        for bridge in neighbor.bridges:
+            for topic in bridge.topics:
+                others = list(neighbor.topics)
+                if self._add(neighbor.topics, topic):
+                    for known in others:
+                        if known not in bridge.topics:
+                            self._compare(known, topic)
+        # by identity: rules of two lines may be equal
+        place = {id(rule): number for number, rule in enumerate(in_order([t.rule for t in neighbor.topics]))}
+        neighbor.topics.sort(key=lambda topic: place[id(topic.rule)])
+
+    def _compare(self, known: TopicLine, topic: TopicLine) -> None:
+        """Remark that topics which two connections have taken cross once."""
+        alike = list(share(known.rule, topic.rule))
+        if alike:
+            name = "" if all(alike) else " under one name"
+            qos = "" if known.rule.qos == topic.rule.qos else " with one QoS"
+            self.remark(
+                topic.line,
+                f"topics that line {known.place} takes as well cross once{name}{qos}",
+                differs=bool(name or qos),
+            )
+
+    def _add_tls(self, link: dict[str, Any], bridges: list[Bridge]) -> None:
+        tls = next((files for bridge in bridges if (files := bridge.files)), {})
+        if any(bridge.tls and bridge.files != tls for bridge in bridges):
+            self._whole("the node shows one certificate to all neighbours: the first is taken", differs=True)
+        if any(bridge.tls for bridge in bridges):
+            link["tls"] = {"ca": "ca.pem", "cert": "node-cert.pem", "key": "node-key.pem", **tls}
+            missing = [file for key, file in link["tls"].items() if key not in tls]
+            if missing:
+                self._whole(
+                    f"links have certificates at both ends: {' and '.join(missing)} are to be made",
+                    differs=False,
+                )
+            self._whole(
+                "the certificates of both nodes need the alternative name URI:ildm:NODE_ID", differs=False
+            )
+
+    def _add_rules(self, link: dict[str, Any], neighbors: list[Neighbor]) -> None:
+        if len(neighbors) == 1:
+            link["rules"] = neighbors[0].rules
             return
-        link["neighbor_rules"] = []
-        for place, bridge in enumerate(bridges):
-            node = re.sub(r"[^A-Za-z0-9._-]", "-", bridge.name)[:64] or f"neighbor-{place}"
-            link["neighbor_rules"].append({"id": node, "rules": _documents(bridge)})
-            self._whole(f"give the node at {bridge.addresses[0]} the node_id {node}: its rules are by that")
+        named: set[str] = set()
+        link["neighbors"] = []
+        for neighbor in neighbors:
+            node = _node_id(neighbor.bridges[0].name, named)
+            named.add(node)
+            # another node that answers at the address is refused, so none gets the rules of another
+            link["neighbors"].append({"url": neighbor.url, "id": node, "rules": neighbor.rules})
+            self._whole(
+                f"give the node at {Address(neighbor.broker.host, neighbor.port)} the node_id {node}: "
+                "another one is refused there, as its rules are by that",
+                differs=False,
+            )
 
 
-def _documents(bridge: Bridge) -> list[dict[str, Any]]:
-    """The rules, with what is not default; topics that differ in nothing else stand together."""
-    found: list[dict[str, Any]] = []
-    for _, _, rule in bridge.rules:
-        document = rule.model_dump(exclude_defaults=True)
-        if found and {**found[-1], "allow": None} == {**document, "allow": None}:
-            found[-1]["allow"] += document["allow"]
-        else:
-            found.append(document)
-    return found
+def _node_id(name: str, taken: Iterable[str]) -> str:
+    """A node id like the name of a connection, and none that is taken."""
+    node = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:60] or "neighbor"
+    place = 1
+    while node in taken:
+        place += 1
+        node = f"{node.removesuffix(f'-{place - 1}')}-{place}"
+    return node
+
+
+def _far_broker(word: str) -> Address:
+    """An address as Mosquitto reads it: the port follows the last colon.
+
+    Raises:
+        ValueError: Mosquitto refuses it, or nobody can be dialed there.
+    """
+    bare = word.startswith("[") and word.endswith("]")
+    host, colon, digits = (word, "", "") if bare else word.rpartition(":")
+    if not colon:
+        host, port = word, BROKER_PORT
+    else:
+        port = number(digits)
+        if not 0 < port < 1 << 16:
+            raise ValueError(f"{digits or 'nothing'} is no port: 1 to 65535")
+    host = host.removeprefix("[").removesuffix("]")
+    if ":" in host:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise ValueError("an IPv6 address needs a port after its last colon") from None
+    address = parse_address(str(Address(host, port, "mqtts")))  # with a scheme hosts are judged as in URLs
+    return Address(address.host, port)
+
+
+def _topic_words(line: Line) -> list[str]:
+    """The words of a ``topic``; its first may be quoted, and ``#`` there is a wildcard.
+
+    Raises:
+        ValueError: there is none.
+    """
+    value = line.value
+    if value.startswith('"') and not value.startswith('""'):
+        pattern, closed, rest = value[1:].partition('"')
+        if not closed:
+            raise ValueError("its quotation mark is not closed")
+    else:
+        pattern, rest = line.first, value[len(line.first) :]
+    if not pattern:
+        raise ValueError("expected a topic, a direction, a QoS and two prefixes")
+    return [pattern, *Line(0, "", rest).words]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 import sys
@@ -19,7 +18,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from ildm.address import Address
 from ildm.mqtt import IldmError
-from ildm.text import printable
+from ildm.text import json_text, printable
 from ildm.tool.place import Place
 
 VERSIONS = {"3.1.1": mqtt.MQTTv311, "5": mqtt.MQTTv5}
@@ -243,7 +242,7 @@ def write_message(message: mqtt.MQTTMessage, form: str) -> None:
     """
     out = sys.stdout
     if form == "json":
-        line = json.dumps(_described(message), ensure_ascii=False).encode()
+        line = json_text(_described(message)).encode()
     elif out.isatty():
         text = printable(message.payload.decode("utf-8", "backslashreplace"), keep="\t\n")
         line = (f"{printable(message.topic)} {text}" if form == "text" else text).encode()

@@ -44,6 +44,19 @@ def test_json_lines(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
+@pytest.mark.parametrize("format", ["console", "json"])
+def test_tracebacks_cannot_command_the_terminal(format: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging(format=format)
+    try:
+        raise ValueError("topic \x1b[31m\x9b31m\u202ered")
+    except ValueError:
+        get_logger("ildm").exception("failed")
+    text = capsys.readouterr().err
+    assert "Traceback" in text
+    assert "topic" in text
+    assert all(c.isprintable() or c in "\n\t" for c in text)
+
+
 def test_console_lines_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(format="console")
     get_logger("ildm").warning("client \x1b[31mred", client_id="a\x1b]0;x\x07")

@@ -174,7 +174,9 @@ def test_files_that_it_includes_are_read_in_their_order(tmp_path: Path) -> None:
     imported = convert(text, str(tmp_path / "mosquitto.conf"))
     assert listening(imported) == ("0.0.0.0:1883", [{"url": "ws://0.0.0.0:9001", "path": None}])
     bridge = str(tmp_path / "one.d/b.conf")
-    assert [(each.file, each.line) for each in imported.remarks] == [("", 3), (bridge, 4)]
+    nested = str(tmp_path / "one.d/a.conf")
+    assert [(each.file, each.line) for each in imported.remarks] == [("", 3), (nested, 2), (bridge, 4)]
+    assert imported.differs
     printed = imported.text("m.conf")
     assert "line 3: include_dir away.d: there is no such directory\n" in printed
     assert f"#   {bridge}:3: topic first/#\n" in printed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -30,7 +29,7 @@ from ildm.admin.commands.kinds import (
 )
 from ildm.admin.commands.registry import UsageError, command, confirmed
 from ildm.admin.view import AdminError, Row
-from ildm.text import reason
+from ildm.text import json_text, reason
 
 
 @command("overlay")
@@ -117,7 +116,7 @@ def spool_export(node: AdminClient, receiver: Receiver, file: OutputFile) -> Row
     with _output(file) as out:
         while items := node.spooled(receiver, after):
             for item in items:
-                out.write(json.dumps(item, ensure_ascii=False) + "\n")
+                out.write(json_text(item) + "\n")
             after, count = items[-1]["lsn"], count + len(items)
     return {"receiver": receiver, "file": file, "messages": count}
 
