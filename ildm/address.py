@@ -66,8 +66,10 @@ def parse_address(text: object) -> Address:
     """
     if isinstance(text, Address):
         return text
+    if isinstance(text, int) and not isinstance(text, bool):
+        raise ValueError(f"expected HOST:PORT, such as 127.0.0.1:{text}")
     if not isinstance(text, str):
-        raise ValueError("expected an address as text, HOST:PORT")
+        raise ValueError("expected one address as text, HOST:PORT")
     if text.startswith("unix:"):
         path = text.removeprefix("unix:").removeprefix("//")
         if not path or "\0" in path:

@@ -50,10 +50,10 @@ def _checked(file: Path) -> tuple[Config, list[Finding]]:
     with naming(file):
         plugins = load_plugins(config)
         check_reachable(config, plugins)
-    read_secret(config.broker.password, config.broker.password_file, "broker.password_file")
-    read_secret(config.link.secret, config.link.secret_file, "link.secret_file")
-    read_secret(None, config.metrics.token_file, "metrics.token_file")
     with naming(file):
+        read_secret(config.broker.password, config.broker.password_file, "broker.password_file")
+        read_secret(config.link.secret, config.link.secret_file, "link.secret_file")
+        read_secret(None, config.metrics.token_file, "metrics.token_file")
         try_plugins(config, plugins)
     findings = examine(config, thorough=True)
     fatal = [f"{file}: {found.key}: {found.text}" for found in findings if found.fatal]

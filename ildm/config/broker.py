@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, SecretStr, model_validator
 
 from ildm.address import Address
-from ildm.config.section import Seconds, Section
+from ildm.config.section import IN_BYTES, IN_SECONDS, Seconds, Section
 from ildm.config.transports import BrokerAddress, BrokerTls
 
 
@@ -35,13 +35,13 @@ class BrokerConfig(Section):
     """Until the connection, TLS included, is there."""
     connack_timeout: Seconds = 30.0
     """Time from a client's CONNECT, or its last AUTH, until the broker's answer."""
-    keep_alive: Annotated[int, Field(ge=1, le=65535)] = 30
+    keep_alive: Annotated[int, IN_SECONDS, Field(ge=1, le=65535)] = 30
     """Seconds, of the node's own sessions."""
     reconnect_min: Seconds = 0.2
     """First pause between attempts; it doubles, with jitter."""
     reconnect_max: Seconds = 10.0
     """The longest pause."""
-    packet_size: Annotated[int, Field(ge=128, le=1 << 28)] = 1 << 28
+    packet_size: Annotated[int, IN_BYTES, Field(ge=128, le=1 << 28)] = 1 << 28
     """Bytes of the largest packet given to a broker of 3.1.1, which cannot say what it takes."""
     audit: bool = True
     """Compare the broker's retained messages with what the node remembers, and mend them."""

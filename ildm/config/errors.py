@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,6 +17,10 @@ class ConfigError(IldmError):
 
 MASKED = frozenset({"secret", "password"})
 """Keys whose values are not shown, nor those of keys below them."""
+
+
+ADDRESSES = ("address", "listen", "url")
+"""Keys of sections for which people write an address alone."""
 
 
 def problems(
@@ -44,12 +48,64 @@ def unknown_or(item: Any, what: str, model: type[BaseModel]) -> str:
             *way, last = item["loc"]
             like = get_close_matches(str(last), _known(model, way), n=1)
             return f"unknown {what} ({like[0]}?)" if like else f"unknown {what}"
-        case "tuple_type":
-            return "Input should be a valid list"
+        case "tuple_type" | "list_type":
+            return _expected_list(item.get("input"))
+        case "model_type":
+            return _expected_keys(item, model)
         case "too_short":
             least = item["ctx"]["min_length"]
             return f"List should have at least {least} item{'' if least == 1 else 's'}"
     return str(item["msg"]).removeprefix("Value error, ")
+
+
+def _expected_list(found: object) -> str:
+    if isinstance(found, str | int | float) and not isinstance(found, bool):
+        return f"expected a list, in brackets: [{found}]"
+    return "expected a list, each item after a dash: - ..."
+
+
+def _expected_keys(item: Any, model: type[BaseModel]) -> str:
+    """What could be written where a section has a single value."""
+    if item["ctx"]["class_name"] == "PluginChoice":
+        return "expected the name of a plugin, such as sf, or {name: NAME, OPTION: VALUE}"
+    section, found = _model_at(model, item["loc"]), item.get("input")
+    if section is None:
+        return "expected a mapping of keys"
+    if isinstance(found, str | int) and not isinstance(found, bool):
+        likely = next((name for name in section.model_fields if _takes(section, name, found)), None)
+        if likely is not None:
+            return f"expected keys, such as {{{likely}: {found}}}"
+    names = [field.alias or name for name, field in section.model_fields.items()]
+    return f"expected keys, such as {', '.join(names[:4])}"
+
+
+def _takes(section: type[BaseModel], name: str, value: object) -> bool:
+    """Whether a value is likely to be meant for a key."""
+    if name in MASKED or name.endswith("_file"):
+        return False  # it takes any text
+    try:
+        section.model_validate({name: value})
+    except ValidationError as error:
+        # an address alone may need more keys beside it
+        return name in ADDRESSES and all(item["loc"][:1] != (name,) for item in error.errors())
+    return True
+
+
+def _model_at(model: type[BaseModel], way: Iterable[str | int]) -> type[BaseModel] | None:
+    """The section at a place, also of the items of a list and of what may be null."""
+    found: type[BaseModel] | None = model
+    for step in way:
+        if isinstance(step, str) and found is not None:
+            field = found.model_fields.get(step)
+            found = None if field is None else next(_models(field.annotation), None)
+    return found
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models(inner)
 
 
 def _known(model: type[BaseModel], way: Iterable[str | int]) -> list[str]:

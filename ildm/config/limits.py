@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ildm.config.section import Bytes, Seconds, Section
+from ildm.config.section import IN_BYTES, IN_SECONDS, Bytes, Seconds, Section
 from ildm.config.transports import Network
 from ildm.mqtt import PacketLimits
 
@@ -33,13 +33,13 @@ class LimitsConfig(Section):
     """How long."""
     exempt: list[Network] = ["127.0.0.0/8", "::1/128"]
     """Networks that these five are not for."""
-    write_buffer: Annotated[int, Field(ge=4096, le=1 << 30)] = 256 << 10
+    write_buffer: Annotated[int, IN_BYTES, Field(ge=4096, le=1 << 30)] = 256 << 10
     """Bytes waiting towards one peer before reading from the paired session pauses."""
-    partial_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 128 << 20
+    partial_bytes: Annotated[int, IN_BYTES, Field(ge=1024, le=1 << 40)] = 128 << 20
     """Large packets of all clients that are not complete yet and needed whole, such as those that cross."""
     properties: Annotated[int, Field(ge=1, le=2000)] = 1000
     """User properties of a packet; a message with more is relayed but does not cross."""
-    properties_bytes: Annotated[int, Field(ge=1024, le=1 << 20)] = 64 << 10
+    properties_bytes: Annotated[int, IN_BYTES, Field(ge=1024, le=1 << 20)] = 64 << 10
     """Bytes of all properties of a packet."""
     filters_per_packet: Annotated[int, Field(ge=1, le=2000)] = 2000
     """Topic filters of a SUBSCRIBE or UNSUBSCRIBE; with more the client is closed."""
@@ -47,9 +47,9 @@ class LimitsConfig(Section):
     """Levels of a filter that other sites are told of, or that is taken from them."""
     subscriptions_per_client: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """What is subscribed to beyond this and the next two bounds stays at the client's own broker."""
-    subscription_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 64 << 20
+    subscription_bytes: Annotated[int, IN_BYTES, Field(ge=1024, le=1 << 40)] = 64 << 20
     """What the filters of one client may take in memory, about 800 bytes for one of one level."""
-    all_subscription_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = 512 << 20
+    all_subscription_bytes: Annotated[int, IN_BYTES, Field(ge=1024, le=1 << 40)] = 512 << 20
     """The same for all clients together."""
     persistent_sessions: Annotated[int, Field(ge=0, le=10_000_000)] = 100_000
     """Sessions kept while their clients are away."""
@@ -85,7 +85,7 @@ class LimitsConfig(Section):
     """What one plugin may keep for the next start; an entry counts 300 bytes more than its key and value."""
     unsaved_bytes: Bytes = 64 << 20
     """State that waits to be written while the disk is slow or full."""
-    will_grace: Annotated[float, Field(ge=0, le=86400)] = 5.0
+    will_grace: Annotated[float, IN_SECONDS, Field(ge=0, le=86400)] = 5.0
     """How long after a restart the wills of clients that have not come back are sent to other sites."""
     will_bytes: Bytes = 64 << 20
     """Wills of connected clients that are saved for that; a client whose will finds no room is served all the

@@ -10,7 +10,7 @@ from pydantic import Field, SecretStr, model_validator
 from ildm.address import Address
 from ildm.config.errors import ConfigError
 from ildm.config.rules import DialedNeighbor, RulesOfNeighbors, TopicRule, TopicRules
-from ildm.config.section import Bytes, Seconds, Section
+from ildm.config.section import IN_SECONDS, Bytes, Seconds, Section
 from ildm.config.transports import LinkAddress, LinkTls
 
 NOTHING = TopicRule(deny=["#"])
@@ -49,7 +49,7 @@ class LinkConfig(Section):
     transfer: Literal["acknowledged", "received"] = "acknowledged"
     """When a client's QoS 1 or 2 message is transferred: once the local broker has acknowledged it without an
     error, or as soon as it comes, even if the broker refuses it."""
-    subscribe_wait: Annotated[float, Field(ge=0, le=60)] = 1.0
+    subscribe_wait: Annotated[float, IN_SECONDS, Field(ge=0, le=60)] = 1.0
     """How long a client's SUBACK may wait until the neighbours know of its filters; 0: it never waits."""
     overflow: Literal["drop", "block"] = "drop"
     """When a queue is full: discard the oldest message, which is counted, or stop reading from those who send
@@ -62,7 +62,7 @@ class LinkConfig(Section):
     """QoS 1 and 2 messages sent but not acknowledged, per session."""
     inflight_bytes: Bytes = 8 << 20
     """Bytes of the same; one message may always be under way, however large."""
-    delay: Annotated[float, Field(ge=0, le=0.1)] = 0.0
+    delay: Annotated[float, IN_SECONDS, Field(ge=0, le=0.1)] = 0.0
     """Seconds for which what is to go to a neighbour waits to be joined with more, up to 64 KiB; 0: what
     comes together goes together, and nothing waits."""
     unsent_bytes: Bytes | None = None
@@ -72,7 +72,7 @@ class LinkConfig(Section):
     """Of the largest packet on a link."""
     control_bytes: Bytes = 4 << 20
     """Answers and news that may wait towards a neighbour that does not read; then the session ends."""
-    keep_alive: Annotated[int, Field(ge=1, le=3600)] = 10
+    keep_alive: Annotated[int, IN_SECONDS, Field(ge=1, le=3600)] = 10
     """Seconds between signs of life; a link silent for twice that is cut."""
     connect_timeout: Seconds = 5.0
     """For TCP, and again for the handshake."""
@@ -182,6 +182,7 @@ class LinkConfig(Section):
             raise ValueError(
                 f"listening for links on {self.listen} needs secret or secret_file, or mqtts:// and tls "
                 "(or allow_without_secret: true)"
+                + ("; secret_file names no file" if "secret_file" in self.model_fields_set else "")
             )
         dialed = [("listen", self.listen), ("advertise", self.advertise)]
         dialed += [("neighbors", address) for address in self.addresses]

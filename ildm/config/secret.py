@@ -23,6 +23,8 @@ def read_secret(given: SecretStr | None, file: Path | None, key: str) -> str | N
         return given.get_secret_value()
     if file is None:
         return None
+    if not file.name:
+        raise ConfigError(f"{key}: expected the name of a file")
     try:
         secret = file.read_text(encoding="utf-8").split("\n", 1)[0].strip()
     except (OSError, UnicodeDecodeError) as error:

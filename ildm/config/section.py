@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from ildm.address import Address
 
@@ -16,8 +18,43 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-Bytes = Annotated[int, Field(ge=1024, le=1 << 30, json_schema_extra={"unit": "bytes"})]
-Seconds = Annotated[float, Field(gt=0, le=86400 * 365, json_schema_extra={"unit": "seconds"})]
+_WITH_UNIT = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]+)")
+_SIZES = {"b": 1} | {
+    f"{letter}{rest}": (1024 if rest != "b" else 1000) ** power
+    for power, letter in enumerate("kmgt", 1)
+    for rest in ("", "b", "ib")
+}
+_DURATIONS = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def _number(value: object, units: Mapping[str, float], expected: str) -> object:
+    """Text with a unit as a number; what is no text stays."""
+    if not isinstance(value, str) or value.isdecimal():
+        return value
+    found = _WITH_UNIT.fullmatch(value.strip())
+    factor = None if found is None else units.get(found[2].lower())
+    if found is None or factor is None:
+        raise ValueError(expected)
+    number = float(found[1]) * factor
+    return int(number) if number.is_integer() else number
+
+
+def _in_bytes(value: object) -> object:
+    return _number(value, _SIZES, "expected a number of bytes, also with a unit: 32MiB (1024s), 10GB (1000s)")
+
+
+def _in_seconds(value: object) -> object:
+    return _number(
+        value, _DURATIONS, "expected a number of seconds, also with a unit: 500ms, 10s, 5m, 2h, 7d"
+    )
+
+
+IN_BYTES = BeforeValidator(_in_bytes)
+"""A number may be written with a unit: ``32MiB``."""
+IN_SECONDS = BeforeValidator(_in_seconds)
+"""A number may be written with a unit: ``7d``."""
+Bytes = Annotated[int, IN_BYTES, Field(ge=1024, le=1 << 30, json_schema_extra={"unit": "bytes"})]
+Seconds = Annotated[float, IN_SECONDS, Field(gt=0, le=86400 * 365, json_schema_extra={"unit": "seconds"})]
 
 AnySection = TypeVar("AnySection", bound=Section)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ildm.config.section import Bytes, Seconds, Section
+from ildm.config.section import IN_BYTES, IN_SECONDS, Bytes, Seconds, Section
 
 
 def _off(value: object) -> object:
@@ -23,21 +23,21 @@ class SpoolConfig(Section):
     machine's power."""
     directory: Path | None = None
     """Default ``STATE_DIR/spool``."""
-    bytes: Annotated[int, Field(ge=1 << 20, le=1 << 44)] = 1 << 30
+    bytes: Annotated[int, IN_BYTES, Field(ge=1 << 20, le=1 << 44)] = 1 << 30
     """Bytes of disk, at most."""
-    segment_bytes: Annotated[int, Field(ge=64 << 10, le=1 << 30)] = 16 << 20
+    segment_bytes: Annotated[int, IN_BYTES, Field(ge=64 << 10, le=1 << 30)] = 16 << 20
     """Bytes of one file."""
     page_bytes: Bytes = 1 << 20
     """Of what waits for one session of a link, or with the broker, so much is in memory."""
     full: Literal["hold", "refuse", "drop_oldest"] = "hold"
     """Without room, publishers get no acknowledgement; or are refused (MQTT 5: 0x97, others get none); or
     what has waited longest is dropped."""
-    failure_wait: Annotated[float, Field(ge=0, le=3600)] = 10.0
+    failure_wait: Annotated[float, IN_SECONDS, Field(ge=0, le=3600)] = 10.0
     """While nothing can be written: seconds that messages of QoS 2 wait which a later life of the node would
     know nothing of. Then they go on, counted ``*_unguarded``: if it is killed then, they may come twice."""
     age: Seconds = 604_800.0
     """What has waited for so long is dropped."""
-    delay: Annotated[float, Field(ge=0, le=1)] = 0.002
+    delay: Annotated[float, IN_SECONDS, Field(ge=0, le=1)] = 0.002
     """With ``power``: the least time from one write to the next."""
     identities: Annotated[int, Field(ge=1024, le=1 << 24)] = 65_536
     """Gaps that are remembered in the numbers of messages that have come, for all sites together, so that

@@ -328,8 +328,8 @@ def test_check_names_every_error(run: Run, config: Path) -> None:
     ("document", "text"),
     [
         ("algorithm: no-such", "CONFIG: algorithm 'no-such' is not installed"),
-        ("broker: {password_file: none}", "broker.password_file: "),
-        ("link: {secret_file: none}", "link.secret_file: "),
+        ("broker: {password_file: none}", "CONFIG: broker.password_file: "),
+        ("link: {secret_file: none}", "CONFIG: link.secret_file: "),
     ],
 )
 def test_check_looks_at_plugins_and_secrets(run: Run, config: Path, document: str, text: str) -> None:

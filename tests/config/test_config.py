@@ -75,7 +75,37 @@ def test_listeners_stand_in_for_the_default_one_and_beside_one_that_is_given(tmp
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("listen: 1883", "listen: expected an address as text, HOST:PORT (found 1883)"),
+        ("listen: 1883", "listen: expected HOST:PORT, such as 127.0.0.1:1883 (found 1883)"),
+        ("listen: [1883]", "listen: expected one address as text, HOST:PORT"),
+        ("listen: true", "listen: expected one address as text, HOST:PORT"),
+        ("broker: 127.0.0.1:1884", "broker: expected keys, such as {address: 127.0.0.1:1884} (found '127"),
+        ("broker: [a:1]", "broker: expected keys, such as address, addresses, tls, proxy"),
+        ("broker: null", "broker: expected keys, such as address"),
+        ("link: host", "link: expected keys, such as listen, advertise, neighbors, rules (found 'host')"),
+        ("link: a:1885", "link: expected keys, such as {listen: a:1885}"),
+        ("metrics: 9640", "metrics: expected keys, such as {listen: 9640} (found 9640)"),
+        ("link: {tls: cert.pem}", "link.tls: expected keys, such as cert, key, ca, crl"),
+        ("listeners: mqtt://a:1", "listeners: expected a list, in brackets: [mqtt://a:1]"),
+        ("listeners: [mqtt://a:1]", "listeners.0: expected keys, such as {url: mqtt://a:1}"),
+        ("link: {neighbors: a:1}", "link.neighbors: expected a list, in brackets: [a:1]"),
+        ("link: {neighbors: {url: a:1}}", "link.neighbors: expected a list, each item after a dash"),
+        ("publish: [a/#]", "publish.0: expected keys, such as allow, deny, user, client_id"),
+        ("algorithm: [sf]", "algorithm: expected the name of a plugin, such as sf, or {name: NAME"),
+        ("algorithm: 5", "algorithm: expected the name of a plugin, such as sf, or {name: NAME"),
+        ("filters: [[sf]]", "filters.0: expected the name of a plugin"),
+        ("spool: {bytes: 10XB}", "spool.bytes: expected a number of bytes, also with a unit: 32MiB (1024s)"),
+        ("spool: {bytes: many}", "spool.bytes: expected a number of bytes"),
+        ("spool: {bytes: -1GB}", "spool.bytes: expected a number of bytes"),
+        ("spool: {age: 7y}", "spool.age: expected a number of seconds, also with a unit: 500ms, 10s"),
+        ("spool: {age: 7 days}", "spool.age: expected a number of seconds"),
+        (
+            "link: {keep_alive: 2h}",
+            "link.keep_alive: Input should be less than or equal to 3600 (found '2h')",
+        ),
+        (
+            "link: {listen: '0.0.0.0:1', secret_file: }",
+            "(or allow_without_secret: true); secret_file names no file",
+        ),
         ("listen: localhost", "listen: 'localhost': expected HOST:PORT with a port from 0 to 65535"),
         ("listen: a:70000", "listen: 'a:70000': expected HOST:PORT with a port from 0 to 65535"),
         ("listen: '::1:1883'", "listen: '::1:1883': an IPv6 address is written [ADDRESS]:PORT"),
@@ -196,3 +226,57 @@ def test_plugins_with_and_without_options(tmp_path: Path) -> None:
     assert config.algorithm is not None
     assert config.algorithm.name == "pf"
     assert [(f.name, f.options) for f in config.filters] == [("a", {}), ("b", {"topics": ["x"]})]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1048576", 1 << 20),
+        ("1MiB", 1 << 20),
+        ("1.5 mib", 3 << 19),
+        ("2M", 2 << 20),
+        ("2MB", 2_000_000),
+        ("10GB", 10_000_000_000),
+        ("1TiB", 1 << 40),
+        ("2048KiB", 2 << 20),
+        ("'1048576'", 1 << 20),
+        ("1048576B", 1 << 20),
+    ],
+)
+def test_sizes_may_have_units(tmp_path: Path, text: str, value: int) -> None:
+    assert load(tmp_path, f"spool: {{bytes: {text}, segment_bytes: 64KiB}}").spool.bytes == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7d", 604_800),
+        ("1.5h", 5400),
+        ("30 min", 1800),
+        ("5m", 300),
+        ("2w", 1_209_600),
+        ("10s", 10),
+        ("90", 90),
+    ],
+)
+def test_times_may_have_units(tmp_path: Path, text: str, value: float) -> None:
+    assert load(tmp_path, f"spool: {{age: {text}}}").spool.age == value
+
+
+def test_all_sizes_and_times_may_have_units(tmp_path: Path) -> None:
+    """Whatever is called bytes, or has to do with time."""
+    text = """
+broker: {keep_alive: 20s, packet_size: 1MiB, connect_timeout: 500ms}
+link: {keep_alive: 20s, subscribe_wait: 500ms, delay: 2ms, queue_bytes: 1MiB, unsent_bytes: 64KiB, expiry: 1h}
+limits: {packet_size: 1MiB, write_buffer: 1MiB, partial_bytes: 1GiB, properties_bytes: 64KiB, will_grace: 5s}
+spool: {failure_wait: 2s, delay: 1ms, segment_bytes: 1MiB, page_bytes: 1MiB}
+"""
+    config = load(tmp_path, text)
+    assert (config.broker.keep_alive, config.broker.packet_size, config.broker.connect_timeout) == (
+        20,
+        1 << 20,
+        0.5,
+    )
+    assert (config.link.subscribe_wait, config.link.delay, config.link.unsent_bytes) == (0.5, 0.002, 64 << 10)
+    assert (config.limits.partial_bytes, config.limits.will_grace) == (1 << 30, 5.0)
+    assert (config.spool.failure_wait, config.spool.delay, config.spool.page_bytes) == (2.0, 0.001, 1 << 20)
