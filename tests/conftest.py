@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import uuid
 from collections.abc import Callable, Generator, Iterator
@@ -32,9 +33,12 @@ _BROKER_FIXTURES = {
     "shared_broker",
 }
 
-# Nothing that is tried fails for its time: other parts of the tests have the processors, too.
-settings.register_profile("patient", settings(deadline=None, suppress_health_check=[HealthCheck.too_slow]))
-settings.load_profile("patient")
+# Nothing that is tried fails for its time: other parts of the tests have the processors, too. The examples
+# are the same everywhere and each time; `make hunt` looks for others, and keeps in .hypothesis what fails.
+PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("fixed", settings(**PATIENT, derandomize=True, database=None))
+settings.register_profile("hunt", settings(**PATIENT, print_blob=True))
+settings.load_profile("hunt" if os.environ.get("ILDM_HUNT") else "fixed")
 
 # A shell lets what it starts in the background ignore Ctrl-C, and so would every process the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -26,7 +26,7 @@ def made(lock: Path, out: Path) -> subprocess.CompletedProcess[str]:
         env=os.environ | {"SOURCE_DATE_EPOCH": "1750000000"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 

@@ -212,7 +212,7 @@ async def test_what_is_no_http_does_not_fill_the_log(
 ) -> None:
     reader, writer = await asyncio.open_unix_connection(socket_path)
     writer.write(sent)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         assert (await reader.read()).startswith(b"HTTP/1.0 400 ")
     writer.close()
     assert caplog.records == []
@@ -227,7 +227,7 @@ async def test_a_caller_that_goes_in_the_middle_of_a_body_is_no_error_of_the_nod
     writer.write(
         b"POST /v1/neighbors HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 99\r\n\r\n"
     )
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         assert b" 100 " in await reader.readline()  # the handler waits for the rest
     writer.transport.abort()
     await api("GET", "/v1/status")
@@ -243,7 +243,7 @@ async def test_who_connects_and_says_nothing_is_ended_and_keeps_nobody_out(
     silent = [await asyncio.open_unix_connection(str(socket_path)) for _ in range(20)]
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket_path))) as http:
         assert (await Api(http)("GET", "/v1/status"))[0] == 200  # there is room for it
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             for reader, _ in silent:
                 assert await reader.read() == b""
         assert counters["admin_connections_idle"] + counters["admin_connections_refused"] >= 20
@@ -259,7 +259,7 @@ async def test_who_never_ends_the_body_of_a_request_keeps_nobody_out(
     server = AdminServer(fake, socket_path, AdminConfig(connections=2, idle=0.4), Counters())
     await server.start()
     slow = [await asyncio.open_unix_connection(str(socket_path)) for _ in range(2)]
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         for _, writer in slow:
             writer.write(b"POST /v1/bans HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
         for reader, _ in slow:
@@ -280,11 +280,11 @@ async def test_a_connection_too_many_beside_busy_ones_is_not_taken(
     await server.start()
     async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(socket_path))) as http:
         busy = asyncio.create_task(Api(http)("GET", "/v1/health"))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not asked:  # noqa: ASYNC110 - nobody tells of it
                 await asyncio.sleep(0.01)
         reader, writer = await asyncio.open_unix_connection(str(socket_path))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             assert await reader.read() == b""
         writer.close()
         assert counters["admin_connections_refused"] == 1

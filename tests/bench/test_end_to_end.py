@@ -30,7 +30,6 @@ def ildm_bench(*arguments: str | Path, status: int = 0) -> subprocess.CompletedP
     return done
 
 
-@pytest.mark.timeout(240)
 def test_load_figures_and_page(tmp_path: Path, mosquitto: Broker, java: None) -> None:
     """What Spark makes of the logs is what the generator counted; nothing is lost, nothing comes twice."""
     target = f"{mosquitto.host}:{mosquitto.port}"
@@ -65,7 +64,6 @@ def test_load_figures_and_page(tmp_path: Path, mosquitto: Broker, java: None) ->
     assert str(directory / "report.html") in done.stdout
 
 
-@pytest.mark.timeout(300)
 def test_limit_of_two_nodes(tmp_path: Path, java: None) -> None:
     """Over a link between two real brokers; the same command once more measures nothing again."""
     require_broker("mosquitto")

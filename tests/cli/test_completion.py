@@ -39,7 +39,7 @@ def offered_by_bash(environment: dict[str, str], *words: str) -> list[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, (line, done.stderr)
     return done.stdout.split()
@@ -122,7 +122,7 @@ def until(terminal: int, text: bytes) -> None:
     """Reads what a shell shows until it has shown that."""
     shown = b""
     while text not in shown:
-        ready, _, _ = select.select([terminal], [], [], 60)
+        ready, _, _ = select.select([terminal], [], [], 120)
         assert ready, shown
         shown += os.read(terminal, 4096)
 

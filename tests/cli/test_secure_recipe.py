@@ -55,7 +55,7 @@ def test_the_page_as_written(tmp_path: Path) -> None:
         env={**os.environ, "PATH": os.pathsep.join(paths)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     logs = "\n".join(path.read_text() for path in directory.glob("*.log"))

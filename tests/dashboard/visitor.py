@@ -52,7 +52,7 @@ class Visitor:
 
     async def wait_for(self, path: str, good: Callable[[Any], object]) -> Any:
         """What is there, once it is so."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while True:
                 _, answer = await self.get(path)
                 if good(answer):
@@ -67,7 +67,7 @@ class Visitor:
         found = []
         async with self.http.get(f"{self.base}/events") as response:
             assert (response.status, response.content_type) == (200, "text/event-stream")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 while len(found) < number:
                     name = (await response.content.readline()).decode().removeprefix("event: ").strip()
                     data = (await response.content.readuntil(b"\n\n")).decode().removeprefix("data: ")

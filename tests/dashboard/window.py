@@ -17,7 +17,7 @@ from tests.support.programs import need
 
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 WIDE, NARROW = (1280, 900), (390, 844)
-PATIENCE = 20_000
+PATIENCE = 120_000
 """Milliseconds."""
 
 

@@ -54,7 +54,7 @@ class Machine:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._outside.communicate(timeout=30)  # the end of its input is the end of its first process
+        self._outside.communicate(timeout=300)  # the end of its input is the end of its first process
 
     def within(self, *command: str | Path, user: int | None = None) -> list[str]:
         """What runs a command in it, from the directory / on; ``user``: not as root."""

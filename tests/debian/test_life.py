@@ -15,8 +15,6 @@ from tests.debian.machine import ENVIRONMENT, Machine
 from tests.support.compiled import directory as compiled_directory
 from tests.support.programs import need
 
-pytestmark = pytest.mark.timeout(400)
-"""The package is built in that time, too."""
 NOBODY = 65534
 CONFIG = b"""\
 listen: 127.0.0.1:1883

@@ -7,14 +7,9 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from ildm import __version__
 from tests.debian.conftest import PROJECT
 from tests.support.programs import need
-
-pytestmark = pytest.mark.timeout(400)
-"""The package is built in that time, too."""
 
 
 def listed(package: Path) -> dict[str, str]:

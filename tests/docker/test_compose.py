@@ -33,7 +33,7 @@ def config(*options: str, **environment: str) -> subprocess.CompletedProcess[str
         env={"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 

@@ -330,7 +330,7 @@ def test_the_loads_command_is_one_the_generator_has(tmp_path: Path) -> None:
         cwd=PROJECT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert result.returncode == 1, result.stderr

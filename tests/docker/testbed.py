@@ -106,7 +106,7 @@ def broker_is_healthy(name: str, port: int) -> bool:
     assert words.count(str(CLIENT_PORT)) == 1
     words = [str(port) if word == str(CLIENT_PORT) else word.replace("$$", "$") for word in words]
     words = relocated(words, {"/usr/local/bin/answers": FILES / "answers"})
-    return subprocess.run(words, capture_output=True, timeout=30, check=False).returncode == 0
+    return subprocess.run(words, capture_output=True, timeout=300, check=False).returncode == 0
 
 
 class LocalNode:
@@ -146,6 +146,6 @@ class LocalNode:
             env={**environment, "ILDM_SOCKET": str(self.socket)},
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=300,
             check=False,
         )

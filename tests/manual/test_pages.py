@@ -129,7 +129,7 @@ def test_they_are_written_alike_each_time(tmp_path: Path) -> None:
             [sys.executable, "-m", "ildm.manual", tmp_path / name],
             env=os.environ | {"SOURCE_DATE_EPOCH": "1750000000"},
             check=True,
-            timeout=60,
+            timeout=300,
         )
         written.append({file.name: file.read_text() for file in (tmp_path / name).iterdir()})
     assert written[0] == written[1]

@@ -20,7 +20,7 @@ def rendered(page: str) -> str:
         input=page,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

@@ -20,7 +20,7 @@ from ildm.testing.virtual.broker import MiniBroker
 from ildm.testing.virtual.client import MiniClient
 from tests.support.ports import LOOPBACK, free_port
 
-LIMIT = 20.0
+LIMIT = 120.0
 """Seconds until what does not come is given up."""
 Told = tuple[str, str, Mapping[str, object]]
 """Node, event and fields."""

@@ -39,7 +39,7 @@ async def ended(address: Address) -> Dialed:
     endpoint = Dialed()
     driver.dial(address, endpoint, 10)  # type: ignore[arg-type]
     try:
-        await asyncio.wait_for(endpoint.outcome, 20)
+        await asyncio.wait_for(endpoint.outcome, 120)
         return endpoint
     finally:
         await driver.close()

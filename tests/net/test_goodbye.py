@@ -95,14 +95,14 @@ async def test_a_broker_that_has_gone_and_nobody_knows_yet_harms_no_drain(tmp_pa
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(Connect(client_id="leaver", version=VERSION).encode(VERSION))
-            connection, _ = await asyncio.wait_for(loop.sock_accept(listener), 10)
-            assert b"leaver" in await asyncio.wait_for(loop.sock_recv(connection, 1000), 10)
+            connection, _ = await asyncio.wait_for(loop.sock_accept(listener), 120)
+            assert b"leaver" in await asyncio.wait_for(loop.sock_recv(connection, 1000), 120)
             connection.send(ConnAck(session_present=False, reason_code=0).encode(VERSION))
             assert (await asyncio.wait_for(reader.read(100), 10))[0] == 0x20
             connection.close()
             drained = asyncio.Event()
             node.node.drain(drained.set)
-            await asyncio.wait_for(drained.wait(), 10)
+            await asyncio.wait_for(drained.wait(), 120)
             assert not node.node.sessions
             writer.close()
         finally:

@@ -62,7 +62,7 @@ async def nodes(tmp_path: Path) -> AsyncIterator[Nodes]:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():  # noqa: ASYNC110 - what is waited for is in plain data
             await asyncio.sleep(0.01)
 

@@ -153,7 +153,7 @@ def exporter_to(config: TraceConfig, counters: Counters) -> Exporter:
 
 
 async def sent(exporter: Exporter) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while exporter._task is not None:  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0.01)
 
@@ -218,7 +218,7 @@ async def test_what_is_being_sent_at_the_end_is_counted_as_what_waits(collector:
     exporter = exporter_to(TraceConfig(otlp=collector.url), counters)
     collector.answers = [503]  # after which the request waits to be made again
     exporter.export([message()])
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not collector.bodies:  # noqa: ASYNC110 - nobody tells of it
             await asyncio.sleep(0.01)
     exporter.export([message()])

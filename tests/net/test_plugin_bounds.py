@@ -20,7 +20,7 @@ from ildm.testing.virtual.client import MiniClient
 from tests.plugins.commands import ildm
 from tests.support.ports import LOOPBACK, free_port
 
-LIMIT = 20.0
+LIMIT = 120.0
 
 
 async def until(condition: Callable[[], object]) -> None:

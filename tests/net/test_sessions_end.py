@@ -76,7 +76,7 @@ async def test_the_two_sessions_of_a_client_go_with_their_connections(
     try:
         client, writer = await loop.create_connection(Writer, "127.0.0.1", port)
         client.write(Connect(client_id="c").encode())
-        await asyncio.wait_for(writer.accepted.wait(), 20)
+        await asyncio.wait_for(writer.accepted.wait(), 120)
         assert len(left()) == others + 3
         (session,) = server.node.sessions
         assert session.paired is not None
@@ -84,7 +84,7 @@ async def test_the_two_sessions_of_a_client_go_with_their_connections(
         assert session.paired.peer == peer_of(session.paired.transport)
         del session
         ends(client, broker)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while len(left()) > others:  # noqa: ASYNC110 - else they were left to the collector
                 await asyncio.sleep(0.01)
     finally:

@@ -62,7 +62,7 @@ async def test_nor_is_one_that_takes_a_connection_and_says_nothing(tmp_path: Pat
     silent = await asyncio.start_server(take, "127.0.0.1", 0)
     try:
         async with node(tmp_path, silent.sockets[0].getsockname()[1], "sf") as server:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(120):
                 await connected.wait()
             broker = await asked(server)
             assert broker["connected"] is False

@@ -13,7 +13,7 @@ import yaml
 
 PROJECT = Path(__file__).parents[2]
 EXAMPLES = Path(__file__).parent / "examples"
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds until a wait is given up: a bound for failures, never reached by a test that passes."""
 
 

@@ -50,7 +50,7 @@ def test_hostile_names_are_escaped_wherever_they_are_shown(node: NodeProcess) ->
         shown = subprocess.run(
             [*command, "-c", "; ".join(TABLES)],
             capture_output=True,
-            timeout=60,
+            timeout=300,
             check=True,
             env={**os.environ, "PYTHONIOENCODING": "utf-8"},
         )

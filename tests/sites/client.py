@@ -31,7 +31,7 @@ from ildm.mqtt import (
     decode,
 )
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 """Seconds until a wait is given up: a bound for failures, never reached by a test that passes."""
 
 PacketT = TypeVar("PacketT", bound=Packet)

@@ -58,7 +58,7 @@ async def test_over_an_overlay_where_it_enters_and_where_it_arrives(sites: Sites
     subscriber = await c.connect()
     await subscriber.subscribe((f"{topic_root}/#", 1))
     publisher = await a.connect()
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while not subscriber.waiting:  # until the overlay knows of the subscriber
             await publisher.publish(f"{topic_root}/early", b"", 1)
             await asyncio.sleep(0.1)

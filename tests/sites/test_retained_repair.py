@@ -26,7 +26,7 @@ async def served(site: Site, topics: list[str]) -> dict[str, bytes]:
 
 
 async def comes_to(site: Site, topics: list[str], wanted: dict[str, bytes]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while (got := await served(site, topics)) != wanted:
             assert set(got) <= set(topics)
 

@@ -96,7 +96,7 @@ async def machine(tmp_path: Path) -> Any:
 
 
 async def flushed(machine: Machine) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while machine.journal.entries:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
 

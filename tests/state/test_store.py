@@ -68,7 +68,7 @@ async def written(store: StateStore) -> bool:
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while not reached():  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
 

@@ -16,7 +16,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-_PATIENCE = 20.0
+_PATIENCE = 60.0
 """Seconds until a wait is given up: a bound for failures, never reached by a test that passes."""
 
 

@@ -87,7 +87,6 @@ def daemon(arguments: list[str], ready: str) -> Iterator[None]:
         reader.join(30)
 
 
-@pytest.mark.timeout(300)
 def test_standalone_master_with_two_workers(spark: SparkSession, results: Path, tmp_path: Path) -> None:
     here = analyse(spark, results)
     master = f"spark://{LOOPBACK}:{(port := free_port())}"

@@ -10,7 +10,7 @@ from ildm_bench.chaos.drawing import Scale, draw, draw_setting
 from ildm_bench.chaos.live_runs import Finished, LiveRuns, Planned
 from tests.support.brokers import require_broker
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.broker
 SHORT = Scale(seconds=4, publications=80, faults=2, pause=2)
 
 

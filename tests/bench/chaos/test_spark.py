@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from ildm_bench.chaos.check import check, check_directories, check_histories
@@ -14,9 +13,6 @@ from ildm_bench.chaos.files import parquet_files
 from ildm_bench.chaos.history import History, Run
 from ildm_bench.chaos.outcome import Outcome
 from tests.bench.chaos import making
-
-pytestmark = pytest.mark.timeout(420)
-"""Spark plans dozens of queries: a minute where nothing else runs, several times that beside other tests."""
 
 
 def write(directory: Path, histories: int) -> None:

@@ -136,7 +136,7 @@ class WatchedBroker(MiniBroker):
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Return when that is so; TimeoutError after a minute."""
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while not condition():
                 self.changed.clear()
                 await self.changed.wait()

@@ -94,7 +94,7 @@ async def test_other_clients_see_the_load_as_the_logs_tell_it(
                 label="a label",
                 notes=["a note"],
             )
-            lines, _ = sub.communicate(timeout=60)
+            lines, _ = sub.communicate(timeout=300)
         seen = [paho.receive() for _ in range(total + 2 * 5)]
         paho.publish(f"{topic_root}/ready", b"", retain=True)
     sent, received = check_logs(tmp_path, manifest)

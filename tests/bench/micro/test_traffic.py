@@ -122,7 +122,7 @@ def test_thousand_devices(mosquitto: Mosquitto) -> None:
 @pytest.mark.broker
 def test_nothing_is_sent_before_its_time(mosquitto: Mosquitto) -> None:
     with Load(KINDS["gateway"], 0, 20_000, mosquitto.port, mosquitto.port) as load:
-        until = time.monotonic() + 20
+        until = time.monotonic() + 120
         while load.deliveries() < 6000:
             assert time.monotonic() < until
             time.sleep(0.01)

@@ -83,6 +83,6 @@ def browse(chromium: str, page: Path, profile: Path, *options: str) -> tuple[str
         capture_output=True,
         check=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -121,7 +121,7 @@ async def gate(
 
 async def test_bytes_cross_both_ways_as_late_as_the_sites_are_apart() -> None:
     far, traffic, loop = Far(), Traffic(), asyncio.get_running_loop()
-    async with asyncio.timeout(20), gate(far, 0.05, traffic) as address:
+    async with asyncio.timeout(120), gate(far, 0.05, traffic) as address:
         reader, writer = await asyncio.open_connection(*address)
         began = loop.time()
         for start in range(0, len(HELLO), 7):
@@ -155,7 +155,7 @@ async def test_what_is_on_its_way_is_bounded_and_complete(monkeypatch: pytest.Mo
     monkeypatch.setattr(DelayLine, "put", watched)
     data = bytes(range(256)) * 8192
     far, loop = Far(), asyncio.get_running_loop()
-    async with asyncio.timeout(20), gate(far, 0.001, Traffic()) as address:
+    async with asyncio.timeout(120), gate(far, 0.001, Traffic()) as address:
         _, writer = await asyncio.open_connection(*address)
         writer.write(HELLO + data)
         there, back = await far.came.get()
@@ -183,7 +183,7 @@ async def test_a_slow_link_leaves_what_it_cannot_take_to_the_sender(monkeypatch:
     monkeypatch.setattr(DelayLine, "put", watched)
     data = bytes(range(256)) * 8192
     far, rates, loop = Far(), {("site-1", "site-2"): 100_000.0}, asyncio.get_running_loop()
-    async with asyncio.timeout(20), gate(far, 0.0, Traffic(), rates) as address:
+    async with asyncio.timeout(120), gate(far, 0.0, Traffic(), rates) as address:
         _, writer = await asyncio.open_connection(*address)
         began = loop.time()
         writer.write(HELLO + data)
@@ -201,7 +201,7 @@ async def test_a_slow_link_leaves_what_it_cannot_take_to_the_sender(monkeypatch:
 @pytest.mark.parametrize("first", [PingReq().encode(Version.V5), HELLO.replace(b"site-1", b"site-9")])
 async def test_a_stranger_is_not_let_through(first: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     far = Far()
-    async with asyncio.timeout(20), gate(far, 0.0, Traffic()) as address:
+    async with asyncio.timeout(120), gate(far, 0.0, Traffic()) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(first)
         assert await reader.read() == b""

@@ -18,7 +18,7 @@ from ildm.testing.live.ports import LOOPBACK, free_port
 from tests.net.transport.conftest import running
 from tests.net.transport.pki import Pki
 
-WAIT = 30.0
+WAIT = 120.0
 """Seconds, of which only a failure takes all."""
 
 

@@ -31,7 +31,7 @@ def values(unit: Path, key: str) -> list[str]:
 
 def analyze(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     command = ["systemd-analyze", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def rules(unit: Path) -> dict[str, Any]:

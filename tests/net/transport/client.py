@@ -11,7 +11,7 @@ from typing import Any
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
-WAIT = 30.0
+WAIT = 120.0
 """Seconds, of which only a failure takes all."""
 
 

@@ -28,7 +28,7 @@ class Names:
 
 async def dial(*found: tuple[int, tuple[str, int]]) -> socket.socket:
     loop: Any = Names(*found)
-    return await asyncio.wait_for(dialed(loop, Address("host", 1)), 20)
+    return await asyncio.wait_for(dialed(loop, Address("host", 1)), 120)
 
 
 async def test_addresses_of_a_family_that_the_machine_does_not_have_are_passed_over() -> None:

@@ -122,7 +122,7 @@ def behind(tmp_path_factory: pytest.TempPathFactory, pki: Pki) -> Iterator[Behin
     tool = need("mosquitto_passwd")
     directory = tmp_path_factory.mktemp("behind")
     users = directory / "users"
-    subprocess.run([tool, "-c", "-b", users, "anna", "right"], check=True, timeout=30)
+    subprocess.run([tool, "-c", "-b", users, "anna", "right"], check=True, timeout=300)
     plain, secured = free_port(), free_port()
     proxy = {"trust": ["127.0.0.1"]}
     with running(Mosquitto(directory / "broker", extra=[f"password_file {users}"])) as broker:

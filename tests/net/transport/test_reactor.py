@@ -22,7 +22,7 @@ from ildm.net.transport.sockets import Place
 from ildm.net.transport.stream import Stream
 from tests.support.ports import free_port
 
-WAIT = 20.0
+WAIT = 120.0
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -22,7 +22,7 @@ def files(pki: Pki, directory: Path) -> dict[str, str]:
     one, other = pki.server("one"), pki.server("other")
     locked = directory / "locked.key"
     made = ["openssl", "ec", "-in", one["key"], "-aes128", "-passout", "pass:x", "-out", str(locked)]
-    subprocess.run(made, check=True, capture_output=True, timeout=60)
+    subprocess.run(made, check=True, capture_output=True, timeout=300)
     return {
         "cert": one["cert"],
         "key": one["key"],

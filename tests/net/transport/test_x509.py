@@ -27,7 +27,7 @@ WHY = "ends too early|where it is to be|does not match|not enough values|codec"
 
 def said_by_openssl(cert: str) -> float:
     command = ["openssl", "x509", "-in", cert, "-noout", "-enddate"]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
     return ssl.cert_time_to_seconds(text.strip().removeprefix("notAfter="))
 
 
@@ -121,7 +121,7 @@ def scraped(node: NodeProcess) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     ).stdout
 
 
@@ -145,7 +145,7 @@ def test_tls_without_uvloop_is_warned_of(pki: Pki, tmp_path: Path, there: bool) 
         [sys.executable, "-c", code, "check", config],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

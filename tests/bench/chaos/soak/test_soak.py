@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from ildm_bench.chaos.soak.figures import SOAK, Soak
 from ildm_bench.cli import app
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.broker
 
 
 @pytest.mark.skipif(shutil.which("mosquitto") is None, reason="mosquitto is not installed")
