@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ildm.api.node import Link, Route
 from ildm.api.overlay import MessageTrace, OverlayView
@@ -96,6 +96,16 @@ class OverlayAlgorithm(Algorithm[Options_co]):
         user properties; pass it on whole. ``turn`` is the publisher's in the round-robin over sessions
         (thesis 5.4.1): what is sent with the same turn stays in order.
         """
+
+    def when_known(self, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
+        """Whether all nodes that have to know of these filters of local clients do, so that what is published
+        there from now on arrives.
+
+        Asked after :meth:`on_interest_changed`, before the client gets its SUBACK. After the answer False the
+        SUBACK waits until ``done`` is called, once and later, for ``link.subscribe_wait`` at most. ``done``
+        answers False if that time was over.
+        """
+        return True
 
     def on_message(self, sender: Peer, data: bytes, turn: int) -> None:
         """Data which the algorithm of another node sent with :meth:`NodeApi.send`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ildm.api import OverlayAlgorithm, PluginError, Source, TreeAlgorithm
@@ -15,7 +15,7 @@ from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
 from ildm.core.local.broker_choice import BrokerChoice
 from ildm.core.local.client_session import ClientSession, State
-from ildm.core.local.clients import ClientRecord, ClientRegistry, digest_of
+from ildm.core.local.clients import ClientRecord, ClientRegistry, digest_of, interest_of
 from ildm.core.local.gate import Told
 from ildm.core.local.loop_guard import LoopGuard
 from ildm.core.local.partial import Partials
@@ -414,11 +414,11 @@ class Node:
 
     # what crosses -----------------------------------------------------------------------------
 
-    def when_told(self, callback: Callable[[], None], persistent: bool) -> bool:
-        """Whether the neighbours know all local interest and, with ``persistent``, what belongs to sessions
-        is saved; if not, ``callback`` is called when that is so.
+    def when_told(self, callback: Callable[[], None], persistent: bool, topic_filters: Sequence[str]) -> bool:
+        """Whether the neighbours know all local interest, the overlay knows these filters of it and, with
+        ``persistent``, what belongs to sessions is saved; if not, ``callback`` is called when that is so.
 
-        For the neighbours nothing waits longer than ``link.subscribe_wait``; nor, without a spool, for the
+        For other nodes nothing waits longer than ``link.subscribe_wait``; nor, without a spool, for the
         disk. With one it is promised, as for a message, and waits while nothing can be written.
         """
         wait = self.config.link.subscribe_wait
@@ -435,10 +435,13 @@ class Node:
                 custody.when(lsn, callback)
 
         unwritten = persistent and custody is None
-        told = Told(self.counters, when_durable, 1 + unwritten)
+        told = Told(self.counters, when_durable, 2 + unwritten)
         if unwritten:
             self.store.when_written(lambda _: told.one())
         if self.links.when_told(told.one):
+            told.one()
+        known = [name for each in topic_filters if (name := interest_of(each)) is not None]
+        if self.dispatch.when_known(known, told.heard):
             told.one()
         if not told.complete:
             told.wait(self.driver, wait)

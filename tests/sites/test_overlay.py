@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ildm.mqtt import topic_matches
+from ildm.mqtt import Will, topic_matches
 from tests.sites.client import Client, until
 from tests.sites.conftest import Sites
 from tests.sites.overlay import OVERLAYS, chains, reached, rows_of, together
@@ -408,3 +408,27 @@ async def test_a_neighbor_added_and_removed_in_the_shell(sites: Sites, topic_roo
     await exchange(made, topic_root, "removed")
     assert together(picture(made), [here.name, there.name])
     assert there.node.links.links[here.name].on_demand
+
+
+@each_overlay
+async def test_what_follows_suback_arrives_in_order_at_any_qos(
+    sites: Sites, name: str, topic_root: str
+) -> None:
+    """Wills too, and where a publisher has more topics below one prefix than keys of their own."""
+    made = await mosquittos(sites, 3, name)
+    publisher, subscriber = await made[0].connect(), await made[2].connect()
+    for number in range(30):
+        await publisher.publish(f"{topic_root}/{number}", b"warm", 1)
+    await settled(*made)
+    for qos in (0, 1, 2):
+        await subscriber.subscribe((f"{topic_root}/new{qos}", qos))
+        for number in range(50):
+            await publisher.publish(f"{topic_root}/new{qos}", b"%d" % number, qos)
+        got = await subscriber.receive_all(50)
+        assert [message.payload for message in got] == [b"%d" % number for number in range(50)]
+    dying = await made[1].connect(will=Will(topic=f"{topic_root}/will", payload=b"gone"))
+    await subscriber.subscribe((f"{topic_root}/will", 0))
+    dying.drop()
+    assert (await subscriber.receive()).payload == b"gone"
+    await settled(*made)
+    assert subscriber.waiting == 0

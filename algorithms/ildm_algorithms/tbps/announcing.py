@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["Announcer"]
 
 SOON = 0.02
-"""Seconds for more to come that goes the same way; also between two portions."""
+"""Seconds between two portions, for more to come that goes the same way."""
 PORTION = 64
 """Casts in one portion."""
 
@@ -55,6 +55,8 @@ class Announcer:
         self.count = count
         self._ranges: dict[Range, list[_Item]] = {}
         self._scheduled = False
+        self._next = 0.0
+        """When the next portion may go."""
 
     def add(self, text: bytes, ranges: Iterable[Range], done: Callable[[bool], None]) -> None:
         """Cast ``text`` to ``ranges``; ``done`` gets whether it has reached everybody in all of them."""
@@ -65,8 +67,9 @@ class Announcer:
         if not ranges:
             done(True)
         elif not self._scheduled:
+            # A SUBACK waits for the first: it takes along what comes in the same moment.
             self._scheduled = True
-            self.api.call_later(SOON, self._portion)
+            self.api.call_later(max(0.0, self._next - self.api.now()), self._portion)
 
     def _portion(self) -> None:
         sent = 0
@@ -78,6 +81,7 @@ class Announcer:
                 self._ranges[target] = items[size:]
             self._cast(target, items[:size])
             sent += 1
+        self._next = self.api.now() + SOON
         self._scheduled = bool(self._ranges)
         if self._scheduled:
             self.api.call_later(SOON, self._portion)

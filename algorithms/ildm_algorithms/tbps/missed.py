@@ -213,6 +213,18 @@ class Missing:
             if since < absent:
                 self._absent[topic_filter] = absent
 
+    @property
+    def restores(self) -> bool:
+        """Filters that come now are those of sessions which outlived a restart."""
+        return self._restored is not None
+
+    def known(self, topic_filter: str, since: float) -> None:
+        """SUBACK has waited until all publishers knew of a filter: older messages are of no subscription."""
+        before = self._since.get(topic_filter)
+        if before is not None and before < since:
+            self._since[topic_filter] = since
+            self.memory.wanted(topic_filter, since)
+
     def unsubscribed(self, topic_filter: str) -> None:
         if self._since.pop(topic_filter, None) is not None:
             self.memory.unwanted(topic_filter)

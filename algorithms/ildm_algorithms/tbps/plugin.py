@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -57,6 +57,7 @@ from ildm_algorithms.tbps.seen import Seen
 from ildm_algorithms.tbps.segments import Segments
 from ildm_algorithms.tbps.surveys import Surveys
 from ildm_algorithms.tbps.suspension import Suspension
+from ildm_algorithms.tbps.telling import Telling
 from ildm_algorithms.tbps.wishes import Wish, Wishes
 
 if TYPE_CHECKING:
@@ -257,6 +258,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self.count,
         )
         self.outbox.came_late = self._repeat_late
+        self.telling = Telling(api, self.missing.known, self.count)
+        self.retained.told = self.telling.end
         self.retained.responsible = self.outbox.responsible
         self.retained.unwritten = self.kept.is_unwritten
 
@@ -299,22 +302,41 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                 continue  # what the standard reserves for the broker stays with it (4.7.2)
             # which of them have outlived a restart is told by when they come, not by when it is their turn
             wished = None if qos is None else self.missing.wished(topic_filter)
-            self._changes.add(partial(self._change, topic_filter, qos, wished))
+            fresh = not self.missing.restores
+            self._changes.add(partial(self._change, topic_filter, qos, wished, fresh))
 
-    def _change(self, topic_filter: str, qos: int | None, wished: tuple[float, float] | None) -> bool:
+    def _change(
+        self, topic_filter: str, qos: int | None, wished: tuple[float, float] | None, fresh: bool
+    ) -> bool:
         segment = segment_of_filter(topic_filter)
         if qos is None:
             if self.interest.remove(topic_filter, None):
+                self.telling.end(topic_filter)
                 self.missing.unsubscribed(topic_filter)
                 self.segments.unsubscribe(segment, topic_filter)
                 self.retained.unwanted(topic_filter)
             return True
         if self.interest.add(topic_filter, None, qos):
             self.missing.subscribed(topic_filter, wished)
+        known = self.segments.get(segment)
+        if known is None or topic_filter not in known.filters:
+            self.telling.begin(topic_filter, fresh)
         member = self.segments.subscribe(segment, topic_filter)
         if member.subscribed:
             self.retained.ask(member)
         return True
+
+    def when_known(self, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
+        """Whether all publishers, wherever they are, know of these filters of local clients."""
+        if not self._changes.waiting:
+            return self.telling.wait(topic_filters, done)
+        self._changes.add(partial(self._wait_known, topic_filters, done))
+        return False
+
+    def _wait_known(self, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
+        if self.telling.wait(topic_filters, done):
+            done()
+        return False
 
     def on_publish(self, message: Publish, turn: int) -> None:
         """Spread a local client's message, or its will."""
@@ -511,8 +533,10 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
     def _queried(self, arrival: Arrival, topic_filters: list[str]) -> None:
         self.surveys.announced(arrival.keys, topic_filters)
         for topic_filter in topic_filters:
+            segment = segment_of_filter(topic_filter)
+            self.suspension.hinted(segment)
             self.retained.queried(arrival.origin, arrival.keys, topic_filter)
-            member = self.segments.get(segment_of_filter(topic_filter))
+            member = self.segments.get(segment)
             if member is not None:
                 self.offers.resumed(member)
 

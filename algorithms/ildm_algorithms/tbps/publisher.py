@@ -80,11 +80,13 @@ class Command(NamedTuple):
 class Publisher:
     """One publisher of one segment."""
 
-    __slots__ = ("_joined", "_left", "_node_id", "epoch", "suspended", "used")
+    __slots__ = ("_hinted", "_joined", "_left", "_node_id", "epoch", "suspended", "used")
 
     def __init__(self, node_id: str) -> None:
         self._node_id = node_id
         self._joined = False
+        self._hinted = False
+        """A subscriber has spoken up while this one joined."""
         self._left = Left.PUBLISHER
         self.epoch = UNKNOWN
         self.suspended = False
@@ -114,11 +116,14 @@ class Publisher:
         """
         self._joined = True
         self._left = left
+        hinted, self._hinted = self._hinted, False
         if left is Left.PUBLISHER:
             if status is not None and status.epoch >= self.epoch:
                 self.epoch, self.suspended = status
+            if hinted:  # the status may have been told before the subscriber spoke up
+                self.suspended = False
             return None
-        self._begin(left is not Left.SUBSCRIBER)
+        self._begin(left is not Left.SUBSCRIBER and not hinted)
         # Nobody else needs to be told: a rendezvous point before this one hands over what it knows.
         return None
 
@@ -173,10 +178,20 @@ class Publisher:
         # Others may suspend as wrongly as the reporter does; who publishes in vain reports itself.
         return Command(Order.CORRECT if self.suspended else Order.ANNOUNCE, self.status)
 
-    def hinted(self) -> None:
-        """A subscriber has spoken up; until its RESUME comes no message shall be missed."""
-        if self._joined and not self.rendezvous:
+    def hinted(self) -> Command | None:
+        """A subscriber has spoken up; from now on no message shall be missed.
+
+        Its SUBACK waits for no more than that. So the rendezvous point takes its word for it where the
+        subscriber, which has just joined, is not its neighbour yet.
+        """
+        if not self._joined:
+            self._hinted = True
+        elif not self.rendezvous:
             self.suspended = False
+        elif self.suspended:
+            self._begin(False)
+            return Command(Order.ANNOUNCE, self.status)
+        return None
 
     def _judge(self) -> Command | None:
         if not self.rendezvous or self.suspended == (self._left is not Left.SUBSCRIBER):

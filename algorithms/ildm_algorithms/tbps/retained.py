@@ -127,6 +127,9 @@ class Retained:
         self.count = count
         self.responsible: Callable[[str], bytes | None] = lambda topic: None
         """Code of the segment in which this node is found as publisher of a topic."""
+        self.told: Callable[[str, bool, float], None] = lambda topic_filter, known, took: None
+        """Hears that all publishers know of a filter and how long that took, or that nobody goes on telling
+        them."""
         self.unwritten: Callable[[str], bool] = lambda topic: False
         """Whether what has entered on a topic is not on disk yet, so that nobody is told of it."""
         self.merging: Callable[[], bool] = lambda: False
@@ -266,18 +269,22 @@ class Retained:
 
     def _query(self, topic_filter: str, question: int, attempts: int = ATTEMPTS) -> None:
         results: list[bool] = []
+        began = self.api.now()
 
         def part(complete: bool) -> None:
             results.append(complete)
             if len(results) < 2 or self._asker(topic_filter, question) is None:
                 return
             if all(results):
+                self.told(topic_filter, True, self.api.now() - began)
                 # the answers come on ways of their own
                 self.api.call_later(RETRY, self._done, topic_filter, question)
                 return
             self.count("queries_incomplete")
             if attempts > 1:
                 self.api.call_later(RETRY, self._query, topic_filter, question, attempts - 1)
+            else:
+                self.told(topic_filter, False, 0.0)
 
         def done(result: CastResult) -> None:
             part(result.complete)
@@ -316,9 +323,6 @@ class Retained:
 
     def queried(self, asker: Peer, keys: Sequence[bytes], topic_filter: str) -> None:
         """Answer what is held of the topics of own keys that a query has reached."""
-        publisher = self.segments.publisher(segment_of_filter(topic_filter))
-        if publisher is not None:
-            publisher.hinted()
         # keys may be cut, so the topics are looked up among them and not read from them
         own = {segment.code: key for key in keys if (segment := parse_key(key).segment) is not None}
 
@@ -400,6 +404,7 @@ class Retained:
         if answer.complete is not None and member is not None:
             if answer.complete:
                 member.filters[answer.topic_filter] = Progress.DONE
+                self.told(answer.topic_filter, True, 0.0)
             elif member.filters[answer.topic_filter] is Progress.ASKED:
                 self._query(answer.topic_filter, self._questions[answer.topic_filter])
         for number, frame in enumerate(answer.frames, 1):

@@ -146,6 +146,12 @@ class Suspension:
         if publisher.state is State.ACTIVE and not member.subscribed and not publisher.rendezvous:
             self._report(member, publisher.status)
 
+    def hinted(self, segment: Segment) -> None:
+        """A new subscriber of a segment has spoken up."""
+        member = self.segments.get(segment)
+        if member is not None and self.segments.publisher(segment) is not None:
+            self._obey(member, member.publisher.hinted())
+
     # commands ---------------------------------------------------------------------------------
 
     def _obey(self, member: Member, command: Command | None, reporter: Peer | None = None) -> None:

@@ -494,7 +494,9 @@ class BrokerSession(BaseSession):
                 record = self.paired.record
                 self.node.clients.subscribed(record, granted)
                 if granted and withhold:
-                    answer.ready = self.node.when_told(lambda: self.gate.ready(answer), record.saved)
+                    answer.ready = self.node.when_told(
+                        lambda: self.gate.ready(answer), record.saved, list(granted)
+                    )
             passes = not withhold or self._in_order(answer)
         elif type == members.UNSUBACK:
             unsuback = decode(frame, self.version)

@@ -6,8 +6,9 @@ that means something to it are chunks cut: every packet passes but
 * PUBACK and PUBREC while the gate is closed, because what the client publishes finds a full link: a
   client that gets no acknowledgements stops by itself (MQTT 5, 3.3.4, 4.9), and all else it does goes on;
 * PUBACK, PUBREC and PUBCOMP until what they tell is durable, where the node has a spool (:mod:`.barrier`);
-* a SUBACK until the neighbours know of the filters it grants, so that what is published anywhere after it
-  arrives; SUBACK and UNSUBACK keep their order (PUBLISH may come before SUBACK: 3.8.4).
+* a SUBACK until the neighbours, or the nodes of an overlay, know of the filters it grants, so that what is
+  published anywhere after it arrives; SUBACK and UNSUBACK keep their order (PUBLISH may come before SUBACK:
+  3.8.4).
 """
 
 from __future__ import annotations
@@ -300,6 +301,12 @@ class Told:
         if self._timer is not None and self.complete:
             self._timer.cancel()
             self._finish()
+
+    def heard(self) -> bool:
+        """As :meth:`one`; False: nothing waits for it any more."""
+        waits = self._callback is not None
+        self.one()
+        return waits
 
     def _expired(self) -> None:
         self._counters[self._counter] += 1

@@ -6,7 +6,7 @@ Nor can one that takes long hide: while a hook runs, nothing else does, so its t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ildm.api import (
@@ -212,6 +212,19 @@ class Dispatch:
         except FAILURES as error:  # of an answer that is neither true nor false
             self._failed(self._algorithm, "is_leaving", error)
             return False
+
+    def when_known(self, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
+        """Whether an overlay knows of what local clients want; a failure makes nobody wait."""
+        if not isinstance(self.algorithm, OverlayAlgorithm):
+            return True
+        assert self._algorithm is not None
+        try:
+            return bool(self.ask("when_known", topic_filters, done))
+        except PluginError:  # logged and counted
+            return True
+        except FAILURES as error:  # of an answer that is neither true nor false
+            self._failed(self._algorithm, "when_known", error)
+            return True
 
     def ask(self, method: str, *args: object) -> Any:
         """Call a method of the algorithm, which must be there.

@@ -26,6 +26,7 @@ EVENT = st.one_of(
 def test_invariants(events: list[tuple]) -> None:  # type: ignore[type-arg]
     publisher = Publisher("m")
     left = None
+    hinted = False
     for name, *args in events:
         before = publisher.status
         if name == "neighbor_changed" and left is None:
@@ -33,6 +34,9 @@ def test_invariants(events: list[tuple]) -> None:  # type: ignore[type-arg]
         command = getattr(publisher, name)(*args)
         if name in ("joined", "neighbor_changed"):
             left = args[0]
+        if name in ("ticked", "neighbor_changed"):
+            hinted = False
+        hinted = hinted or name == "hinted"
         assert publisher.epoch >= before.epoch  # an older epoch never wins
         if left is None:
             assert publisher.state is State.JOINING
@@ -41,11 +45,15 @@ def test_invariants(events: list[tuple]) -> None:  # type: ignore[type-arg]
         assert publisher.rendezvous == (left is not Left.PUBLISHER)
         if publisher.rendezvous:
             # the rendezvous point sees for itself, and what it changes is told with an epoch of its own
-            assert publisher.suspended == (left is not Left.SUBSCRIBER)
+            # or takes a subscriber's word until it looks again
+            if publisher.suspended or not hinted:
+                assert publisher.suspended == (left is not Left.SUBSCRIBER)
             if publisher.status != before and name not in ("joined", "signalled"):
                 assert publisher.epoch > before.epoch
                 assert command is not None
                 assert command.order is Order.ANNOUNCE
+        if name == "hinted":
+            assert publisher.state is State.ACTIVE
         if command is not None:
             if command.order in (Order.ANNOUNCE, Order.CORRECT):
                 assert publisher.rendezvous
@@ -120,3 +128,26 @@ def test_epochs_end_where_their_number_does() -> None:
     assert command is not None
     signal = Signal(Segment.exact("t"), command.status)
     assert decode_payload(signal.encode()) == signal
+
+
+def test_a_subscriber_that_speaks_up_while_a_publisher_joins_is_not_forgotten() -> None:
+    publisher = Publisher("m")
+    assert publisher.hinted() is None
+    publisher.joined(Left.PUBLISHER, Status(Epoch(3, "z"), True))  # told before the subscriber was there
+    assert publisher.state is State.ACTIVE
+
+
+def test_the_rendezvous_point_takes_a_subscribers_word_until_it_looks_again() -> None:
+    publisher = Publisher("m")
+    publisher.joined(Left.OTHER, None)
+    command = publisher.hinted()
+    assert command is not None
+    assert command.order is Order.ANNOUNCE
+    assert publisher.state is State.ACTIVE
+    assert publisher.neighbor_changed(Left.SUBSCRIBER) is None  # it has been announced
+    publisher.neighbor_changed(Left.OTHER)
+    publisher.hinted()
+    command = publisher.ticked()
+    assert command is not None
+    assert command.order is Order.ANNOUNCE
+    assert publisher.state is State.SUSPENDED
