@@ -23,7 +23,7 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -48,6 +48,8 @@ HOT = {
 }
 """What runs for each connection, subscription or message, and what inherits from it, as it must."""
 LIBRARY = compiled.LIBRARY.removesuffix("__mypyc")
+TELL_EVERY = 20
+"""Percent of the C code between two lines of progress."""
 STUB = """
 #include <Python.h>
 
@@ -127,6 +129,7 @@ def translate(files: list[Path], into: Path) -> tuple[list[str], list[str]]:
 
 def build(files: list[Path], work: Path, out: Path, optimize: str) -> None:
     """Compile into ``out``, which is there and empty."""
+    print("  translating to C", flush=True)
     c_files, include = translate(files, work)
     flags = [
         *shlex.split(sysconfig.get_config_var("CFLAGS") or ""),
@@ -152,12 +155,18 @@ def build(files: list[Path], work: Path, out: Path, optimize: str) -> None:
     own = [Path(file).with_suffix(".o") for file in c_files[: -len(stubs)]]
     linked.append((out / f"{compiled.LIBRARY}{suffix}", own))
 
-    def compile_one(file: str) -> None:
+    def compile_one(file: str) -> int:
         run([*compiler(), *flags, "-c", file, "-o", str(Path(file).with_suffix(".o"))])
+        return Path(file).stat().st_size
 
     largest_first = sorted(c_files, key=lambda file: -Path(file).stat().st_size)
+    total, done, told = sum(Path(file).stat().st_size for file in c_files), 0, 0
     with ThreadPoolExecutor(processors()) as pool:
-        list(pool.map(compile_one, largest_first))
+        for made in as_completed([pool.submit(compile_one, file) for file in largest_first]):
+            done += made.result()
+            if 100 * done // total >= told + TELL_EVERY:
+                told = 100 * done // total
+                print(f"  {told} %", flush=True)
     for target, objects in linked:
         run([*compiler(), "-shared", "-Wl,-s", *map(str, objects), "-o", str(target)])
     where = {file: number for number, stub in enumerate(stubs) for file in stub}
@@ -188,7 +197,7 @@ def main() -> None:
         print(f"not compiled, runs interpreted: {reason}")
         return
     print(
-        f"compiling {len(files)} modules (half a minute on two cores; it runs without, only slower)",
+        f"compiling {len(files)} modules (half a minute to some minutes; it runs without, only slower)",
         flush=True,
     )
     began = time.monotonic()

@@ -20,8 +20,14 @@ from ildm.admin.view import Row
 from ildm.demo.sites import Site, SitesInRow, described, neighbors, status
 from ildm.terminal import STATES, cell
 
+TOPIC = "demo/clock"
+"""What the demo itself publishes."""
 COLUMNS = 74
-"""Narrower terminals get the sites below each other."""
+"""Narrower terminals get a line for each site."""
+LINE = 58
+"""Narrower ones leave the broker out there."""
+LINES = 23
+"""Lower ones, too."""
 TOTALS = 96
 """Terminals at least so wide get totals beside the rates."""
 
@@ -68,10 +74,11 @@ class Picture:
     def update(self) -> None:
         self.before, self.now = self.now, Sample.take(self.row)
 
-    def render(self, width: int) -> RenderableType:
+    def render(self, width: int, height: int) -> RenderableType:
         sites = self.row.sites
-        if width < COLUMNS:
-            middle: RenderableType = Group(*(self._site(site, True) for site in sites), *self._link_lines())
+        small = width < COLUMNS or height < LINES
+        if small:
+            middle: RenderableType = Group(self._lines(width), *self._link_lines())
         else:
             grid = Table.grid(expand=True)
             totals = width >= TOTALS
@@ -88,7 +95,7 @@ class Picture:
             ("   three brokers, one MQTT network", "bold"),
             f"   {self.row.algorithm}",
         )
-        return Group(title, Text(), middle, Text(), commands(self.row, width < COLUMNS))
+        return Group(title, Text(), middle, Text(), commands(self.row, small))
 
     def line(self) -> str:
         """The same in one line, for output that is no terminal."""
@@ -99,6 +106,33 @@ class Picture:
         ]
         parts += [line.plain for line in self._link_lines()]
         return "; ".join(parts)
+
+    def _lines(self, width: int) -> Table:
+        """A line for each site."""
+        grid = Table(box=None, header_style="dim", padding=(0, 2, 0, 0), pad_edge=False)
+        makes = ("broker",) if width >= LINE else ()
+        for name in ("site", *makes, "port", "clients", *COUNTERS):
+            grid.add_column(name, justify="left" if name in ("site", "broker") else "right", no_wrap=True)
+        for site in self.row.sites:
+            found = self.now.status[site.name]
+            connected = bool(found and found["broker"]["connected"])
+            grid.add_row(
+                Text.assemble(
+                    ("● " if connected else "○ ", "green" if connected else "red"), (site.name, "bold")
+                ),
+                *(
+                    Text(site.make.title() if found else "no answer", style="" if found else "red")
+                    for _ in makes
+                ),
+                Text(str(site.port), style="bold cyan"),
+                self._clients(site),
+                *(self._rates(site, names) for names in COUNTERS.values()),
+            )
+        return grid
+
+    def _rates(self, site: Site, names: tuple[str, ...]) -> str:
+        now, before = (sum(each.counter(site.name, n) for n in names) for each in (self.now, self.before))
+        return self._per_second(now - before)
 
     def _site(self, site: Site, totals: bool) -> RenderableType:
         found = self.now.status[site.name]
@@ -111,8 +145,7 @@ class Picture:
         body.add_row("clients", *[""] * totals, self._clients(site))
         for word, names in COUNTERS.items():
             now = sum(self.now.counter(site.name, name) for name in names)
-            rate = self._per_second(now - sum(self.before.counter(site.name, name) for name in names))
-            body.add_row(word, *[Text(f"{now:,}", style="dim")] * totals, rate)
+            body.add_row(word, *[Text(f"{now:,}", style="dim")] * totals, self._rates(site, names))
         broker = Text.assemble(
             ("● " if connected else "○ ", "green" if connected else "red"),
             (self.brokers[site.name] if totals else site.make.title(), "" if connected else "red"),
@@ -187,7 +220,8 @@ def commands(row: SitesInRow, narrow: bool = False) -> RenderableType:
         grid.add_column(style="bold green", overflow="fold")
         for note, line in lines:
             grid.add_row(note, line)
-    return Group(Text("In another terminal:", style="bold"), grid, Text("Ctrl-C ends the demo.", style="dim"))
+    moves = f"{TOPIC} goes from {first.name} to {last.name} by itself.\nCtrl-C ends the demo."
+    return Group(Text("In another terminal:", style="bold"), grid, Text(moves, style="dim"))
 
 
 def spelled() -> str:

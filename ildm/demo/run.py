@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Callable
 from types import FrameType
+from typing import NoReturn
 
 from rich.console import Console
 from rich.live import Live
@@ -13,6 +15,7 @@ from rich.live import Live
 from ildm.demo.live import Picture, commands
 from ildm.demo.proof import prove
 from ildm.demo.sites import MAKES, SitesInRow
+from ildm.demo.traffic import Traffic
 from ildm.terminal import make_console
 
 __all__ = ["ALGORITHMS", "MAKES", "run_demo"]
@@ -20,6 +23,11 @@ __all__ = ["ALGORITHMS", "MAKES", "run_demo"]
 ALGORITHMS = ("sf", "pf")
 LINE_EVERY = 5.0
 """Seconds between the lines for an output that is no terminal."""
+
+
+DRAW_EVERY = 1.0
+STEP = 0.1
+"""Seconds until a new size of the terminal is seen."""
 
 
 class Ended(BaseException):
@@ -57,21 +65,39 @@ def run_demo(*, once: bool, algorithm: str, make: str) -> int:
 
 
 def _show(row: SitesInRow, console: Console) -> None:
-    picture = Picture(row)
-    if not sys.stdout.isatty():
+    picture, traffic = Picture(row), Traffic(row)
+    try:
+        if sys.stdout.isatty():
+            _draw(row, console, picture, traffic)
         console.print(commands(row))
         while True:
-            time.sleep(LINE_EVERY)
+            _work(traffic, LINE_EVERY, lambda: False)
             row.check()
             picture.update()
             console.print(picture.line())
+    finally:
+        traffic.close()
+
+
+def _draw(row: SitesInRow, console: Console, picture: Picture, traffic: Traffic) -> NoReturn:
     console.print()
-    with Live(picture.render(console.width), console=console, auto_refresh=False) as live:
+    size = console.size
+    with Live(picture.render(*size), console=console, auto_refresh=False) as live:
         while True:
-            time.sleep(1)
+            _work(traffic, DRAW_EVERY, lambda drawn=size: console.size != drawn)  # type: ignore[misc]
+            if console.size != size:
+                size = console.size
+                console.clear()  # what the terminal has wrapped is not where it was drawn
             row.check()
             picture.update()
-            live.update(picture.render(console.width), refresh=True)
+            live.update(picture.render(*size), refresh=True)
+
+
+def _work(traffic: Traffic, seconds: float, over: Callable[[], bool]) -> None:
+    """Let messages flow for so long, or until it is over."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not over():
+        traffic.work(STEP)
 
 
 def _end(number: int, _frame: FrameType | None) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import os
+import queue
 import re
 import select
 import signal
@@ -9,17 +11,21 @@ import socket
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 from urllib.request import urlopen
 
 import pytest
+from rich.console import Console, ConsoleDimensions
+from rich.text import Text
 
 from ildm import terminal
-from ildm.demo import live, processes, proof, sites
+from ildm.demo import live, processes, proof, run, sites, traffic
 from ildm.demo.processes import Child, DemoError, answers_mqtt, free_ports, hidden_ports, wait_for
 from ildm.demo.sites import NAMES, Site, SitesInRow
-from tests.support.brokers import Broker
+from tests.support.brokers import Broker, PahoClient
 from tests.support.ports import free_port
 
 ILDM = [sys.executable, "-m", "ildm"]
@@ -220,8 +226,8 @@ def test_the_report_of_a_failure(tmp_path: Path) -> None:
     assert "11/10 ✗" in text
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
-def test_the_picture(width: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("width", "height"), [(60, 24), (80, 24), (120, 40), (120, 20), (46, 24)])
+def test_the_picture(width: int, height: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     row = fake_row(tmp_path)
     round_number = 0
 
@@ -250,21 +256,23 @@ def test_the_picture(width: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     stream = io.StringIO()
     console = terminal.make_console(stream)
     console.width = width
-    console.print(picture.render(width))
+    console.print(picture.render(width, height))
     text = stream.getvalue()
     assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+    assert len(text.splitlines()) <= height
     for part in (
         "site-1",
+        "demo/clock goes from site-1",
         "1885",
         "500/s",
         "25/s",
         "active",
-        "no answer",
+        *(["no answer"] if width >= live.LINE else []),
         "sub -p 1885 -t 'demo/#'",
         "Ctrl-C",
     ):
         assert part in text
-    assert ("1,000" in text) == (width != 80)
+    assert ("1,000" in text) is (width == 120 and height == 40)
     assert re.match(r"site-1: 7 clients, 500/s in, 0/s out; .*site-2 - site-3 active, 25/s", picture.line())
 
 
@@ -285,3 +293,77 @@ def test_how_the_program_is_spelt(
     monkeypatch.setattr(sys, "argv", [program])
     monkeypatch.setenv("PATH", str(tmp_path / path) if path else "/nonexistent")
     assert live.spelled() == text.format(python=sys.executable)
+
+
+@needs_mosquitto
+def test_messages_cross_without_anybody_else() -> None:
+    with subprocess.Popen(
+        [*ILDM, "demo", "--broker", "mosquitto"],
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as demo:
+        assert demo.stdout is not None
+        found = any(re.search("site-2 - site-3 active, [1-9]", line) for line in demo.stdout)
+        demo.send_signal(signal.SIGINT)
+    assert found
+
+
+def test_traffic_goes_on_when_its_broker_is_back(
+    broker_factory: Callable[..., Broker], tmp_path: Path
+) -> None:
+    broker = broker_factory("mosquitto")
+    row = fake_row(tmp_path)
+    for site in row.sites:
+        site.port = broker.port
+    flow = traffic.Traffic(row)
+    try:
+        for _ in range(2):
+            with PahoClient(broker.address) as watch:
+                watch.subscribe((live.TOPIC, 0))
+                wait_for("a message", lambda watch=watch: came(watch, flow), [], 60)
+            broker.kill()
+            for _ in range(10):
+                flow.work(0.02)
+            broker.restart()
+    finally:
+        flow.close()
+
+
+def came(watch: PahoClient, flow: traffic.Traffic) -> bool:
+    flow.work(0.02)
+    with contextlib.suppress(queue.Empty):
+        return watch.receive(0.02).topic == live.TOPIC
+    return False
+
+
+def test_a_new_size_of_the_terminal_is_drawn_at_once_on_a_clear_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = fake_row(tmp_path)
+    row.check = lambda: None  # type: ignore[method-assign]
+    drawn: list[tuple[int, int]] = []
+    screen = Console(file=io.StringIO(), force_terminal=True, width=100, height=40)
+
+    class Steps:
+        done = 0
+
+        def work(self, _: float) -> None:
+            self.done += 1
+            if self.done == 3:
+                screen.size = ConsoleDimensions(60, 20)  # type: ignore[assignment]
+            elif self.done == 6:
+                raise KeyboardInterrupt
+
+    class Drawn:
+        def render(self, width: int, height: int) -> Text:
+            drawn.append((width, height))
+            return Text(f"{width}x{height}")
+
+        def update(self) -> None: ...
+
+    monkeypatch.setattr(run, "DRAW_EVERY", 3600)
+    with pytest.raises(KeyboardInterrupt):
+        run._draw(row, screen, cast("Any", Drawn()), cast("Any", Steps()))
+    assert drawn == [(100, 40), (60, 20)]
+    assert "\x1b[2J" in cast("io.StringIO", screen.file).getvalue()
