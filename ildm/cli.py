@@ -254,8 +254,10 @@ def completion(
     print(script(shell))
 
 
-app.command()(pub)
-app.command()(sub)
+OWN_H = {"help_option_names": ["--help"]}
+"""``-h`` is the host there."""
+app.command(context_settings=OWN_H)(pub)
+app.command(context_settings=OWN_H)(sub)
 
 
 def _add_admin_commands() -> None:

@@ -101,6 +101,9 @@ def sub(
     form: Annotated[
         str, typer.Option("--format", metavar="text|payload|json", help="text is TOPIC PAYLOAD.")
     ] = "text",
+    verbose: Annotated[
+        bool, typer.Option("-v", "--verbose", help="With topics, as by default (for habit).")
+    ] = False,
 ) -> None:
     """Print messages that match a topic filter."""
     _refuse(password)

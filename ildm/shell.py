@@ -15,7 +15,12 @@ from ildm.mqtt import IldmError
 from ildm.text import json_text, printable
 
 LEAVE = ("exit", "quit")
-BUILT_IN = {"help": "this list, or one command: help COMMAND", "exit": "leave the shell (also Ctrl-D)"}
+HELP = {"-h", "--help"}
+BUILT_IN = {
+    "top": "what the node does now, each second, until Ctrl-C",
+    "help": "this list, or one command: help COMMAND",
+    "exit": "leave the shell (also Ctrl-D)",
+}
 
 
 class Leave(Exception):  # noqa: N818 - not an error
@@ -59,14 +64,26 @@ def run_line(node: AdminClient, line: str, as_json: bool) -> None:
         return
     if words[0] in LEAVE:
         raise Leave
-    if words[0] == "help":
-        print_help(words[1:])
+    if words[0] == "help" or HELP & set(words):
+        print_help(word for word in words if word not in {*HELP, "help"})
+        return
+    if words[0] == "top":
+        _top(node, words[1:], as_json)
         return
     if "--json" in words:
         words.remove("--json")
         as_json = True
     command, rest = split_name(words)
     run_command(node, command, command.bind(rest), as_json)
+
+
+def _top(node: AdminClient, words: list[str], as_json: bool) -> None:
+    """As ``ildm top``; once where nobody can end it."""
+    from ildm.top import show_top  # noqa: PLC0415 - only where pictures are wanted
+
+    if words not in ([], ["--json"]):
+        raise UsageError("top: expected nothing, or --json")
+    show_top(node, 1.0, None if sys.stdin.isatty() else 1, as_json or bool(words))
 
 
 def run_script(node: AdminClient, script: str, as_json: bool) -> None:
@@ -100,9 +117,12 @@ def print_help(words: Iterable[str]) -> None:
     chosen = [
         c for c in COMMANDS.values() if c.name == prefix or c.name.startswith(prefix + " " if prefix else "")
     ]
-    if not chosen:
-        raise UsageError(f"no help for {prefix!r}; known: {', '.join([*COMMANDS, *BUILT_IN])}")
     rows = [(command.usage, command.help) for command in chosen]
+    if prefix in BUILT_IN:
+        rows = [(prefix, BUILT_IN[prefix])]
+    if not rows:
+        command, _ = split_name(prefix.split())  # its error says what may be meant
+        rows = [(command.usage, command.help)]
     if not prefix:
         rows += BUILT_IN.items()
     console = make_console()

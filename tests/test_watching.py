@@ -76,6 +76,15 @@ def test_prometheus_understands_the_board(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_prometheus_understands_what_it_is_to_scrape() -> None:
+    done = subprocess.run(
+        [need("promtool"), "check", "config", "--syntax-only", PROMETHEUS / "prometheus.yml"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_rules_speak_when_they_should_and_are_quiet_when_not() -> None:
     done = subprocess.run(
         [need("promtool"), "test", "rules", "tests.yml"], cwd=PROMETHEUS, capture_output=True, text=True

@@ -400,7 +400,9 @@ def test_words_become_values(words: str, name: str, values: dict[str, Any]) -> N
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        ("fly", "unknown command 'fly'; known: status, neighbor list"),
+        ("fly", "unknown command 'fly'; help lists all"),
+        ("statsu", "unknown command 'statsu'; did you mean status"),
+        ("neighbour list", "unknown command 'neighbour'; did you mean neighbor list"),
         ("neighbor", "neighbor: expected one of: neighbor list, neighbor add, neighbor remove"),
         ("neighbor fly", "neighbor: expected one of"),
         ("overlay trace", "overlay trace: TOPIC is missing; usage: overlay trace TOPIC"),

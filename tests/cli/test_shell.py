@@ -70,7 +70,7 @@ def test_help(node: AdminClient, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(command.usage in text and command.help in text for command in COMMANDS.values())
     run_line(node, "help neighbor", False)
     assert len(capsys.readouterr().out.splitlines()) == 3
-    with pytest.raises(UsageError, match="no help for 'fly'"):
+    with pytest.raises(UsageError, match="unknown command 'fly'"):
         run_line(node, "help fly", False)
 
 
@@ -137,3 +137,23 @@ def test_a_session_ends_with_ctrl_d_and_with_the_node(
 def test_a_session_needs_a_node(socket_path: Path) -> None:
     with pytest.raises(NoNodeError):
         typed(AdminClient(socket_path), socket_path.parent / "shell-history", "")
+
+
+@pytest.mark.parametrize("words", ["help neighbor add", "neighbor add --help", "neighbor add h:1 -h"])
+def test_help_for_a_command(node: AdminClient, capsys: pytest.CaptureFixture[str], words: str) -> None:
+    run_script(node, words, False)
+    out = capsys.readouterr().out
+    assert out.startswith("neighbor add HOST:PORT")
+    assert len(out.splitlines()) == 1
+
+
+def test_top_in_the_shell_draws_once_where_nobody_can_end_it(
+    node: AdminClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[float, int | None, bool]] = []
+    monkeypatch.setattr("ildm.top.show_top", lambda _, *given: drawn.append(given))
+    run_script(node, "top; top --json; help top", False)
+    assert drawn == [(1.0, 1, False), (1.0, 1, True)]
+    assert capsys.readouterr().out.startswith("top")
+    with pytest.raises(UsageError, match="top: expected nothing"):
+        run_script(node, "top fast", False)

@@ -167,3 +167,17 @@ def test_a_subscriber_comes_again_with_the_broker(
         out, err = process.communicate()
     assert (process.returncode, out) == (0, b"ready\n")
     assert err.decode() == f"ildm: 127.0.0.1:{broker.port}: connected again\n"
+
+
+@pytest.mark.parametrize("command", ["pub", "sub"])
+def test_an_unknown_option_names_a_help_that_is_there(command: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "ildm", command, "--nope"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert f"Try 'ildm {command} --help'" in done.stderr
+
+
+def test_sub_takes_v_for_habit() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "ildm", "sub", "-v", "-t", "#/a"], capture_output=True, text=True
+    )
+    assert "-t #/a: " in done.stderr

@@ -7,6 +7,7 @@ import sys
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from ildm.admin.client import AdminClient
@@ -165,7 +166,9 @@ def split_name(words: Sequence[str]) -> tuple[Command, Sequence[str]]:
     family = [name for name in COMMANDS if words and name.startswith(words[0] + " ")]
     if family:
         raise UsageError(f"{words[0]}: expected one of: {', '.join(family)}")
-    raise UsageError(f"unknown command {words[0]!r}; known: {', '.join(COMMANDS)}")
+    like = get_close_matches(" ".join(words[:2]), COMMANDS, n=2) or get_close_matches(words[0], COMMANDS, n=2)
+    meant = f"did you mean {' or '.join(like)}?" if like else "help lists all"
+    raise UsageError(f"unknown command {words[0]!r}; {meant}")
 
 
 def confirmed(what: str) -> bool:
