@@ -22,6 +22,7 @@ from ildm.core.link.rules import remaps
 from ildm.hosts import Hosts
 from ildm.net.dashboard.token import read_token
 from ildm.net.transport import NodeTls, uses_tls
+from ildm.state.spool.disk import unfit
 from ildm.text import reason
 from ildm.unix_socket import PATH_LIMIT
 
@@ -45,6 +46,7 @@ def examine(config: Config, *, thorough: bool, given: Collection[str] = ()) -> l
     state, running = _state_directory(config.state_dir)
     found = [
         *state,
+        *_spool(config),
         *_listeners(config, hosts, given),
         *_broker(config, hosts),
         *_secret(config),
@@ -278,6 +280,17 @@ def _meet(hosts: Hosts, one: Address, other: Address) -> bool:
     return bool({ip.host for ip in hosts.of(one)} & {ip.host for ip in hosts.of(other)})
 
 
+def _open_to_others(path: Path) -> Iterator[Finding]:
+    mode = path.stat().st_mode
+    if mode & 0o002:
+        yield Finding(
+            "state_dir",
+            f"{path} can be written by every user of this machine ({mode & 0o7777:04o}), who may replace the "
+            f"node's files: chmod 700 {path}",
+            False,
+        )
+
+
 def _state_directory(path: Path) -> tuple[list[Finding], bool]:
     """What speaks against it, and whether a node runs with it."""
 
@@ -288,7 +301,7 @@ def _state_directory(path: Path) -> tuple[list[Finding], bool]:
         if path.is_dir():
             if not os.access(path, os.W_OK | os.X_OK):
                 return fatal(f"{path} cannot be written")
-            return [], _locked(path / "lock")
+            return list(_open_to_others(path)), _locked(path / "lock")
         above = next(parent for parent in (path, *path.absolute().parents) if os.path.lexists(parent))
         if not above.is_dir():
             return fatal(f"{above} is no directory")
@@ -297,6 +310,32 @@ def _state_directory(path: Path) -> tuple[list[Finding], bool]:
     except OSError as error:
         return fatal(f"{path}: {reason(error)}")
     return [], False
+
+
+def _spool(config: Config) -> Iterator[Finding]:
+    """What is wrong with the spool's directory, and with the room for what it may hold."""
+    if config.spool.mode == "off":
+        return
+    directory = config.spool_directory
+    key = "state_dir" if config.spool.directory is None else "spool.directory"
+    try:
+        if os.path.lexists(directory) and (why := unfit(directory)) is not None:
+            yield Finding(key, f"{directory} cannot hold the spool: {why}", True)
+            return
+        above = next(parent for parent in (directory, *directory.absolute().parents) if parent.exists())
+        disk = os.statvfs(above)
+        held = sum(each.stat().st_blocks * 512 for each in os.scandir(above) if above == directory)
+    except OSError as error:
+        yield Finding(key, f"{directory} cannot hold the spool: {reason(error)}", True)
+        return
+    free = disk.f_bavail * disk.f_frsize + held
+    if free < config.spool.bytes:
+        yield Finding(
+            "spool.bytes",
+            f"{config.spool.bytes:,} bytes are more than {directory} has room for ({free:,}): the disk is "
+            "full before the spool is",
+            False,
+        )
 
 
 def _locked(path: Path) -> bool:

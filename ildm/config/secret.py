@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from ildm.config.errors import ConfigError
+from ildm.regular import read_regular
 from ildm.text import reason
 
 SHORT_SECRET = 16
@@ -26,7 +27,7 @@ def read_secret(given: SecretStr | None, file: Path | None, key: str) -> str | N
     if not file.name:
         raise ConfigError(f"{key}: expected the name of a file")
     try:
-        secret = file.read_text(encoding="utf-8").split("\n", 1)[0].strip()
+        secret = read_regular(file).decode().split("\n", 1)[0].strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{key}: {file} cannot be read: {reason(error)}") from error
     if not secret:

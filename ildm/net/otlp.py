@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import secrets
 import ssl
 from asyncio import sleep as pause
@@ -19,6 +20,7 @@ import aiohttp
 
 from ildm.config import ConfigError
 from ildm.log import get_logger
+from ildm.regular import open_regular
 from ildm.text import reason
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ def read_headers(path: Path | None) -> dict[str, str]:
     if path is None:
         return {}
     try:
-        with path.open(encoding="ascii") as file:
+        with os.fdopen(open_regular(path), encoding="ascii") as file:
             text = file.read(HEADERS + 1)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"trace.headers_file: {path} cannot be read: {reason(error)}") from error

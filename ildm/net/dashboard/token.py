@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ildm.config import ConfigError
+from ildm.regular import open_regular
 from ildm.text import reason
 
 if TYPE_CHECKING:
@@ -42,13 +43,11 @@ def read_token(path: Path) -> str:
         ConfigError: it cannot be read, others may read it, or its token is too short.
     """
     try:
-        with path.open("rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             found = os.fstat(file.fileno())
             content = file.read(LONGEST + 1)
     except OSError as error:
         raise ConfigError(f"{KEY}: {path} cannot be read: {reason(error)}") from error
-    if not stat.S_ISREG(found.st_mode):
-        raise ConfigError(f"{KEY}: {path} is no file")
     if found.st_mode & 0o077:
         mode = f"{stat.S_IMODE(found.st_mode):04o}"
         raise ConfigError(f"{KEY}: {path} can be read by others ({mode}): chmod 600 {path}")

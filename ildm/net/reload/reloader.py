@@ -7,6 +7,7 @@ that are to take other options. Then comes what cannot fail.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,6 +27,7 @@ from ildm.net.reload.settings import KEYS, Secrets, read_secrets, take_up
 from ildm.net.spool_view import only_here
 from ildm.net.transport import ListenError, NodeTls
 from ildm.preflight import Finding, examine
+from ildm.regular import open_regular, read_regular
 from ildm.text import reason
 
 if TYPE_CHECKING:
@@ -292,8 +294,9 @@ class Reloader:
 def _read(source: Path, inherited: Inherited) -> Read:
     """Blocks. Raises: ReloadError."""
     try:
+        os.close(open_regular(source))  # of a running node: what waits for a writer would hold up all reloads
         config = load_config(source)
-        lines = map(str.strip, source.read_text("utf-8").splitlines())
+        lines = map(str.strip, read_regular(source).decode().splitlines())
         secrets = read_secrets(config)
         tls = NodeTls(config)
         collector = Collector.of(config.trace)

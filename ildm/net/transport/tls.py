@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ildm.config import ConfigError
 from ildm.core.link.certificates import named, nodes_of
 from ildm.net.transport.x509 import not_after, uris
+from ildm.regular import read_regular
 from ildm.text import reason
 
 if TYPE_CHECKING:
@@ -157,9 +158,12 @@ def _load(context: Context, cert: Path, secret: Path, key: str) -> None:
 
 def _read(path: Path, key: str) -> str:
     try:
-        return path.read_text(encoding="ascii", errors="replace")
+        return read_regular(path).decode("ascii", errors="replace")
     except OSError as error:
         raise ConfigError(f"{key}: {path} cannot be read: {reason(error)}") from error
+
+
+Stamps = list[tuple[int, int, int] | None]
 
 
 class LiveContext:
@@ -178,29 +182,28 @@ class LiveContext:
         self.watch = watch
         """Seconds between two looks at the files."""
         self._make = make
-        self._files = list(files)
+        self.files = list(files)
         self._seen = self._stamps()
         self.context = make()
 
     def is_older_than(self, other: LiveContext) -> bool:
         """Whether the other one was made of the same files when they held something else."""
-        return self._files == other._files and self._seen != other._seen
+        return self.files == other.files and self._seen != other._seen
 
-    def refresh(self) -> bool:
-        """Take up files that have changed; False if none has.
+    def changed(self) -> tuple[Context, Stamps] | None:
+        """What :meth:`take` is to get; None where no file has changed. It waits for the disk: in a thread.
 
         Raises:
             ConfigError: they cannot be used, and those of before go on; asked again, they are tried again.
         """
         now = self._stamps()
-        if now == self._seen:
-            return False
-        self.context = self._make()
-        self._seen = now
-        return True
+        return None if now == self._seen else (self._make(), now)
 
-    def _stamps(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(path) for path in self._files]
+    def take(self, made: tuple[Context, Stamps]) -> None:
+        self.context, self._seen = made
+
+    def _stamps(self) -> Stamps:
+        return [_stamp(path) for path in self.files]
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
@@ -281,23 +284,25 @@ def uses_tls(config: Config) -> bool:
 
 
 class Renewal:
-    """Looks at the files of certificates now and then, and takes up those that have changed."""
+    """Looks at the files of certificates now and then, and takes up those that have changed.
+
+    The files may be on a disk that does not answer. So each section has a thread that looks at them; as long
+    as it has not come back, nobody looks again.
+    """
 
     def __init__(self, tls: NodeTls, driver: Driver, counters: Counters) -> None:
         self._driver = driver
         self._counters = counters
         self._timers: dict[LiveContext, Timer] = {}
         self._tls = tls
-        self._all = list(tls)
-        for each in self._all:
+        self._looking: dict[LiveContext, bool] = {}
+        """Those that a thread looks at; whether it was said that this takes long."""
+        self._stopped = False
+        for each in tls:
             self._look_later(each)
 
-    def now(self) -> None:
-        """Look at all of them, without waiting for the time."""
-        for each in self._all:
-            self._look(each)
-
     def stop(self) -> None:
+        self._stopped = True
         for timer in self._timers.values():
             timer.cancel()
 
@@ -305,19 +310,36 @@ class Renewal:
         self._timers[each] = self._driver.call_later(each.watch, self._look_on, each)
 
     def _look_on(self, each: LiveContext) -> None:
-        self._look(each)
         self._look_later(each)
-
-    def _look(self, each: LiveContext) -> None:
-        try:
-            if each.refresh():
-                self._counters["certificates_renewed"] += 1
-                self._driver.log("info", "certificates renewed", key=each.key)
-                for key, text in self._tls.concerns(each, self._driver.wall()):
-                    self._driver.log("warning", "configuration", key=key, problem=text)
-        except ConfigError as error:
+        told = self._looking.get(each)
+        if told is None:
+            self._looking[each] = False
+            self._driver.offload(f"{each.key} files", each.changed, partial(self._looked, each))
+        elif not told:
+            self._looking[each] = True
             self._counters["certificates_unusable"] += 1
-            self._driver.log("error", "certificates that have changed cannot be used", error=str(error))
+            self._driver.log(
+                "error",
+                "the files of certificates cannot be looked at: their disk does not answer",
+                key=each.key,
+                files=[str(path) for path in each.files],
+            )
+
+    def _looked(self, each: LiveContext, found: tuple[Context, Stamps] | BaseException | None) -> None:
+        self._looking.pop(each, None)
+        if self._stopped or found is None:
+            return
+        if isinstance(found, tuple):
+            each.take(found)
+            self._counters["certificates_renewed"] += 1
+            self._driver.log("info", "certificates renewed", key=each.key)
+            for key, text in self._tls.concerns(each, self._driver.wall()):
+                self._driver.log("warning", "configuration", key=key, problem=text)
+        elif isinstance(found, ConfigError):
+            self._counters["certificates_unusable"] += 1
+            self._driver.log("error", "certificates that have changed cannot be used", error=str(found))
+        else:
+            raise found
 
 
 def _following(make: Callable[[], Context], key: str, tls: TlsFiles) -> LiveContext:

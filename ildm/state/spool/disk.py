@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from ildm.regular import open_regular
+from ildm.state.spool.segments import is_own
 from ildm.state.writer import Writer
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -19,6 +22,19 @@ SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR, errno
 _UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV})
 CLOSE_TIMEOUT = 5.0
 """Seconds that closing waits for the thread."""
+
+
+def unfit(directory: Path) -> str | None:
+    """Why an existing directory is none for a spool: its files are not mixed with those of others."""
+    mode = directory.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        return "it is a symbolic link; name the directory itself"
+    if not stat.S_ISDIR(mode):
+        return "it is no directory"
+    foreign = next((name for name in os.listdir(directory) if not is_own(name)), None)
+    if foreign is not None:
+        return f"it holds {foreign!r}, which is not of a spool; name a directory of its own"
+    return None
 
 
 class File(Protocol):
@@ -114,12 +130,14 @@ class OsDisk:
         call_threadsafe: runs a callback in the event loop's thread, called from another.
 
     Raises:
-        OSError: the directory cannot be made or used.
+        OSError: the directory cannot be made or used, or is not the spool's own.
     """
 
     def __init__(self, directory: Path, call_threadsafe: Callable[[Callable[[], None]], object]) -> None:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        directory.chmod(0o700)
+        why = unfit(directory)
+        if why is not None:
+            raise NotADirectoryError(errno.ENOTDIR, why)
         self.directory = directory
         self._call_threadsafe = call_threadsafe
         self._writer: Writer | None = None
@@ -130,8 +148,9 @@ class OsDisk:
 
     def create(self, name: str, size: int) -> File:
         path = self.directory / name
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        file = os.open(path, flags, 0o600)
+        with suppress(FileNotFoundError):
+            path.unlink()  # whatever it is, its bytes and those it links to are not written over
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             os.posix_fallocate(file, 0, size)
         except OSError as error:
@@ -143,7 +162,7 @@ class OsDisk:
         return OsFile(file)
 
     def open(self, name: str) -> File:
-        return OsFile(os.open(self.directory / name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW))
+        return OsFile(open_regular(self.directory / name, os.O_RDWR | os.O_NOFOLLOW))
 
     def remove(self, name: str) -> None:
         os.unlink(self.directory / name)

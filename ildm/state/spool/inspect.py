@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from ildm.core.counters import Counters
 from ildm.core.spool import Identity, Waiting
+from ildm.regular import open_regular
 from ildm.state.spool.disk import File, OsFile
 from ildm.state.spool.fate import Fate
 from ildm.state.spool.readers import read_past
@@ -141,7 +142,7 @@ class _ReadOnly:
         return os.listdir(self._directory)
 
     def open(self, name: str) -> File:
-        return _ReadOnlyFile(os.open(self._directory / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW))
+        return _ReadOnlyFile(open_regular(self._directory / name, os.O_RDONLY | os.O_NOFOLLOW))
 
     def token(self, size: int) -> bytes:
         return bytes(size)

@@ -174,7 +174,7 @@ class Log:
     def _begin(self, segment: Segment) -> None:
         self._number = segment.number + 1
         segment.file, self._spare = self._spare, None
-        segment.begin(Header(self.key, segment.first, self._epoch))
+        segment.begin(Header(self.key, segment.first, self._epoch, segment.number))
         self._contents.checkpoint(segment, self.segments)
         self.segments.append(segment)
         self.open.append(segment)

@@ -3,7 +3,8 @@
 ::
 
     segment := header header entry* zeros         two equal headers, so that one may be damaged
-    header  := magic[8] key[8] first lsn u64  epoch u32  crc u32
+    header  := "S2" number u48  key[8] first lsn u64  epoch u32  crc u32
+             | "ILDMSPL1"  key[8] first lsn u64  epoch u32  crc u32         of earlier versions, still read
     entry   := length u32  crc u32  0xB5  kind u8  body          numbers are little-endian
 
 ``length`` counts from 0xB5 on, and so does the CRC-32. It is seeded with the *salt* of the segment, made of
@@ -22,7 +23,8 @@ from zlib import crc32
 
 from ildm.core.spool import Delivery
 
-MAGIC = b"ILDMSPL1"
+MAGIC = b"S2"
+_MAGIC_1 = b"ILDMSPL1"
 MARK = 0xB5
 _HEADER = struct.Struct("<8s8sQI")
 _HEADER_SIZE = _HEADER.size + 4
@@ -35,6 +37,8 @@ SMALLEST = 2
 """Length of an entry without a body."""
 HIGHEST = 1 << 62
 """No LSN is above: what says so is damaged."""
+MOST_SEGMENTS = 1 << 47
+"""No segment has this number or a higher one."""
 MOST = 1 << 20
 """Messages in a record, at most."""
 
@@ -73,10 +77,13 @@ class Header(NamedTuple):
     first: int
     """LSN of the first that was to be written to it."""
     epoch: int
+    number: int = 0
+    """Of the segment, whatever the name of its file; 0: earlier versions did not write it."""
 
 
 def encode_header(header: Header) -> bytes:
-    once = _HEADER.pack(MAGIC, header.key, header.first, header.epoch)
+    begin = MAGIC + header.number.to_bytes(6, "little") if header.number else _MAGIC_1
+    once = _HEADER.pack(begin, header.key, header.first, header.epoch)
     return (once + crc32(once).to_bytes(4, "little")) * 2
 
 
@@ -85,10 +92,11 @@ def decode_header(data: bytes) -> Header | None:
     for start in (0, _HEADER_SIZE):
         once = data[start : start + _HEADER.size]
         check = data[start + _HEADER.size : start + _HEADER_SIZE]
-        if once.startswith(MAGIC) and crc32(once).to_bytes(4, "little") == check:
-            _, key, first, epoch = _HEADER.unpack(once)
-            if 0 < first <= HIGHEST:
-                return Header(key, first, epoch)
+        if once.startswith((MAGIC, _MAGIC_1)) and crc32(once).to_bytes(4, "little") == check:
+            begin, key, first, epoch = _HEADER.unpack(once)
+            number = 0 if begin == _MAGIC_1 else int.from_bytes(begin[len(MAGIC) :], "little")
+            if 0 < first <= HIGHEST and number < MOST_SEGMENTS:
+                return Header(key, first, epoch, number)
     return None
 
 
@@ -112,6 +120,7 @@ _TARGET_SIZE = _TARGET.size
 _RECORD_HEAD = _RECORD.size
 _unpack_share = struct.Struct("<2xQd40xIH").unpack_from
 _KIND_RECORD = int(Kind.RECORD)
+BEGINS_RECORD = bytes((MARK, _KIND_RECORD))
 RECORD_SIZE = 8 + _RECORD.size + _TARGET.size
 """Bytes an entry needs besides the frames, for one outlet."""
 
@@ -193,6 +202,17 @@ def decode_share(entry: bytes) -> tuple[int, int, int, bytes, float]:
     if size < 0 or not 0 < messages <= MOST or size % messages or lsn > HIGHEST:
         raise DamageError("a record that contradicts itself")
     return lsn, messages, size // messages, entry[_RECORD_HEAD:begin], written
+
+
+def guess_head(data: bytes, at: int) -> tuple[int, int, bytes] | None:
+    """LSN, messages and targets of what may be the head of a record, in bytes no checksum vouches for."""
+    try:
+        lsn, _, messages, count = _unpack_share(data, at)
+    except struct.error:
+        return None
+    targets = data[at + _RECORD_HEAD : at + _RECORD_HEAD + count * _TARGET_SIZE]
+    plausible = 0 < messages <= MOST and count > 0 and len(targets) == count * _TARGET_SIZE
+    return (lsn, messages, targets) if plausible else None
 
 
 def decode_targets(targets: bytes) -> list[tuple[int, int, int]]:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
 
 from ildm.core.counters import Counters
 from ildm.core.spool import Waiting
@@ -21,7 +22,12 @@ from ildm.state.spool.log import LogLine
 from ildm.state.spool.outlets import FileOutlet
 from ildm.state.spool.readers import read_past
 from ildm.state.spool.records import (
+    BEGINS_RECORD,
     HEADERS,
+    HIGHEST,
+    MOST_SEGMENTS,
+    PREFIX,
+    SMALLEST,
     Checkpoint,
     DamageError,
     Header,
@@ -38,8 +44,10 @@ from ildm.state.spool.records import (
     decode_share,
     decode_snapshot,
     decode_targets,
+    guess_head,
+    salt_of,
 )
-from ildm.state.spool.segments import NEW, Segment, name_of, number_of
+from ildm.state.spool.segments import MISPLACED, MOVED, NEW, Segment, name_of, number_of
 from ildm.state.spool.walk import DAMAGE, TAIL, Found, Read, data_ends, walk
 from ildm.text import reason
 
@@ -50,6 +58,8 @@ WINDOW = 1 << 20
 PAGE = 4096
 """Bytes. Linux looks between two pages of a write whether its process was killed, and ends it there."""
 RECORD = int(Kind.RECORD)
+SEARCHED = 1 << 16
+"""Numbers that are tried for a segment of an earlier version whose name is not its own."""
 
 
 @dataclass
@@ -72,6 +82,10 @@ class Recovered:
     snapshot: bytes = b""
     covered: int = 0
     covered_in: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+    """Messages for each outlet that still waited, in parts that are damaged or cut off."""
+    lost_entries: int = 0
+    """Of such parts, entries of which nothing is known any more: messages, or the node's own notes."""
 
 
 Taken = tuple[int, int, int, bytes, float]
@@ -83,8 +97,11 @@ MOST_NUMBERS = 1 << 31
 class Recovery:
     """One pass."""
 
-    def __init__(self, disk: Disk, log: LogLine, counters: Counters) -> None:
+    def __init__(self, disk: Disk, log: LogLine, counters: Counters, *, synced: bool = False) -> None:
         self.disk = disk
+        self._synced = synced
+        """Nothing was durable before its sync: a torn end has lost nothing that was."""
+        self._lost: dict[int, int] = {}
         self._log = log
         self._counters = counters
         self._fates: dict[int, Fate] = {}
@@ -101,6 +118,7 @@ class Recovery:
         """What there is, with outlets for a spool."""
         self._pass(lambda: False)
         self._missing()
+        self._say_lost()
         if self._counters["spool_damaged"]:
             self._numbers_in_records()
         self._make_outlets(spool)
@@ -133,7 +151,7 @@ class Recovery:
         """From the newest segment to the oldest, or until it is enough."""
         found = self.found
         headers = self._headers()
-        found.key = next((header.key for _, header in reversed(headers) if header), b"") or self.disk.token(8)
+        found.key = found.key or self.disk.token(8)
         for segment, header in reversed(headers):
             try:
                 self._segment(segment, header, newest=segment is headers[-1][0])
@@ -148,33 +166,92 @@ class Recovery:
     def _headers(self) -> list[tuple[Segment, Header | None]]:
         """The segments there are, in order."""
         answer: list[tuple[Segment, Header | None]] = []
-        numbers = sorted(number for name in self._tidied() if (number := number_of(name)) is not None)
-        self.found.number = max(numbers, default=0) + 1
-        found: list[tuple[int, int, Header | None]] = []
-        for number in numbers:
-            name = name_of(number)
-            try:
-                file = self.disk.open(name)
-                size = file.size()
-                header = decode_header(read_past(file, 0, HEADERS))
-                blank = header is None and _blank(file, size)
-                file.close()
-            except OSError as error:
-                if error.errno in SCARCE:
-                    raise
-                self._damage(name, 0, 0, reason=reason(error))
-                continue
-            if blank:
-                self._remove(name)  # made beforehand, and never used
-            else:
-                found.append((number, size, header))
-        key = next((header.key for _, _, header in reversed(found) if header is not None), bytes(8))
-        for number, size, header in found:
+        numbers = {
+            name: number if number < MOST_SEGMENTS else 0
+            for name in self._tidied()
+            if (number := number_of(name.removesuffix(MOVED))) is not None
+        }
+        looked = [each for name in sorted(numbers) if (each := self._look_at(name, numbers)) is not None]
+        places = self._placed(looked)
+        self.found.number = max([*numbers.values(), *places], default=0) + 1
+        for number, (name, size, header, _) in sorted(places.items()):
             first = header.first if header is not None else answer[-1][0].first if answer else 0
-            segment = Segment(number, header.key if header is not None else key, first)
+            segment = Segment(number, self.found.key, first)
+            segment.name = name
             segment.end = segment.safe = size
             answer.append((segment, header))
         return answer
+
+    def _look_at(self, name: str, numbers: dict[str, int]) -> _File | None:
+        """What a file says of itself."""
+        try:
+            file = self.disk.open(name)
+            size = file.size()
+            header = decode_header(read_past(file, 0, HEADERS))
+            blank = header is None and _blank(file, size)
+            number = header.number if header is not None else 0
+            if header is not None and not number:  # of an earlier version
+                highest = min(max(numbers.values()), SEARCHED)
+                tried = [numbers[name], *numbers.values(), *range(1, highest)]
+                number = _number_in(file, size, header.key, tried)
+            file.close()
+        except OSError as error:
+            if error.errno in SCARCE:
+                raise
+            self._damage(name, 0, 0, reason=reason(error))
+            return None
+        if blank:
+            self._remove(name)  # made beforehand, and never used
+            return None
+        return _File(name, size, header, number or numbers[name])
+
+    def _placed(self, looked: list[_File]) -> dict[int, _File]:
+        """The files of this spool, by the number that each has, whatever its name.
+
+        A file of another spool, and one that has a number which another has by right, is set aside.
+        """
+        keys = [file.header.key for file in looked if file.header is not None]
+        # the first of those that most have: a file which is put in beside comes to the end
+        key = self.found.key = max(keys, key=keys.count, default=b"")
+        places: dict[int, _File] = {}
+        moved: list[_File] = []
+        for file in looked:
+            if file.header is not None and file.header.key != key:
+                self._set_aside(file.name, "it is of another spool")
+            elif file.name == name_of(file.number):
+                places[file.number] = file
+            else:
+                moved.append(file)
+        going: list[int] = []
+        for file in moved:
+            if not file.number or file.number in places:
+                self._set_aside(file.name, f"it is a copy of {name_of(file.number)}")
+                continue
+            self._log(
+                "warning",
+                "a file of the spool has a name that is not its own",
+                file=file.name,
+                instead_of=name_of(file.number),
+            )
+            self._counters["spool_misplaced"] += 1
+            places[file.number] = file
+            going.append(file.number)
+        # two that have each other's name need a third
+        for suffix in (MOVED, ""):
+            for number in going:
+                file, to = places[number], name_of(number) + suffix
+                with suppress(OSError):  # it is read under the name it has
+                    if file.name != to:
+                        self.disk.rename(file.name, to)
+                        places[number] = file._replace(name=to)
+        return places
+
+    def _set_aside(self, name: str, why: str) -> None:
+        self._counters["spool_misplaced"] += 1
+        kept = name.removesuffix(MOVED) + MISPLACED
+        with suppress(OSError):  # it is found the same the next time
+            self.disk.rename(name, kept)
+        self._log("error", "a file of the spool is left out", file=name, reason=why, kept_as=kept)
 
     def _tidied(self) -> list[str]:
         """Names of the files; a segment that was being written anew is its old file or its new one."""
@@ -216,6 +293,8 @@ class Recovery:
             segment.first = scan.lowest or segment.first
         if scan.torn is not None:
             self._torn(scan, scan.torn, newest, partial(read_past, file))
+        for hole in scan.holes:
+            self._weigh(hole, partial(read_past, file))
         # what is only the end of it is cut off; what else is damaged is kept, to be looked at
         if not segment.damaged:
             with suppress(OSError):  # it is not written again, and found the same the next time
@@ -224,21 +303,65 @@ class Recovery:
         file.close()
         self._settle(scan)
         found.last = max(found.last, scan.highest)
-        self._ceiling = min(self._ceiling, segment.first)
+        if scan.highest or (header is not None and header.number):  # else nothing vouches for where it begins
+            self._ceiling = min(self._ceiling, segment.first)
 
     def _torn(self, scan: _Scan, begin: int, newest: bool, read: Read) -> None:
         """Nothing can be read from an offset on to the end of a segment."""
         segment = scan.segment
         if newest or max(scan.highest, segment.first - 1) >= self._ceiling - 1:
             self._counters["spool_torn"] += 1
-            if data_ends(read, begin, segment.end) % PAGE == 0:
+            killed = data_ends(read, begin, segment.end) % PAGE == 0
+            if killed:
                 self._counters["spool_cut_short"] += 1
-            self._log(
-                "info", "a torn end of the spool is cut off", file=segment.name, bytes=segment.end - begin
-            )
+            if killed or self._synced:
+                self._log(
+                    "info", "a torn end of the spool is cut off", file=segment.name, bytes=segment.end - begin
+                )
+            else:
+                self._log(
+                    "error",
+                    "the end of the spool is lost: no kill ends a file there",
+                    file=segment.name,
+                    bytes=segment.end - begin,
+                    after=max(scan.highest, segment.first - 1),
+                )
+                scan.holes.append(_Hole(begin, segment.end, scan.highest, self._ceiling))
             scan.end = begin
         else:
             self.damaged(segment, begin, segment.end)
+
+    def _weigh(self, hole: _Hole, read: Read) -> None:
+        """What has been lost with a part that cannot be read: the heads of its records may be whole."""
+        begin, end, before, after = hole
+        last = before
+        for base in range(begin, end, WINDOW):
+            data = read(base, min(WINDOW + PAGE, end - base))
+            at = data.find(BEGINS_RECORD)
+            while 0 <= at < WINDOW:
+                head = guess_head(data, at)
+                if head is not None and last < head[0] < after:
+                    last, messages, targets = head
+                    self.found.lost_entries -= 1
+                    for number in self.targets(targets):
+                        fate = self._fates.get(number)
+                        freed = 0 if fate is None else fate.of(last, messages)
+                        if freed is not None and not self.unlisted(number, last):
+                            left = messages - freed.bit_count()
+                            self._lost[number] = self._lost.get(number, 0) + left
+                at = data.find(BEGINS_RECORD, at + 1)
+        known = after if after < HIGHEST else last + 1
+        self.found.lost_entries += known - before - 1
+
+    def _say_lost(self) -> None:
+        found = self.found
+        for number, messages in self._lost.items():
+            name = self._name(number)
+            found.lost[name] = found.lost.get(name, 0) + messages
+            self._counters["spool_lost"] += messages
+            self._log("error", "messages of the spool are lost", outlet=name, messages=messages)
+        if found.lost_entries:
+            self._log("error", "entries of the spool are lost", at_most=found.lost_entries)
 
     def _settle(self, scan: _Scan) -> None:
         """The records of a segment, after all that was done with them."""
@@ -356,6 +479,7 @@ class Recovery:
         for span in self._head.segments:
             if span.number not in there and span.number not in self._gone:
                 self._counters["spool_damaged"] += 1
+                self.found.lost_entries += max(0, span.last - span.first + 1)
                 self._log(
                     "error",
                     "a segment of the spool is gone",
@@ -410,6 +534,24 @@ class Recovery:
                 outlet.bytes += size
 
 
+class _File(NamedTuple):
+    """A file of the spool, and the number it has."""
+
+    name: str
+    size: int
+    header: Header | None
+    number: int
+
+
+class _Hole(NamedTuple):
+    """A part that cannot be read: offsets, and between which LSNs."""
+
+    begin: int
+    end: int
+    before: int
+    after: int
+
+
 class _Share:
     """What an outlet has of the records of a segment: the first LSN and when that was written, the last one,
     messages and bytes."""
@@ -451,6 +593,9 @@ class _Scan:
         """LSNs rise, as they do in whatever a spool has written."""
         self.end = HEADERS
         self.torn: int | None = None
+        self.holes: list[_Hole] = []
+        self._hole: tuple[int, int, int] | None = None
+        """The last one, of which it is not known yet what comes after it."""
         self.names: set[int] = set()
         self._recovery = recovery
 
@@ -462,8 +607,11 @@ class _Scan:
                 record = decode_share(entry)
             except DamageError:
                 self._recovery.damaged(self.segment, at, end)
+                self._hole = self._hole or (at, end, self.highest)
                 return
             lsn = record[0]
+            if self._hole is not None:
+                self._bounded(lsn)
             if lsn >= self._ceiling:
                 self.superseded = True
                 self.end = at
@@ -488,6 +636,14 @@ class _Scan:
             self.end = at
         except DamageError:
             self._recovery.damaged(self.segment, at, end)
+            begin, _, before = self._hole or (at, end, self.highest)
+            self._hole = begin, end, before
+
+    def _bounded(self, lsn: int) -> None:
+        assert self._hole is not None
+        begin, end, before = self._hole
+        self._hole = None
+        self.holes.append(_Hole(begin, end, before or max(0, self.segment.first - 1), lsn))
 
     def _take(self, kind: int, entry: bytes) -> None:
         recovery, found = self._recovery, self._recovery.found
@@ -541,18 +697,34 @@ class _Scan:
     def _saw(self, lsn: int) -> None:
         if lsn >= self._ceiling:
             raise _SupersededError
+        if self._hole is not None:
+            self._bounded(lsn)
         self.highest = max(self.highest, lsn)
         if not self.lowest:
             self.lowest = lsn
 
 
-def recover(disk: Disk, spool: FileSpool, log: LogLine, counters: Counters) -> Recovered:
+def recover(disk: Disk, spool: FileSpool, log: LogLine, counters: Counters, *, synced: bool) -> Recovered:
     """Find what is there; what cannot be read is counted, and named in the log.
+
+    Args:
+        synced: see :class:`Recovery`.
 
     Raises:
         OSError: the directory cannot be read.
     """
-    return Recovery(disk, log, counters).run(spool)
+    return Recovery(disk, log, counters, synced=synced).run(spool)
+
+
+def _number_in(file: File, size: int, key: bytes, numbers: list[int]) -> int:
+    """Which of these numbers the segment of a file has, as its first entry says; 0: none of them, or it
+    cannot be read."""
+    length, check = PREFIX.unpack(read_past(file, HEADERS, PREFIX.size).ljust(PREFIX.size, b"\0"))
+    begin = HEADERS + PREFIX.size
+    entry = read_past(file, begin, length) if SMALLEST <= length <= size - begin else b""
+    if not entry:
+        return 0
+    return next((each for each in numbers if crc32(entry, salt_of(key, each)) == check), 0)
 
 
 def _blank(file: File, size: int) -> bool:

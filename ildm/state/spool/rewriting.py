@@ -69,7 +69,7 @@ class Rewriting:
         try:
             self._file = self._log.disk.create(self._name, 0)
             header = decode_header(read(0, HEADERS)) or Header(self._log.key, segment.first, 0)
-            self._write(encode_header(header))
+            self._write(encode_header(header._replace(number=segment.number)))
         except OSError as error:
             self._give_up(error)
         else:

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 SUFFIX = ".spool"
 DAMAGED = ".damaged"
 NEW = ".new"
+MOVED = ".moved"
+"""Of a file on its way to the name that its header says."""
+MISPLACED = ".misplaced"
+"""Of a file that is not of this spool, or has what another one has."""
 COPIED = 4096
 """Bytes up to which it is quicker to join two pieces than to take the checksum of each."""
 
@@ -30,6 +34,13 @@ def number_of(name: str) -> int | None:
         if name != digits and len(digits) == 16 and digits.isascii() and digits.isdecimal()
         else None
     )
+
+
+def is_own(name: str) -> bool:
+    """Whether a file of this name may stand in the directory of a spool; ``lost+found`` is of the disk."""
+    for suffix in (NEW, MOVED, DAMAGED, MISPLACED):
+        name = name.removesuffix(suffix)
+    return name == "lost+found" or number_of(name) is not None
 
 
 class Segment:

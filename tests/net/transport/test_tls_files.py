@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,12 +24,17 @@ def files(pki: Pki, directory: Path) -> dict[str, str]:
     locked = directory / "locked.key"
     made = ["openssl", "ec", "-in", one["key"], "-aes128", "-passout", "pass:x", "-out", str(locked)]
     subprocess.run(made, check=True, capture_output=True, timeout=300)
+    empty, fifo = directory / "empty.pem", directory / "fifo.pem"
+    empty.touch()
+    os.mkfifo(fifo)
     return {
         "cert": one["cert"],
         "key": one["key"],
         "other": other["key"],
         "garbage": str(garbage),
-        "empty": "/dev/null",
+        "empty": str(empty),
+        "device": "/dev/null",
+        "fifo": str(fifo),
         "missing": str(directory / "missing.pem"),
         "locked": str(locked),
         "ca": str(pki.ca),
@@ -42,6 +48,8 @@ def files(pki: Pki, directory: Path) -> dict[str, str]:
         ({"cert": "missing", "key": "key"}, "cert", "cannot be read: No such file or directory"),
         ({"cert": "directory", "key": "key"}, "cert", "cannot be read: Is a directory"),
         ({"cert": "cert", "key": "missing"}, "key", "cannot be read: No such file"),
+        ({"cert": "fifo", "key": "key"}, "cert", "cannot be read: it is no regular file"),
+        ({"cert": "cert", "key": "device"}, "key", "cannot be read: it is no regular file"),
         ({"cert": "garbage", "key": "key"}, "cert", "holds no certificate in PEM form"),
         ({"cert": "empty", "key": "key"}, "cert", "holds no certificate in PEM form"),
         ({"cert": "cert", "key": "empty"}, "key", "holds no private key in PEM form"),
