@@ -46,7 +46,7 @@ def examine(config: Config, *, thorough: bool, given: Collection[str] = ()) -> l
     state, running = _state_directory(config.state_dir)
     found = [
         *state,
-        *_spool(config),
+        *(() if any(each.fatal for each in state) else _spool(config)),
         *_listeners(config, hosts, given),
         *_broker(config, hosts),
         *_secret(config),

@@ -126,6 +126,10 @@ class Spool(Protocol):
     """Called whenever :attr:`durable` has grown, but not within :meth:`append` or :meth:`journal`."""
     on_room: Callable[[], None]
     """Called when :attr:`full` has ceased to hold."""
+    losses: dict[str, int]
+    """Messages for each outlet that the disk had lost at the beginning, as far as it still tells."""
+    lost_entries: int
+    """At most so many more were lost with parts that tell nothing."""
 
     @property
     def disk_bytes(self) -> int:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
     from ildm.core.node import Node
     from ildm.core.spool import Spool
+    from ildm.core.transfer.custody import Custody
     from ildm.state.spool.inspect import Found
 
 OFF: dict[str, Any] = {
@@ -68,6 +69,7 @@ def spool_row(node: Node) -> dict[str, Any]:
             receivers.setdefault(receiver_of(name), []).append(name)
     row["directory"] = str(node.config.spool_directory)
     row["limit"] = node.config.spool.bytes
+    row["lost"] = _lost(node, custody)
     row["receivers"] = [
         {
             "receiver": receiver,
@@ -77,6 +79,22 @@ def spool_row(node: Node) -> dict[str, Any]:
         for receiver, names in receivers.items()
     ]
     return row
+
+
+def _lost(node: Node, custody: Custody) -> dict[str, Any]:
+    """What the disk has lost since the node was started, or before."""
+    counters = node.counters
+    receivers: dict[str, int] = {}
+    for name, messages in custody.spool.losses.items():
+        receiver = receiver_of(name)
+        receivers[receiver] = receivers.get(receiver, 0) + messages
+    torn = counters["spool_torn"] - counters["spool_cut_short"]
+    return {
+        "places": counters["spool_damaged"] + (torn if node.config.spool.mode == "process" else 0),
+        "messages": counters["spool_lost"] + counters["spool_unreadable"],
+        "entries": custody.spool.lost_entries,
+        "receivers": receivers,
+    }
 
 
 def only_here(node: Node, link: NeighborLink | None) -> Waiting:

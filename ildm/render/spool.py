@@ -37,6 +37,8 @@ def spool(data: Mapping[str, Any]) -> RenderableType:
         return facts(rows)
     rows.append(("on disk", f"{size(data['disk_bytes'])} of {size(data['limit'])}"))
     rows.append(("in", cell(data["directory"])))
+    if data["lost"]["places"] or data["lost"]["messages"]:
+        rows.append(("lost", Text(_lost(data["lost"]), style="red")))
     if not data["receivers"]:
         return facts(rows)
     grid = table(["receiver", ">messages", ">bytes", ">on disk alone", ">oldest"])
@@ -49,6 +51,16 @@ def spool(data: Mapping[str, Any]) -> RenderableType:
             since(row["oldest"]),
         )
     return Group(facts(rows), Text(), grid)
+
+
+def _lost(lost: Mapping[str, Any]) -> str:
+    whose = "".join(
+        f", {messages:,} of {receiver}" for receiver, messages in sorted(lost["receivers"].items())
+    )
+    more = f", at most {lost['entries']:,} more" if lost["entries"] else ""
+    return printable(
+        f"{lost['messages']:,} messages are known{whose}{more}; damaged places: {lost['places']:,}"
+    )
 
 
 def spooled(page: Page) -> RenderableType:

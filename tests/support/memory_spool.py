@@ -107,6 +107,8 @@ class MemorySpool:
         self.on_room: Callable[[], None] = lambda: None
         self.snapshot: Callable[[], bytes] = lambda: b""
         self.restored = b""
+        self.losses: dict[str, int] = {}
+        self.lost_entries = 0
         self.limit = 1 << 40
         self.commits = 0
         self.log: list[tuple[int, Callable[[MemorySpool], None]]] = []

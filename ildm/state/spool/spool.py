@@ -115,9 +115,7 @@ class FileSpool:
         self.last = 0
         found = recover(disk, self, log, self.counters, synced=settings.mode == "power")
         self.losses = found.lost
-        """Messages for each outlet that the disk has lost, as far as their heads could be read."""
         self.lost_entries = found.lost_entries
-        """What was lost besides, of which nothing is known: messages, or the node's own notes."""
         self.last = found.last
         self.epoch = min(max(found.epoch + 1, int(wall())), _EPOCHS)
         """At least the time in seconds: also greater than that of a spool that somebody has removed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import ssl
@@ -117,6 +118,28 @@ def test_a_renewed_certificate_is_taken_up_while_connections_stay(
             assert "second" in str(seen.getpeercert())
         echoes(client)
         assert client.lost.empty()
+
+
+@pytest.mark.parametrize("name", ["cert", "key"])
+def test_a_fifo_in_the_place_of_a_file_is_not_waited_for(
+    start_node: StartNode, pki: Pki, tmp_path: Path, name: str
+) -> None:
+    port = free_port()
+    used = {each: str(tmp_path / f"used.{each}") for each in ("cert", "key")}
+    first, second = pki.server("first"), pki.server("second")
+    for each, path in used.items():
+        shutil.copy(first[each], path)
+    node = start_node(listeners=listener(port, {**used, "watch": 0.05}))
+    Path(used[name]).unlink()
+    os.mkfifo(used[name])
+    said = node.wait_for("certificates that have changed cannot be used")
+    assert said["error"] == f"listeners.0.tls.{name}: {used[name]} cannot be read: it is no regular file"
+    with connected("localhost", port, tls=pki.trusting()) as client:
+        echoes(client)
+    Path(used[name]).unlink()
+    for each, path in used.items():
+        shutil.copy(second[each], path)
+    until(lambda: counters(node).get("certificates_renewed", 0) > 0)
 
 
 def test_of_a_renewed_certificate_it_is_said_what_is_wrong_as_at_the_start(
