@@ -55,7 +55,7 @@ compiled: $(STAMP)
 	@$(BIN)/python configs/release/compile.py
 
 $(STAMP_ALL): $(STAMP) requirements-all.lock
-	@echo 'installing what tests and benchmarks need, Spark among it: about 1 GB, once'
+	@echo 'installing what tests and benchmarks need, Spark among it: about 1.8 GB, once'
 	$(PIP) --require-hashes -r requirements-all.lock
 	-@$(BYTECODE) $(VENV)/lib tests
 	-@$(BIN)/python -m ildm_bench.analysis.classes
