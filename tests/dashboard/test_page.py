@@ -96,7 +96,9 @@ async def test_it_shows_who_is_down_what_waits_and_what_is_there(sites: Sites, t
         await link.filter(has_text="link down").wait_for()
         assert "for " in await link.locator(".since").inner_text()
         assert await link.locator(".reason").inner_text() not in ("", "no reason known")
-        assert await page.locator("#graph line.down").count() == 1
+        # what is beyond the link is still drawn, as gone
+        assert await page.locator("#graph line.down").count() == 2
+        assert await page.locator("#graph g.down", has_text=far.name).count() == 1
         assert "problems" in await page.locator("#verdict").inner_text()
         window.check()
         await here.stop()

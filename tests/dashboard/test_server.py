@@ -181,11 +181,11 @@ async def test_what_is_down_is_said_with_its_reason(sites: Sites) -> None:
         def problems(answer: Any) -> dict[str, Any]:
             return {each["kind"]: each for each in answer["snapshot"]["problems"]}
 
-        found = problems(
-            await held.wait_for(
-                "/api/snapshot", lambda told: {"broker", "neighbor", "site"} <= set(problems(told))
-            )
+        answer = await held.wait_for(
+            "/api/snapshot", lambda told: {"broker", "neighbor", "site"} <= set(problems(told))
         )
+        found = problems(answer)
+    assert [far.name, there.name] in answer["graph"]["gone"]
     assert found["broker"]["state"] == "down"
     assert found["broker"]["reason"]
     assert found["broker"]["since"] > here.node.started_at

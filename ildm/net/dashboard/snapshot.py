@@ -83,6 +83,8 @@ class Sites:
         self._node = node
         self._known: set[str] = set()
         self._gone: dict[str, float] = {}
+        self._beside: dict[str, str] = {}
+        """A site that is gone -> the one that was linked with it."""
         self._told: object = None
         self.edges: list[tuple[str, str, bool]] = []
         """Pairs of nodes, and whether the link is part of the tree."""
@@ -104,10 +106,13 @@ class Sites:
         now = self._node.driver.wall()
         for site in self._known - here:
             self._gone.setdefault(site, now)
+            ends = [b if a == site else a for a, b, _ in self.edges if site in (a, b)]
+            self._beside[site] = next(iter(ends), self._node.node_id)
         for site in here:
             self._gone.pop(site, None)
         while len(self._gone) > GONE:
             del self._gone[next(iter(self._gone))]
+        self._beside = {site: self._beside[site] for site in self._gone}
         self._known = here
         if edges != self.edges:
             self.edges = edges
@@ -118,6 +123,7 @@ class Sites:
         since = self._node.driver.wall() - FORGOTTEN
         for site in [site for site, at in self._gone.items() if at < since]:
             del self._gone[site]
+            self.version += 1
         return self._gone
 
     def graph(self) -> Row:
@@ -125,6 +131,7 @@ class Sites:
             "node": self._node.node_id,
             "topology": "any" if self._node.has_overlay else "tree",
             "edges": self.edges,
+            "gone": [(site, self._beside[site]) for site in self.gone()],
         }
 
 

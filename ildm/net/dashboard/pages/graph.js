@@ -7,7 +7,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const STEP = 6; // milliseconds of one frame that forces may take
 const NAMED = 40; // with more sites only neighbours, and those with a problem, have their names beside them
 const RATED = 12; // with more links rates are in the table alone
-const HALF = 30; // pixels, of the width of such a rate
+const HALF = 44; // pixels, of the width of such a rate
 const WORST = ["down", "refused", "connecting", "blocked", "duplicate", "active", "far"];
 
 function svg(tag, ...classes) {
@@ -34,8 +34,11 @@ export class Picture {
     new ResizeObserver(() => this.place()).observe(root);
   }
 
-  /** `links` are this node's own: far end, state, rates; `edges` are all of the tree. Gives the number of sites. */
-  show(own, links, edges) {
+  /**
+   * `links` are this node's own: far end, state, rates; `edges` are all of the tree; `gone` are sites that cannot be
+   * reached any more, each with the one that it was linked with. Gives the number of sites.
+   */
+  show(own, links, edges, gone) {
     const found = new Map();
     const add = (a, b, state, rates) => {
       const key = a < b ? `${a}\n${b}` : `${b}\n${a}`;
@@ -44,12 +47,14 @@ export class Picture {
     };
     for (const link of links) add(own, link.far, link.state, link.rates);
     for (const [a, b, used] of edges) if (a !== own && b !== own) add(a, b, used ? "far" : "blocked", null);
+    for (const [site, beside] of gone) add(beside, site, "down", null);
     const states = new Map([[own, "own"]]);
     for (const { a, b, state } of found.values()) {
       for (const site of [a, b]) if (!states.has(site)) states.set(site, "");
       if (a === own) states.set(b, classOf(state));
       else if (b === own) states.set(a, classOf(state));
     }
+    for (const [site] of gone) states.set(site, "down");
     this.own = own;
     this.many = states.size > NAMED;
     this.rated = links.length <= RATED;
@@ -171,7 +176,7 @@ export class Picture {
   rates() {
     for (const { word, source, target, rates, state } of this.links.values()) {
       const shown = this.rated && !this.many && rates && state === "active" && source.sx !== undefined && target.sx !== undefined;
-      text(word, shown ? `${arrow(source, target)} ${rate(rates[0])}  ${arrow(target, source)} ${rate(rates[1])}` : "");
+      text(word, shown ? `${arrow(source, target)} out ${rate(rates[0])} · in ${rate(rates[1])} ${arrow(target, source)}` : "");
       if (!shown) continue;
       const [x, y] = [target.sx - source.sx, target.sy - source.sy];
       const length = Math.max(1, Math.hypot(x, y));

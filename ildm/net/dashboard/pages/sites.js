@@ -9,6 +9,7 @@ const SYMBOLS = { active: ["full", "good"], blocked: ["half", "soft"], connectin
 const KEPT = 4;
 
 let edges = [];
+let gone = [];
 let own = "";
 let topology = "tree";
 const before = new Map();
@@ -16,6 +17,7 @@ const picture = new Picture(find("graph"));
 
 export function graph(told) {
   edges = told.edges;
+  gone = told.gone;
   own = told.node;
   topology = told.topology;
 }
@@ -43,7 +45,7 @@ export function show(told, write) {
   for (const key of before.keys()) if (!speeds.has(key)) before.delete(key);
   table(rows, speeds, write);
   const links = rows.map((row) => ({ far: called(row), state: row.state, rates: speeds.get(called(row)) }));
-  const sites = picture.show(own, links, edges);
+  const sites = picture.show(own, links, edges, gone);
   const more = told.neighbors_total - rows.length;
   text(
     find("sites-count"),
