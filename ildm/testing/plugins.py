@@ -7,12 +7,13 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import Algorithm, Filter, Plugin, PluginConfig, Session, Source
-from ildm.config import LimitsConfig
+from ildm.config import LimitsConfig, PluginChoice
 from ildm.core.plugin.account import OTHER, Account
 from ildm.core.plugin.arguments import check_callable, checked_fields
 from ildm.core.plugin.checking import check_plugin
 from ildm.core.plugin.filtering import FilterChain
 from ildm.core.plugin.kept import PluginState
+from ildm.core.plugin.loading import checked_options
 from ildm.mqtt import Connect, Packet, PacketType, Version
 from ildm.testing.keeping import Keeping
 
@@ -32,11 +33,11 @@ class FilterSpec(NamedTuple):
         """Check both.
 
         Raises:
-            PluginError: the class breaks the interface.
-            ValidationError: its ``Config`` does not take the options.
+            PluginError: the class breaks the interface, or its ``Config`` does not take the options.
         """
         check_plugin(plugin.__name__, plugin, Filter)
-        return cls(plugin, plugin.Config.model_validate({} if options is None else dict(options)))
+        choice = PluginChoice(name=plugin.__name__, options={} if options is None else dict(options))
+        return cls(plugin, checked_options(choice, plugin, "filter"))
 
 
 def looks(algorithm: type[Algorithm]) -> bool:

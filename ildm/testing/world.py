@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from ildm.api import Algorithm, Filter, NodeStatus, OverlayAlgorithm, PluginConfig
+from ildm.config import PluginChoice
 from ildm.core.plugin.checking import check_plugin
+from ildm.core.plugin.loading import checked_options
 from ildm.testing.keeping import Disk
 from ildm.testing.kernel import Kernel
 from ildm.testing.looking import LookingNode
@@ -125,8 +127,13 @@ class World:
         return node
 
     def configure(self, options: Mapping[str, Any] | None = None) -> PluginConfig:
-        """The checked options of a node that is given these beside those of the world."""
-        return self.algorithm.Config.model_validate({**self.options, **(options or {})})
+        """The checked options of a node that is given these beside those of the world.
+
+        Raises:
+            PluginError: some are wrong; all of those are named, as by the live node.
+        """
+        choice = PluginChoice(name=self.algorithm.__name__, options={**self.options, **(options or {})})
+        return checked_options(choice, self.algorithm, "algorithm")
 
     def make_node(self, node_id: str) -> SimNode:
         """The node that :meth:`add` starts; for those who want another class of it, or another broker."""

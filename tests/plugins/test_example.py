@@ -147,7 +147,7 @@ def test_the_example_configuration_is_accepted(installed: Path, tmp_path: Path) 
         ),
         (
             "filters: [{name: json-only, topics: 7}]",
-            "filter 'json-only': topics: Input should be a valid list",
+            "filter 'json-only': topics: expected a list, in brackets: [7]",
         ),
     ],
 )

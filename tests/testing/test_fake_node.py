@@ -10,6 +10,7 @@ import pytest
 
 from ildm import testing
 from ildm.api import (
+    Filter,
     Link,
     NodeApi,
     NodeStatus,
@@ -211,7 +212,7 @@ class Clumsy(TreeAlgorithm[Options]):
 
 
 def test_options_are_checked() -> None:
-    with pytest.raises(ValueError, match="limit"):
+    with pytest.raises(PluginError, match="limit: Input should be"):
         FakeNode(Clumsy, {"limit": "none"})
 
 
@@ -230,6 +231,18 @@ def test_a_hook_that_raises_raises_in_the_test() -> None:
         node.message("b", b"x")
     assert node.transferred == node.sent == []
     assert node.status is NodeStatus.RUNNING
+
+
+class Sized(Filter):
+    class Config(PluginConfig):
+        size: int = 1
+
+
+def test_wrong_options_are_named_as_by_the_live_node() -> None:
+    with pytest.raises(PluginError, match=r"filter 'Sized': sise: unknown option \(size\?\)"):
+        FakeNode(Sized, {"sise": 2})
+    with pytest.raises(PluginError, match=r"algorithm 'SubscriptionFlooding': qqos: unknown option"):
+        FakeNode(SubscriptionFlooding, {"qqos": 2})
 
 
 def test_expiry_passes_with_time() -> None:

@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from ildm.api import (
     Algorithm,
@@ -18,6 +17,7 @@ from ildm.api import (
     OverlayAlgorithm,
     Peer,
     PluginConfig,
+    PluginError,
     Route,
     SendResult,
     Stamp,
@@ -809,6 +809,6 @@ def test_nodes_may_have_options_of_their_own() -> None:
     ]
     world.kill("b")
     assert world.add("b").algorithm.config.place == "us"  # type: ignore[attr-defined]
-    with pytest.raises(ValidationError, match="place"):
+    with pytest.raises(PluginError, match=r"algorithm 'Placed': place: Field required"):
         world.add("c")
     assert "c" not in world.nodes
