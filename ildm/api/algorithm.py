@@ -97,6 +97,16 @@ class OverlayAlgorithm(Algorithm[Options_co]):
         (thesis 5.4.1): what is sent with the same turn stays in order.
         """
 
+    def before_subscribe(self, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
+        """Whether the local broker has the retained messages of other sites that match these filters, so that
+        it serves them itself, with their flag and as Retain Handling says.
+
+        Asked before a SUBSCRIBE goes to the broker, which may still refuse it. After the answer False
+        the SUBSCRIBE, and all that the client sends behind it, waits until ``done`` is called, once and
+        later, for ``link.subscribe_wait`` at most. ``done`` answers False if that time was over.
+        """
+        return True
+
     def when_known(self, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
         """Whether all nodes that have to know of these filters of local clients do, so that what is published
         there from now on arrives.

@@ -110,6 +110,11 @@ CLIENTS = united(
     counter("sessions_expired", "sessions", "Persistent sessions that have expired"),
     counter("persistent_sessions_over_limit", "sessions", "Sessions ended beyond limits.persistent_sessions"),
     counter("subscriptions_over_limit", "filters", "Filters of clients that other sites are not told of"),
+    counter(
+        "retained_waits_expired",
+        "events",
+        "SUBSCRIBEs that went to the broker before retained messages were fetched (link.subscribe_wait)",
+    ),
     counter("subscribe_waits_expired", "events", "SUBACKs given before all sites knew (link.subscribe_wait)"),
     counter("save_waits_expired", "events", "Answers given before what they stand for was durable"),
 )

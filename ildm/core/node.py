@@ -26,6 +26,7 @@ from ildm.core.plugin.account import FAILURES
 from ildm.core.plugin.arguments import described
 from ildm.core.plugin.checking import kind_of
 from ildm.core.plugin.dispatch import Dispatch, Loaded
+from ildm.core.plugin.filtering import Awaited
 from ildm.core.plugin.kept import saved_states
 from ildm.core.plugin.node_api import PluginApi
 from ildm.core.status import NodeState
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
 
 MOVE_OFF_EVERY = 0.1
 """Seconds between two lots of clients that are sent away at the end, about: each lot is a whole number."""
+INJECTION_LOOK = 0.002
+"""Seconds between two looks at whether the broker has taken what a SUBSCRIBE waits for."""
 SAVE_WAIT = 5.0
 """Seconds that an answer to a client waits for a disk at most, where it is not about a message."""
 
@@ -450,6 +453,35 @@ class Node:
         else:
             when_durable()
         return False
+
+    def before_subscribe(self, topic_filters: Sequence[str], wait: float) -> Awaited[None] | None:
+        """Whether a SUBSCRIBE is to wait, for so many seconds at most, for retained messages of other sites;
+        None: it goes to the broker at once."""
+        if wait <= 0 or not self.router.active:
+            return None
+        names = [name for each in topic_filters if (name := interest_of(each)) is not None]
+        names = [name for name in names if self.site_rules.admits(name)]
+        awaited: Awaited[None] = Awaited()
+        until = self.driver.now() + wait
+        told = Told(
+            self.counters,
+            lambda: self._when_injected(awaited, self.injector.injections.given, until),
+            1,
+            "retained_waits_expired",
+        )
+        if not names or self.dispatch.before_subscribe(names, told.heard):
+            return None
+        told.wait(self.driver, wait)
+        return awaited
+
+    def _when_injected(self, awaited: Awaited[None], given: int, until: float) -> None:
+        """Go on when the broker has what is given by now. A plugin must not be called back from within."""
+        if awaited.ended:
+            return
+        if self.injector.injections.taken >= given or self.driver.now() >= until:
+            self.driver.call_soon(awaited.tell, None)
+        else:
+            self.driver.call_later(INJECTION_LOOK, self._when_injected, awaited, given, until)
 
     def when_saved(self, callback: Callable[[], None]) -> bool:
         """Whether all that belongs to sessions is durable; if not, ``callback`` is called when that is so, or

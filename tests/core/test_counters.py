@@ -15,7 +15,8 @@ from ildm.core.declared import COUNTED, REFUSALS
 from ildm.core.metrics import counter, counters, united
 
 SOURCE = Path(ildm.__file__).parent
-BEHIND = {"sent_counter": {"injected"}, "_counter": {"subscribe_waits_expired", "save_waits_expired"}}
+WAITS = {"subscribe_waits_expired", "save_waits_expired", "retained_waits_expired"}
+BEHIND = {"sent_counter": {"injected"}, "_counter": WAITS}
 """Attributes that hold the name of a counter, and which."""
 PLUGINS = ("ildm/core/plugin/account.py", "ildm/testing/", "ildm/render/", "ildm/demo/")
 """Where names are those of plugins."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ildm.mqtt import Will, topic_matches
+from ildm.mqtt import Subscription, Version, Will, topic_matches
 from tests.sites.client import Client, until
 from tests.sites.conftest import Sites
 from tests.sites.overlay import OVERLAYS, chains, reached, rows_of, together
@@ -432,3 +432,29 @@ async def test_what_follows_suback_arrives_in_order_at_any_qos(
     assert (await subscriber.receive()).payload == b"gone"
     await settled(*made)
     assert subscriber.waiting == 0
+
+
+@each_overlay
+async def test_the_broker_serves_what_is_retained_elsewhere(sites: Sites, name: str, topic_root: str) -> None:
+    """To the first subscriber of a filter too: with the flag and by Retain Handling, once to each."""
+    made = await mosquittos(sites, 3, name)
+    publisher = await made[0].connect()
+    for number in range(3):
+        await publisher.publish(f"{topic_root}/{number}", b"%d" % number, number, retain=True)
+    await settled(*made)
+    client = await made[2].connect(version=Version.V5)
+    live = await made[2].connect(version=Version.V5)
+    await live.subscribe((f"{topic_root}/none", 1))
+    for topic_filter, matches in ((f"{topic_root}/1", 1), (f"{topic_root}/#", 3)):
+        for handling in (0, 2, 1):
+            wanted = Subscription(topic_filter=topic_filter, qos=2, retain_handling=handling)
+            await client.subscribe(wanted)
+            got = await client.receive_all(0 if handling == 2 else matches)
+            assert [(m.payload, handling) for m in got if not m.retain] == []
+            await client.unsubscribe(topic_filter)
+    await live.subscribe((f"{topic_root}/+", 1))
+    assert [message.retain for message in await live.receive_all(3)] == [True] * 3
+    await client.subscribe((f"{topic_root}/#", 1))
+    await client.receive_all(3)
+    await settled(*made)
+    assert (client.waiting, live.waiting) == (0, 0)

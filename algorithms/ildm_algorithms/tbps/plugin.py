@@ -84,6 +84,12 @@ REPEATS = 100
 """Retained messages repeated, or found again after a restart, at once."""
 REPEAT_PAUSE = 0.05
 """Seconds until the next ones."""
+FETCHED = 100
+"""Filters of one SUBSCRIBE that wait for retained messages; a client with more does not."""
+TRIALS = 10_000
+"""Filters of all clients that do, or have not been granted, at most."""
+TRIAL = 10.0
+"""Seconds until one that is not granted is wanted no more."""
 OWN_TOO = (b"Q", b"I", b"V")
 """Kinds of casts that mean something to the node that has sent them: :class:`Query`, `Filters`, `Survey`."""
 
@@ -104,6 +110,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         """What local clients want."""
         self._wishes = Wishes(self.interest, config.wished_topics, self.count)
         self._introducers: set[Link] = set()
+        self._trials: dict[str, object] = {}
+        """Filters that a client is about to subscribe to."""
         kept = config.interest_period + config.overlay.cast_deadline + SLACK
         self._seen = Seen(api.now, kept, config.seen_bytes, self.count)
         self._order = Order(
@@ -325,6 +333,24 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         if member.subscribed:
             self.retained.ask(member)
         return True
+
+    def before_subscribe(self, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
+        """Become a subscriber on trial, and give the local broker what others have retained."""
+        new = [name for name in topic_filters if name not in self.api.local_interest]
+        if not new or len(new) > FETCHED or self.retained.behind or len(self._trials) > TRIALS:
+            return True
+        self._want(dict.fromkeys(new, 0))
+        trial = object()
+        self._trials.update(dict.fromkeys(new, trial))
+        self.api.call_later(TRIAL, self._trial_over, new, trial)
+        return self.when_known(new, done)
+
+    def _trial_over(self, topic_filters: Sequence[str], trial: object) -> None:
+        """The broker has granted them, or has refused them, or the client has gone before that."""
+        ended = [name for name in topic_filters if self._trials.get(name) is trial]
+        for name in ended:
+            del self._trials[name]
+        self._want({name: None for name in ended if name not in self.api.local_interest})
 
     def when_known(self, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
         """Whether all publishers, wherever they are, know of these filters of local clients."""

@@ -142,6 +142,11 @@ class Retained:
         held = sorted((stamp, topic) for topic, stamp in self.api.retained_topics() if self._own(stamp))
         self._held = {topic: None for _, topic in held}
 
+    @property
+    def behind(self) -> bool:
+        """More filters are to be asked for than there is time for."""
+        return self._pace.waiting > 0
+
     def entered(self, topic: str) -> None:
         """A retained message, or a deletion, enters at this node."""
         self._held[topic] = None

@@ -72,7 +72,9 @@ class FilteredClient(Publisher):
         "_after_rest",
         "_awaited",
         "_changed",
+        "_fetching",
         "_goodbye",
+        "_hold_left",
         "_last_call",
         "_no_room",
         "_packet_room",
@@ -88,6 +90,10 @@ class FilteredClient(Publisher):
         self._awaited: Awaited[Any] | None = None
         self._goodbye: Awaited[None] | None = None
         """It is awaited that the broker answers what the client has sent before its DISCONNECT."""
+        self._fetching: Awaited[None] | None = None
+        """It is awaited that the broker gets the retained messages a SUBSCRIBE asks for."""
+        self._hold_left = 0.0
+        """Seconds for which SUBSCRIBEs that follow each other may still wait for that."""
         self._rest = b""  # of a chunk of many packets: its turn comes when others have had theirs
         self._after_rest: Callable[[], None] | None = None
         self._changed: tuple[Connect, Connect] | None = None
@@ -171,7 +177,8 @@ class FilteredClient(Publisher):
         if passed and self.paired is not None:
             self.paired.write(passed)
         self.node.dispatch.deliver()
-        self._go_on()
+        if self._awaited is None:
+            self._go_on()
 
     def _no_more_to_come(self) -> None:
         """The client has gone: what it has sent still counts, if that is decided in time."""
@@ -204,7 +211,7 @@ class FilteredClient(Publisher):
             self._last_call = None
         if self._awaited is not None:
             self._awaited.cancel()
-            self.node.counters["undecided"] += self._awaited is not self._goodbye
+            self.node.counters["undecided"] += self._awaited not in (self._goodbye, self._fetching)
             self._awaited = None
             self._rest = b""
 
@@ -309,7 +316,7 @@ class FilteredClient(Publisher):
         assert isinstance(packet, Subscribe)
         chain = self.node.dispatch.chain
         if not chain.admits_subscriptions:
-            return self._request(frame, packet.packet_id, packet.subscriptions)
+            return self._fetched(frame, packet.packet_id, packet.subscriptions)
         answers = chain.subscriptions(self, packet)
         return self._when_decided(answers, lambda answers: self._admitted(frame, packet, answers))
 
@@ -328,9 +335,32 @@ class FilteredClient(Publisher):
                 self.paired.answer_suback(self.suback(packet.packet_id, codes, rejections.text, {}))
                 return None
         elif all(entry is answer for entry, answer in zip(packet.subscriptions, entries, strict=True)):
-            return self._request(frame, packet.packet_id, entries)
+            return self._fetched(frame, packet.packet_id, entries)
         admitted = Subscribe(packet_id=packet.packet_id, subscriptions=entries, properties=packet.properties)
-        return self._request(admitted.encode(self.version), packet.packet_id, entries, rejections)
+        return self._fetched(admitted.encode(self.version), packet.packet_id, entries, rejections)
+
+    def _fetched(
+        self,
+        frame: bytes,
+        packet_id: int,
+        entries: list[Subscription],
+        rejections: Rejections | None = None,
+    ) -> bytes | None:
+        """The broker gets the SUBSCRIBE behind the retained messages that an overlay fetches for it.
+
+        A client that sends many without waiting for SUBACK waits for all of them no longer than for one.
+        """
+        now = self.driver.now()
+        if not len(self.pending):
+            self._hold_left = self.node.config.link.subscribe_wait
+
+        def passes(answer: object) -> bytes:
+            self._hold_left -= self.driver.now() - now
+            return self._request(frame, packet_id, entries, rejections)
+
+        names = [entry.topic_filter for entry in entries]
+        self._fetching = self.node.before_subscribe(names, self._hold_left)
+        return passes(None) if self._fetching is None else self._when_decided(self._fetching, passes)
 
     def _request(
         self,

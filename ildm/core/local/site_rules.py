@@ -50,6 +50,10 @@ class SiteRules:
         changes.update((each, None) for each in before if each not in self.told)
         return changes
 
+    def admits(self, topic_filter: str) -> bool:
+        """Whether anything a filter matches may enter the site."""
+        return self.verdicts is None or bool(self.verdicts.wanted(topic_filter))
+
     def allowed(self, changes: Mapping[str, int | None]) -> Mapping[str, int | None]:
         """Of changed interest (None: there is none any more) what may enter the site, at least in part."""
         if self._told is None or self.verdicts is None:

@@ -214,16 +214,24 @@ class Dispatch:
             return False
 
     def when_known(self, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
-        """Whether an overlay knows of what local clients want; a failure makes nobody wait."""
+        """Whether an overlay knows of what local clients want."""
+        return self._is_ready("when_known", topic_filters, done)
+
+    def before_subscribe(self, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
+        """Whether the broker has what is retained elsewhere."""
+        return self._is_ready("before_subscribe", topic_filters, done)
+
+    def _is_ready(self, method: str, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
+        """An overlay's answer; a failure makes nobody wait."""
         if not isinstance(self.algorithm, OverlayAlgorithm):
             return True
         assert self._algorithm is not None
         try:
-            return bool(self.ask("when_known", topic_filters, done))
+            return bool(self.ask(method, topic_filters, done))
         except PluginError:  # logged and counted
             return True
         except FAILURES as error:  # of an answer that is neither true nor false
-            self._failed(self._algorithm, "when_known", error)
+            self._failed(self._algorithm, method, error)
             return True
 
     def ask(self, method: str, *args: object) -> Any:
