@@ -5,8 +5,11 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ildm.state.spool.disk import Disk, File
+from ildm.state.spool.disk import NO_SPACE, Disk, File
 from ildm.state.spool.segments import Segment
+
+SMALLEST = 16 << 10
+"""Bytes of a segment, at least: with less the disk is full."""
 
 
 @dataclass(slots=True)
@@ -21,12 +24,15 @@ class Batch:
     lsn: int
     """All up to it is durable afterwards; 0: as before."""
     size: int
-    """The file is made with so much room."""
+    """The file is made with so much room, or with what there is."""
     sync: bool
     cut: bool
     """The segment is complete: give the rest of its room back."""
     spare: str | None
     """Make a file of this name for the next segment."""
+    wanted: int = 0
+    """With so much room, or with what there is: then ``spare_size`` says it."""
+    spare_size: int = 0
     stage: str = ""
     finished: bool = False
     error: OSError | None = None
@@ -53,7 +59,7 @@ def _carry_out(disk: Disk, batch: Batch) -> None:
     try:
         batch.stage = "create"
         if batch.file is None:
-            batch.file = disk.create(batch.segment.name, batch.size)
+            batch.file, batch.size = create(disk, batch.segment.name, batch.size, offset + len(batch.data))
         batch.stage = "write"
         write_all(batch.file, offset, batch.data)
         if batch.cut:
@@ -69,7 +75,7 @@ def _carry_out(disk: Disk, batch: Batch) -> None:
         return
     if batch.spare is not None:
         try:
-            batch.spare_file = disk.create(batch.spare, batch.size)
+            batch.spare_file, batch.spare_size = create(disk, batch.spare, batch.wanted, 0)
             if batch.sync:
                 disk.sync_names()
         except OSError as error:
@@ -79,6 +85,29 @@ def _carry_out(disk: Disk, batch: Batch) -> None:
                 batch.spare_file = None
                 with suppress(OSError):
                     disk.remove(batch.spare)
+
+
+def create(disk: Disk, name: str, size: int, needed: int) -> tuple[File, int]:
+    """A file for a segment, and its room: less than wanted where the disk has less.
+
+    Then it is half of what fits, so that there is room for the next one: only with that can this one go.
+
+    Raises:
+        OSError: as :meth:`Disk.create`.
+    """
+    wanted = size
+    while True:
+        try:
+            file = disk.create(name, size)
+        except OSError as error:
+            if error.errno not in NO_SPACE or size // 2 < max(SMALLEST, needed):
+                raise
+            size //= 2
+            continue
+        if size < wanted and size // 2 >= max(SMALLEST, needed):
+            size //= 2
+            file.truncate(size)
+        return file, size
 
 
 def _undo(disk: Disk, batch: Batch, made: bool) -> None:

@@ -110,6 +110,7 @@ class Log:
         self.capacity = self._spare_at = 0
         """Bytes of the newest segment from which on another is begun, and from which on its file is made."""
         self._spare: File | None = None
+        self._spare_size = self._least = 0
         self._flight: Batch | None = None
         self._resting = False
         self.waiting = False
@@ -174,14 +175,21 @@ class Log:
     def _begin(self, segment: Segment) -> None:
         self._number = segment.number + 1
         segment.file, self._spare = self._spare, None
+        room, self._spare_size = self._spare_size, 0
         segment.begin(Header(self.key, segment.first, self._epoch, segment.number))
         self._contents.checkpoint(segment, self.segments)
         self.segments.append(segment)
         self.open.append(segment)
         # a checkpoint as large as the segment would be followed by another at once
-        self.capacity = max(self._segment_bytes, 2 * segment.end)
-        self._spare_at = self.capacity * 7 // 8
+        self._least = 2 * segment.end
+        self._bound(segment, room or self._segment_bytes)
         self.wake()
+
+    def _bound(self, segment: Segment, room: int) -> None:
+        """The file of the newest segment has so much room."""
+        if segment is self.segments[-1]:
+            self.capacity = max(room, self._least)
+            self._spare_at = self.capacity * 7 // 8
 
     # writing ------------------------------------------------------------------------------------
 
@@ -332,6 +340,7 @@ class Log:
             sync=self.power,
             cut=not active,
             spare=name_of(self._number) if nearly else None,
+            wanted=self._segment_bytes,
         )
 
     def _ended(self, batch: Batch) -> None:
@@ -341,6 +350,8 @@ class Log:
         if batch.error is not None:
             self._failed(batch, batch.error)
             return
+        if segment.file is None:
+            self._bound(segment, batch.size)
         segment.file = batch.file
         self.readers.took(segment)
         segment.settled(batch.pieces, len(batch.data))
@@ -353,8 +364,9 @@ class Log:
             begun = [segment for segment in self.open if segment.name == batch.spare]
             if begun:
                 begun[0].file = batch.spare_file
+                self._bound(begun[0], batch.spare_size)
             else:
-                self._spare = batch.spare_file
+                self._spare, self._spare_size = batch.spare_file, batch.spare_size
         elif batch.spare_error is not None:
             self._grow_tight(batch.spare_error)
         if self.failure is not None:
@@ -390,11 +402,13 @@ class Log:
     def _grow_tight(self, error: OSError) -> None:
         self.tight = True
         self.log("error", "no space for another segment of the spool", reason=reason(error))
+        self._contents.relieve()
         self.call_later(RETRY, self._loosen)
 
     def _loosen(self) -> None:
         """Try once more to make a file for the next segment, with the next batch."""
         self.tight = False
+        self.wake()
         self._contents.settled()
 
     # a file that has failed ---------------------------------------------------------------------

@@ -189,9 +189,9 @@ class FileSpool:
 
     @property
     def full(self) -> bool:
-        segments = self.segments
-        written = segments.failure is None and not segments.tight
-        if written and (not self._exceeded or (self._drops and self._largest().beyond_messages)):
+        written = self.segments.failure is None
+        crowded = self._exceeded or self.segments.tight
+        if written and (not crowded or (self._drops and self._largest().beyond_messages)):
             return False
         self._told_full = True
         return True
@@ -322,7 +322,8 @@ class FileSpool:
         """
         if not self._outlets or not (outlet := self._largest()).beyond_messages:
             return []
-        dropped = outlet.discard(self._settings.segment_bytes // 4, 0.0, AT_ONCE)
+        part = min(self._settings.segment_bytes, self.segments.used) // 4  # a full disk may hold less
+        dropped = outlet.discard(part, 0.0, AT_ONCE)
         self.counters["spool_dropped_full"] += dropped.messages
         self.log(
             "warning",
@@ -513,6 +514,8 @@ class FileSpool:
             self.on_durable()
 
     def relieve(self) -> None:
+        if self._drops:
+            self.drop_oldest()
         for segment in self.segments.segments[:-1]:
             if not segment.gone and self._needless(segment):
                 self.segments.empty(segment, HEADERS)

@@ -108,16 +108,40 @@ FULL = textwrap.dedent("""
 """)
 
 
+SMALL = textwrap.dedent("""
+    import sys
+    from pathlib import Path
+    from tests.state.spool.lives import Settings, record, to, read_all
+    from tests.state.spool.real import Loop, open_real
+    loop = Loop()
+    spool = open_real(Path(sys.argv[1]), Settings("process", 1 << 26, 1 << 24), loop)
+    spool.snapshot = bytes
+    assert spool.failure is None, spool.failure
+    outlet = spool.outlet("a")
+    for _ in range(3):
+        count = 0
+        while not spool.full:
+            count += 1
+            spool.append(record(count, 1, 1000), to("a"))
+            spool.commit()
+        assert spool.failure is None and count > 1000, (spool.failure, count)
+        for stored in outlet.read(1 << 30):
+            outlet.free(stored.lsn, 0, 1)
+        loop.run_until(lambda: not spool.full)
+        assert spool.failure is None
+""")
+
+
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root mounts a tmpfs")
-def test_a_file_system_of_one_mebibyte(tmp_path: Path) -> None:
-    command = (
-        f'mount -t tmpfs -o size=1m tmpfs "{tmp_path}" && exec "{sys.executable}" -c "$0" "{tmp_path}/spool"'
-    )
+@pytest.mark.parametrize(("size", "script"), [("1m", FULL), ("3m", SMALL)])
+def test_a_file_system_of_a_few_mebibytes(tmp_path: Path, size: str, script: str) -> None:
+    mounted = f'mount -t tmpfs -o size={size} tmpfs "{tmp_path}"'
+    command = f'{mounted} && exec "{sys.executable}" -c "$0" "{tmp_path}/spool"'
     entered = subprocess.run(["unshare", "-m", "true"], check=False, capture_output=True)
     if entered.returncode:
         pytest.skip("no namespaces here")
     done = subprocess.run(
-        ["unshare", "-m", "sh", "-c", command, FULL], check=False, capture_output=True, text=True
+        ["unshare", "-m", "sh", "-c", command, script], check=False, capture_output=True, text=True
     )
     if "mount:" in done.stderr:
         pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
