@@ -88,9 +88,10 @@ def _lost(node: Node, custody: Custody) -> dict[str, Any]:
     for name, messages in custody.spool.losses.items():
         receiver = receiver_of(name)
         receivers[receiver] = receivers.get(receiver, 0) + messages
-    torn = counters["spool_torn"] - counters["spool_cut_short"]
+    torn = counters["spool_torn"] - counters["spool_cut_short"] if node.config.spool.mode == "process" else 0
     return {
-        "places": counters["spool_damaged"] + (torn if node.config.spool.mode == "process" else 0),
+        "places": counters["spool_damaged"] + torn,
+        "ends": torn,  # of which nothing tells how much was there
         "messages": counters["spool_lost"] + counters["spool_unreadable"],
         "entries": custody.spool.lost_entries,
         "receivers": receivers,

@@ -58,6 +58,7 @@ def _lost(lost: Mapping[str, Any]) -> str:
         f", {messages:,} of {receiver}" for receiver, messages in sorted(lost["receivers"].items())
     )
     more = f", at most {lost['entries']:,} more" if lost["entries"] else ""
+    more += ", and what stood at the end of a file, nobody knows how many" if lost["ends"] else ""
     return printable(
         f"{lost['messages']:,} messages are known{whose}{more}; damaged places: {lost['places']:,}"
     )

@@ -363,7 +363,7 @@ class FakeView:
             **self.status()["spool"],
             "directory": "/var/lib/ildm/spool",
             "limit": 1 << 30,
-            "lost": {"places": 0, "messages": 0, "entries": 0, "receivers": {}},
+            "lost": {"places": 0, "ends": 0, "messages": 0, "entries": 0, "receivers": {}},
             "receivers": [waiting] if self.waiting else [],
         }
 

@@ -459,8 +459,11 @@ def test_registration_refuses(function: Any, text: str) -> None:
 
 def test_what_the_disk_has_lost_is_shown_with_whose_it_was() -> None:
     kept = FakeView().spool()
-    lost = {"places": 2, "messages": 1205, "entries": 30, "receivers": {"link/north": 1200, "broker": 5}}
+    receivers = {"link/north": 1200, "broker": 5}
+    lost = {"places": 2, "ends": 1, "messages": 1205, "entries": 30, "receivers": receivers}
     assert "lost" not in shown("spool", kept)
     text = " ".join(shown("spool", {**kept, "lost": lost}).split())
-    assert "1,205 messages are known, 5 of broker, 1,200 of link/north, at most 30 more" in text
+    assert (
+        "1,205 messages are known, 5 of broker, 1,200 of link/north, at most 30 more, and what stood" in text
+    )
     assert "damaged places: 2" in text
