@@ -3,7 +3,8 @@
 The scenario is the papers' (5 topics x 10 publishers and 10 subscribers, 32 bytes, QoS 0). The ways
 are interleaved round by round, because machines drift. Publishers, subscribers, relay and broker
 share the machine's cores, so the ratios count, not the rates. ``--hooks`` compares what the hooks of plugins
-cost instead: none, each kind (``ildm_bench.micro.hooks``), and all at once. ``--traffic`` takes other kinds
+cost instead: none, each kind (``ildm_bench.micro.hooks``), and all at once. An installed plugin is a way,
+``--ways haproxy none algorithm:NAME 'filter:{name: NAME, OPTION: VALUE}'``. ``--traffic`` takes other kinds
 of traffic (``ildm_bench.micro.traffic``) at fixed rates, with latencies.
 """
 
@@ -12,13 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import yaml
 
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.node import NodeProcess
@@ -70,10 +74,26 @@ def relay(directory: Path, way: str, broker: Mosquitto) -> ManagedProcess:
         return HaproxyProcess(directory / way, broker.address)
     if way in HOOKS:
         return HookedNode(directory / way, broker.address, way)
+    extra: dict[str, Any] = {"log": {"level": "error"}, "limits": ONE_ADDRESS}
+    kind, colon, plugin = way.partition(":")
     algorithm = None if way == "none" else way
-    return NodeProcess(
-        directory / way, broker.address, algorithm, extra={"log": {"level": "error"}, "limits": ONE_ADDRESS}
-    )
+    if colon:
+        chosen = yaml.safe_load(plugin)
+        algorithm = chosen if kind == "algorithm" else None
+        extra["filters"] = [chosen] if kind == "filter" else []
+    return NodeProcess(directory / re.sub(r"\W", "-", way), broker.address, algorithm, extra=extra)
+
+
+def way_of(text: str) -> str:
+    """A way of the command line.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    if text in {*WAYS, *HOOK_WAYS} or text.startswith(("algorithm:", "filter:")):
+        return text
+    known = ", ".join(sorted({*WAYS, *HOOK_WAYS}))
+    raise argparse.ArgumentTypeError(f"{text}: expected one of {known}, algorithm:PLUGIN, filter:PLUGIN")
 
 
 @contextmanager
@@ -121,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--ways", nargs="+", choices=sorted({*WAYS, *HOOK_WAYS}))
+    parser.add_argument("--ways", nargs="+", type=way_of, metavar="WAY", help=", ".join((*WAYS, *HOOKS)))
     parser.add_argument("--hooks", action="store_true", help=f"the ways {', '.join(HOOK_WAYS)}")
     traffic_run.arguments(parser)
     options = parser.parse_args()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from ildm.testing.live.brokers import Mosquitto
+from ildm.testing.live.node import NodeProcess
 from ildm_bench.micro.hooks import HOOKS, name_of
-from ildm_bench.micro.relay import HookedNode, load, report
+from ildm_bench.micro.relay import HookedNode, load, relay, report, way_of
 from tests.support.brokers import require_broker
 
 pytestmark = pytest.mark.broker
@@ -59,3 +61,26 @@ def test_hooks_are_called(
             assert number >= int(result["ingress"] * result["seconds"])
     report({way: [result]})
     assert way in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("way", "algorithm", "filters"),
+    [
+        ("algorithm:{name: sf}", {"name": "sf"}, []),
+        ("algorithm:pf", "pf", []),
+        ("filter:{name: text-check, topics: [t]}", None, [{"name": "text-check", "topics": ["t"]}]),
+        ("none", None, None),
+    ],
+)
+def test_an_installed_plugin_is_a_way(
+    way: str, algorithm: object, filters: object, broker: Mosquitto, tmp_path: Path
+) -> None:
+    node = relay(tmp_path, way_of(way), broker)
+    assert isinstance(node, NodeProcess)
+    assert node.document["algorithm"] == algorithm
+    assert node.document.get("filters") == filters
+
+
+def test_what_is_no_way_is_refused() -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="expected one of admit, all, direct"):
+        way_of("far")
