@@ -67,9 +67,11 @@ def open_for_writing(path: Path, log: Log) -> Database:
     """Open the file, made if missing and brought to the present version.
 
     Raises:
-        ConfigError: it is of a later version.
+        ConfigError: it is of a later version, or a symbolic link.
         sqlite3.Error, OSError: it cannot be opened, made, or written.
     """
+    if path.is_symlink():  # what it links to would get the rights of the node's own
+        raise ConfigError(f"state_dir: {path} is a symbolic link; put the file itself there")
     database = Database(path)
     try:
         path.chmod(0o600)

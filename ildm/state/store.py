@@ -404,7 +404,7 @@ def _locked(directory: Path) -> int:
     """Make the directory and take it for this process; answers the lock's file descriptor."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     except OSError as error:
         raise ConfigError(f"state_dir: {directory} cannot be used: {reason(error)}") from error
     try:

@@ -172,6 +172,22 @@ async def test_it_is_for_its_owner_only(opened: Opened) -> None:
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o600
 
 
+@pytest.mark.parametrize("name", ["path", "lock"])
+async def test_no_link_is_followed_to_a_file_of_others(opened: Opened, tmp_path: Path, name: str) -> None:
+    store = opened()
+    store.close()
+    other = tmp_path / "other"
+    other.write_text("precious")
+    other.chmod(0o644)
+    own = store.path if name == "path" else store.directory / "lock"
+    own.unlink()
+    own.symlink_to(other)
+    with pytest.raises(ConfigError, match=r"state_dir: .*symbolic link"):
+        opened()
+    assert stat.S_IMODE(other.stat().st_mode) == 0o644
+    assert other.read_text() == "precious"
+
+
 async def test_two_nodes_cannot_share_it(opened: Opened) -> None:
     opened()
     with pytest.raises(ConfigError, match="in use by a running node"):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import textwrap
+import urllib.request
 from pathlib import Path
 
+import pytest
+
 from ildm.admin.client import AdminClient
+from ildm.admin.view import AdminError
 from ildm.testing.live.brokers import Mosquitto
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.ports import free_port
@@ -63,7 +68,7 @@ def test_the_loop_touches_no_file(mosquitto: Mosquitto, pki: Pki, tmp_path: Path
     first = pki.server("first")
     for name, path in used.items():
         shutil.copy(first[name], path)
-    port, metrics = free_port(), free_port()
+    port, metrics, pages = free_port(), free_port(), free_port()
     secret = tmp_path / "secret"
     secret.write_text("a secret that is long enough\n")
     secret.chmod(0o600)
@@ -76,6 +81,7 @@ def test_the_loop_touches_no_file(mosquitto: Mosquitto, pki: Pki, tmp_path: Path
         extra={
             "listeners": [{"url": f"mqtts://127.0.0.1:{port}", "tls": {**used, "watch": 0.05}}],
             "metrics": {"listen": f"127.0.0.1:{metrics}"},
+            "dashboard": {"listen": f"127.0.0.1:{pages}"},
             "spool": {"segment_bytes": 65536},
         },
     )
@@ -83,6 +89,9 @@ def test_the_loop_touches_no_file(mosquitto: Mosquitto, pki: Pki, tmp_path: Path
         begun = seen.read_text().count("\n")
         assert begun, "the guard sees what is opened at the start"
         operate(node, port, pki, used)
+        for url in (f"http://127.0.0.1:{metrics}/metrics", f"http://127.0.0.1:{pages}/"):
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                assert answer.read()
         touched = [json.loads(line) for line in seen.read_text().splitlines()[begun:]]
     wrong = [each for each in touched if not any(part in " ".join([each[1], *each[2]]) for part in ALLOWED)]
     assert wrong == []
@@ -99,6 +108,26 @@ def operate(node: NodeProcess, port: int, pki: Pki, used: dict[str, str]) -> Non
         until(lambda: client.status()["counters"].get("certificates_renewed", 0) > 0)
         client.reload()
         client.reload(True)
+        node.document["limits"]["clients"] = 7
+        node.document["log"]["level"] = "info"
+        node.command()  # which writes the file
+        assert client.reload()["changes"]
+        secret = Path(node.document["link"]["secret_file"])
+        secret.unlink()
+        os.mkfifo(secret)
+        with pytest.raises(AdminError, match="it is no regular file"):
+            client.reload()
+        neighbor = client.add_neighbor("127.0.0.1:9")
+        client.remove_neighbor(neighbor["address"])
+        client.ban("client", "nobody", 60)
+        client.lift_ban("client", "nobody")
+        client.reload_plugins()
+        client.set_log_level("warning")
+        client.internals()
+        client.rules()
+        client.subscriptions()
+        client.algorithm()
+        client.follow("a/b")
         client.spool()
         client.neighbors()
         client.clients()
