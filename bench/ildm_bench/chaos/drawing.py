@@ -49,6 +49,8 @@ MIXED: dict[Kind, int] = {
 nothing can keep, ``power`` but for the mode of that name and ``flip``, have to be asked for."""
 APART = 0.25
 """How often not one link is cut or held but all those of a site, or all there are."""
+HOARDS = 1 / 12
+"""How often nodes have to keep little among much that is done with, where interest tells the two apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +265,8 @@ class _Drawing:
             targets = tuple(f"node/{site}" for site in order)
             between = random.choice((0.0, 0.0, random.random()))
             return (self.fault("kill", targets, value=round(between, 3)),)
+        if kind == "mixed" and self.hoards and random.random() < HOARDS:
+            return self.hoard()
         drawn: list[Fault] = []
         for _ in range(random.randint(1, self.scale.faults)):
             one: Any = kind
@@ -276,6 +280,44 @@ class _Drawing:
                 fault = replace(fault, at=round(before.at + random.random() * (before.lasts + 0.1), 4))
             drawn.append(fault)
         return tuple(sorted(drawn, key=lambda fault: fault.at))
+
+    @property
+    def hoards(self) -> bool:
+        """Whether a node may keep messages for one site and be done with others."""
+        return self.setting.algorithm == "sf" and len(self.setting.sites) > 2
+
+    def hoard(self) -> tuple[Fault, ...]:
+        """A few messages wait for a site that is cut off, among many that do not: the segments of spools that
+        hold them are written anew. Then nodes are killed that may have done so.
+        """
+        random = self.random
+        ends = [site for pair in self.setting.links for site in pair]
+        away = min(self.setting.sites, key=lambda site: (ends.count(site), random.random()))
+        near, far = random.sample([site for site in self.setting.sites if site != away], 2)
+        for site, topic in ((away, "h/few"), (far, "h/many")):
+            subscriber = self.client("h", site=site, clean=False)
+            self.do(random.random() * 0.3, subscriber, "connect")
+            self.do(0.5, subscriber, "subscribe", topic=topic, qos=2)
+        publisher = self.client("h", site=near, clean=False, inflight=64)
+        self.do(1.0, publisher, "connect")
+        begin = FIRST + random.random()
+        for _ in range(random.randint(2, 5)):
+            at = begin + 0.5 + random.random() * 2
+            qos = random.choice((1, 2))
+            self.do(at, publisher, "publish", topic="h/few", qos=qos, size=random.choice((0, 100, 2000)))
+            size = random.randint(4000, 8000)
+            self.do(at, publisher, "publish", topic="h/many", qos=qos, count=32, size=size)
+        cut = tuple(f"link/{one}/{other}" for one, other in self.setting.links if away in (one, other))
+        killed = random.sample([site for site in self.setting.sites if site != away], random.choice((1, 2)))
+        lasts = 9 + random.random() * 4
+        kill = Fault(
+            round(begin + lasts * random.uniform(0.4, 1.0), 4),
+            "kill",
+            tuple(f"node/{site}" for site in killed),
+            round(random.random() * 2, 3),
+            0.0,
+        )
+        return Fault(round(begin, 4), "cut", cut, round(lasts, 3), 0.0), kill
 
     def fault(self, kind: Kind, targets: tuple[str, ...], value: float = 0.0) -> Fault:
         random = self.random

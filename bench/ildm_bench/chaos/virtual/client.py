@@ -25,8 +25,9 @@ TAKEN = 0.5
 
 class VirtualClient:
     """``chance``: of its pauses between attempts to connect. ``returns``: it connects again after it was
-    dropped, so that its will need not be heard. ``lives``: of node and broker there, which one cannot tell of
-    when they stand still. ``says_present``, ``keeps_sessions``, ``knows_version_5``: of its broker."""
+    dropped. ``wills_kept``: its node keeps wills over a restart; otherwise the will of a client that returns
+    need not be heard. ``lives``: of node and broker there; nobody can tell of them when they stand still.
+    ``says_present``, ``keeps_sessions``, ``knows_version_5``: of its broker."""
 
     def __init__(
         self,
@@ -37,6 +38,7 @@ class VirtualClient:
         *,
         chance: int,
         returns: bool,
+        wills_kept: bool,
         says_present: bool,
         keeps_sessions: bool,
         knows_version_5: bool,
@@ -47,6 +49,7 @@ class VirtualClient:
         self.run = run
         self.about = client
         self.returns = returns
+        self.wills_kept = wills_kept
         self.process = Process(world, f"client {client.name}")
         self.random = Random(f"{chance} {client.name}")
         self.away = True
@@ -68,7 +71,7 @@ class VirtualClient:
         )
 
     def _told(self, op: str, phase: str, **columns: Any) -> None:
-        if op == "will" and phase == "ok" and not (self._dropped and not self.returns):
+        if op == "will" and phase == "ok" and not (self.wills_kept or (self._dropped and not self.returns)):
             phase = "info"  # it may come back before its node is there again, which then sends none
         if op == "will" and phase == "fail":
             life = self.lives()

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
 
 from ildm import compiled
+from ildm.core.local.wills import Wills
 from ildm.core.transfer.custody import Custody
 from ildm.core.transfer.lane import Lane
 from ildm.state.spool import FileSpool
+from ildm.state.spool.records import Kind
+from ildm.state.spool.rewriting import Rewriting
 from ildm_bench.chaos.drawing import Scale
 
 if TYPE_CHECKING:
@@ -86,6 +89,21 @@ def _retained_without_a_stamp() -> Any:
     return patch("ildm.core.transfer.router.stamped", lambda message, stamp, repeated=False: message)
 
 
+def _lost_at_compaction() -> Any:
+    """A segment that is written anew has none of the records that are needed."""
+    keeps = Rewriting._keeps
+
+    def lose(self: Rewriting, kind: int, entry: bytes, needs: dict[int, Callable[[int], bool]]) -> bool:
+        return kind != Kind.RECORD and keeps(self, kind, entry, needs)
+
+    return patch.object(Rewriting, "_keeps", lose)
+
+
+def _forgotten_wills() -> Any:
+    """What was saved of wills is not taken up after a restart."""
+    return patch.object(Wills, "restore", lambda self: None)
+
+
 PLANTS = {
     "acknowledged-before-written": Plant(_acknowledged_before_written, frozenset({"lost"}), "kill-all"),
     "reused-sequence": Plant(_reused_sequence, frozenset({"lost"}), "kill-all"),
@@ -95,6 +113,8 @@ PLANTS = {
     "retained-without-a-stamp": Plant(
         _retained_without_a_stamp, frozenset({"stale", "retained", "twice"}), "cut"
     ),
+    "lost-at-compaction": Plant(_lost_at_compaction, frozenset({"lost"})),
+    "forgotten-wills": Plant(_forgotten_wills, frozenset({"lost"})),
 }
 
 

@@ -11,6 +11,7 @@ REACHED = {
     "spool_torn": "torn tails of spools",
     "spool_resumed": "messages under way taken up after a restart",
     "spool_read": "messages read back from spools",
+    "spool_rewritten": "segments of spools written anew",
     "spool_held": "sources held without room",
     "spool_writes_failed": "writes that failed",
     "link_repeated": "repeated by neighbours",
@@ -23,6 +24,7 @@ REACHED = {
     "session_lost": "sessions that brokers lost",
     "tree": "changes of the tree",
     "wills": "wills sent on",
+    "wills_left": "wills owed whose node was killed",
 }
 """Counter -> what it counts. Names of nodes' counters, and of :func:`rare`."""
 
@@ -32,6 +34,7 @@ def rare(events: Iterable[Event]) -> Counter[str]:
     found: Counter[str] = Counter()
     invoked: dict[tuple[str, int], bool] = {}
     lives: dict[str, str] = {}
+    down: set[str] = set()
     for event in events:
         match event.op, event.phase:
             case "publish", "invoke" if event.qos:
@@ -46,6 +49,12 @@ def rare(events: Iterable[Event]) -> Counter[str]:
                 if event.value == "resume" and lives.get(event.process, event.session) != event.session:
                     found["session_lost"] += 1
                 lives[event.process] = event.session
+            case "fault", _ if event.topic.startswith("kill"):
+                down.add(event.session)
+            case "heal", _:
+                down.discard(event.session)
+            case "will", "ok" if f"node/{event.site}" in down:
+                found["wills_left"] += 1
             case "tree", "info":
                 found["tree"] += 1
     found["in_doubt"] = len(invoked)
