@@ -93,6 +93,8 @@ def test_the_mask_comes_off(data: bytes, key: bytes, phase: int) -> None:
         (masked(11, b""), CloseCode.PROTOCOL_ERROR),
         (b"\xc2" + masked(BINARY, b"rsv")[1:], CloseCode.PROTOCOL_ERROR),
         (masked(CLOSE, b"\x03"), CloseCode.PROTOCOL_ERROR),
+        (masked(CLOSE, b"\x03\xe8\xff"), CloseCode.INVALID_DATA),
+        (masked(CLOSE, b"\x03\xe8" + "\u00e9".encode()[:1]), CloseCode.INVALID_DATA),
         (masked(BINARY, b"x" * 1001), CloseCode.TOO_BIG),
         (b"\x82\xff" + b"\xff" * 8 + b"mask", CloseCode.TOO_BIG),
     ],
@@ -107,3 +109,27 @@ def test_nothing_counts_after_a_close() -> None:
     reader = FrameReader(1000)
     assert reader.feed(masked(BINARY, b"a") + masked(CLOSE, b"\x03\xe8bye") + masked(BINARY, b"b")) == b"a"
     assert reader.closed == b"\x03\xe8bye"
+
+
+def may_be_sent(code: int) -> bool:
+    """RFC 6455, 7.4.1 and 7.4.2; 1012 to 1014 are in IANA's registry."""
+    return 1000 <= code <= 1003 or 1007 <= code <= 1014 or 3000 <= code <= 4999
+
+
+def test_each_code_of_a_close_frame_is_taken_or_refused() -> None:
+    for code in range(1 << 16):
+        reader, sent = FrameReader(1000), code.to_bytes(2, "big") + "\u00e9".encode()
+        if may_be_sent(code):
+            reader.feed(masked(CLOSE, sent))
+            assert reader.closed == sent
+            continue
+        with pytest.raises(FrameError) as error:
+            reader.feed(masked(CLOSE, sent))
+        assert error.value.code is CloseCode.PROTOCOL_ERROR, code
+        assert reader.closed is None
+
+
+def test_a_close_frame_may_be_empty() -> None:
+    reader = FrameReader(1000)
+    reader.feed(masked(CLOSE, b""))
+    assert reader.closed == b""

@@ -70,6 +70,7 @@ class WebSocket(asyncio.Protocol):
         "_timer",
         "_transport",
         "_waits",
+        "_writable",
     )
 
     def __init__(self, rules: WebSocketRules, arrival: Origin) -> None:
@@ -82,6 +83,7 @@ class WebSocket(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._closing = False
         self._waits = False
+        self._writable = True
 
     # asyncio.Protocol -------------------------------------------------------------------------
 
@@ -114,10 +116,7 @@ class WebSocket(asyncio.Protocol):
             return
         if payload:
             self._session.data_received(payload)
-        if reader.ping is not None:
-            pong, reader.ping = reader.ping, None
-            if not self._closing:
-                self._transport.write(frame(PONG, pong))
+        self._pong()
         if reader.closed is not None and not self._closing:
             self._end(close_frame(int.from_bytes(reader.closed[:2], "big")) if reader.closed else CLOSE)
 
@@ -128,11 +127,22 @@ class WebSocket(asyncio.Protocol):
         if self._session is not None:
             self._session.connection_lost(exc)
 
+    def _pong(self) -> None:
+        """Answer the newest PING, as soon as the client takes what waits (RFC 6455, 5.5.3)."""
+        reader = self._reader
+        if reader.ping is not None and self._writable:
+            pong, reader.ping = reader.ping, None
+            if not self._closing:
+                self._transport.write(frame(PONG, pong))
+
     def pause_writing(self) -> None:
+        self._writable = False
         if self._session is not None:
             self._session.pause_writing()
 
     def resume_writing(self) -> None:
+        self._writable = True
+        self._pong()
         if self._session is not None:
             self._session.resume_writing()
 

@@ -19,7 +19,12 @@ class CloseCode(IntEnum):
     NORMAL = 1000
     PROTOCOL_ERROR = 1002
     UNSUPPORTED_DATA = 1003
+    INVALID_DATA = 1007
     TOO_BIG = 1009
+
+
+SENT = frozenset((1000, 1001, 1002, 1003, *range(1007, 1015), *range(3000, 5000)))
+"""Codes that may stand in a close frame: registered by IANA for it, or free for use (RFC 6455, 7.4)."""
 
 
 class FrameError(Exception):
@@ -163,6 +168,17 @@ class FrameReader:
         if self._opcode == PING:
             self.ping = payload
         elif self._opcode == CLOSE:
-            if len(payload) == 1:
-                raise FrameError(CloseCode.PROTOCOL_ERROR, "half a code in a close frame")
+            _check_close(payload)
             self.closed = payload
+
+
+def _check_close(payload: bytes) -> None:
+    """Raises: FrameError: the payload of CLOSE is none (RFC 6455, 5.5.1, 7.4)."""
+    if len(payload) == 1:
+        raise FrameError(CloseCode.PROTOCOL_ERROR, "half a code in a close frame")
+    if payload and int.from_bytes(payload[:2], "big") not in SENT:
+        raise FrameError(CloseCode.PROTOCOL_ERROR, "a code that no close frame may have")
+    try:
+        payload[2:].decode()
+    except UnicodeDecodeError as error:
+        raise FrameError(CloseCode.INVALID_DATA, "the reason of a close frame is not UTF-8") from error
