@@ -65,6 +65,8 @@ class ContentConfig(PluginConfig):
     """Predicates of an expression, those of named ones in it included."""
     max_expressions: int = Field(default=100_000, ge=0)
     """Filters with an expression that local clients may have; further ones are refused."""
+    max_client_expressions: int = Field(default=1_000, ge=0)
+    """The same for one client; an equal filter counts for each client that has it."""
     refused_listed: int = Field(default=100, ge=1)
     """Refused filters that are listed, and remembered so that each is logged once."""
 
@@ -159,6 +161,13 @@ class LocalFilters:
     def is_below_root(self, topic: str) -> bool:
         """Whether a topic, or a topic filter, is one of copies: it does not cross."""
         return topic.startswith(self._prefix)
+
+    def has_expression(self, topic_filter: str) -> bool:
+        """Whether a filter, with a share or without, has an expression: ``+`` and ``#`` are none."""
+        plain = split_shared(topic_filter)[1]
+        if not self.is_below_root(plain):
+            return False
+        return plain[len(self._prefix) :].partition("/")[0] not in ("+", "#")
 
     def admit(self, topic_filter: str, user: str | None = None, client_id: str = "") -> str | None:
         """Why a client's SUBSCRIBE to a filter is to be refused; None if it is not. Nothing changes."""

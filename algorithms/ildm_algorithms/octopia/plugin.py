@@ -9,14 +9,24 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from ildm.api import STAMP_PROPERTY, Filter, MessageTrace, OverlayAlgorithm, PluginError, Reject, TracedTree
-from ildm.mqtt import IldmError, Property, Publish, ReasonCode, Version
+from ildm.api import (
+    STAMP_PROPERTY,
+    Filter,
+    MessageTrace,
+    OverlayAlgorithm,
+    PluginError,
+    Reject,
+    Source,
+    TracedTree,
+)
+from ildm.mqtt import IldmError, PacketType, Property, Publish, ReasonCode, Unsubscribe, Version, decode
 from ildm_algorithms.octopia.attributes import AttributeReader
 from ildm_algorithms.octopia.carried import Carried
 from ildm_algorithms.octopia.casting import Casting
 from ildm_algorithms.octopia.config import OctopiaConfig
 from ildm_algorithms.octopia.content import ContentFilter
 from ildm_algorithms.octopia.describe import Tracer, describe
+from ildm_algorithms.octopia.holders import Holders
 from ildm_algorithms.octopia.loads import Loads
 from ildm_algorithms.octopia.local import LocalFilters, NoAccess
 from ildm_algorithms.octopia.members import Hooks, Members, Tables
@@ -74,6 +84,8 @@ LOOKS = 20
 class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
     """Content-based publish/subscribe over a grid of clusters of brokers."""
 
+    wants = frozenset({(Source.CLIENT, PacketType.UNSUBSCRIBE)})
+
     def __init__(self, api: NodeApi, config: OctopiaConfig) -> None:
         super().__init__(api, config)
         if api.node_id not in config.grid.members:
@@ -118,6 +130,13 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self._leaving = False
         self._users: dict[int, str] = {}
         """By session."""
+        self.holders = Holders()
+        self._lasting: set[int] = set()
+        """Connections whose MQTT session outlives them."""
+        self._subscribers: dict[int, str] = {}
+        """Client, as :attr:`holders` names it, by the session that has subscribed with an expression."""
+        self._latest: dict[str, int] = {}
+        """The same by client: the latest of its sessions."""
 
     def count(self, name: str, by: int = 1) -> None:
         self.counters[name] += by
@@ -158,6 +177,8 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         changed: dict[ContentFilter, int | None] = {}
         for topic_filter, qos in some:
             wanted = self.local.change(topic_filter, qos)
+            if qos is None:
+                self.holders.unwanted(topic_filter)
             if wanted is not None:
                 changed[wanted.filter] = wanted.qos
             if qos is not None and self.local.is_below_root(topic_filter):
@@ -240,25 +261,64 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         return self._leaving
 
     def admit_client(self, session: Session, packet: Connect) -> Connect:
-        """Remember the user's name, for the rules of access."""
+        """Remember the user's name, for the rules of access, and whether the MQTT session is to last."""
         if self.config.access and packet.username is not None:
             self._users[session.id] = packet.username
+        if packet.version is Version.V5:
+            lasting = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL, 0) != 0
+        else:
+            lasting = not packet.clean_start
+        if lasting:
+            self._lasting.add(session.id)
         return packet
 
     def on_session_closed(self, session: Session) -> None:
         self._users.pop(session.id, None)
+        lasting = session.id in self._lasting
+        self._lasting.discard(session.id)
+        client = self._subscribers.pop(session.id, None)
+        if client is None or self._latest.get(client) != session.id:
+            return  # another connection has taken the client's session over
+        del self._latest[client]
+        if lasting:
+            self.holders.away(client)
+        else:
+            self.holders.ended(client)
+
+    def mqtt_message_arrived(self, session: Session, type: PacketType, message: bytes) -> None:
+        """A client unsubscribes: its filters do not count any more."""
+        packet = decode(message, session.version)
+        assert isinstance(packet, Unsubscribe)
+        client = self._subscribers.get(session.id) or _client(session)
+        for topic_filter in packet.topic_filters:
+            self.holders.release(client, topic_filter)
 
     def admit_subscription(
         self, session: Session, subscription: Subscription, packet: Subscribe
     ) -> Subscription | Reject:
-        """Refuse an expression that cannot be understood, or is not allowed, with the reason."""
+        """Refuse an expression that cannot be understood, is not allowed, or is one too many."""
         user = self._users.get(session.id)
         error = self.local.admit(subscription.topic_filter, user, session.client_id)
         if error is None:
-            return subscription
+            if self._held(session, subscription.topic_filter):
+                return subscription
+            self.count("subscriptions_refused")
+            self.count("expressions_over_client_limit")
+            most = self.config.max_client_expressions
+            return Reject(
+                ReasonCode.QUOTA_EXCEEDED, f"this client has {most} filters with expressions already"
+            )
         self.count("subscriptions_refused")
         allowed = not isinstance(error, NoAccess)
         return Reject(ReasonCode.TOPIC_FILTER_INVALID if allowed else ReasonCode.NOT_AUTHORIZED, error)
+
+    def _held(self, session: Session, topic_filter: str) -> bool:
+        """Count a client's filter, if it has an expression; False: the client has too many."""
+        if not self.local.has_expression(topic_filter):
+            return True
+        client = self._subscribers.setdefault(session.id, _client(session))
+        self._latest[client] = session.id
+        return self.holders.hold(client, topic_filter, self.config.max_client_expressions)
 
     def overlay(self) -> OverlayView:
         return describe(self)
@@ -465,6 +525,11 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
                 self.tracer.on_traced(node_id, message)
             case _:
                 raise OverlayError(f"{type(message).__name__} is not expected here")
+
+
+def _client(session: Session) -> str:
+    """The client of a session; one whose identifier only the broker knows is told by its connection."""
+    return session.client_id or f"\0{session.id}"
 
 
 def _copy(message: Publish, topic: str, qos: int) -> Publish:
