@@ -35,7 +35,7 @@ Rows = Collection[Row]
 _NARROWEST, _WIDEST = -40, 80
 """Binary logarithms of the widths that are told apart: a search looks at each class that has ranges."""
 _LEAST = 0.1
-"""Share of the messages that an open range, or a prefix, is taken to hold at least."""
+"""Share of the messages that an open range is taken to hold at least."""
 
 
 class _Way(Enum):
@@ -65,9 +65,9 @@ class _Buckets(Generic[Row]):
         self.rows: dict[Hashable, dict[Row, None]] = {}
         self.size = 0
 
-    def share(self, key: Hashable) -> float:
-        """Of the rows here, with one more, that ask for the same; one half if there are none yet."""
-        return (len(self.rows.get(key, ())) + 1) / (self.size + 2)
+    def share(self, key: Hashable, among: int) -> float:
+        """The rows here, with one more, that ask for the same, as a share of so many; below 1."""
+        return (len(self.rows.get(key, ())) + 1) / (among + 2)
 
     def add(self, key: Hashable, row: Row) -> bool:
         """Whether the key is new."""
@@ -106,12 +106,15 @@ class Access(Generic[Row]):
         "_ranged",
         "_ranges",
         "_to",
+        "named",
         "size",
     )
 
     def __init__(self) -> None:
         self.size = 0
         """How many there are."""
+        self.named = 0
+        """Rows that name the attribute, also those found through another one or in a table."""
         self._exact: _Buckets[Row] = _Buckets()
         self._points: OrderedItems[dict[Row, None]] = OrderedItems()
         """Of those the buckets of numbers."""
@@ -131,20 +134,25 @@ class Access(Generic[Row]):
 
     def see(self, domain: Domain) -> None:
         """Learn from a row's domain where numbers lie, whether the row is found through it or not."""
+        self.named += 1
         if domain.kind is Kind.NUMBER:
             for bound in (domain.low, domain.high):
                 if isinstance(bound, float) and math.isfinite(bound):
                     self._low, self._high = min(self._low, bound), max(self._high, bound)
 
     def share(self, domain: Domain) -> float:
-        """The share of messages that would lead to a row with this domain, by a guess."""
+        """The share of messages that would lead to a row with this domain, by a guess.
+
+        It is of the messages that have the attribute. A value or a prefix is judged by all rows that name the
+        attribute: if rows were never found by it for want of others, each message would lead to all of them.
+        """
         way, key = _place(domain)
         span = self._high - self._low
         match way:
             case _Way.EXACT:
-                return self._exact.share(key)
+                return self._exact.share(key, self.named)
             case _Way.PREFIX:
-                return max(_LEAST, self._begins.share(key))
+                return self._begins.share(key, self.named)
             case _Way.RANGE:
                 low, high = number_bounds(domain)
                 near = (self._cells[_cell(key, low)] + 1) / (self._ranged + 2)

@@ -166,8 +166,12 @@ class Group(Generic[Owner]):
         self.size -= 1
         if row is self.plain:
             self.plain = None
-        elif row.attribute is not None:
-            self._accesses[row.attribute].remove(row, domains(row.filter.expression)[row.attribute])
+            return
+        said = domains(row.filter.expression)
+        if any(domain.kind is Kind.NOTHING for domain in said.values()):
+            return
+        if row.attribute is not None:
+            self._accesses[row.attribute].remove(row, said[row.attribute])
         elif row.ranges:
             names = tuple(name for name, _, _ in row.ranges)
             key = _key(row.point)
@@ -178,7 +182,12 @@ class Group(Generic[Owner]):
             if not tables:
                 del self._tables[key]
         else:
-            self._rest.pop(row, None)
+            del self._rest[row]
+        for name, domain in said.items():
+            if domain.kind is not Kind.ABSENT:
+                self._accesses[name].named -= 1
+                if not self._accesses[name].named:
+                    del self._accesses[name]
 
     def match(
         self, attributes: Mapping[str, Value], numbers: Mapping[str, float], found: list[Row[Owner]]
@@ -234,7 +243,8 @@ class Group(Generic[Owner]):
                 if access is None:
                     access = self._accesses[name] = Access()
                 access.see(domain)
-                share = access.share(domain)
+                # an attribute that few rows name is taken to be seldom in messages
+                share = access.share(domain) * access.named / self.size
                 if share < least:
                     best, least = name, share
         return best, least

@@ -282,3 +282,32 @@ def test_ranges_of_all_widths(text: str, inside: list[float], outside: list[floa
     index.add(content("t", text), "k")
     assert [index.match("t", Attributes(x=value)) for value in inside] == [{"k": 0}] * len(inside)
     assert [index.match("t", Attributes(x=value)) for value in outside] == [{}] * len(outside)
+
+
+@pytest.mark.parametrize("last", ["sym^=x{n}", "sym=x{n}", "?s{n}", "s{n}>0", "s{n}^=x"])
+@pytest.mark.parametrize("bound", ["0", "{n}"])
+def test_work_follows_the_predicate_that_tells_filters_apart(last: str, bound: str) -> None:
+    """Twenty others that a message satisfies do not lead to each filter that names them."""
+    index: ContentIndex[int] = ContentIndex()
+    count = 600
+    text = "&".join([f"a{place}>{bound}" for place in range(20)] + [last])
+    for number in range(count):
+        index.add(content("stock/#", text.replace("{n}", str(number))), number)
+    satisfied: dict[str, Value] = {f"a{place}": 1e6 for place in range(20)}
+    assert index.match("stock/y", lambda: satisfied) == {}
+    assert index.examined <= 20
+    one: Value = "x7" if "x" in last else 1.0
+    assert index.match("stock/y", lambda: {**satisfied, "sym": one, "s7": one}) == {7: 0}
+    assert index.examined <= 40
+
+
+def test_attributes_that_no_filter_names_any_more_are_forgotten() -> None:
+    index: ContentIndex[str] = ContentIndex()
+    index.add(content("stock/#", "kept=1"), "x")
+    texts = ("a{n}=1", "a{n}>1&b{n}<2", "!c{n}", "d{n}=1&d{n}=2", "e{n}^=x&kept=1")
+    for number in range(200):
+        for text in texts:
+            index.add(content("stock/#", text.replace("{n}", str(number))), "y")
+    index.remove_owner("y")
+    assert set(index._groups["stock/#"]._accesses) == {"kept"}
+    assert index.match("stock/y", lambda: {"kept": 1.0}) == {"x": 0}
