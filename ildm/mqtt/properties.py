@@ -142,6 +142,30 @@ def property_section(data: bytes, pos: int) -> tuple[int, int]:
     return start, start + length
 
 
+def property_at(data: bytes, pos: int, wanted: Property) -> int:
+    """Where a property's value lies among those that begin with their length at ``pos``; 0: it is not there.
+
+    Raises:
+        MalformedPacket: unknown, or cut off.
+    """
+    start, end = property_section(data, pos)
+    data = data[:end]
+    pos = start
+    while pos < end:
+        identifier, pos = wire.read_varint(data, pos, "a property identifier")
+        if identifier == wanted:
+            return pos
+        rule = _RULES.get(identifier)
+        if rule is None:
+            raise MalformedPacket(f"property 0x{identifier:02X}", clause="MQTT-2.2.2.2")
+        if rule.kind is _Kind.PAIR:
+            pos = wire.read_string(data, pos, "the name of a user property")[1]
+            pos = wire.read_string(data, pos, "the value of a user property")[1]
+        else:
+            pos = _READERS[rule.kind](data, pos, rule.property.name)[1]
+    return 0
+
+
 def decode_properties(
     data: bytes, pos: int, packet_type: PacketType, will: bool = False, limits: PacketLimits = LARGEST
 ) -> tuple[Properties, int]:

@@ -292,7 +292,8 @@ def test_a_client_is_told_what_is_otherwise_than_it_has_asked(world: World, room
     properties: Any = {Property.MAXIMUM_PACKET_SIZE: room} if room else {expiry: 100}
     packet = Connect(client_id="", version=Version.V5, properties=properties)
     (answer,) = connect(world, packet).packets
-    theirs = {Property.TOPIC_ALIAS_MAXIMUM: 10}
+    size = Property.MAXIMUM_PACKET_SIZE
+    theirs = {Property.TOPIC_ALIAS_MAXIMUM: 10, size: 16 << 20}
     ours = {Property.ASSIGNED_CLIENT_IDENTIFIER: "given", Property.SERVER_KEEP_ALIVE: 30, expiry: 7}
     assert answer.properties == (theirs if room else {**ours, **theirs})
 

@@ -35,6 +35,8 @@ from tests.sites.site import Site
 
 Step = tuple[bytes, int | None]
 """Bytes to send, and how many packets to await then (None: the end of the connection)."""
+NO_LIMIT = {"packet_size": 1 << 30}
+"""No packet is so large (2.1.4): the node has nothing to add to a CONNACK of MQTT 5 (3.2.2.3.6)."""
 VERSIONS = pytest.mark.parametrize("version", list(Version), ids=str)
 
 
@@ -122,7 +124,7 @@ def exchange(version: Version, topic: str) -> list[Step]:
 async def test_an_exchange_gives_the_same_bytes(
     sites: Sites, version: Version, algorithm: str | None, topic_root: str
 ) -> None:
-    site = await sites.make("mosquitto", algorithm)
+    site = await sites.make("mosquitto", algorithm, limits=NO_LIMIT)
     steps = exchange(version, topic_root)
     direct = await play(site.broker.address, steps)
     through = await play(site.address, steps)
@@ -144,7 +146,7 @@ async def test_a_persistent_session_gives_the_same_bytes(
     sites: Sites, version: Version, topic_root: str
 ) -> None:
     """Session present, the message kept, its retransmission with DUP (MQTT-4.4.0-1)."""
-    site = await sites.make("mosquitto", "sf")
+    site = await sites.make("mosquitto", "sf", limits=NO_LIMIT)
     properties = {Property.SESSION_EXPIRY_INTERVAL: 60} if version is Version.V5 else {}
     connect = Connect(client_id=topic_root[:20], version=version, clean_start=False, properties=properties)
     subscribe = Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter=topic_root, qos=1)])
@@ -181,9 +183,12 @@ async def test_a_persistent_session_gives_the_same_bytes(
 )
 @pytest.mark.parametrize("version", [Version.V311, Version.V5], ids=str)
 async def test_connack_is_the_brokers_own(sites: Sites, options: list[str], version: Version) -> None:
-    """Capabilities (3.2.2.3) and refusals; an assigned client identifier differs each time, by its nature."""
+    """Capabilities (3.2.2.3) and refusals; an assigned client identifier differs each time, by its nature.
+
+    What a node with a limit of its own adds to it: tests/core/test_announced_limits.py.
+    """
     broker = await sites.own_broker("mosquitto", extra=options)
-    site = sites.prepare(broker, None)
+    site = sites.prepare(broker, None, limits=NO_LIMIT)
     await site.start()
     connect = Connect(client_id="capable", version=version, keep_alive=60).encode()
     refused = "allow_anonymous false" in options
@@ -273,7 +278,10 @@ async def test_enhanced_authentication(sites: Sites) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Broker(Version.V5, True), "127.0.0.1", 0)
     site: Site = sites.prepare(
-        sites.shared_broker("mosquitto"), None, broker_address=server.sockets[0].getsockname()[:2]
+        sites.shared_broker("mosquitto"),
+        None,
+        broker_address=server.sockets[0].getsockname()[:2],
+        limits=NO_LIMIT,
     )
     await site.start()
     client = await Client.open(site.address, Version.V5)

@@ -255,7 +255,8 @@ class ClientSession(RefusingClient):
             raise ProtocolViolation("the first packet is not CONNECT", clause="MQTT-3.1.0-1")
         length = frame_length(held)
         if length is not None and length > min(MAX_CONNECT, self.node.limits.packet_size):
-            raise PacketTooLarge(f"CONNECT of {length} bytes", clause="MQTT-3.1.2-24")
+            limit = min(MAX_CONNECT, self.node.limits.packet_size)
+            raise PacketTooLarge(f"CONNECT of {length} bytes, the limit is {limit}", clause="MQTT-4.13.2")
         if length is None or len(held) < length:
             return
         frame, self._held = bytes(held[:length]), held[length:]
@@ -466,7 +467,8 @@ class ClientSession(RefusingClient):
                     break
                 if end - pos > size_limit:
                     raise PacketTooLarge(
-                        f"packet of {end - pos} bytes, the limit is {size_limit}", clause="MQTT-3.1.2-24"
+                        f"packet of {end - pos} bytes, limits.packet_size is {size_limit}",
+                        clause="MQTT-3.2.2-15",
                     )
                 if end > end_of_data:
                     missing = end - end_of_data

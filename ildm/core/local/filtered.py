@@ -27,8 +27,12 @@ from ildm.mqtt import (
     Subscribe,
     Subscription,
     decode,
+    decode_varint,
+    encode_varint,
     members,
 )
+from ildm.mqtt.constants import MAX_REMAINING_LENGTH
+from ildm.mqtt.properties import property_at, property_section
 
 if TYPE_CHECKING:
     from ildm.api import Timer
@@ -40,6 +44,8 @@ FAILURE = 0x80
 """Return code of SUBACK for a subscription that is not made (3.1.1, 3.9.3)."""
 ANY_SIZE = 0xFFFFFFFF
 """Bytes of a packet for a client that has set no maximum."""
+LARGEST_PACKET = MAX_REMAINING_LENGTH + 5
+"""Bytes of the largest that there is (2.1.4)."""
 
 _NEAREST = {
     ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: ConnectReturnCode.UNACCEPTABLE_PROTOCOL_VERSION,
@@ -63,6 +69,29 @@ def return_code(reason: ReasonCode) -> ConnectReturnCode:
     What says that it may be otherwise later is "server unavailable", what does not, "not authorized".
     """
     return _NEAREST.get(reason, ConnectReturnCode.NOT_AUTHORIZED)
+
+
+def with_packet_size(frame: bytes, limit: int) -> bytes:
+    """A CONNACK of MQTT 5 that tells a maximum packet size of ``limit`` at most (3.2.2.3.6).
+
+    All else in it is the same bytes.
+
+    Raises:
+        MalformedPacket: its properties cannot be read.
+    """
+    length = decode_varint(frame, 1)
+    if length is None or limit >= LARGEST_PACKET:
+        return frame
+    body = length[1]
+    begin = body + 2
+    told = limit.to_bytes(4, "big")
+    at = property_at(frame, begin, members.MAXIMUM_PACKET_SIZE)
+    if at:
+        return frame if frame[at : at + 4] <= told else frame[:at] + told + frame[at + 4 :]
+    start, end = property_section(frame, begin)
+    properties = frame[start:end] + bytes((members.MAXIMUM_PACKET_SIZE,)) + told
+    rest = frame[body:begin] + encode_varint(len(properties)) + properties + frame[end:]
+    return frame[:1] + encode_varint(len(rest)) + rest
 
 
 class FilteredClient(Publisher):
@@ -133,14 +162,20 @@ class FilteredClient(Publisher):
             self._changed = sent, passed
 
     def connack(self, frame: bytes) -> bytes:
-        """The broker's CONNACK, with what a server tells that does not do as the client has asked.
+        """The broker's CONNACK, with what the client must know of the node and the broker does not say."""
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            frame = self._told_otherwise(frame, *changed)
+        if self.version is not members.V5:
+            return frame
+        amended = with_packet_size(frame, self.node.limits.packet_size)
+        return amended if len(amended) <= self._packet_room else frame
+
+    def _told_otherwise(self, frame: bytes, sent: Connect, passed: Connect) -> bytes:
+        """With what a server tells that does not do as the client has asked.
 
         MQTT-3.1.2-21, MQTT-3.2.2-16 and 3.2.2.3.2; the broker does not know that it does otherwise.
         """
-        changed, self._changed = self._changed, None
-        if changed is None:
-            return frame
-        sent, passed = changed
         packet = decode(frame, self.version)
         assert isinstance(packet, ConnAck)
         told: Properties = {}
