@@ -30,6 +30,7 @@ CERTIFICATE_ENDS = _gauge(
     "use",
 )
 BROKER_UP = _gauge("broker_up", "brokers", "1: the broker is there")
+BROKER_UNMENDED = _gauge("broker_unmended", "brokers", "1: retained messages of the broker are not compared")
 BROKER_CONNECT = _gauge(
     "broker_connect_seconds", "seconds", "How long connections to the broker took", kind="histogram"
 )
@@ -92,6 +93,7 @@ MEASURED = (
     FILTERS,
     CERTIFICATE_ENDS,
     BROKER_UP,
+    BROKER_UNMENDED,
     BROKER_CONNECT,
     BROKER_CONNACK,
     BROKER_QUEUE,

@@ -210,6 +210,7 @@ TRANSFER = united(
     counter("retained_repeated", "messages", "Retained messages repeated to a neighbour that lacked them"),
     counter("retained_repaired", "messages", "Retained messages set again at the broker, which lacked them"),
     counter("retained_too_large", "messages", "Retained messages too large to be remembered"),
+    counter("retained_wills_overruled", "messages", "Wills in whose place the broker's own value was sent"),
     counter("retained_audit_denied", "messages", "Retained topics that the broker does not let the node see"),
     counter("retained_audit_failed", "messages", "Retained topics given up, as the broker did not answer"),
 )

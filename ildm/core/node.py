@@ -528,6 +528,6 @@ class Node:
         if self.router.active and self.state.status.value != "stopped":
             self.counters["wills"] += 1
             self.router.publish(message, turn, None)
-            if restored and message.retain:
-                # the broker had it once, but may have been given another node's value meanwhile
-                self.retained.contention.contest(message.topic)
+            if message.retain:
+                # the broker may have discarded it, or been given another node's value meanwhile
+                self.injector.auditor.will_sent(message.topic, restored)

@@ -112,6 +112,7 @@ class LiveView:
                 "connected": missed is None,
                 "reason": missed or node.injector.last_refusal,
                 "contested": node.injector.contested,
+                "unmended": node.injector.auditor.unseen,
             },
             "clients": len(node.sessions),
             "persistent_sessions": sum(record.expiry > 0 for record in node.clients.records.values()),

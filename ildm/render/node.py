@@ -59,10 +59,11 @@ def _addresses(broker: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
 
 
 def _contested(broker: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
-    """That somebody else has the node's own session now and then, while it has it."""
-    if broker["contested"] is None or not broker["connected"]:
+    """A second client with the node's identifier, and retained messages that cannot be compared."""
+    if not broker["connected"]:
         return []
-    return [("", Text(printable(str(broker["contested"])), style="red"))]
+    notes = [broker["contested"], broker.get("unmended")]
+    return [("", Text(printable(str(note)), style="red")) for note in notes if note is not None]
 
 
 def _links(numbers: Mapping[str, int]) -> str:

@@ -145,6 +145,16 @@ class Wills:
             self.bytes -= size
             self.store.put(WILLS, (key,), None)
 
+    def is_left(self, topic: str, payload: bytes) -> bool:
+        """Whether an earlier run has left such a will: the broker may have published it."""
+        return any(
+            pending.restored
+            and pending.message.retain
+            and pending.message.topic == topic
+            and pending.message.payload == payload
+            for pending in self._pending.values()
+        )
+
     def stop(self) -> None:
         """The node ends: what waits is for the next run."""
         self._stopped = True

@@ -7,12 +7,18 @@ of its own session, else what is contested. It subscribes to exact names, as not
 messages for wildcards, and injects what is missing or different, and deletes what should be gone. A value
 which a client has set behind the node's back, at the broker itself, is overruled that way.
 
+Silence proves that a value is missing only where the account may read. A value of the same first level, or
+the echo of :mod:`ildm.core.transfer.delivery`, proves that. Before one of them does, one value of the level
+is tried, and the others follow when the broker has shown it. Where the broker hides what it was given,
+nothing is mended. A will is judged by the broker: after the node has sent one, the value of the broker wins.
+
 Of a PUBLISH that comes then only the retain flag tells whether the broker kept it or somebody has just
 published it; Moquette clears the flag of all. A message without it counts when it is as it should be.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Stamp, Unreachable
@@ -23,6 +29,7 @@ from ildm.core.transfer.contention import SETTLE
 from ildm.mqtt import (
     Disconnect,
     PacketType,
+    Property,
     Publish,
     SubAck,
     Subscribe,
@@ -51,6 +58,14 @@ IDLE = 5.0
 ATTEMPTS = 3
 """Connections that may be lost over one batch."""
 KEEP_ALIVE = 60
+KEEPS_NONE = "the broker keeps no retained messages; lost ones are not set again"
+SHOWS_NONE = "the broker hides retained messages from the node's account; lost ones are not set again"
+LEARN = 2.0
+"""Seconds between looks at levels of which it is unknown whether the account may read them."""
+WILL = 5.0
+"""Seconds after a will of the node within which the broker publishes the same will."""
+LEVELS = 10_000
+"""First levels that are remembered, and topics of one search for further ones."""
 
 
 class Auditor:
@@ -77,6 +92,23 @@ class Auditor:
         self._checking = False
         self._alarm: Any = None
         self._stopped = False
+        self._readable: set[str] = set()
+        """First levels of topics that the broker has shown."""
+        self._blind: set[str] = set()
+        """First levels of which it has shown nothing although it had been given values."""
+        self._trials: dict[str, str] = {}
+        """Of first levels the value that was injected to see whether the broker shows it."""
+        self._learning: set[str] = set()
+        """Topics that are looked at for their levels alone."""
+        self._learnt_at = 0
+        self._came_at = 0
+        """The latest stamp when the broker came: it has been given what is newer."""
+        self._learner: Any = None
+        self._wills: dict[str, float] = {}
+        """Topics of wills that were sent, and when: the broker's value wins."""
+        self._told: set[str] = set()
+        self.unseen: str | None = None
+        """Why what the broker keeps is not compared, for people; None: it is."""
         self.retained.contention.wake = self._contested
         self.retained.expired = self._expired
         self.retained.scheduled = self._expiry_ahead
@@ -86,10 +118,20 @@ class Auditor:
     def broker_came(self) -> None:
         """The node's own session has been accepted: what the broker has is uncertain."""
         delay, self._first = (AT_START if self._first else SETTLE), False
-        if self.enabled and not self._stopped:
+        self.unseen = None
+        self._came_at = self.retained.clock.last
+        self._trials.clear()
+        if self.injector.delivery.echoed:
+            self._blind.clear()  # its rules may have changed; else a restart would repeat a value of each
+        self._wills.clear()  # silence of a broker that was away says nothing of them
+        if not self.injector.keeps_retained:
+            self._cannot(KEEPS_NONE)
+        elif self.enabled and not self._stopped:
             if self._waiting is not None:
                 self._waiting.cancel()
             self._waiting = self.driver.call_later(delay, self._everything)
+            if self._learner is None:
+                self._learner = self.driver.call_later(LEARN, self._learn)
 
     def _everything(self) -> None:
         self._waiting = None
@@ -100,6 +142,117 @@ class Auditor:
         self.looked_at = self.repaired = 0
         self._failed = 0
         self._look()
+
+    def _cannot(self, reason: str) -> None:
+        """What the broker keeps cannot be compared."""
+        self.unseen = reason
+        if reason not in self._told:
+            self._told.add(reason)
+            self.driver.log("warning", "retained messages of the broker are not mended", reason=reason)
+
+    def _learn(self) -> None:
+        """Look at one topic of each further first level, while the broker still has what it was given."""
+        self._learner = self.driver.call_later(LEARN, self._learn)
+        changed = self.retained.clock.last
+        if changed == self._learnt_at or self._waiting is not None or not self.injector.connected:
+            return
+        if self.agenda or (self.session is not None and self.session.is_looking):
+            return
+        self._learnt_at = changed
+        levels = set()
+        for topic in islice(reversed(self.retained.values), LEVELS):
+            level = _level(topic)
+            if level in levels or level in self._readable or level in self._blind:
+                continue
+            if self.retained.values[topic].stamp.time <= self._came_at:
+                continue  # the broker may have lost it
+            contention = self.retained.contention
+            if self.retained.releases.is_unreleased(topic):
+                continue
+            uncertain = topic in contention.contested or contention.is_settling(topic)
+            if uncertain or contention.is_open(topic) or topic in self.agenda:
+                self._learnt_at = 0
+                continue
+            levels.add(level)
+            self._learning.add(topic)
+            self.agenda[topic] = False
+        self._look()
+
+    def seen(self, topic: str) -> None:
+        """The broker has shown a message on a topic."""
+        level = _level(topic)
+        if level not in self._readable and len(self._readable) < LEVELS:
+            self._readable.add(level)
+            self._trials.pop(level, None)
+            self._blind.discard(level)
+            if not self._blind:
+                self.unseen = None
+
+    def _may_read(self, topic: str) -> bool:
+        level = _level(topic)
+        return level in self._readable or (self.injector.delivery.echoed and level not in self._blind)
+
+    def _was_given(self, topic: str) -> bool:
+        """Whether the node has injected a value since the broker came, which then keeps it, shown or not.
+
+        A value of a local client proves nothing: the broker may have refused it, or await its release.
+        """
+        value = self.retained.values.get(topic)
+        return (
+            value is not None
+            and value.stamp.node != self.node.node_id
+            and value.stamp.time > self._came_at
+            and topic not in self.retained.contention.contested
+        )
+
+    def _hidden(self, topic: str, certain: bool) -> None:
+        """The broker shows nothing on a topic, which says nothing of what it keeps."""
+        if certain and _level(topic) not in self._readable and len(self._blind) < LEVELS:
+            self._blind.add(_level(topic))
+        self.node.counters["retained_audit_denied"] += 1
+        self._cannot(SHOWS_NONE)
+
+    def _try(self, topic: str) -> None:
+        """Inject one value of an unknown first level; further ones wait until it is looked at."""
+        level = _level(topic)
+        if level not in self._trials:
+            if len(self._trials) >= LEVELS:
+                self._hidden(topic, certain=False)
+                return
+            if self.repair(topic):
+                self.repaired += 1
+                self._trials[level] = topic
+        self.retained.contention.contest(topic)
+
+    def will_sent(self, topic: str, restored: bool) -> None:
+        """The node has sent a retained will, which the broker may have judged otherwise."""
+        if self.enabled and not restored and len(self._wills) < LEVELS:
+            self._wills[topic] = self.driver.now()
+        elif not restored:
+            return
+        self.retained.contention.contest(topic)
+
+    def overrules(self, topic: str, found: Publish) -> bool:
+        """Whether the broker's value stays, as it judged a will otherwise; empty: it has none."""
+        sent = self._wills.get(topic)
+        if sent is None:
+            return self.node.clients.wills.is_left(topic, found.payload)
+        if self.driver.now() - sent < WILL:
+            self.retained.contention.contest(topic)  # the broker may publish it a little later
+            return True
+        del self._wills[topic]
+        self.node.counters["retained_wills_overruled"] += 1
+        properties = dict(found.properties)
+        properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)
+        value = Publish(
+            topic=topic,
+            payload=found.payload,
+            qos=self.node.config.link.qos and 1,
+            retain=True,
+            properties=properties,
+        )
+        self.node.router.publish(value, 0, None)
+        return True
 
     def _contested(self) -> None:
         if not self._checking and not self._stopped:
@@ -143,7 +296,7 @@ class Auditor:
 
     def stop(self) -> None:
         self._stopped = True
-        for timer in (self._waiting, self._alarm):
+        for timer in (self._waiting, self._alarm, self._learner):
             if timer is not None:
                 timer.cancel()
         self.agenda.clear()
@@ -153,6 +306,8 @@ class Auditor:
     # looking ----------------------------------------------------------------------------------
 
     def _look(self) -> None:
+        if not self.injector.keeps_retained:
+            self.agenda.clear()
         if self._stopped or not self.agenda or not self.injector.connected:
             return
         if self.session is None:
@@ -188,12 +343,36 @@ class Auditor:
             del self.agenda[topic]
         return batch
 
-    def looked(self, count: int, wrong: Iterable[str]) -> None:
-        """A batch has been looked at; ``wrong`` are topics whose message is missing or another."""
+    def looked(self, batch: Iterable[str], count: int, wrong: Iterable[str], missing: Iterable[str]) -> None:
+        """A batch has been looked at; topics are ``wrong`` with another message, ``missing`` without one."""
+        unseen = set(missing)
+        repairs = list(wrong)
+        for topic in unseen:
+            level = _level(topic)
+            if topic in self._learning:
+                if level not in self._readable:
+                    self._hidden(topic, certain=True)
+            elif self._may_read(topic):
+                if not (topic in self._wills and self.overrules(topic, Publish(topic=topic, retain=True))):
+                    repairs.append(topic)
+            elif level in self._blind:
+                self._hidden(topic, certain=False)
+            elif self._trials.get(level) == topic or self._was_given(topic):
+                self._hidden(topic, certain=True)
+            elif self.injector.delivery.echoes():
+                self.retained.contention.contest(topic)
+            elif topic in self._wills:
+                self._hidden(topic, certain=False)
+            else:
+                self._try(topic)
+        for topic in batch:
+            self._learning.discard(topic)
+            if topic not in self.retained.contention.contested:
+                self._wills.pop(topic, None)
         self._failed = 0
         self._backoff.reset()
         self.looked_at += count
-        for topic in wrong:
+        for topic in repairs:
             self.repaired += 1
             self.repair(topic)
         if not self.agenda:
@@ -214,6 +393,10 @@ class Auditor:
             self.driver.log(
                 "warning", "the broker does not let the node see its retained messages", topic=topic
             )
+        self._blind.add(_level(topic))
+        self._learning.discard(topic)
+        self._wills.pop(topic, None)
+        self.unseen = SHOWS_NONE
         if contested:
             self.repair(topic)
 
@@ -234,6 +417,8 @@ class Auditor:
             )
             for topic, contested in batch.items():
                 del self.agenda[topic]
+                self._learning.discard(topic)
+                self._wills.pop(topic, None)
                 if contested:
                     self.repair(topic)
         if self.injector.connected:  # else everything is looked at when it is
@@ -246,10 +431,14 @@ class Auditor:
             self.retained.contention.contest(topic)
         return on_its_way
 
-    def repair(self, topic: str) -> None:
+    def repair(self, topic: str) -> bool:
         """Inject what the broker should have on a topic, unless a client is about to release just that."""
-        if not self._is_on_its_way(topic) and self.injector.inject_newest(topic):
+        if not self.injector.keeps_retained or self._is_on_its_way(topic):
+            return False
+        injected = self.injector.inject_newest(topic)
+        if injected:
             self.node.counters["retained_repaired"] += 1
+        return injected
 
 
 class AuditSession(AskingSession):
@@ -330,6 +519,11 @@ class AuditSession(AskingSession):
 
     # a batch ----------------------------------------------------------------------------------
 
+    @property
+    def is_looking(self) -> bool:
+        """Whether a batch is being looked at."""
+        return bool(self._batch)
+
     def go_on(self) -> None:
         """Look at the next batch, unless one is being looked at."""
         if not self._accepted or self._batch or self._ended:
@@ -362,6 +556,8 @@ class AuditSession(AskingSession):
         if topic not in self._batch or retained.newest(topic) != self._stamps[topic]:
             return
         self._flagged |= message.retain
+        if message.payload:
+            self.auditor.seen(topic)
         wanted = retained.wanted(topic)
         assert wanted is not None
         payload = wanted[0].payload
@@ -369,7 +565,11 @@ class AuditSession(AskingSession):
             self._confirmed.add(topic)
             self._wrong.pop(topic, None)
         elif message.retain and message.payload:
-            self._wrong[topic] = None
+            if self.auditor.overrules(topic, message):
+                self._stamps[topic] = retained.newest(topic)
+                self._confirmed.add(topic)
+            else:
+                self._wrong[topic] = None
         elif message.payload:
             self._suspects.add(topic)
         if self._subscribed:
@@ -384,7 +584,8 @@ class AuditSession(AskingSession):
     def _done(self) -> None:
         retained = self.auditor.retained
         batch, self._batch = self._batch, {}
-        wrong = []
+        wrong: list[str] = []
+        unseen: list[str] = []
         for topic in batch:
             if retained.newest(topic) != self._stamps[topic] or retained.contention.is_open(topic):
                 continue  # something newer is there, or about to be
@@ -395,12 +596,18 @@ class AuditSession(AskingSession):
                 continue
             if retained.contention.is_settling(topic):
                 retained.contention.contest(topic)  # to be looked at once more
-            else:
+            elif topic in self._wrong or suspected or topic in self._suspects:
                 wrong.append(topic)
+            else:
+                unseen.append(topic)
         if batch:
             packet = Unsubscribe(
                 packet_id=65535 if self._packet_id != 65535 else 1, topic_filters=list(self._stamps)
             )
             self.write(packet.encode(self.version))
-        self.auditor.looked(len(batch), wrong)
+        self.auditor.looked(batch, len(batch), wrong, unseen)
         self._set_timer(max(0.001, len(self._stamps) / self.auditor.rate), self.go_on)
+
+
+def _level(topic: str) -> str:
+    return topic.split("/", 1)[0]

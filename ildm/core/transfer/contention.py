@@ -151,6 +151,11 @@ class Releases:
         stamp, since = self._awaited.get(topic, (None, 0.0))
         return stamp is not None and stamp == self._newest(topic) and self._now() - since < ABSENCE
 
+    def is_unreleased(self, topic: str) -> bool:
+        """Whether its client has not released the newest on a topic, however long ago it came."""
+        stamp, _ = self._awaited.get(topic, (None, 0.0))
+        return stamp is not None and stamp == self._newest(topic)
+
     def _await_no_longer(self, topic: str, stamp: Stamp | None) -> None:
         if topic in self._awaited and self._awaited[topic][0] == stamp:
             del self._awaited[topic]

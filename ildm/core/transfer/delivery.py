@@ -4,8 +4,8 @@ MQTT leaves both open (4.3.3, the methods of figure 4.3 in 3.1.1). It matters wh
 session: what it has answered with PUBREC is then delivered, or lost. So the node tries it, once in a life,
 with a message to itself on a topic of its own. Behind the message goes one of QoS 0: what is delivered at
 once comes before that one, for the order of a topic is kept (MQTT-4.6.0-5). The topic begins with ``$``, so
-that no subscriber of everything gets it. ActiveMQ and amqtt deliver nothing on such a topic; there, while
-nothing is known of the broker, an ordinary one is tried, which subscribers of everything see.
+that no subscriber of everything gets it. ActiveMQ and amqtt deliver nothing on such a topic; there nothing is
+found out, as subscribers of everything would see an ordinary one.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ class Delivery:
         self._known: dict[str, Delivers] = {}
         self._attempts = 0
         self._found = False
+        self.echoed = False
+        """The broker has delivered to the node's account in this life."""
         self._probe: DeliveryProbe | None = None
 
     def restore(self) -> None:
@@ -88,7 +90,7 @@ class Delivery:
 
     def broker_moved(self) -> None:
         """The broker is looked for at another address."""
-        self._found = False
+        self._found = self.echoed = False
         self._attempts = 0
         if self._probe is not None:
             self._probe.abort()
@@ -99,10 +101,14 @@ class Delivery:
         if self._found or self._probe is not None or self._attempts >= ATTEMPTS:
             return
         self._attempts += 1
-        topics = ["$ildm/probe"] if self._attempts == 1 else []  # for that it may have hung up
-        self._probe = DeliveryProbe(self, topics if self.known else [*topics, "ildm/probe"])
+        self._probe = DeliveryProbe(self, ["$ildm/probe"])
         config = self.node.config.broker
         self.node.driver.dial(self.node.broker_address, self._probe, config.connect_timeout)
+
+    def echoes(self) -> bool:
+        """Whether an echo, which proves that the node's account may read, is still to be expected."""
+        self.broker_came()
+        return self._probe is not None
 
     def ended(self, probe: DeliveryProbe, found: Delivers | None) -> None:
         """A probe has ended; None: without an answer."""
@@ -233,6 +239,7 @@ class DeliveryProbe(AskingSession):
             self._try_next()
 
     def _delivered(self, payload: bytes) -> None:
+        self.delivery.echoed = True
         if payload == _MESSAGE:
             self._end(Delivers.AT_PUBLISH if self._before else Delivers.AT_RELEASE)
         elif payload == _BEFORE:

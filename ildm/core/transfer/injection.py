@@ -202,6 +202,11 @@ class Injector:
         return any(lane.open for lane in self.lanes)
 
     @property
+    def keeps_retained(self) -> bool:
+        """Whether the broker says that it keeps retained messages (MQTT 5, 3.2.2.3.5), as far as is known."""
+        return all(lane.retain_available for lane in self.lanes)
+
+    @property
     def contested(self) -> str | None:
         """Who else uses a client identifier of the node's, for people; None: nobody, as far as is known."""
         now = self.node.driver.now()

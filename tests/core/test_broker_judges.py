@@ -1,0 +1,179 @@
+"""Where the broker judges otherwise than its node: what it does not keep, does not show, or discards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ildm.mqtt import ConnAck, Connect, Property, Publish, Version, Will
+from ildm.testing.virtual.broker import MiniConnection
+from ildm.testing.virtual.world import World
+from tests.core.test_retained import set_value
+from tests.support.site import Site, row
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def hide(broker: Any, monkeypatch: pytest.MonkeyPatch, prefixes: tuple[str, ...]) -> None:
+    """Let the broker grant every subscription, and deliver nothing below the prefixes to the node."""
+    deliver = MiniConnection._deliver
+
+    def shown(self: MiniConnection, packet: Publish, retain: bool = False) -> None:
+        if self.broker is broker and self.client_id.startswith("ildm-") and packet.topic.startswith(prefixes):
+            return
+        deliver(self, packet, retain)
+
+    monkeypatch.setattr(MiniConnection, "_deliver", shown)
+
+
+def injected(site: Site, topic: str) -> int:
+    return site.broker.topics().count(topic)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_broker_that_keeps_nothing_is_sent_nothing_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, qos: int
+) -> None:
+    really = ConnAck.encode
+
+    def encode(self: ConnAck, version: Version) -> bytes:
+        if version is Version.V5:
+            self.properties[Property.RETAIN_AVAILABLE] = 0
+        return really(self, version)
+
+    monkeypatch.setattr(ConnAck, "encode", encode)
+    a, b = row(world, "ab", "pf")
+    client = a.client("setter")
+    client.send(Publish(topic="t", payload=b"1", retain=True, qos=qos, packet_id=(qos and 1) or None))
+    world.run(10)
+    b.broker.crash(keeps=False)
+    world.run(30)
+    assert injected(b, "t") == 1
+    assert b.node.injector.auditor.unseen is not None
+    assert b.node.counters["retained_repaired"] == 0
+    logged = [event for _, event, _ in b.node.driver.logged if "are not mended" in event]  # type: ignore[attr-defined]
+    assert len(logged) == 1
+
+
+@pytest.mark.parametrize("learnt", [0.5, 20])
+@pytest.mark.parametrize("restart", ["broker", "node", "both"])
+def test_a_broker_that_shows_the_node_nothing_is_tried_with_one_value_at_most(
+    world: World, monkeypatch: pytest.MonkeyPatch, restart: str, learnt: float
+) -> None:
+    a, b = row(world, "ab", "pf")
+    hide(b.broker, monkeypatch, ("t/", "$"))
+    for i in range(5):
+        set_value(a, f"t/{i}", b"1")
+    world.run(learnt)
+    if restart != "broker":
+        b.crash()
+    if restart != "node":
+        b.broker.crash(keeps=False)
+    if restart != "broker":
+        b.start(("a",))
+    world.run(100)
+    tried = 0 if restart == "broker" and learnt == 20 else 1
+    assert sum(injected(b, f"t/{i}") for i in range(5)) == 5 + tried
+    assert b.node.injector.auditor.unseen is not None
+
+
+@pytest.mark.parametrize("life", [0.5, 3, 20])
+@pytest.mark.parametrize("restart", ["broker", "both"])
+def test_a_broker_without_topics_that_begin_with_a_dollar_is_filled_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, restart: str, life: float
+) -> None:
+    """It shows values, yet echoes nothing, and may be gone before the node has seen one."""
+    a, b = row(world, "ab", "pf")
+    hide(b.broker, monkeypatch, ("$",))
+    topics = [f"{level}/{i}" for level in "tu" for i in range(5)]
+    for topic in topics:
+        set_value(a, topic, b"1")
+    world.run(life)
+    if restart == "both":
+        b.crash()
+    b.broker.crash(keeps=False)
+    if restart == "both":
+        b.start(("a",))
+    world.run(100)
+    assert {topic: b.broker.retained[topic].payload for topic in topics} == dict.fromkeys(topics, b"1")
+    assert b.node.injector.auditor.unseen is None
+
+
+def test_where_the_account_may_read_a_part_that_part_is_mended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = row(world, "ab", "pf")
+    hide(b.broker, monkeypatch, ("hidden/", "$"))
+    for topic in ("hidden/1", "shown/1"):
+        set_value(a, topic, b"1")
+    world.run(10)
+    b.broker.crash(keeps=False)
+    world.run(30)
+    assert injected(b, "hidden/1") == 1
+    assert injected(b, "shown/1") == 2
+
+
+def judged(world: World, lasting: bytes | None) -> tuple[Site, Site]:
+    """A client is gone for its node, while the broker has published no will, or another value since."""
+    a, b = row(world, "ab", "pf")
+    will = Will(topic="w", payload=b"offline", retain=True, qos=1)
+    client = a.client("device", Connect(client_id="device", version=Version.V5, will=will))
+    if lasting is not None:
+        client.send(Publish(topic="w", payload=lasting, retain=True, qos=1, packet_id=1))
+    world.run(5)
+    client.transport.abort()
+    return a, b
+
+
+@pytest.mark.parametrize("lasting", [b"online", None])
+def test_a_will_that_the_broker_discards_goes_from_the_other_sites(
+    world: World, lasting: bytes | None
+) -> None:
+    a, b = judged(world, lasting)
+    world.run(1)
+    assert b.broker.retained["w"].payload == b"offline"
+    world.run(20)
+    found = b.broker.retained.get("w")
+    assert (None if found is None else found.payload) == lasting
+    assert injected(a, "w") == 0
+    assert a.node.counters["retained_wills_overruled"] == 1
+
+
+@pytest.mark.parametrize("late", [0.0, 2.5, 4.0])
+def test_a_will_that_the_broker_publishes_later_than_the_node_stays(world: World, late: float) -> None:
+    a, b = judged(world, b"online")
+    world.run(late)
+    will = Publish(topic="w", payload=b"offline", retain=True)
+    a.broker.connections[0]._take(will)
+    world.run(30)
+    assert a.broker.retained["w"].payload == b.broker.retained["w"].payload == b"offline"
+    assert a.node.counters["retained_wills_overruled"] == 0
+    assert injected(a, "w") == 0
+
+
+def test_a_value_set_after_the_will_is_newer_than_both(world: World) -> None:
+    a, b = judged(world, b"online")
+    world.run(2)
+    set_value(b, "w", b"else")
+    world.run(20)
+    assert a.broker.retained["w"].payload == b.broker.retained["w"].payload == b"else"
+
+
+def test_a_will_that_the_broker_sent_without_its_node_is_not_overruled(world: World) -> None:
+    a, b = row(world, "ab", "pf")
+    will = Will(topic="w", payload=b"offline", retain=True, qos=1)
+    client = a.client("device", Connect(client_id="device", will=will))
+    client.send(Publish(topic="w", payload=b"online", retain=True, qos=1, packet_id=1))
+    world.run(5)
+    a.crash()
+    a.broker.retained["w"] = Publish(topic="w", payload=b"offline", retain=True)
+    a.start(("b",))
+    world.run(100)
+    assert a.broker.retained["w"].payload == b.broker.retained["w"].payload == b"offline"
+    assert b"online" not in [
+        packet.payload for name, packet in a.broker.published if name.startswith("ildm-")
+    ]
