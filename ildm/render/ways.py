@@ -65,12 +65,18 @@ def trace(data: Mapping[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [head]
     if not data["trees"]:
         parts.append(Text("such a message goes nowhere", style="dim"))
+    nowhere: dict[str, list[str]] = {}
     for traced in data["trees"]:
-        title = Text(cell(traced["name"]), style="bold cyan")
         notes = noted(traced["facts"])
         if traced["tree"] is None:
-            notes = f"{notes}: nobody is reached" if notes else "nobody is reached"
+            nowhere.setdefault(notes, []).append(cell(traced["name"]))
+            continue
+        title = Text(cell(traced["name"]), style="bold cyan")
         parts.append(_branches(title.append(f"  {notes}" if notes else "", style="yellow"), traced["tree"]))
+    nobody = "nobody else" if len(parts) > 1 else "nobody"
+    for notes, names in nowhere.items():
+        line = f"{nobody} is reached by {', '.join(names)}"
+        parts.append(Text(f"{line} ({notes})" if notes else line, style="dim"))
     return Group(*parts)
 
 

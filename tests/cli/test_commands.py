@@ -276,11 +276,26 @@ def test_what_a_trace_looks_like() -> None:
         "    ├── north  depth 1  a/b subscriber north",
         "    │   └── east  depth 2  a/b subscriber east",
         "    └── west  depth 1  a/b subscriber west",
-        "a/#  suspended: nobody is reached",
-        "#  nobody is reached",
+        "nobody else is reached by a/# (suspended)",
+        "nobody else is reached by #",
     ]
     assert "incomplete: some nodes gave no answer" in shown("overlay trace", traced("cut off"))
     assert "goes nowhere" in shown("overlay trace", MessageTrace(topic="a").model_dump())
+
+
+def test_trees_that_reach_nobody_are_one_line_for_each_reason() -> None:
+    suspended = [{"name": name, "facts": {"suspended": True}, "tree": None} for name in ("a/b/#", "a/#", "#")]
+    tree = {"node": "south", "keys": [], "depth": 0}
+    reaching = {"name": "a/b", "facts": {"suspended": False}, "tree": tree}
+    answer = {**MessageTrace(topic="a/b").model_dump(), "trees": [reaching, *suspended]}
+    lines = [line.rstrip() for line in shown("overlay trace", answer).splitlines()]
+    assert lines[1:] == [
+        "a/b",
+        "└── south  depth 0",
+        "nobody else is reached by a/b/#, a/#, # (suspended)",
+    ]
+    lines = [line.rstrip() for line in shown("overlay trace", {**answer, "trees": suspended}).splitlines()]
+    assert lines[1:] == ["nobody is reached by a/b/#, a/#, # (suspended)"]
 
 
 def test_a_row_of_many_nodes_can_be_shown() -> None:
