@@ -443,6 +443,10 @@ class Lists:
         attach.waiting = False
         if attach.done:
             return
+        if not self.table.keys() and (alone or (pred is None and self.finder.contact() is None)):
+            # Who is alone takes no key that joins, and there may be nobody to ask: rings become one later.
+            self._single(attach)
+            return
         if alone and not self.table.alone():
             # It is not in this graph, or not yet: beside it the key would be out of what is cast here.
             pred = None

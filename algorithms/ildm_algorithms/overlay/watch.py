@@ -71,8 +71,8 @@ class Watch:
             in_slices(context, reversed(asked.values()), _PINGS, lambda each: self._ping(*each, start))
 
         in_slices(context, table.foreign_now(), _LINKS, gather, ask)
-        if len(table.nodes) > 1:
-            in_slices(context, self._some_keys(), _KEYS, self._own_lefts)
+        # A single key may have one that is gone as its left neighbour.
+        in_slices(context, self._some_keys(), _KEYS, self._own_lefts)
 
     def _some_keys(self) -> Iterator[VirtualNode]:
         """Own keys in turns, so many in one round that a node with few has them all."""

@@ -10,7 +10,17 @@ import pytest
 from ildm.api import Peer
 from ildm_algorithms.overlay.graph import CastResult
 from ildm_algorithms.overlay.keys import EVERYTHING, Range, Ref
-from ildm_algorithms.overlay.messages import Lookup, OverlayError, Pong, SetRNak, Tell, WalkReply, encode
+from ildm_algorithms.overlay.messages import (
+    Lookup,
+    OverlayError,
+    Pong,
+    Seq,
+    SetL,
+    SetRNak,
+    Tell,
+    WalkReply,
+    encode,
+)
 from ildm_algorithms.overlay.routing import MRF, ROUTINGS, SFB, Routing
 from tests.algorithms.overlay.scheduler import Network, Node, expected, key_of, union
 
@@ -311,6 +321,29 @@ def test_no_key_is_put_beside_a_node_that_others_still_take_for_its_earlier_life
     left, _ = nodes[3].graph.neighbors(key_of(12, "n3"))[0]
     assert left is not None
     assert left.key == key_of(0, "n0")
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("number", [5, 15])
+def test_the_last_key_of_one_of_two_nodes_is_replaced(number: int, seed: int) -> None:
+    """The other node is alone when the new key asks, and takes none of a node that has no other."""
+    network, (_, node) = grown(2, seed)
+    node.remove(key_of(10, "n1"))
+    node.insert(number)
+    network.settle()
+
+
+@pytest.mark.parametrize("keys", [(), (35,)])
+@pytest.mark.parametrize("level", [0, 1])
+def test_a_left_neighbour_that_is_an_own_key_and_gone_is_replaced(level: int, keys: tuple[int, ...]) -> None:
+    network, nodes = grown(4)
+    node = nodes[2].insert(*keys)
+    network.settle()
+    gone = Ref(key_of(15, "n2"), node.peer, node.graph.vector)
+    late = SetL(level, key_of(20, "n2"), gone, Seq(9, 0), b"", (), node.graph._context.terms)
+    node.graph.receive("n1", encode(late))
+    assert network.faults()
+    network.settle()
 
 
 def test_a_partition_heals_when_one_node_joins_again() -> None:
