@@ -72,6 +72,9 @@ SPOOL_FAILED = _gauge("spool_failed", "spools", "1: the spool cannot be written"
 STATE_WAITING = _gauge("state_waiting_rows", "rows", "Changes of the state that are not saved yet")
 STATE_FAILED = _gauge("state_failed", "files", "1: the state file cannot be written")
 RETAINED = _gauge("retained_messages", "messages", "Retained messages remembered")
+SESSIONS_UNKNOWN = _gauge(
+    "sessions_unknown", "sessions", "Sessions older than the node, whose filters it does not know"
+)
 PLUGIN_CALLS = _gauge("plugin_calls_total", "events", "Calls of a plugin", "plugin", kind="counter")
 PLUGIN_SECONDS = _gauge(
     "plugin_call_seconds_total", "seconds", "Time spent in calls of a plugin", "plugin", kind="counter"
@@ -115,6 +118,7 @@ MEASURED = (
     STATE_WAITING,
     STATE_FAILED,
     RETAINED,
+    SESSIONS_UNKNOWN,
     PLUGIN_CALLS,
     PLUGIN_SECONDS,
     PLUGIN_COUNTED,

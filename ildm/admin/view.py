@@ -37,6 +37,7 @@ class NodeView(Protocol):
 
         ``broker: {address, protocol, connected, reason}`` (as :meth:`problems` has found it; the reason may
         be that for which it refuses messages), ``clients``, ``persistent_sessions``,
+        ``sessions_unknown`` (of those the filters are not known),
         ``links: {active, blocked, down, refused, on_demand}`` (numbers, with neighbours that were never
         reached; those on demand are among the active),
         ``queues: {injection: {messages, bytes}, links: {messages, bytes}, dropped}`` (what waits for the

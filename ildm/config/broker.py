@@ -47,6 +47,9 @@ class BrokerConfig(Section):
     """Compare the broker's retained messages with what the node remembers, and mend them."""
     audit_rate: Annotated[int, Field(ge=1, le=1_000_000)] = 2000
     """Topics a second that are compared, at most."""
+    unknown_sessions: Literal["everything", "ignore"] = "everything"
+    """A client that comes back to a session from before the node gets all topics of other sites, as nobody
+    knows its filters; or only those it subscribes to from now on."""
 
     @model_validator(mode="after")
     def _one_password(self) -> BrokerConfig:

@@ -133,6 +133,7 @@ class Node:
             PublishRules(config.publish),
             plugins.algorithm is not None,
             self.custody is not None,
+            config.broker.unknown_sessions == "everything",
         )
         refuse_site_rules(config.site, has_overlay=self.has_overlay)
         self.site_rules = SiteRules(self.clients.interest.maximum, self._verdicts_flushed)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.admin.view import AdminError, UnknownError
 from ildm.core.local.bans import Ban, Kind, TooManyBansError
-from ildm.core.local.clients import ClientRecord
+from ildm.core.local.clients import UNKNOWN, ClientRecord
 from ildm.mqtt import Version, topic_matches
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ def session_row(session: ClientSession, record: ClientRecord) -> dict[str, Any]:
         "connected": True,
         "since": session.opened_at,
         "clean_start": session.connect.clean_start,
-        "subscriptions": len(record.filters),
+        "subscriptions": len(record.filters) - record.is_unknown,
+        "filters_unknown": record.is_unknown,
         "messages_in": session.messages_in,
         "messages_out": session.paired.messages_out if session.paired is not None else 0,
     }
@@ -67,7 +68,8 @@ def away_row(record: ClientRecord) -> dict[str, Any]:
         "connected": False,
         "since": None,
         "clean_start": False,
-        "subscriptions": len(record.filters),
+        "subscriptions": len(record.filters) - record.is_unknown,
+        "filters_unknown": record.is_unknown,
         "messages_in": 0,
         "messages_out": 0,
     }
@@ -91,6 +93,8 @@ def source_name(source: ClientRecord | NeighborLink) -> str:
 
 
 def subscription_row(source: ClientRecord | NeighborLink, topic_filter: str, qos: int) -> dict[str, Any]:
+    if topic_filter == UNKNOWN:
+        return {"filter": "#", "qos": qos, "source": f"{source_name(source)}, filters unknown"}
     return {"filter": topic_filter, "qos": qos, "source": source_name(source)}
 
 

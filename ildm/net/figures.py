@@ -113,6 +113,7 @@ def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator
         metrics.STATE_WAITING: store.waiting_rows,
         metrics.STATE_FAILED: int(store.failure is not None),
         metrics.RETAINED: len(node.retained.values),
+        metrics.SESSIONS_UNKNOWN: node.clients.unknown,
     }
     for metric, value in values.items():
         yield metric, [Sample((), value)]

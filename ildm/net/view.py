@@ -116,6 +116,7 @@ class LiveView:
             },
             "clients": len(node.sessions),
             "persistent_sessions": sum(record.expiry > 0 for record in node.clients.records.values()),
+            "sessions_unknown": node.clients.unknown,
             "links": {
                 **{state: states.count(state) for state in ("active", "blocked", "down", "refused")},
                 "on_demand": sum(link.on_demand for link in node.links.cooperating),

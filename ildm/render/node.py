@@ -34,6 +34,7 @@ def status(data: Mapping[str, Any]) -> RenderableType:
         *_addresses(broker),
         *_contested(broker),
         ("clients", f"{data['clients']:,}  ({data['persistent_sessions']:,} persistent sessions)"),
+        *_unknown(data["sessions_unknown"]),
         ("links", _links(data["links"])),
         ("queues", _queues(data["queues"])),
         ("spool", spool_line(data["spool"])),
@@ -45,6 +46,14 @@ def status(data: Mapping[str, Any]) -> RenderableType:
     if data["filters"]:
         rows.insert(3, ("filters", cell(", ".join(data["filters"]))))
     return Group(facts(rows), Text(), counters(data["counters"]))
+
+
+def _unknown(sessions: int) -> list[tuple[str, RenderableType]]:
+    """Sessions older than the node make their site want everything."""
+    if not sessions:
+        return []
+    text = f"{sessions:,} with a session older than the node: all topics cross until they begin a clean one"
+    return [("", Text(text, style="yellow"))]
 
 
 def _addresses(broker: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:

@@ -65,7 +65,9 @@ def clients(page: Page) -> RenderableType:
             Text("yes", style="green") if row["connected"] else Text("away", style="yellow"),
             since(row["since"]),
             cell(row["clean_start"]),
-            cell(row["subscriptions"]),
+            f"{cell(row['subscriptions'])} + unknown"
+            if row["filters_unknown"]
+            else cell(row["subscriptions"]),
             cell(row["messages_in"]),
             cell(row["messages_out"]),
         )

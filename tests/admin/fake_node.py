@@ -191,6 +191,7 @@ class FakeView:
             },
             "clients": 2,
             "persistent_sessions": 1,
+            "sessions_unknown": 0,
             "links": {"active": 1, "blocked": 0, "down": 0, "refused": 0, "on_demand": 0},
             "queues": {
                 "injection": {"messages": 1200, "bytes": 64_000},
@@ -239,6 +240,7 @@ class FakeView:
             "since": 1_700_000_000.0,
             "clean_start": True,
             "subscriptions": 2,
+            "filters_unknown": False,
             "messages_in": 3,
             "messages_out": 4,
         }

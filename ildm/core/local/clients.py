@@ -28,12 +28,19 @@ if TYPE_CHECKING:
     from ildm.core.local.rules import PublishRules
     from ildm.core.local.wills import PublishWill
 
+UNKNOWN = "$share//#"
+"""Stands among a session's filters for those that the node does not know: other sites send it everything. No
+client can subscribe to it, because the name of a share has a character at least (MQTT-4.8.2-1)."""
+TOLD = 10
+"""Sessions with unknown filters that the log names; the gauge ``sessions_unknown`` counts all."""
 NEVER = 0xFFFFFFFF
 """Session expiry interval of a session that does not expire (MQTT 5, 3.1.2.11.2)."""
 
 
 def interest_of(topic_filter: str) -> str | None:
     """The filter other sites must know of: without the share; None for ``$``-topics, which never cross."""
+    if topic_filter == UNKNOWN:
+        return "#"
     plain = split_shared(topic_filter)[1]
     return None if plain.startswith("$") else plain
 
@@ -98,6 +105,11 @@ class ClientRecord:
         self.expires_at: float | None = None
         self.expiry_timer: Timer | None = None
 
+    @property
+    def is_unknown(self) -> bool:
+        """The broker may hold filters of the session that the node does not know."""
+        return UNKNOWN in self.filters
+
     def has_transferred(self, message: Publish, topic: str) -> bool:
         """Whether a QoS 2 message is one that came before and was not released.
 
@@ -132,11 +144,14 @@ class ClientRegistry:
         rules: PublishRules,
         cooperating: bool,
         journaled: bool = False,
+        adopts: bool = True,
     ) -> None:
         self.driver = driver
         self.store = store
         self.limits = limits
         self.counters = counters
+        self._adopts = adopts and cooperating
+        self._told_unknown = 0
         self.interest = Interest()
         self.budget = FilterBudget(limits)
         self.leaving = Leaving(driver, self._withdraw)
@@ -207,6 +222,11 @@ class ClientRegistry:
         for record in self.records.values():
             self._start_expiry(record)
 
+    @property
+    def unknown(self) -> int:
+        """Sessions whose filters the node does not know."""
+        return sum(record.is_unknown for record in self.records.values())
+
     def follow_rules(self, rules: PublishRules) -> None:
         """Hold all clients, also those that are here, to other rules."""
         self._rules = rules
@@ -224,6 +244,7 @@ class ClientRegistry:
         session.client_id = connect.client_id or (assigned if isinstance(assigned, str) else "")
         session.rules = self._rules.of(connect.username, session.client_id)
         record = self.records.get(key)
+        is_new = record is None
         if record is None:
             record = self.records[key] = ClientRecord(key)
         elif record.session is None:
@@ -249,6 +270,9 @@ class ClientRegistry:
         record.session = session
         record.expires_at = None
         self._save(record)
+        flagless = connect.version is members.V31  # its clients subscribe at each connection
+        if is_new and self._adopts and not connect.clean_start and (connack.session_present or flagless):
+            self._adopt(record, told=not flagless)
         allowed = self._cooperating and connect.will is not None and session.may_send(connect.will.topic)
         self.wills.connected(key, connect, forgotten, allowed, record.expiry)
         return record
@@ -270,6 +294,21 @@ class ClientRegistry:
                 changes.update(self.interest.replace(topic_filter, old, qos))
         if changes:
             self._interest_changed(changes)
+        session = record.session
+        if record.is_unknown and UNKNOWN not in granted and session and session.version is members.V31:
+            self.unsubscribed(record, [UNKNOWN])
+
+    def _adopt(self, record: ClientRecord, *, told: bool) -> None:
+        """The broker has a session that the node has never seen: its filters are unknown."""
+        self.subscribed(record, {UNKNOWN: 2})
+        if told and self._told_unknown < TOLD:
+            self._told_unknown += 1
+            self.driver.log(
+                "warning",
+                "the broker has a session that the node does not know: the client gets all topics of other"
+                " sites until it begins a clean session",
+                client_id=record.key,
+            )
 
     def _stays_local(self, record: ClientRecord, topic_filter: str, limit: str) -> None:
         """The client's broker has a filter that other sites are not told of."""

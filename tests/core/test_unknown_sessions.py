@@ -1,0 +1,136 @@
+"""Sessions that the broker has and the node has never seen: nobody knows their filters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ildm.config import Address
+from ildm.mqtt import Disconnect, Property, Publish, Subscribe, Subscription, Version
+from ildm.testing.virtual.world import World
+from tests.core.test_nodes import Site, connection_session_present, row
+
+LONG = {Property.SESSION_EXPIRY_INTERVAL: 1000}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def back(site: Site, version: Version, client_id: str = "old", **more: Any) -> Any:
+    """A client that goes on with its session."""
+    properties = LONG if version is Version.V5 else {}
+    return site.client(client_id, clean_start=False, version=version, properties=properties, **more)
+
+
+def heard(site: Site, other: Site) -> dict[str, int]:
+    """What another site knows of the interest of a site."""
+    return dict(other.node.links.links[site.name].interest)
+
+
+@pytest.mark.parametrize("version", [Version.V311, Version.V5])
+def test_a_session_older_than_the_node_gets_everything(world: World, version: Version) -> None:
+    a, b = row(world, "ab", "sf")
+    connection_session_present(b)
+    back(b, version)
+    world.run(1)
+    assert heard(b, a) == {"#": 2}
+    assert b.node.clients.unknown == 1
+    a.client("pub").send(Publish(topic="m/1", payload=b"x", qos=1, packet_id=1))
+    world.run(1)
+    assert b.broker.topics() == ["m/1"]
+
+
+@pytest.mark.parametrize("version", [Version.V311, Version.V5])
+def test_it_holds_while_the_client_is_away_and_over_a_restart(world: World, version: Version) -> None:
+    a, b = row(world, "ab", "sf")
+    connection_session_present(b)
+    back(b, version).transport.abort()
+    world.run(1)
+    b.crash()
+    world.run(1)
+    b.start(neighbors=("a",))
+    world.run(3)
+    assert heard(b, a) == {"#": 2}
+    assert b.node.clients.unknown == 1
+
+
+@pytest.mark.parametrize("version", [Version.V311, Version.V5])
+def test_a_clean_session_ends_it(world: World, version: Version) -> None:
+    a, b = row(world, "ab", "sf")
+    connection_session_present(b)
+    back(b, version).send(Disconnect())
+    world.run(1)
+    b.client("old", clean_start=True, version=version)
+    world.run(1)
+    assert heard(b, a) == {}
+    assert b.node.clients.unknown == 0
+
+
+def test_a_subscription_does_not_end_it(world: World) -> None:
+    """Other filters may be there."""
+    a, b = row(world, "ab", "sf")
+    connection_session_present(b)
+    back(b, Version.V311).send(Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter="t", qos=1)]))
+    world.run(1)
+    assert b.node.clients.unknown == 1
+    assert heard(b, a)["#"] == 2
+
+
+def test_in_mqtt_3_1_which_has_no_flag_the_first_subscription_ends_it(world: World) -> None:
+    a, b = row(world, "ab", "sf")
+    client = back(b, Version.V31)
+    world.run(1)
+    assert heard(b, a) == {"#": 2}
+    client.send(Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter="t", qos=1)]))
+    world.run(1)
+    assert heard(b, a) == {"t": 1}
+    assert b.node.clients.unknown == 0
+
+
+@pytest.mark.parametrize("version", [Version.V311, Version.V5])
+def test_a_session_that_begins_at_the_node_is_known(world: World, version: Version) -> None:
+    a, b = row(world, "ab", "sf")
+    back(b, version).transport.abort()  # the broker says: no session present
+    world.run(1)
+    connection_session_present(b)
+    back(b, version)
+    world.run(1)
+    assert heard(b, a) == {}
+    assert b.node.clients.unknown == 0
+
+
+def test_a_session_that_ends_with_its_connection_takes_it_along(world: World) -> None:
+    a, b = row(world, "ab", "sf")
+    connection_session_present(b)
+    client = b.client("old", clean_start=False, version=Version.V5)
+    world.run(1)
+    assert heard(b, a) == {"#": 2}
+    client.transport.abort()
+    world.run(1)
+    assert heard(b, a) == {}
+
+
+def test_it_can_be_switched_off(world: World) -> None:
+    a = Site(world, "a", "sf")
+    b = Site(world, "b", "sf", broker={"address": "b:3", "unknown_sessions": "ignore"})
+    b.node.links.add(Address("a", 2), False)
+    world.run(2)
+    connection_session_present(b)
+    back(b, Version.V311)
+    world.run(1)
+    assert heard(b, a) == {}
+    assert b.node.clients.unknown == 0
+
+
+def test_the_log_names_the_first_of_many(world: World) -> None:
+    _, b = row(world, "ab", "sf")
+    connection_session_present(b)
+    for number in range(30):
+        back(b, Version.V311, f"old{number}")
+    world.run(1)
+    assert b.node.clients.unknown == 30
+    told = [each for each in b.node.driver.logged if "does not know" in each[1]]
+    assert len(told) == 10
