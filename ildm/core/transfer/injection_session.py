@@ -10,6 +10,7 @@ from ildm.core.local.broker_session import CANNOT_SERVE, connack_code
 from ildm.core.session import BaseSession
 from ildm.core.transfer.lane import Lane
 from ildm.core.transfer.qos1 import acknowledged_ids
+from ildm.core.transfer.refusals import own_session_refused
 from ildm.core.transfer.rival import Rival
 from ildm.mqtt import (
     ConnAck,
@@ -224,7 +225,7 @@ class InjectionSession(BaseSession):
         assert isinstance(packet, ConnAck)
         node = self.injector.node
         if packet.reason_code != 0:
-            self._refusal = f"the broker refused the node's own session with code 0x{packet.reason_code:02X}"
+            self._refusal = own_session_refused(packet.reason_code)
             self.close()
             if packet.reason_code in CANNOT_SERVE:
                 node.brokers.failed(self.address)

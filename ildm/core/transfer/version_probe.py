@@ -14,6 +14,7 @@ from ildm.api import Role, Unreachable
 from ildm.core.backoff import Backoff
 from ildm.core.local.broker_session import CANNOT_SERVE, connack_code
 from ildm.core.session import BaseSession
+from ildm.core.transfer.refusals import own_session_refused, refused_in_every_version
 from ildm.mqtt import Connect, Disconnect, Framer, MqttError, PacketType, Version, decode
 
 if TYPE_CHECKING:
@@ -137,11 +138,11 @@ class VersionProbe(BaseSession):
                 self.dial()
             else:
                 self.version = Version.V5
-                self.injector.node.broker_reachable("the broker accepts the node's own session in no version")
+                self.injector.node.broker_reachable(refused_in_every_version(self._outcome))
                 self._again()
         else:
             if self._outcome is not None:
-                reason = f"the broker refused the node's own session with code 0x{self._outcome:02X}"
+                reason = own_session_refused(self._outcome)
                 self.injector.node.broker_reachable(reason)
                 if self._outcome in CANNOT_SERVE:
                     self.injector.node.brokers.failed(self.address)
