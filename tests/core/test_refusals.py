@@ -3,6 +3,8 @@
 import pytest
 
 from ildm.core.transfer.refusals import own_session_refused, refused_in_every_version
+from ildm.testing.virtual.world import World
+from tests.support.site import row
 
 
 @pytest.mark.parametrize("code", [0x04, 0x05, 0x86, 0x87])
@@ -25,3 +27,16 @@ def test_an_unknown_code_is_told_as_one() -> None:
 def test_a_broker_that_hangs_up_is_told_from_one_that_answers() -> None:
     assert refused_in_every_version(None).endswith("in no version: it closes without a CONNACK")
     assert refused_in_every_version(0x84).endswith("code 0x84: unsupported protocol version")
+
+
+@pytest.mark.parametrize("code", [5, 0x87])
+def test_the_node_says_why_its_session_was_refused(code: int) -> None:
+    world = World()
+    (site,) = row(world, "a", "sf")
+    site.broker.refuse_with = code
+    site.broker.crash()
+    world.run(30)
+    reason = site.node.broker_down_reason
+    assert reason is not None
+    assert f"0x{code:02X}" in reason
+    assert "broker.username" in reason

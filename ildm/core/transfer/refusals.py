@@ -1,15 +1,15 @@
 """CONNACK codes of the broker in words, with the configuration key that answers them."""
 
-_PASSWORD = "bad user name or password; see broker.username"
+_ACCOUNT = "bad user name or password; see broker.username"
 _ACCESS = "not authorized; see broker.username and the access rules of the broker"
-_CLIENT_ID = "client identifier not valid; the broker has to accept the node's own ones, which begin with ildm-"
+_CLIENT_ID = "client identifier not valid; the broker has to accept the node's own ones (ildm-...)"
 
 CONNACK_WORDS: dict[int, str] = {
     # MQTT 3.1 and 3.1.1
     0x01: "unacceptable protocol version",
     0x02: _CLIENT_ID,
     0x03: "server unavailable",
-    0x04: _PASSWORD,
+    0x04: _ACCOUNT,
     0x05: _ACCESS,
     # MQTT 5
     0x80: "unspecified error",
@@ -18,7 +18,7 @@ CONNACK_WORDS: dict[int, str] = {
     0x83: "implementation specific error",
     0x84: "unsupported protocol version",
     0x85: _CLIENT_ID,
-    0x86: _PASSWORD,
+    0x86: _ACCOUNT,
     0x87: _ACCESS,
     0x88: "server unavailable",
     0x89: "server busy",
@@ -43,6 +43,6 @@ def own_session_refused(code: int) -> str:
 
 
 def refused_in_every_version(last: int | None) -> str:
-    """What log and status say when MQTT 5 and 3.1.1 have failed; ``last`` is the last CONNACK, None without one."""
+    """What is said when all versions have failed; ``last`` is the last CONNACK, None without one."""
     why = "it closes without a CONNACK" if last is None else own_session_refused(last)
     return f"the broker accepts the node's own session in no version: {why}"
