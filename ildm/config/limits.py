@@ -61,7 +61,7 @@ class LimitsConfig(Section):
     """Topics of which a deletion is remembered, apart from the values."""
     retained_deletion_bytes: Bytes = 64 << 20
     """Bytes of the same."""
-    retained_deletion_expiry: Seconds = 86_400.0
+    retained_deletion_expiry: Seconds = 604_800.0
     """How long: a site that was away for longer may bring back what was deleted meanwhile."""
     clock_skew: Seconds = 86_400.0
     """Retained messages stamped further in the future are refused."""

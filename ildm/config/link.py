@@ -82,8 +82,8 @@ class LinkConfig(Section):
     """The longest pause."""
     settle: Seconds = 0.25
     """How long the topology must stay unchanged before a link becomes part of the tree."""
-    expiry: Seconds = 300.0
-    """How long an absent neighbour's interest and queue are kept."""
+    expiry: Seconds = 604_800.0
+    """How long what is for an absent neighbour is kept (trees); then it is dropped, message by message."""
     sync_interval: Seconds = 60.0
     """How often neighbours compare the retained messages they remember."""
     waiting_bytes: Bytes = 64 << 20

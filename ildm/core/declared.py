@@ -239,7 +239,7 @@ LINKS = united(
     counter("link_sessions_lost", "connections", "Connections of links that broke"),
     counter("link_sessions_unread", "connections", "Connections ended, as the neighbour read nothing"),
     counter("links_lost", "links", "Links of an overlay that broke"),
-    counter("links_expired", "links", "Links of a tree that were given up after link.expiry"),
+    counter("links_expired", "links", "Links of a tree whose neighbours were away for link.expiry"),
     counter("link_malformed", "packets", "Packets of neighbours that cannot be"),
     counter("link_internal_errors", "events", "Links broken by an error of this node"),
     counter("link_unknown_control", "packets", "Control messages of neighbours that are not understood"),

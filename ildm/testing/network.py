@@ -94,7 +94,7 @@ class LinkModel:
     silence: float = 15.0
     """Until a link is taken for lost if nothing comes from it: power cut, partition."""
     expiry: float = 300.0
-    """The same for links of a tree, which last through outages (``link.expiry``)."""
+    """The same for links of a tree, which last through outages; a node's ``link.expiry`` is longer."""
     reconnect_min: float = 0.5
     """The shortest pause until a node that could not be reached is dialed again; it doubles each time."""
     reconnect_max: float = 30.0

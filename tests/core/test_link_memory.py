@@ -12,6 +12,7 @@ from ildm.mqtt import Publish
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import VirtualTimer, World
+from tests.support.memory_spool import MemorySpool
 from tests.support.site import Site, row
 
 
@@ -28,6 +29,10 @@ def algorithm(request: pytest.FixtureRequest) -> str:
 def publish(client: MiniClient, topics: list[str], qos: int = 1) -> None:
     for i, topic in enumerate(topics):
         client.send(Publish(topic=topic, payload=b"x", qos=qos, packet_id=i + 1 if qos else None))
+
+
+def spool(kept: bool) -> MemorySpool | None:
+    return MemorySpool() if kept else None
 
 
 def killed(site: Site) -> None:
@@ -115,14 +120,101 @@ def test_who_is_not_back_in_time_is_given_up_with_a_word(world: World) -> None:
     a.start()
     publish(a.client("p"), ["t/1", "t/2", "t/3"])
     world.run(31)
-    assert a.node.links.links == {}
     assert a.node.counters["links_expired"] == 1
     assert a.node.counters["link_dropped_neighbor_expired_qos1"] == 3
     driver = a.node.driver
     assert isinstance(driver, WorldDriver)
     (fields,) = [fields for _, event, fields in driver.logged if event == "neighbour given up"]
     assert (fields["neighbor"], fields["messages"]) == ("b", 3)
+    publish(a.client("q"), ["t/4"])
+    world.run(1)
+    assert a.node.counters["link_dropped_neighbor_expired_qos1"] == 4
+    a.node.links.remove("b")
+    publish(a.client("r"), ["t/5"])
+    world.run(1)
+    assert a.node.links.links == {}
+    assert a.node.counters["link_dropped_neighbor_expired_qos1"] == 4
     assert a.store.rows(COOPERATION) == {}
+
+
+@pytest.mark.parametrize("away", [6 * 60, 6 * 86_400])
+def test_an_outage_within_the_default_bounds_loses_nothing(world: World, algorithm: str, away: int) -> None:
+    a, b = row(world, "ab", algorithm, link={"keep_alive": 3600, "reconnect_max": 3600})
+    b.subscriber("t/#", connect=None, qos=2)
+    world.run(1)
+    killed(b)
+    publisher = a.client("p")
+    publish(publisher, ["t/1", "t/2"])
+    world.run(away)
+    publisher = a.client("q")
+    publish(publisher, ["t/3", "t/4"], qos=2)
+    world.run(1)
+    b.start(("a",))
+    world.run(60)
+    assert sorted(b.broker.topics()) == ["t/1", "t/2", "t/3", "t/4"]
+    assert not any("_dropped_" in name and count for name, count in a.node.counters.items())
+
+
+@pytest.mark.parametrize("spooled", [True, False])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_each_message_for_a_neighbour_that_is_away_too_long_is_counted_until_it_is_back(
+    world: World, algorithm: str, qos: int, spooled: bool
+) -> None:
+    a, b = (Site(world, name, algorithm, spool=spool(spooled), link={"expiry": 30}) for name in "ab")
+    b.node.links.add(Address("a", 2), False)
+    world.run(3)
+    b.subscriber("t/#", connect=None, qos=2)
+    world.run(1)
+    killed(b)
+    publish(a.client("p"), ["t/1", "t/2"], qos)
+    world.run(40)
+    publish(a.client("q"), ["t/3", "t/4", "t/5"], qos)
+    publish(a.client("r"), ["t/5", "t/5"], qos)
+    world.run(1)
+    assert a.node.counters[f"link_dropped_neighbor_expired_qos{qos}"] == 7
+    if a.node.custody is not None:
+        assert a.node.custody.state().messages == 0
+    b.start(("a",))
+    world.run(60)
+    b.subscriber("t/#", "again", qos=2)
+    publish(a.client("s"), ["t/6"], qos)
+    world.run(5)
+    assert b.broker.topics() == ["t/6"]
+    assert a.node.counters[f"link_dropped_neighbor_expired_qos{qos}"] == 7
+
+
+def test_who_was_away_too_long_with_a_handshake_begun_begins_anew(world: World, algorithm: str) -> None:
+    """The neighbour lives, and must not take new messages for those that were under way."""
+    a, b = row(world, "ab", algorithm, link={"expiry": 30})
+    b.subscriber("t/#", connect=None, qos=2)
+    world.run(1)
+    world.barred.add(("b", Address("a", 2)))
+    for session in list(a.node.links.links["b"].open_sessions):
+        assert session.transport is not None
+        session.transport.cut = True  # type: ignore[attr-defined]
+    publish(a.client("p"), ["t/1", "t/2"], 2)
+    world.run(100)
+    assert a.node.counters["link_dropped_neighbor_expired_qos2"] == 2
+    world.barred.clear()
+    world.run(60)
+    publish(a.client("q"), ["t/3", "t/4"], 2)
+    world.run(5)
+    assert b.broker.topics()[-2:] == ["t/3", "t/4"]
+    assert a.node.counters["link_dropped_neighbor_expired_qos2"] == 2
+
+
+def test_who_is_given_up_makes_room_for_another_neighbour(world: World) -> None:
+    b = Site(world, "b", "sf", link={"expiry": 30, "max_neighbors": 1})
+    a = Site(world, "a", "sf")
+    a.node.links.add(Address("b", 2), False)
+    world.run(3)
+    a.kill()
+    world.run(40)
+    assert list(b.links()) == ["a"]
+    c = Site(world, "c", "sf")
+    c.node.links.add(Address("b", 2), False)
+    world.run(10)
+    assert b.links() == {"c": "active"}
 
 
 def test_neighbours_that_the_configuration_names_no_more_are_forgotten(world: World) -> None:

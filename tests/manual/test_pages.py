@@ -72,7 +72,7 @@ def test_every_key_is_there_with_its_default(configuration_page: str) -> None:
         "queue_bytes (integer of bytes, at least 1024, at most 1073741824; default 33554432 (32 MiB))" in link
     )
     assert "overflow (drop or block; default drop)" in link
-    assert "expiry (number of seconds, more than 0, at most 31536000; default 300.0)" in link
+    assert "expiry (number of seconds, more than 0, at most 31536000; default 604800.0)" in link
     assert 'protocol (auto, "3.1.1" or "5"; default auto)' in section(configuration_page, "broker")
 
 

@@ -118,6 +118,13 @@ class Cooperation:
         """The neighbour is reached on another path: what is not kept for it goes there, or nowhere."""
         self.rerouting.take(link.node_id, link.held_at, link.pass_by())
 
+    def expire(self, link: NeighborLink) -> None:
+        """The neighbour has been away for too long: nothing is kept for it any longer."""
+        self.rerouting.left(link)
+        link.expire()
+        if self.parts.memory is not None:
+            self.parts.memory.joined(link)
+
     def leave(self, link: NeighborLink) -> None:
         """A connected link that was taken back has to keep nothing any more: another path is there."""
         self.happened(link, LinkEvent.LEFT, "blocked")

@@ -170,6 +170,8 @@ class NeighborLink(Stateful):
 
     def connect(self, session: LinkSession, hello: Hello) -> None:
         """Use a new control session, made on the terms of the neighbour's ``hello``."""
+        for lane in self.lanes:
+            lane.given_up = False
         self.set_sessions(hello.sessions)
         self.boot, self.age, self.token = hello.boot, hello.age, hello.token
         self.dialed = session.neighbor is not None
@@ -378,6 +380,17 @@ class NeighborLink(Stateful):
             loose[lane.index] = lane.spooled.take_loose()
         return loose
 
+    def expire(self) -> None:
+        """The neighbour has been away for too long: what waits is dropped, and what is routed to the link
+        until it is back. Its interest stays, so that each message is counted."""
+        self.boot = 0  # what was under way is dropped, too: both ends begin anew
+        self.reason = "away for longer than link.expiry: what is for it is dropped"
+        self.unsure = False
+        self.moved.clear()
+        for lane in self.lanes:
+            lane.given_up = True
+            self._clear(lane, "neighbor_expired")
+
     def forget(self, reason: Left, stranded: bool = False) -> None:
         """Leave the cooperation: neither side's interest nor anything queued holds any longer. What is
         ``stranded`` stays in the spool."""
@@ -386,7 +399,7 @@ class NeighborLink(Stateful):
         self.moved.clear()
         for lane in self.lanes:
             lane.suspend()
-            lane.passed_by = False
+            lane.passed_by = lane.given_up = False
             if not (stranded and lane.kept):
                 self._clear(lane, reason)
         for inbound in self.inbounds:  # the neighbour takes back what it has no answer to

@@ -15,6 +15,7 @@ from ildm.core.transfer.rerouting import REST
 if TYPE_CHECKING:
     from ildm.core.declared import Left
     from ildm.core.link.cooperation import Cooperation
+    from ildm.core.link.hello import Hello, Refusal
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.parts import Parts
 
@@ -23,6 +24,8 @@ CLAIMS_OF_A_RESTART = 5
 """More claims to this node's id than a restart explains: another node has it, too."""
 BELIEVED_AFTER = 2 * CLAIM_PAUSE
 """Seconds within which a living neighbour answers what others say in its name."""
+LONGEST_LINGERING = 300.0
+"""Seconds that a link stays whose neighbour is reached on another path, if the tree never comes to rest."""
 UNREST = 20
 """A link joins after this many settling times even if the topology never comes to rest."""
 
@@ -43,6 +46,8 @@ class TreeMembership(Membership):
         self._settling: dict[NeighborLink, tuple[Any, float]] = {}
         self._absent: dict[NeighborLink, Any] = {}
         """When they are given up."""
+        self._given_up: dict[NeighborLink, None] = {}
+        """Away for too long: only their interest is kept. At ``max_neighbors`` they give way."""
         self._lingering: dict[NeighborLink, Any] = {}
         """Links of the cooperation that are no part of the tree: when it is looked whether they may leave."""
         self._changed_at = 0.0
@@ -57,8 +62,13 @@ class TreeMembership(Membership):
     def connected(self, link: NeighborLink) -> None:
         """Tell the neighbour everything known of the topology."""
         self._cancel_expiry(link)
+        if len(self.links) > self.config.max_neighbors and self._given_up:
+            self.discard(next(iter(self._given_up)), "neighbor_expired")
         for advertisement in self.topology.advertisements():
             send_control(link, ADVERTISEMENT, advertisement.encode())
+
+    def refusal(self, hello: Hello) -> Refusal | None:
+        return None if self._given_up else super().refusal(hello)
 
     def lost(self, link: NeighborLink, reason: str, kind: str) -> None:
         self.driver.log("warning", "link down", neighbor=link.node_id, reason=reason)
@@ -75,6 +85,7 @@ class TreeMembership(Membership):
     def _cancel_expiry(self, link: NeighborLink) -> None:
         if (timer := self._absent.pop(link, None)) is not None:
             timer.cancel()
+        self._given_up.pop(link, None)
 
     def _expire(self, link: NeighborLink, since: float) -> None:
         self._absent.pop(link, None)
@@ -89,7 +100,8 @@ class TreeMembership(Membership):
                 bytes=link.queued_bytes,
                 filters=len(link.interest),
             )
-            self.discard(link, "neighbor_expired")
+            self._given_up[link] = None
+            self.cooperation.expire(link)
 
     def _still_absent(self, link: NeighborLink, since: float) -> bool:
         return self.links.get(link.node_id) is link and not link.connected and link.since == since
@@ -284,7 +296,7 @@ class TreeMembership(Membership):
         if not known or link.node_id in self.topology.tree() or not self.topology.reaches(link.node_id):
             return  # it is told when that changes
         if link.kept:
-            late = self.driver.now() - link.held_at >= self.config.expiry
+            late = self.driver.now() - link.held_at >= LONGEST_LINGERING
             self._pass_by(link)
             if not late and not (self.at_rest(link) and self.path(link.node_id) is not None):
                 self.lingers(link)

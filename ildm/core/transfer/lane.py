@@ -66,6 +66,7 @@ class Lane(Outgoing):
         "_telling",
         "_window",
         "forgotten",
+        "given_up",
         "index",
         "last_refusal",
         "limits",
@@ -104,6 +105,8 @@ class Lane(Outgoing):
         """Messages may be sent: the session is established and, on a link, part of the cooperation."""
         self.passed_by = False
         """While the session is not there, what the spool does not keep goes another way."""
+        self.given_up = False
+        """The far end has been away for too long: what is for it is dropped."""
         self.last_refusal: str | None = None
         self.lost: Callable[[Publish], None] | None = None
         """Told of each single message that was dropped for want of room."""
@@ -631,6 +634,10 @@ class Lane(Outgoing):
 
     def _enqueue(self, entry: Entry, source: Holdable | None) -> None:
         queue = self.queue
+        if self.given_up:
+            self.drop(entry.count, f"neighbor_expired_qos{entry.qos}")
+            entry.settle()
+            return
         if self.passed_by and entry.receipt is None:
             self.drop(entry.count, f"other_path_qos{entry.qos}")
             return
