@@ -36,8 +36,9 @@ class NodeView(Protocol):
         """``node_id, version, algorithm, filters, status, uptime, listen, link_listen``, then
 
         ``broker: {address, protocol, connected, reason}`` (as :meth:`problems` has found it; the reason may
-        be that for which it refuses messages), ``clients``, ``persistent_sessions``,
-        ``sessions_unknown`` (of those the filters are not known),
+        be that for which it refuses messages), ``clients``, ``clients_wait_for`` (neighbours whose interest
+        is not known since the start, as addresses), ``persistent_sessions``, ``sessions_unknown`` (of those
+        the filters are not known),
         ``links: {active, blocked, down, refused, on_demand}`` (numbers, with neighbours that were never
         reached; those on demand are among the active),
         ``queues: {injection: {messages, bytes}, links: {messages, bytes}, dropped}`` (what waits for the

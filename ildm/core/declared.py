@@ -116,6 +116,11 @@ CLIENTS = united(
         "SUBSCRIBEs that went to the broker before retained messages were fetched (link.subscribe_wait)",
     ),
     counter("subscribe_waits_expired", "events", "SUBACKs given before all sites knew (link.subscribe_wait)"),
+    counter(
+        "start_waits_expired",
+        "events",
+        "Starts after which clients no longer waited for neighbours' interest (link.wait_at_start)",
+    ),
     counter("save_waits_expired", "events", "Answers given before what they stand for was durable"),
 )
 

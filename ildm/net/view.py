@@ -115,6 +115,7 @@ class LiveView:
                 "unmended": node.injector.auditor.unseen,
             },
             "clients": len(node.sessions),
+            "clients_wait_for": node.links.start_gate.waiting_for,
             "persistent_sessions": sum(record.expiry > 0 for record in node.clients.records.values()),
             "sessions_unknown": node.clients.unknown,
             "links": {

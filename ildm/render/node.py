@@ -35,6 +35,7 @@ def status(data: Mapping[str, Any]) -> RenderableType:
         *_contested(broker),
         ("clients", f"{data['clients']:,}  ({data['persistent_sessions']:,} persistent sessions)"),
         *_unknown(data["sessions_unknown"]),
+        *_waiting(data["clients_wait_for"]),
         ("links", _links(data["links"])),
         ("queues", _queues(data["queues"])),
         ("spool", spool_line(data["spool"])),
@@ -73,6 +74,13 @@ def _contested(broker: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
         return []
     notes = [broker["contested"], broker.get("unmended")]
     return [("", Text(printable(str(note)), style="red")) for note in notes if note is not None]
+
+
+def _waiting(neighbors: Sequence[str]) -> list[tuple[str, RenderableType]]:
+    """That clients are not served yet, and which neighbours have not told their interest."""
+    if not neighbors:
+        return []
+    return [("", Text(f"they wait for the interest of {', '.join(map(cell, neighbors))}", style="red"))]
 
 
 def _links(numbers: Mapping[str, int]) -> str:

@@ -190,6 +190,7 @@ class FakeView:
                 "contested": None,
             },
             "clients": 2,
+            "clients_wait_for": [],
             "persistent_sessions": 1,
             "sessions_unknown": 0,
             "links": {"active": 1, "blocked": 0, "down": 0, "refused": 0, "on_demand": 0},

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ildm.core.link.parts import Parts
     from ildm.core.link.rules import LinkRules
     from ildm.core.link.session import LinkSession
+    from ildm.core.link.start_gate import StartGate
     from ildm.core.transfer.identity import Origin
     from ildm.core.transfer.inbound import NeighborReceipt
 
@@ -53,6 +54,7 @@ class Cooperation:
         self.parts = parts
         self.driver = parts.driver
         self.membership: Membership
+        self.start_gate: StartGate
         self.active: list[NeighborLink] = []
         """Links in the cooperation, connected or in an outage."""
         config = parts.config
@@ -137,6 +139,7 @@ class Cooperation:
             send_control(link, READY, b"0 %d" % link.ready_sent)
         self.happened(link, LinkEvent.WITHDRAWN, "blocked")
         link.reason = "it would close a cycle"
+        self.start_gate.look()
 
     def _ready(self, link: NeighborLink, payload: bytes) -> None:
         word, _, number = payload.partition(b" ")
@@ -217,6 +220,7 @@ class Cooperation:
             self._ready(link, payload)
         elif topic == SYNCED:
             self.interest_changed(link, link.heard.end_synchronization())
+            self.start_gate.look()
             self.retained_sync.digest_came(link, payload)
         elif topic == TOLD:
             if not payload.isdigit() or len(payload) > 9:

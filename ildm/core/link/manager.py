@@ -23,6 +23,7 @@ from ildm.core.link.on_demand import OnDemand
 from ildm.core.link.parts import Parts
 from ildm.core.link.rules import Hits, LinkRules
 from ildm.core.link.session import LinkSession
+from ildm.core.link.start_gate import StartGate
 from ildm.core.link.state import LinkEvent
 from ildm.core.link.tree import TreeMembership
 from ildm.mqtt import IldmError, LocalError, ReasonCode
@@ -84,6 +85,8 @@ class LinkManager:
         else:
             self.membership = TreeMembership(parts, self.links, self.cooperation, self._discard)
         self.cooperation.membership = self.membership
+        self.start_gate = StartGate(parts, self.links, self.neighbors)
+        self.cooperation.start_gate = self.start_gate
         self.advertised = self.membership.address
         """Where other nodes reach this one."""
         self.judge = Judge(parts, self.links, self.membership, lambda: self.peer, self._replace_session)
@@ -101,6 +104,9 @@ class LinkManager:
         absent = {link.address: link.node_id for link in self.links.values()}
         for address, saved in neighbors.items():
             self.add(address, saved).node_id = absent.get(str(address))
+        if not self.node.has_overlay:
+            unknown = [address for address in neighbors if str(address) not in absent]
+            self.start_gate.close(unknown, self.config.wait_at_start)
 
     def _restore(self, neighbors: Collection[Address]) -> None:
         """Take up the links of an earlier life, as in an outage: what is for them waits until they are back.
@@ -174,6 +180,7 @@ class LinkManager:
         self.membership.stop()
         self.cooperation.watching.stop()
         self.dialer.stop()
+        self.start_gate.stop()
         for link in list(self.links.values()):
             for session in list(link.open_sessions):
                 if farewell:
@@ -252,6 +259,7 @@ class LinkManager:
                 session.unbind()
                 session.part(ReasonCode.ADMINISTRATIVE_ACTION, "removed by the neighbour's administrator")
             self.membership.changed()
+        self.start_gate.look()
         self.node.change_done("remove")
         self.node.change_done("add")
         return address, link.node_id if link is not None else None
@@ -471,6 +479,10 @@ class LinkManager:
             if known is not None:
                 self._name(known)
         self.dialer.failed(neighbor, kind, reason)
+        if kind == "own-id":
+            self.start_gate.give_up(neighbor.address)
+        else:
+            self.start_gate.look()
 
     def _link_lost(self, link: NeighborLink, reason: str, kind: str) -> None:
         link.disconnect(reason)

@@ -73,6 +73,7 @@ class State(Enum):
 
     AWAITING_CONNECT = "awaiting CONNECT"
     AWAITING_DECISION = "awaiting the filters' decision"
+    AWAITING_NEIGHBORS = "awaiting the neighbours' interest"
     AWAITING_BROKER = "awaiting the broker's connection"
     AWAITING_CONNACK = "awaiting CONNACK"
     RELAYING = "relaying"
@@ -81,6 +82,7 @@ class State(Enum):
 
 _AWAITING_CONNECT: Final = State.AWAITING_CONNECT
 _AWAITING_DECISION: Final = State.AWAITING_DECISION
+_AWAITING_NEIGHBORS: Final = State.AWAITING_NEIGHBORS
 _AWAITING_BROKER: Final = State.AWAITING_BROKER
 _AWAITING_CONNACK: Final = State.AWAITING_CONNACK
 _RELAYING: Final = State.RELAYING
@@ -176,6 +178,8 @@ class ClientSession(RefusingClient):
         """
         if self.state in (_AWAITING_CONNECT, _ENDED):
             return None
+        if self.state is _AWAITING_NEIGHBORS and not self._held:
+            return None  # it has given up: its next connection must not be behind this one
         if self.transport is None or not self.transport.can_write_eof():
             return None  # TLS: the connection ends both ways at once
         if not self.ended:
@@ -225,6 +229,7 @@ class ClientSession(RefusingClient):
                     lane.no_longer_held(self)
         if self.node.custody is not None:
             self.node.custody.no_longer_held(self)
+        self.node.links.start_gate.let_go(self)
         self.node.client_gone(self, exc)
         self.state = _ENDED
         self.unpair()
@@ -307,6 +312,17 @@ class ClientSession(RefusingClient):
         self._cancel_connect_timer()
         self.connect = packet
         self.client_id = packet.client_id
+        gate = self.node.links.start_gate
+        if gate.closed and not self._is_reserved(packet.client_id):
+            self.state = _AWAITING_NEIGHBORS
+            gate.hold(self, lambda: self._dial_broker(frame, packet))
+            self._hold()
+            return
+        self._dial_broker(frame, packet)
+
+    def _dial_broker(self, frame: bytes, packet: Connect) -> None:
+        if not self.is_open:  # it was ended while it has waited
+            return
         if self.node.bans.bars(self):
             self.node.counters["clients_banned"] += 1
             self._refuse(ReasonCode.BANNED, ConnectReturnCode.NOT_AUTHORIZED)
