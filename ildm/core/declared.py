@@ -214,6 +214,11 @@ TRANSFER = united(
     counter("retained_refused_future", "messages", "Retained messages stamped beyond limits.clock_skew"),
     counter("retained_repeated", "messages", "Retained messages repeated to a neighbour that lacked them"),
     counter("retained_repaired", "messages", "Retained messages set again at the broker, which lacked them"),
+    counter(
+        "retained_repair_withheld",
+        "messages",
+        "Retained messages not set again at the broker, which hangs up on them",
+    ),
     counter("retained_too_large", "messages", "Retained messages too large to be remembered"),
     counter("retained_wills_overruled", "messages", "Wills in whose place the broker's own value was sent"),
     counter("retained_audit_denied", "messages", "Retained topics that the broker does not let the node see"),

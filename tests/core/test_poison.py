@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
-from ildm.mqtt import MalformedPacket, Property, Publish, Version
+from ildm.core.transfer.injection_session import AT_ONCE
+from ildm.mqtt import MalformedPacket, Property, Publish, PubRel, Version
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World
 from tests.core.test_custody import publish
@@ -84,6 +85,20 @@ def test_nor_are_those_of_qos_0_of_which_each_is_sent_once(world: World, pause: 
     assert b.broker.topics() == ["t"]
     assert b.node.counters["broker_sessions_taken"] == 0
     assert b.node.counters["broker_hang_ups"] == b.broker.hang_ups >= 8
+
+
+def test_what_stands_between_those_of_qos_0_arrives(world: World) -> None:
+    """Silent sessions, which are to show a rival, become rare."""
+    a, b = pair(world, protocol="3.1.1")
+    b.broker.hangs_up_on = poison
+    client = a.client("p")
+    for number in range(200):
+        client.send(Publish(topic=f"poison/{number}", payload=b"x"))
+        world.run(0.5)
+        client.send(Publish(topic=f"t/{number}", payload=b"x"))
+        world.run(0.5)
+    assert len(b.broker.topics()) > 140
+    assert b.node.counters["broker_sessions_taken"] == 0
 
 
 @pytest.mark.parametrize("every", [0.05, 5.0])
@@ -172,8 +187,94 @@ def test_a_broker_that_crashes_often_behind_a_proxy_is_not_taken_for_a_rival(wor
     assert b.node.counters["broker_sessions_taken"] == 0
 
 
+@pytest.mark.parametrize("speaks_5", [True, False])
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("apart", [0.0, 0.5])
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_many_in_a_row_delay_what_follows_little(
+    world: World, qos: int, apart: float, retain: bool, speaks_5: bool
+) -> None:
+    """Their faults are no faults of the connection: no pause grows by them."""
+    a, b = pair(world, protocol="auto" if speaks_5 else "3.1.1")
+    b.broker.hangs_up_on = poison
+    bad = a.client("bad")
+    for number in range(12):
+        bad.send(
+            Publish(
+                topic=f"poison/{number}",
+                payload=b"x",
+                qos=qos,
+                retain=retain,
+                packet_id=number + 1 if qos else None,
+            )
+        )
+        if qos == 2:
+            world.run(0.01)
+            bad.send(PubRel(packet_id=number + 1))
+        world.run(apart)
+    publish(a.client("good"), ["t"], 1)
+    world.run(1 if qos else 15)  # of QoS 0 the eighth is followed by a silent session
+    assert b.broker.topics() == ["t"]
+    assert not qos or b.node.counters["injection_dropped_poison"] == 12
+    assert b.node.counters["broker_sessions_taken"] == 0
+    assert a.node.links.links["b"].idle
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_retained_one_is_not_set_again_at_each_connection(world: World, qos: int) -> None:
+    """The comparison with the broker finds it missing each time; nothing mends that but another broker."""
+    a, b = pair(world, protocol="3.1.1")
+    b.broker.hangs_up_on = poison
+    client = a.client("p")
+    for number in range(12):
+        topic = f"poison/{number}" if number else "t"
+        client.send(
+            Publish(topic=topic, payload=b"x", qos=qos, retain=True, packet_id=number + 1 if qos else None)
+        )
+        if qos == 2:
+            world.run(0.01)
+            client.send(PubRel(packet_id=number + 1))
+    world.run(60)
+    hang_ups = b.broker.hang_ups
+    withheld = b.node.counters["retained_repair_withheld"]
+    for _ in range(3):
+        (own,) = [each for each in b.broker.connections if each.client_id == "ildm-b-0"]
+        own.transport.close()
+        world.run(30)
+    assert b.broker.hang_ups == hang_ups
+    assert b.node.counters["retained_repair_withheld"] == withheld + 3 * 11
+    b.broker_down()
+    world.run(30)
+    b.broker.hangs_up_on = lambda packet: False
+    b.broker_up()
+    world.run(30)
+    assert set(b.broker.topics()) == {"t", *(f"poison/{number}" for number in range(1, 12))}
+
+
+def test_a_broker_that_is_down_sees_growing_pauses(world: World) -> None:
+    """Also when it has ended after messages at fault."""
+    a, b = pair(world, protocol="3.1.1")
+    b.broker.hangs_up_on = poison
+    publish(a.client("p"), ["poison", "t"], 1)
+    world.run(5)
+    b.broker_down()
+    dialed = []
+    driver = b.node.driver
+    dial = driver.dial
+
+    def watched(address: Any, session: Any, timeout: float) -> None:
+        dialed.append(driver.now())
+        dial(address, session, timeout)
+
+    driver.dial = watched  # type: ignore[method-assign]
+    world.run(60)
+    assert 4 < len(dialed) < 20
+    assert dialed[-1] - dialed[-2] > 2
+
+
 def test_connections_are_not_made_as_fast_as_they_are_refused(world: World) -> None:
-    """The pause grows until a message was acknowledged, though each CONNECT succeeds."""
+    """The pause grows after so many hang-ups in a row without an acknowledgement, though each CONNECT
+    succeeds."""
     _, b = row(world, "ab", "pf")
     b.broker.hangs_up_on = lambda packet: isinstance(packet, Publish)
     connects = 0
@@ -188,7 +289,8 @@ def test_connections_are_not_made_as_fast_as_they_are_refused(world: World) -> N
     for i in range(100):
         b.node.router.inject(Publish(topic=f"t/{i}", payload=b"x", qos=1))
     world.run(60)
-    assert 5 < connects < 20
+    assert AT_ONCE + 5 < connects < AT_ONCE + 20
+    assert b.node.counters["injection_dropped_poison"] <= AT_ONCE // 2 + 10
 
 
 def test_a_packet_size_for_a_broker_that_cannot_say_it(world: World) -> None:

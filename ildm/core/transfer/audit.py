@@ -66,6 +66,8 @@ WILL = 5.0
 """Seconds after a will of the node within which the broker publishes the same will."""
 LEVELS = 10_000
 """First levels that are remembered, and topics of one search for further ones."""
+POISON = 10_000
+"""Topics remembered whose value the broker hangs up on; of more, the oldest is tried again."""
 
 
 class Auditor:
@@ -109,6 +111,8 @@ class Auditor:
         self._told: set[str] = set()
         self.unseen: str | None = None
         """Why what the broker keeps is not compared, for people; None: it is."""
+        self._poison: dict[str, Stamp | None] = {}
+        """Topics with a value that the broker hangs up on."""
         self.retained.contention.wake = self._contested
         self.retained.expired = self._expired
         self.retained.scheduled = self._expiry_ahead
@@ -289,8 +293,22 @@ class Auditor:
         self._alarm = None
         self.retained.look_for_expired()
 
+    def poisonous(self, message: Publish) -> None:
+        """The broker hangs up on it: no repair sends it again, else it would with each new connection."""
+        if not message.retain:
+            return
+        self._poison.pop(message.topic, None)
+        self._poison[message.topic] = self.retained.newest(message.topic)
+        if len(self._poison) > POISON:
+            del self._poison[next(iter(self._poison))]
+
+    def broker_absent(self) -> None:
+        """It has ended; the next one may take what it did not."""
+        self._poison.clear()
+
     def broker_moved(self) -> None:
         """The broker is looked for elsewhere."""
+        self._poison.clear()
         if self.session is not None:
             self.session.abort()
 
@@ -432,7 +450,11 @@ class Auditor:
         return on_its_way
 
     def repair(self, topic: str) -> bool:
-        """Inject what the broker should have on a topic, unless a client is about to release just that."""
+        """Inject what the broker should have on a topic, unless the broker hangs up on that, or a client is
+        about to release just that."""
+        if topic in self._poison and self._poison[topic] == self.retained.newest(topic):
+            self.node.counters["retained_repair_withheld"] += 1
+            return False
         if not self.injector.keeps_retained or self._is_on_its_way(topic):
             return False
         injected = self.injector.inject_newest(topic)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -72,10 +73,13 @@ class Injector:
         self._moves = 0  # to other addresses since a session was accepted, or the last pause
         self._restart: Timer | None = None
         self.auditor = Auditor(self)
+        self.hung_up = False
+        """The broker has, after it was sent messages, and was there ever since."""
         self.delivery = Delivery(self)
         self._under_way: set[int] = set()
         for lane in self.lanes:
             lane.lost = self._lost
+            lane.poisonous = self.auditor.poisonous
             lane.sent_counter = "injected"
             if custody is not None:
                 lane.spooled.make = partial(self._entry, lane)
@@ -157,12 +161,19 @@ class Injector:
         if message.retain:
             self.node.retained.contention.contest(message.topic)
 
+    def broker_absent(self) -> None:
+        """Nobody listens at its address: who does so next may take what it did not."""
+        self.hung_up = False
+        self.auditor.broker_absent()
+
     def inject_newest(self, topic: str) -> bool:
         """Inject what the broker should have on a topic; False: nothing is known of it."""
         found = self.node.retained.wanted(topic)
         if found is None:
             return False
         message, expires_at = found
+        if self.hung_up and message.qos == 0:
+            message = replace(message, qos=1)  # one of QoS 0 is never found to be why
         self.publish(message, 0, expires_at, None)
         return True
 

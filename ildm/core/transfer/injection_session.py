@@ -38,6 +38,12 @@ SESSION_EXPIRY = 3600
 FOR_YEARS = 0xFFFFFFFE
 """Seconds; one more would be a session that does not expire (MQTT 5, 3.1.2.11.2)."""
 AGAIN = "connecting anew"
+AT_ONCE = 128
+"""Connections in a row that follow at once on a hang-up after messages were sent, while none is acknowledged:
+twice for each of 64 messages. A broker that hangs up on all of them sees growing pauses from then on."""
+BRIEF = 0.1
+"""Times ``broker.reconnect_min``: so soon is at once. Two nodes with the same client identifier so leave each
+other the time for an acknowledgement."""
 CLEANINGS = 3
 """Times that a session is begun clean until one is used that the broker says it has nevertheless."""
 GUILTLESS = frozenset(
@@ -61,6 +67,7 @@ class InjectionSession(BaseSession):
 
     __slots__ = (
         "_absent",
+        "_at_once",
         "_backoff",
         "_cleaned",
         "_cleanings",
@@ -104,6 +111,7 @@ class InjectionSession(BaseSession):
         self._sent_before = 0  # of what the lane has sent, on earlier connections
         self._on_trial = False  # it is seen whether the broker ends a session that sends nothing
         self._stopped = False
+        self._at_once = 0  # connections in a row that followed so on a hang-up
         self._cleaned = goes_on
         self._cleanings = 0  # in a row
         self.address = injector.node.broker_address
@@ -154,6 +162,7 @@ class InjectionSession(BaseSession):
         super().dial_failed(reason)
         self.injector.node.broker_missed(self.address, reason)
         self._absent = True
+        self.injector.broker_absent()
         self.rival.explained()
         self._again(self._backoff.next())
 
@@ -181,7 +190,7 @@ class InjectionSession(BaseSession):
         """Take the PUBACKs which the data begins with; answers the rest."""
         ids, end = acknowledged_ids(data, 0, self.version)
         if ids:
-            self._backoff.reset()
+            self._progressed()
             self.lane.acknowledged(ids)
             data = data[end:]
         if len(data) < 4 and data[:1] == b"\x40":  # cut off: with what follows it is a run again
@@ -199,14 +208,14 @@ class InjectionSession(BaseSession):
         lane = self.lane
         match packet:
             case PubAck():
-                self._backoff.reset()
+                self._progressed()
                 lane.on_puback(packet.packet_id, packet.reason_code)
                 self._note_refusal(packet.reason_code)
             case PubRec():
                 lane.on_pubrec(packet.packet_id, packet.reason_code)
                 self._note_refusal(packet.reason_code)
             case PubComp():
-                self._backoff.reset()
+                self._progressed()
                 lane.on_pubcomp(packet.packet_id)
             case Disconnect():
                 self._guiltless = packet.reason_code in GUILTLESS
@@ -216,6 +225,11 @@ class InjectionSession(BaseSession):
                 lane.end_silence()
             case _:
                 pass  # nothing else is due, as the session subscribes to nothing
+
+    def _progressed(self) -> None:
+        """The broker takes messages."""
+        self._backoff.reset()
+        self._at_once = 0
 
     def _note_refusal(self, reason_code: int) -> None:
         if reason_code >= 0x80:
@@ -258,7 +272,7 @@ class InjectionSession(BaseSession):
     def _trial_stood(self, packet: ConnAck) -> None:
         self._timer = None
         self._on_trial = False
-        self.rival.explained()
+        self.rival.stood_trial()
         self._take_up(packet)
 
     def _take_up(self, packet: ConnAck) -> None:
@@ -316,16 +330,19 @@ class InjectionSession(BaseSession):
         now = self.driver.now()
         lived = now - self._connected_at
         unasked = (accepted or on_trial) and not expected
-        why_else = not self._taken_over and (self._refusal is not None or self.lane.accuses)
+        accused = self.lane.accuses
+        why_else = not self._taken_over and (self._refusal is not None or accused)
         sent = accepted and self.lane.sent != self._sent_before
         taken = unasked and not why_else and self.rival.has_taken(now, lived, self._taken_over, sent)
         if unasked and sent and not (why_else or taken):
             self.injector.node.counters["broker_hang_ups"] += 1
+            self.injector.hung_up = True
         # a rival that is only inferred may be none: a message at fault would be in the way for ever
-        if unasked and accepted and not (self._taken_over or self._guiltless) and self.lane.blame():
+        judged = unasked and accepted and not (self._taken_over or self._guiltless)
+        if judged and self.lane.blame():
             self.rival.explained()
         if lived >= self._backoff.maximum:
-            self._backoff.reset()
+            self._progressed()
         if accepted:
             self.injector.node.session_closed(self, None if expected else exc or ConnectionError("closed"))
         if self._stopped:
@@ -338,7 +355,15 @@ class InjectionSession(BaseSession):
             self._refusal = self.rival.reason(now)
         reason = self._refusal or (str(exc) if exc else "the broker closed the node's own session")
         self.injector.node.broker_reachable(reason)
-        self._again(self.rival.pause() if taken else self._backoff.next())
+        if taken:
+            self._again(self.rival.pause())
+        elif judged and (sent or accused) and self._at_once < AT_ONCE:
+            self._at_once += 1
+            self._backoff.reset()
+            self._again(BRIEF * self._backoff.next())
+            self._backoff.reset()
+        else:
+            self._again(self._backoff.next())
 
     def _again(self, pause: float) -> None:
         if not self._stopped and self._timer is None:

@@ -74,6 +74,7 @@ class Lane(Outgoing):
         "open",
         "outlet",
         "passed_by",
+        "poisonous",
         "queue",
         "silence",
         "writable_again",
@@ -110,6 +111,8 @@ class Lane(Outgoing):
         self.last_refusal: str | None = None
         self.lost: Callable[[Publish], None] | None = None
         """Told of each single message that was dropped for want of room."""
+        self.poisonous: Callable[[Publish], None] | None = None
+        """Told of each message that was dropped as the far end hangs up on it."""
         self.writable_again: Callable[[], None] | None = None
         """Called once there is room after something was refused (:meth:`admit`)."""
         self._refused = self._telling = False
@@ -290,6 +293,8 @@ class Lane(Outgoing):
         )
         self.drop(1, "poison")
         self._window.complete(packet_id)
+        if self.poisonous is not None:
+            self.poisonous(message)
 
     def set_writable(self, writable: bool) -> None:
         self._flowing = writable

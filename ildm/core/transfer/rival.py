@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SHORT_LIVES = 8
 """So many sessions in a row that the broker has accepted, and soon ended: then there is a rival."""
+MOST_SHORT_LIVES = 64
+"""The same once trials were stood, each of which doubles it: messages of QoS 0 are why, and may go on."""
 TRIAL = 3
 """Times the longest of those lives: for so long a session on trial is silent."""
 LONGEST = 1.5
@@ -39,6 +41,7 @@ class Rival:
         "_client_id",
         "_longest",
         "_lost_at",
+        "_needed",
         "_node_id",
         "_pauses",
         "_short",
@@ -51,6 +54,7 @@ class Rival:
         self._node_id = node_id
         self._pauses = Backoff(random, longest, LONGER * longest)
         self._short = 0
+        self._needed = SHORT_LIVES
         self._silent = False
         """One of those sessions had sent nothing."""
         self._lost_at: float | None = None
@@ -68,18 +72,20 @@ class Rival:
         known = self._lost_at is not None
         # the other one may know already, and pause for that long
         if lived >= self._pauses.maximum:
+            self._needed = SHORT_LIVES
             self.explained()
         else:
             self._short += 1
             self._longest = max(self._longest, lived)
             self._silent = self._silent or not sent
         if not (told or known):
-            if self._short < SHORT_LIVES:
+            if self._short < (SHORT_LIVES if self._silent else self._needed):
                 return False
             if not self._silent:
                 self.suspected = True
                 return False
         self.suspected = False
+        self._needed = SHORT_LIVES
         self._lost_at = now
         return True
 
@@ -89,6 +95,11 @@ class Rival:
         self._short = 0
         self._longest = 0.0
         self._silent = self.suspected = False
+
+    def stood_trial(self) -> None:
+        """Nobody has taken the silent session: what was sent before is why."""
+        self._needed = min(2 * self._needed, MOST_SHORT_LIVES)
+        self.explained()
 
     @property
     def trial(self) -> float:
