@@ -55,8 +55,8 @@ class Origin(Protocol):
     def is_blocked(self) -> bool:
         """Whether its address is blocked, since it has come."""
 
-    def told(self, version: str) -> bytes:
-        """What the broker is told of it by the PROXY protocol, ``v1`` or ``v2``."""
+    def told(self, version: str, made: Any) -> bytes:
+        """What the broker is told of it on the connection ``made`` (PROXY protocol ``v1``, ``v2``)."""
 
 
 class BaseSession:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ildm.core.session import peer_of
-from ildm.net.transport.proxy import LOCAL, UNKNOWN, header_v1, header_v2, tls_tlvs
+from ildm.net.transport.proxy import header_v1, header_v2, tls_tlvs
 
 if TYPE_CHECKING:
+    import socket
+
     from ildm.net.transport.gate import AddressGate
     from ildm.net.transport.proxy import Place, ProxyHeader
 
@@ -78,14 +80,14 @@ class Arrival:
             if self._gate is not None and self._host:
                 self._gate.leave(self._host)
 
-    def told(self, version: str) -> bytes:
-        """What the broker is told of it by the PROXY protocol, ``v1`` or ``v2``."""
+    def told(self, version: str, made: socket.socket) -> bytes:
+        """What the broker is told of it on the connection ``made``; ``version``: ``v1`` or ``v2``."""
         said, transport = self._said, self._transport
         own = transport is None
         source = said.source if said is not None else None if own else _place(transport, "peername")
         destination = said.destination if said is not None else None if own else _place(transport, "sockname")
         if source is None or destination is None:
-            return own_session(version)
+            return own_session(version, made)
         if version == "v1":
             return header_v1(source, destination)
         return header_v2(source, destination, self._tlvs())
@@ -99,9 +101,14 @@ class Arrival:
         return tls_tlvs(tls.version() or "", names[0] if names else None, tls.selected_alpn_protocol())
 
 
-def own_session(version: str) -> bytes:
-    """What the broker is told of the node's own sessions, and of clients without an address."""
-    return UNKNOWN if version == "v1" else LOCAL
+def own_session(version: str, made: socket.socket) -> bytes:
+    """What the broker is told of the node's own sessions, and of clients without an address.
+
+    The header has the addresses of the connection itself, because Mosquitto 2.1 closes connections whose
+    header says LOCAL or UNKNOWN.
+    """
+    header = header_v1 if version == "v1" else header_v2
+    return header(made.getsockname(), made.getpeername())
 
 
 def _place(transport: Any, which: str) -> Place | None:

@@ -103,9 +103,9 @@ class Dialing:
         broker = self._broker
         assert broker is not None
         origin = None if client is None else client.origin
-        header = own_session(broker.proxy) if origin is None else origin.told(broker.proxy)
         made = await dialed(loop, address)
         try:
+            header = own_session(broker.proxy, made) if origin is None else origin.told(broker.proxy, made)
             await loop.sock_sendall(made, header)  # before TLS
             if self.reactor is not None and not options:
                 return self._taken(made, factory)

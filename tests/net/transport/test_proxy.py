@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ildm.mqtt import Connect
+from ildm.net.transport.arrival import Arrival, own_session
 from ildm.net.transport.proxy import (
     LOCAL,
     SIGNATURE,
@@ -178,6 +179,19 @@ def test_a_broker_that_wants_the_header_gets_it_for_clients_and_for_the_nodes_ow
         node = start_node(algorithm="pf", broker={"address": address, "proxy": version})
         with connected(*node.address) as client:
             echoes(client)
+
+
+@pytest.mark.parametrize("version", ["v1", "v2"])
+def test_the_nodes_own_sessions_have_a_real_address_in_the_header(version: str) -> None:
+    """Mosquitto 2.1 closes connections whose header has none."""
+    with (
+        socket.create_server((LOOPBACK, 0)) as server,
+        socket.create_connection(server.getsockname(), 30) as made,
+    ):
+        for said in (own_session(version, made), Arrival(None).told(version, made)):
+            header = parse(said)
+            assert header is not None
+            assert (header.source, header.destination) == (made.getsockname(), made.getpeername())
 
 
 class Recorder:
