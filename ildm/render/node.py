@@ -16,6 +16,8 @@ from ildm.render.spool import spool_line
 from ildm.terminal import cell, duration, facts, size, state, table
 from ildm.text import printable
 
+RELAY_KEEPS = "none: the broker has what it acknowledges"
+
 
 def status(data: Mapping[str, Any]) -> RenderableType:
     broker = data["broker"]
@@ -38,7 +40,7 @@ def status(data: Mapping[str, Any]) -> RenderableType:
         *_waiting(data["clients_wait_for"]),
         ("links", _links(data["links"])),
         ("queues", _queues(data["queues"])),
-        ("spool", spool_line(data["spool"])),
+        ("spool", spool_line(data["spool"]) if data["algorithm"] else Text(RELAY_KEEPS, style="dim")),
     ]
     saving = data["state"]
     if saving["failure"]:

@@ -313,6 +313,14 @@ def test_a_status_says_what_cannot_be_saved() -> None:
     assert "not saved database or disk is full: 12 rows wait (5.0 kB)" in text
 
 
+def test_a_relay_is_not_said_to_lose_what_its_broker_acknowledges() -> None:
+    spool = {**STATUS["spool"], "mode": "off"}
+    assert "lost with the node" in shown("status", {**STATUS, "algorithm": "sf", "spool": spool})
+    text = shown("status", {**STATUS, "algorithm": None, "spool": spool})
+    assert "lost with the node" not in text
+    assert "the broker has what it acknowledges" in text
+
+
 def test_what_a_status_looks_like() -> None:
     text = shown("status", STATUS)
     for part in (
