@@ -177,6 +177,7 @@ class NodeServer:
                     counters=counters,
                     inherited=self.inherited,
                     reactor=self.reactor,
+                    log=self.driver.log,
                 )
                 self.for_neighbors.append(listener)
                 await listener.open()

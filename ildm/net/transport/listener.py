@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,6 +13,7 @@ from ildm.core.local.admission import LOG_EVERY
 from ildm.core.session import CLOSE_TIMEOUT
 from ildm.mqtt import IldmError
 from ildm.net.transport.arrival import Arrival
+from ildm.net.transport.dialing import tls_reason
 from ildm.net.transport.inherited import Inherited
 from ildm.net.transport.proxies import Proxies
 from ildm.net.transport.proxy import ProxyError, ProxyHeader
@@ -89,8 +91,9 @@ class Listener:
         self._proxies = proxies
         self._reactor = reactor
         self._log = log
-        self._quiet_until = float("-inf")
-        self._unlogged = 0
+        self._quiet_until: dict[str, float] = {}
+        self._unlogged: dict[str, int] = {}
+        """By what the log says of connections that were refused."""
         """Proxies refused since the log has said so."""
         self._mode = mode
         self._inherited = Inherited() if inherited is None else inherited
@@ -181,10 +184,12 @@ class Listener:
                     self._handshakes.observe(loop.time() - begun)
                 return
         except ProxyError as error:
-            self._proxy_refused(host, error, loop.time())
-        except OSError:
-            # a stranger's fault: counted, and no line of the log for each
+            self.counters["proxy_headers_refused"] += 1
+            self._refused("no PROXY header from a trusted address", host, str(error), loop.time())
+        except OSError as error:
             self.counters["tls_handshakes_failed"] += 1
+            why = tls_reason(error) if isinstance(error, ssl.SSLError) else str(error) or type(error).__name__
+            self._refused("the TLS handshake has failed", host, why, loop.time())
         except asyncio.CancelledError:
             arrival.end()
             connection.close()
@@ -192,22 +197,20 @@ class Listener:
         arrival.end()
         connection.close()
 
-    def _proxy_refused(self, host: str, error: ProxyError, now: float) -> None:
-        """Count it; the log has one line for all within some seconds, about the first."""
-        self.counters["proxy_headers_refused"] += 1
-        self._unlogged += 1
-        if self._log is None or now < self._quiet_until:
+    def _refused(self, what: str, host: str, why: str, now: float) -> None:
+        """The log has one line for all strangers' faults of a kind within some seconds, about the newest."""
+        self._unlogged[what] = self._unlogged.get(what, 0) + 1
+        if self._log is None or now < self._quiet_until.get(what, now):
             return
-        self._quiet_until = now + LOG_EVERY
+        self._quiet_until[what] = now + LOG_EVERY
         self._log(
             "info",
-            "connection refused: no PROXY header from a trusted address",
-            listener=self._label,
+            f"connection refused: {what}",
+            listener=self._label or self.key,
             peer=host,
-            reason=str(error),
-            refused=self._unlogged,
+            reason=why,
+            refused=self._unlogged.pop(what),
         )
-        self._unlogged = 0
 
     async def _said(
         self, loop: asyncio.AbstractEventLoop, connection: socket.socket, host: str

@@ -70,6 +70,11 @@ def test_a_node_of_another_authority_does_not_get_in(start_node: StartNode, pki:
     until(lambda: (b.status() or {})["counters"].get("tls_handshakes_failed", 0) > 0)
     until(lambda: neighbor(a)["state"] == "down")
     assert b.admin.neighbors().items == []
+    event = "connection refused: the TLS handshake has failed"
+    (told, *_) = [row["fields"] for row in b.admin.events().items if row["event"] == event]
+    assert told["listener"] == "link.listen"
+    assert told["peer"] == "127.0.0.1"
+    assert told["reason"].startswith("TLS: the certificate is not accepted: ")
 
 
 def test_pinned_certificates_need_no_names_and_stand_for_nobody_else(start_node: StartNode, pki: Pki) -> None:
