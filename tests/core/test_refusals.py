@@ -25,7 +25,7 @@ def test_an_unknown_code_is_told_as_one() -> None:
 
 
 def test_a_broker_that_hangs_up_is_told_from_one_that_answers() -> None:
-    assert refused_in_every_version(None).endswith("in no version: it closes without a CONNACK")
+    assert refused_in_every_version(None).endswith("in no version: no CONNACK came")
     assert refused_in_every_version(0x84).endswith("code 0x84: unsupported protocol version")
 
 

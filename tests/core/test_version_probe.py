@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
+from ildm.core.transfer.refusals import own_session_refused
 from ildm.mqtt import Connect, Publish, Version
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 from ildm.testing.virtual.world import World
@@ -131,9 +132,13 @@ def test_a_port_forwarder_that_closes_while_the_broker_starts_decides_nothing(
     assert site.node.injector.connected
 
 
-@pytest.mark.parametrize("never", [b"", None, b"\x20\x02\x00\x01"], ids=["closes", "silent", "refuses"])
+@pytest.mark.parametrize(
+    ("never", "why"),
+    [(b"", "no CONNACK came"), (None, "no CONNACK came"), (b"\x20\x02\x00\x01", own_session_refused(1))],
+    ids=["closes", "silent", "refuses"],
+)
 def test_a_broker_that_accepts_no_version_is_asked_patiently_and_reported(
-    world: World, never: Answer
+    world: World, never: Answer, why: str
 ) -> None:
     site, broker = probed(world, lambda asked, n: never, 600)
     assert site.node.injector.version is None
@@ -141,7 +146,7 @@ def test_a_broker_that_accepts_no_version_is_asked_patiently_and_reported(
     # never both versions over and over without a pause
     assert all(later - sooner > 0.1 for sooner, later in zip(broker.times, broker.times[2:], strict=False))
     assert len(broker.connects) < 200
-    assert site.node.broker_down_reason == "the broker accepts the node's own session in no version"
+    assert site.node.broker_down_reason == f"the broker accepts the node's own session in no version: {why}"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +167,8 @@ def test_wrong_credentials_are_reported_and_decide_nothing(
     assert site.node.injector.version is None
     assert broker.versions[-1] is spoken
     assert site.node.broker_down_reason == (
-        f"the broker refused the node's own session with code 0x{refusal[3]:02X}"
+        f"the broker refused the node's own session with code 0x{refusal[3]:02X}: not authorized;"
+        " see broker.username and the access rules of the broker"
     )
     wrong = False
     world.run(60)

@@ -44,5 +44,5 @@ def own_session_refused(code: int) -> str:
 
 def refused_in_every_version(last: int | None) -> str:
     """What is said when all versions have failed; ``last`` is the last CONNACK, None without one."""
-    why = "it closes without a CONNACK" if last is None else own_session_refused(last)
+    why = "no CONNACK came" if last is None else own_session_refused(last)
     return f"the broker accepts the node's own session in no version: {why}"
