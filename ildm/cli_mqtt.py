@@ -268,7 +268,7 @@ def _target(
         if password_file is not None:
             raise UsageError("--password-file needs -u NAME")
         password = None
-    return Target(place, client_id or f"ildm-{secrets.token_hex(4)}", version, clean, user, password, timeout)
+    return Target(place, client_id or f"ildm{secrets.token_hex(4)}", version, clean, user, password, timeout)
 
 
 def _refuse(password: str | None) -> None:

@@ -67,7 +67,8 @@ CLOCK = Table("clock", {"of": str}, {"time": int})
 BROKERS = Table("brokers", {"address": str}, {"delivers": str})
 """What was found out about the local broker: whether it delivers QoS 2 at ``publish`` or at ``release``."""
 IN_USE = Table("in_use", {"of": str}, {"address": str})
-"""Where the node's own sessions were accepted last (``of`` is ``broker``), of several addresses."""
+"""Where the node's own sessions were accepted last (``of`` is ``broker``), of several addresses; and with
+``short client identifiers``, where they had such."""
 PLUGIN_STATE = Table("plugin_state", {"plugin": str, "entry": str}, {"value": bytes})
 """What plugins want to find again; ``plugin`` is ``algorithm/NAME`` or ``filter/NAME``, with ``/2`` after it
 for the second of that name in the chain."""

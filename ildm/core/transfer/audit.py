@@ -26,6 +26,7 @@ from ildm.core.backoff import Backoff
 from ildm.core.local.broker_session import connack_code
 from ildm.core.transfer.asking import AskingSession
 from ildm.core.transfer.contention import SETTLE
+from ildm.core.transfer.own_ids import AUDIT
 from ildm.mqtt import (
     Disconnect,
     PacketType,
@@ -483,7 +484,7 @@ class AuditSession(AskingSession):
     def __init__(self, auditor: Auditor) -> None:
         node, injector = auditor.node, auditor.injector
         version = injector.version or Version.V311
-        super().__init__(injector, f"ildm-{node.node_id}-audit", version, node.config.limits.packet_size)
+        super().__init__(injector, injector.ids.of(AUDIT), version, node.config.limits.packet_size)
         self.auditor = auditor
         self._accepted = False
         self._ended = False
@@ -525,10 +526,12 @@ class AuditSession(AskingSession):
     def _packet(self, frame: bytes) -> None:
         kind = frame[0] >> 4
         if kind == PacketType.CONNACK:
-            if connack_code(frame) == 0:
+            code = connack_code(frame)
+            if code == 0:
                 self._accepted = True
                 self.go_on()
             else:
+                self.injector.ids.refused(self.client_id, code)
                 self.abort()
         elif kind == PacketType.SUBACK:
             packet = decode(frame, self.version)

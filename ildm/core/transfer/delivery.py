@@ -17,6 +17,7 @@ from ildm.api import Unreachable
 from ildm.core.local.broker_session import connack_code
 from ildm.core.tables import BROKERS
 from ildm.core.transfer.asking import AskingSession
+from ildm.core.transfer.own_ids import PROBE
 from ildm.mqtt import (
     ConnAck,
     Disconnect,
@@ -116,6 +117,8 @@ class Delivery:
             return  # of an address that was left meanwhile
         address = str(probe.address)
         self._probe = None
+        if probe.renamed:
+            self.broker_came()
         if found is not None:
             self._found = True
             if found is not self._known.get(address):
@@ -160,18 +163,21 @@ class DeliveryProbe(AskingSession):
         "address",
         "delivery",
         "found",
+        "renamed",
     )
 
     def __init__(self, delivery: Delivery, prefixes: list[str]) -> None:
         injector = delivery.injector
         assert injector.version is not None
-        super().__init__(injector, injector.probe_id, injector.version, 1 << 20)
+        super().__init__(injector, injector.ids.of(PROBE), injector.version, 1 << 20)
         self.delivery = delivery
         self.address = injector.node.broker_address
         self.found: Delivers | None = None
         self._prefixes = prefixes
         self._topic = ""
         self._message_id = 0
+        self.renamed = False
+        """The broker has refused its client identifier, and there is another one."""
         self._echoed = False
         """The message behind it has been delivered."""
         self._before = True
@@ -195,9 +201,12 @@ class DeliveryProbe(AskingSession):
     # what is tried ----------------------------------------------------------------------------
 
     def _packet(self, frame: bytes) -> None:
-        if frame[0] >> 4 == PacketType.CONNACK and connack_code(frame):
-            self.abort()
-            return
+        if frame[0] >> 4 == PacketType.CONNACK:
+            code = connack_code(frame)
+            if code:
+                self.renamed = self.injector.ids.refused(self.client_id, code)
+                self.abort()
+                return
         match decode(frame, self.version):
             case ConnAck() as connack:
                 if int(connack.properties.get(Property.MAXIMUM_QOS, 2)) < 2:

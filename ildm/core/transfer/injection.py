@@ -12,6 +12,7 @@ from ildm.core.transfer.audit import Auditor
 from ildm.core.transfer.delivery import Delivery
 from ildm.core.transfer.injection_session import InjectionSession
 from ildm.core.transfer.lane import Lane, QueueLimits, total
+from ildm.core.transfer.own_ids import OwnIds
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.retained_order import RetainedOrder
 from ildm.core.transfer.version_probe import VersionProbe
@@ -62,10 +63,9 @@ class Injector:
         """MQTT version spoken with the broker; None until one was accepted."""
         self.last_refusal: str | None = None
         cooperates = node.algorithm_name is not None  # the router gets to know the algorithm later
-        self.probe_id = f"ildm-{node.node_id}-probe"
-        """Client identifier for what is tried out with the broker."""
-        own = [*(self.client_id(i) for i in range(count)), f"ildm-{node.node_id}-audit", self.probe_id]
-        self.client_ids = frozenset(own if cooperates else ())
+        self.ids = OwnIds(node.node_id, count, node.driver.log)
+        self.client_ids = self.ids.all if cooperates else frozenset()
+        """Both kinds of all own sessions; no client may have one."""
         self._probe: VersionProbe | None = None
         self.order = RetainedOrder(node.retained, self.lanes)
         self.whereabouts = Whereabouts(node)
@@ -89,9 +89,6 @@ class Injector:
                 custody.adopt(name, self.lanes[index % count].spooled)
         self._given = self.queued_messages
         """Messages up to now, with what earlier lives have left."""
-
-    def client_id(self, index: int) -> str:
-        return f"ildm-{self.node.node_id}-{index}"
 
     @property
     def password(self) -> bytes | None:

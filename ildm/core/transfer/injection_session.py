@@ -9,6 +9,7 @@ from ildm.core.backoff import Backoff
 from ildm.core.local.broker_session import CANNOT_SERVE, connack_code
 from ildm.core.session import BaseSession
 from ildm.core.transfer.lane import Lane
+from ildm.core.transfer.own_ids import NOT_VALID
 from ildm.core.transfer.qos1 import acknowledged_ids
 from ildm.core.transfer.refusals import own_session_refused
 from ildm.core.transfer.rival import Rival
@@ -78,6 +79,7 @@ class InjectionSession(BaseSession):
         "_last_heard",
         "_on_trial",
         "_refusal",
+        "_renamed",
         "_sent_before",
         "_stopped",
         "_taken_over",
@@ -95,7 +97,7 @@ class InjectionSession(BaseSession):
         self.injector = injector
         self.lane = lane
         lane.silence.ask = self._ask
-        self.client_id = injector.client_id(lane.index)
+        self.client_id = injector.ids.of(lane.index)
         broker = injector.node.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
         self.rival = Rival(self.client_id, injector.node.node_id, self.driver.random, broker.reconnect_max)
@@ -113,6 +115,7 @@ class InjectionSession(BaseSession):
         self._stopped = False
         self._at_once = 0  # connections in a row that followed so on a hang-up
         self._cleaned = goes_on
+        self._renamed = False  # the next connection is to have another client identifier
         self._cleanings = 0  # in a row
         self.address = injector.node.broker_address
 
@@ -135,6 +138,10 @@ class InjectionSession(BaseSession):
         self._refusal = None
         assert self.injector.version is not None
         self.version = self.injector.version
+        if self._renamed:
+            self._renamed = False
+            self.client_id = self.rival.client_id = self.injector.ids.of(self.lane.index)
+            self._cleaned = False  # what the broker has of that name is not what is under way
         # a session that survives lets the QoS 2 handshake go on after a reconnection
         persistent = node.config.link.qos == 2
         properties: Properties = {}
@@ -239,7 +246,10 @@ class InjectionSession(BaseSession):
         assert isinstance(packet, ConnAck)
         node = self.injector.node
         if packet.reason_code != 0:
-            self._refusal = own_session_refused(packet.reason_code)
+            code = packet.reason_code
+            self._renamed = code in NOT_VALID
+            again = self.injector.ids.refused(self.client_id, code)
+            self._refusal = AGAIN if again else own_session_refused(code)
             self.close()
             if packet.reason_code in CANNOT_SERVE:
                 node.brokers.failed(self.address)
@@ -296,7 +306,7 @@ class InjectionSession(BaseSession):
         node.brokers.reached(self.address)
         node.session_established(self)
         self.lane.resume(packet.session_present)
-        self.injector.whereabouts.accepted(self.lane)
+        self.injector.whereabouts.accepted(self.lane, self.client_id)
         if self.lane.index == 0:
             self.injector.broker_came()
 

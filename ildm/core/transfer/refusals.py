@@ -2,7 +2,7 @@
 
 _ACCOUNT = "bad user name or password; see broker.username"
 _ACCESS = "not authorized; see broker.username and the access rules of the broker"
-_CLIENT_ID = "client identifier not valid; the broker has to accept the node's own ones (ildm-...)"
+_CLIENT_ID = "client identifier not valid; the broker has to accept the node's own ones (ildm-... or ildm...)"
 
 CONNACK_WORDS: dict[int, str] = {
     # MQTT 3.1 and 3.1.1

@@ -38,7 +38,6 @@ class Rival:
     """
 
     __slots__ = (
-        "_client_id",
         "_longest",
         "_lost_at",
         "_needed",
@@ -46,11 +45,12 @@ class Rival:
         "_pauses",
         "_short",
         "_silent",
+        "client_id",
         "suspected",
     )
 
     def __init__(self, client_id: str, node_id: str, random: Random, longest: float) -> None:
-        self._client_id = client_id
+        self.client_id = client_id
         self._node_id = node_id
         self._pauses = Backoff(random, longest, LONGER * longest)
         self._short = 0
@@ -116,6 +116,6 @@ class Rival:
         if self._lost_at is None or now - self._lost_at > 2.5 * self._pauses.maximum:
             return None
         return (
-            f"another client uses this node's client id {self._client_id!r} at the broker: is a second node "
+            f"another client uses this node's client id {self.client_id!r} at the broker: is a second node "
             f"named {self._node_id!r}?"
         )

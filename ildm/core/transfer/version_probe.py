@@ -14,6 +14,7 @@ from ildm.api import Role, Unreachable
 from ildm.core.backoff import Backoff
 from ildm.core.local.broker_session import CANNOT_SERVE, connack_code
 from ildm.core.session import BaseSession
+from ildm.core.transfer.own_ids import PROBE
 from ildm.core.transfer.refusals import own_session_refused, refused_in_every_version
 from ildm.mqtt import Connect, Disconnect, Framer, MqttError, PacketType, Version, decode
 
@@ -45,7 +46,7 @@ class VersionProbe(BaseSession):
     def __init__(self, injector: Injector) -> None:
         super().__init__(injector.node.driver)
         self.injector = injector
-        self.client_id = injector.probe_id  # that of a session proper would end it
+        self.client_id = injector.ids.of(PROBE)  # that of a session proper would end it
         self.version = Version.V5
         broker = injector.node.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
@@ -78,6 +79,7 @@ class VersionProbe(BaseSession):
         self._framer = Framer(1 << 20)
         self._outcome = None
         node = self.injector.node
+        self.client_id = self.injector.ids.of(PROBE)
         connect = Connect(
             client_id=self.client_id,
             version=self.version,
@@ -140,6 +142,8 @@ class VersionProbe(BaseSession):
                 self.version = Version.V5
                 self.injector.node.broker_reachable(refused_in_every_version(self._outcome))
                 self._again()
+        elif self._outcome is not None and self.injector.ids.refused(self.client_id, self._outcome):
+            self.dial()
         else:
             if self._outcome is not None:
                 reason = own_session_refused(self._outcome)

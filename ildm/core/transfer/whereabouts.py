@@ -1,7 +1,7 @@
-"""At which address of the broker the node's own sessions were accepted last, over restarts, too.
+"""Where and as whom the node's own sessions were accepted last, over restarts, too.
 
-A session of that name at another address is another one: nothing that is under way is known there, and what
-it holds from earlier is not to be mistaken for that. So it begins anew.
+A session at another address of the broker, or with another client identifier, is another one: nothing that is
+under way is known there, and what it holds from earlier is not to be mistaken for that. So it begins anew.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ildm.core.node import Node
     from ildm.core.transfer.lane import Lane
 
+SHORT = ("short client identifiers",)
+"""Key of the row that is there while they are in use."""
+
 
 class Whereabouts:
     """One per node."""
@@ -21,19 +24,24 @@ class Whereabouts:
     def __init__(self, node: Node) -> None:
         self.node = node
         self._saved: str | None = None
-        self._last: dict[int, str] = {}
+        self._saved_short = False
+        self._last: dict[int, tuple[str, str]] = {}
+        """Of each lane the address and the client identifier."""
 
     def restore(self) -> None:
         """Take up where an earlier life of the node has been."""
         for key, (address,) in list(self.node.store.load(IN_USE)):
             if key == ("broker",) and isinstance(address, str):
                 self._saved = address
+            elif key == SHORT:
+                self._saved_short = self.node.injector.ids.short = True
             else:
                 self.node.store.set_aside(IN_USE, key, f"of {key[0]!r}")
 
     def of(self, lane: Lane) -> str:
         """Where the last session of a lane was; where it is to be when there was none."""
-        return self._last.get(lane.index) or self._saved or self._now
+        last = self._last.get(lane.index)
+        return last[0] if last is not None else self._saved or self._now
 
     def goes_on(self, lane: Lane) -> bool:
         """Whether the first session of a lane, at the address in use, goes on with what the broker has of it.
@@ -44,14 +52,21 @@ class Whereabouts:
         """
         if self.of(lane) != self._now:
             return False
-        if lane.index in self._last:
-            return True
+        ids, last = self.node.injector.ids, self._last.get(lane.index)
+        if last is not None:
+            return last[1] == ids.of(lane.index)
+        if ids.short is not self._saved_short:
+            return False
         custody = self.node.custody
         return lane.has_noted and custody is not None and not custody.lacks
 
-    def accepted(self, lane: Lane) -> None:
+    def accepted(self, lane: Lane, client_id: str) -> None:
         """A session of a lane has been accepted, and what was under way is dealt with."""
-        self._last[lane.index] = self._now
+        self._last[lane.index] = self._now, client_id
+        short = self.node.injector.ids.is_short(client_id)
+        if short is not self._saved_short:
+            self._saved_short = short
+            self.node.store.put(IN_USE, SHORT, (self._now,) if short else None)
         several = len(self.node.brokers.addresses) > 1
         if self._now != self._saved and (several or self._saved is not None):
             self._saved = self._now

@@ -51,6 +51,8 @@ class MiniBroker:
         self.connections: list[MiniConnection] = []
         self.refuse_with: int | None = None
         """Return or reason code for every CONNECT."""
+        self.takes_id: Callable[[str], bool] = lambda client_id: True
+        """Whether it takes a client identifier; others it refuses as not valid."""
         self.accepts = True
         """False: a connection is closed as soon as it is there."""
         self.answer_delay = 0.0
@@ -219,8 +221,10 @@ class MiniConnection:
             self.transport.close()
             return
         refuse = broker.refuse_with
-        if refuse:
-            five = packet.version is Version.V5  # also with a code that is not of its version
+        five = packet.version is Version.V5
+        if not refuse and not broker.takes_id(packet.client_id):
+            refuse = 0x85 if five else 2  # MQTT-3.1.3-8, MQTT-3.1.3-9 of 3.1.1
+        if refuse:  # also with a code that is not of its version
             self.transport.write(bytes([0x20, 3, 0, refuse, 0] if five else [0x20, 2, 0, refuse]))
             self.transport.close()
             return
@@ -229,7 +233,6 @@ class MiniConnection:
                 connection.transport.close()  # MQTT-3.1.4-3
         found = None if packet.clean_start else broker.sessions.get(packet.client_id)
         broker.sessions.pop(packet.client_id, None)
-        five = packet.version is Version.V5
         lasts = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL) if five else not packet.clean_start
         self.session = found or MiniSession()
         if lasts:
