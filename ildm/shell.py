@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ildm.admin.client import AdminClient, Page
+from ildm.admin.client import AdminClient, Neighbors, Page
 from ildm.admin.commands import COMMANDS, Command, NotDone, UsageError, split_name
 from ildm.admin.view import Row
 from ildm.mqtt import IldmError
@@ -44,8 +44,8 @@ def run_command(node: AdminClient, command: Command, values: dict[str, Any], as_
     make_console().print(show(command.name, data))
 
 
-def _print_json(data: Row | Page) -> None:
-    print(json_text(data._asdict() if isinstance(data, Page) else data, indent=2))
+def _print_json(data: Row | Page | Neighbors) -> None:
+    print(json_text(data if isinstance(data, dict) else data._asdict(), indent=2))
 
 
 def run_line(node: AdminClient, line: str, as_json: bool) -> None:

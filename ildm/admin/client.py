@@ -27,6 +27,14 @@ class Page(NamedTuple):
     items: list[Row]
 
 
+class Neighbors(NamedTuple):
+    """A page of neighbours, and who would be one, but was refused."""
+
+    total: int
+    items: list[Row]
+    refused: list[Row]
+
+
 class AdminClient:
     """One node's admin API. Each call makes a connection of its own.
 
@@ -46,6 +54,9 @@ class AdminClient:
 
     def neighbors(self, limit: int = PAGE_LIMIT) -> Page:
         return self._page("/v1/neighbors", limit)
+
+    def refused_neighbors(self, limit: int = PAGE_LIMIT) -> Page:
+        return self._page("/v1/neighbors/refused", limit)
 
     def clients(self, limit: int = PAGE_LIMIT) -> Page:
         return self._page("/v1/clients", limit)

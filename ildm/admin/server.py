@@ -4,6 +4,7 @@
 GET     /v1/status                                                            the view's object
 GET     /v1/internals                                                         the view's object
 GET     /v1/neighbors             ``?limit=&offset=``                         ``{total, items}``
+GET     /v1/neighbors/refused     ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/clients               ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/subscriptions         ``?limit=&offset=``                         ``{total, items}``
 DELETE  /v1/clients/ID                                                        ``{client_id, ended}``
@@ -192,6 +193,7 @@ class AdminServer:
                 web.get("/v1/status", self._status),
                 web.get("/v1/internals", _object(view.internals)),
                 web.get("/v1/neighbors", _page(view.neighbors)),
+                web.get("/v1/neighbors/refused", _page(view.refused_neighbors)),
                 web.get("/v1/clients", _page(view.clients)),
                 web.get("/v1/subscriptions", _page(view.subscriptions)),
                 web.get("/v1/algorithm", _object(view.algorithm)),

@@ -73,6 +73,13 @@ class NodeView(Protocol):
         blocked, connecting, down, refused or duplicate; ``direction`` is out where this node connects.
         """
 
+    def refused_neighbors(self) -> list[Row]:
+        """Nodes that have dialed this one and were refused, the last first; 64 at most, for a day.
+
+        Each with ``address`` (the host), ``node_id`` (what it has called itself, or null), ``kind`` and
+        ``reason``, ``since`` and ``last`` (its attempts), ``count``.
+        """
+
     def clients(self) -> list[Row]:
         """Each with ``client_id, peer, version, connected, since, clean_start, subscriptions``,
 

@@ -246,6 +246,7 @@ LINKS = united(
     counter("certificates_renewed", "changes", "Times changed files of certificates were taken up"),
     counter("certificates_unusable", "errors", "Times changed files of certificates could not be used"),
     counter("link_connections_refused", "connections", "Connections to link.listen beyond the bound"),
+    counter("link_refusals_forgotten", "entries", "Refused neighbours that the list of them had no room for"),
     counter("link_sessions_lost", "connections", "Connections of links that broke"),
     counter("link_sessions_unread", "connections", "Connections ended, as the neighbour read nothing"),
     counter("links_lost", "links", "Links of an overlay that broke"),

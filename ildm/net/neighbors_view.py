@@ -23,6 +23,21 @@ def neighbor_rows(node: Node) -> list[dict[str, Any]]:
     return rows
 
 
+def refused_rows(node: Node) -> list[dict[str, Any]]:
+    return [
+        {
+            "address": dialer.host,
+            "node_id": dialer.node_id or None,
+            "kind": dialer.kind,
+            "reason": dialer.reason,
+            "since": dialer.since,
+            "last": dialer.last,
+            "count": dialer.count,
+        }
+        for dialer in node.links.turned_away.lately()
+    ]
+
+
 def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
     return {
         "address": str(neighbor.address) if neighbor is not None else link.address,

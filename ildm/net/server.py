@@ -178,6 +178,7 @@ class NodeServer:
                     inherited=self.inherited,
                     reactor=self.reactor,
                     log=self.driver.log,
+                    refused=lambda host, why: manager.turned_away.note(host, "", "tls", why),
                 )
                 self.for_neighbors.append(listener)
                 await listener.open()

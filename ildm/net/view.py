@@ -31,7 +31,7 @@ from ildm.net.health import Health
 from ildm.net.history import History
 from ildm.net.internals import internals
 from ildm.net.kept_view import kept_rows
-from ildm.net.neighbors_view import neighbor_row, neighbor_rows
+from ildm.net.neighbors_view import neighbor_row, neighbor_rows, refused_rows
 from ildm.net.plugin_view import plugin_rows
 from ildm.net.reload.errors import ReloadError
 from ildm.net.reload.settings import take_up_options
@@ -187,6 +187,9 @@ class LiveView:
 
     def neighbors(self) -> list[dict[str, Any]]:
         return neighbor_rows(self.node)
+
+    def refused_neighbors(self) -> list[dict[str, Any]]:
+        return refused_rows(self.node)
 
     def clients(self) -> list[dict[str, Any]]:
         return client_rows(self.node)

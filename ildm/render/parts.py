@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from ildm.admin.client import Page
+from ildm.admin.client import Neighbors, Page
 from ildm.terminal import cell, table
 
 
@@ -51,7 +51,7 @@ def listed(rows: Iterable[Mapping[str, Any]]) -> RenderableType:
     return grid
 
 
-def rest(page: Page) -> list[RenderableType]:
+def rest(page: Page | Neighbors) -> list[RenderableType]:
     left = page.total - len(page.items)
     return [Text(f"{left:,} more of {page.total:,}; see --limit", style="dim")] if left > 0 else []
 

@@ -5,23 +5,24 @@ from __future__ import annotations
 import base64
 import textwrap
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ildm.admin.client import Page
+from ildm.admin.client import Neighbors, Page
 from ildm.render.parts import rest
 from ildm.render.spool import thrown_away
 from ildm.terminal import cell, duration, since, size, state, table
 from ildm.text import printable, shown_source
 
 
-def neighbors(page: Page) -> RenderableType:
+def neighbors(page: Neighbors) -> RenderableType:
+    refused = [] if not page.refused else [Text(), _refused(page.refused)]
     if not page.items:
-        return Text("no neighbours; add one with: neighbor add HOST:PORT", style="dim")
+        return Group(Text("no neighbours; add one with: neighbor add HOST:PORT", style="dim"), *refused)
     grid = table(
         ["neighbour", "address", "dir", "state", "for", ">sessions", ">out", ">in", ">queued", ">dropped"]
     )
@@ -40,7 +41,17 @@ def neighbors(page: Page) -> RenderableType:
             f"{row['queued_messages']:,} ({size(row['queued_bytes'])})" if row["queued_messages"] else "0",
             cell(row["dropped"]),
         )
-    return Group(grid, *rest(page))
+    return Group(grid, *rest(page), *refused)
+
+
+def _refused(rows: Iterable[Mapping[str, Any]]) -> RenderableType:
+    grid = table(
+        ["refused here, from", "calls itself", "why", ">times", ">last"],
+    )
+    for row in rows:
+        why = Text(printable(str(row["reason"])), style="red")
+        grid.add_row(cell(row["address"]), cell(row["node_id"]), why, cell(row["count"]), since(row["last"]))
+    return grid
 
 
 def neighbor(row: Mapping[str, Any]) -> RenderableType:

@@ -37,6 +37,15 @@ NEIGHBOR = {
     "saved": True,
     "on_demand": False,
 }
+REFUSED = {
+    "address": "192.0.2.7",
+    "node_id": "west",
+    "kind": "secret",
+    "reason": "wrong link secret",
+    "since": 1_700_000_000.0,
+    "last": 1_700_000_060.0,
+    "count": 1234,
+}
 KEY = {
     "key": "a/b subscriber south",
     "status": "in",
@@ -231,6 +240,9 @@ class FakeView:
 
     def neighbors(self) -> list[dict[str, Any]]:
         return self.rows
+
+    def refused_neighbors(self) -> list[dict[str, Any]]:
+        return [REFUSED]
 
     def clients(self) -> list[dict[str, Any]]:
         here = {

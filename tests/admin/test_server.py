@@ -16,7 +16,7 @@ from ildm.config import Address
 from ildm.config.watching import AdminConfig
 from ildm.core.counters import Counters
 from ildm.unix_socket import socket_inode
-from tests.admin.fake_node import FakeView
+from tests.admin.fake_node import REFUSED, FakeView
 
 
 class Api:
@@ -51,6 +51,7 @@ async def test_what_the_view_says(api: Api, fake: FakeView) -> None:
     assert await api("GET", "/v1/algorithm") == (200, fake.algorithm())
     assert await api("GET", "/v1/internals") == (200, fake.internals())
     assert await api("GET", "/v1/neighbors") == (200, {"total": 1, "items": fake.rows})
+    assert await api("GET", "/v1/neighbors/refused") == (200, {"total": 1, "items": [REFUSED]})
     assert await api("GET", "/v1/clients") == (200, {"total": 2, "items": fake.clients()})
     assert await api("GET", "/v1/subscriptions") == (200, {"total": 5, "items": fake.subscriptions()})
 

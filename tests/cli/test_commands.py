@@ -7,12 +7,22 @@ from typing import Any
 import pytest
 
 from ildm import render, terminal
-from ildm.admin.client import AdminClient, Page
+from ildm.admin.client import AdminClient, Neighbors, Page
 from ildm.admin.commands import COMMANDS, Limit, UsageError, command, split_name
 from ildm.admin.view import AdminError
 from ildm.api import MessageTrace, OverlayKey, OverlayView
 from ildm.text import printable
-from tests.admin.fake_node import EVENT, HOPS, KEPT_VALUE, MESSAGES, NEIGHBOR, RULE, SPOOLED, FakeView
+from tests.admin.fake_node import (
+    EVENT,
+    HOPS,
+    KEPT_VALUE,
+    MESSAGES,
+    NEIGHBOR,
+    REFUSED,
+    RULE,
+    SPOOLED,
+    FakeView,
+)
 
 STATUS = FakeView().status()
 RELOADED = FakeView().reload_plugins(FakeView().read_config())
@@ -36,8 +46,12 @@ KEPT = {
 ANSWERS: dict[str, list[Any]] = {
     "status": [STATUS, {**STATUS, "counters": {}, "filters": [], "algorithm": None}],
     "neighbor list": [
-        Page(9, [NEIGHBOR, {**NEIGHBOR, "state": "refused", "reason": "another algorithm", "node_id": None}]),
-        Page(0, []),
+        Neighbors(
+            9,
+            [NEIGHBOR, {**NEIGHBOR, "state": "refused", "reason": "another algorithm", "node_id": None}],
+            [],
+        ),
+        Neighbors(0, [], [REFUSED]),
     ],
     "neighbor add": [{**NEIGHBOR, "state": "down", "reason": "connection refused"}],
     "neighbor remove": [{"address": None, "node_id": "north", "state": "removed"}],
@@ -171,6 +185,14 @@ def test_what_a_neighbour_looks_like() -> None:
     ):
         assert part in text
     assert "7 more of 9; see --limit" in text
+    assert "refused here" not in text
+
+
+def test_neighbours_that_were_refused_are_listed_where_there_are_no_others() -> None:
+    text = shown("neighbor list", Neighbors(0, [], [REFUSED, {**REFUSED, "node_id": None}]))
+    for part in ("no neighbours", "192.0.2.7", "west", "wrong link secret", "1,234"):
+        assert part in text
+    assert "refused here" in shown("neighbor list", Neighbors(1, [NEIGHBOR], [REFUSED]))
 
 
 def test_what_the_spool_looks_like() -> None:
@@ -185,7 +207,7 @@ def test_what_the_spool_looks_like() -> None:
 
 
 def test_what_a_link_made_on_demand_looks_like() -> None:
-    assert "out, on demand" in shown("neighbor list", Page(1, [{**NEIGHBOR, "on_demand": True}]))
+    assert "out, on demand" in shown("neighbor list", Neighbors(1, [{**NEIGHBOR, "on_demand": True}], []))
     links = {"active": 1200, "blocked": 0, "down": 0, "refused": 0, "on_demand": 1100}
     assert "1200 active, 0 blocked, 0 down  (1,100 of them on demand)" in shown(
         "status", {**STATUS, "links": links}
@@ -364,7 +386,10 @@ def test_strangers_cannot_command_the_terminal(name: str) -> None:
         return evil if isinstance(value, str) or value is None else value
 
     answer = ANSWERS[name][0]
-    answer = Page(answer.total, poisoned(answer.items)) if isinstance(answer, Page) else poisoned(answer)
+    if isinstance(answer, Neighbors):
+        answer = Neighbors(answer.total, poisoned(answer.items), poisoned([REFUSED]))
+    else:
+        answer = Page(answer.total, poisoned(answer.items)) if isinstance(answer, Page) else poisoned(answer)
     rows = [{**row, "since": 0.0} for row in answer.items] if name == "clients" else None
     text = shown(name, Page(2, rows) if rows else answer)
     assert "\x1b" not in text

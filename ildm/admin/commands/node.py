@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ildm.admin.client import AdminClient, Page
+from ildm.admin.client import AdminClient, Neighbors, Page
 from ildm.admin.commands.kinds import (
     EVERYTHING,
     FOR_EVER,
@@ -28,9 +28,10 @@ def status(node: AdminClient) -> Row:
 
 
 @command("neighbor list")
-def neighbor_list(node: AdminClient) -> Page:
-    """Neighbour nodes and the state of the links."""
-    return node.neighbors()
+def neighbor_list(node: AdminClient) -> Neighbors:
+    """Neighbour nodes and the state of the links; nodes that were refused."""
+    page = node.neighbors()
+    return Neighbors(page.total, page.items, node.refused_neighbors().items)
 
 
 @command("neighbor add")

@@ -251,11 +251,11 @@ class AcceptorHandshake(Handshake):
         return self._proven(packet)
 
     def _introduced(self, packet: Connect) -> bytes:
+        self.far = dict(packet.properties.get(Property.USER_PROPERTY, ())).get("node", "")[:64]
         refusal = other_protocol(packet.properties, self.terms.node_id)
         if refusal is not None:
             return self._turn_away(refusal)
         hello = self.hello = Hello.parse(packet.properties)
-        self.far = hello.node
         self._allowed = packet.properties
         if self.terms.key is None:
             return self._decide(hello)

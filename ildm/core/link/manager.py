@@ -26,6 +26,7 @@ from ildm.core.link.session import LinkSession
 from ildm.core.link.start_gate import StartGate
 from ildm.core.link.state import LinkEvent
 from ildm.core.link.tree import TreeMembership
+from ildm.core.link.turned_away import TurnedAway
 from ildm.mqtt import IldmError, LocalError, ReasonCode
 
 if TYPE_CHECKING:
@@ -90,6 +91,7 @@ class LinkManager:
         self.advertised = self.membership.address
         """Where other nodes reach this one."""
         self.judge = Judge(parts, self.links, self.membership, lambda: self.peer, self._replace_session)
+        self.turned_away = TurnedAway(node.driver, node.counters)
         self._inbound: dict[LinkSession, str] = {}
         """Connections from outside which are in the handshake, the oldest first, with their hosts."""
         self._tick_timer: Any = None
@@ -304,10 +306,19 @@ class LinkManager:
         usual = self.on_demand is not None and refusal.kind == "duplicate"  # both have dialed
         level = "debug" if usual else "warning"
         self.driver.log(level, "neighbour refused", peer=session.peer, reason=refusal.text)
+        if refusal.kind not in ("duplicate", "stale"):  # with those its link is there, or comes again
+            self._turned_away(session, refusal.kind, refusal.text)
+
+    def _turned_away(self, session: LinkSession, kind: str, text: str) -> None:
+        """Somebody who has dialed this node did not become a neighbour."""
+        far = session.handshake.far if session.handshake is not None else ""
+        self.turned_away.note(address_of(session.peer).host, far, kind, text)
 
     def session_failed(self, session: LinkSession, error: IldmError) -> None:
         self.parts.counters["link_malformed"] += 1
         self.driver.log("warning", "link broken by bad data", peer=session.peer, error=str(error))
+        if session.neighbor is None and session.link is None:
+            self._turned_away(session, "malformed", str(error))
         self.parts.dispatch.call("on_recv_failure", session, error)
 
     def node_failed(self, session: LinkSession, error: LocalError) -> None:
@@ -324,6 +335,7 @@ class LinkManager:
 
     def session_established(self, session: LinkSession, hello: Hello) -> None:
         self._inbound.pop(session, None)  # those of a link have bounds of their own
+        self.turned_away.accepted(address_of(session.peer).host, hello.node)
         self.node.session_established(session)
         link = self.links.get(hello.node)
         if session.index > 0:

@@ -76,6 +76,7 @@ class Listener:
         handshakes: Timing | None = None,
         reactor: Reactor | None = None,
         log: Callable[..., None] | None = None,
+        refused: Callable[[str, str], None] = lambda host, why: None,
     ) -> None:
         self.address = address
         self.key = key
@@ -91,6 +92,7 @@ class Listener:
         self._proxies = proxies
         self._reactor = reactor
         self._log = log
+        self._tell_refused = refused
         self._quiet_until: dict[str, float] = {}
         self._unlogged: dict[str, int] = {}
         """By what the log says of connections that were refused."""
@@ -199,6 +201,7 @@ class Listener:
 
     def _refused(self, what: str, host: str, why: str, now: float) -> None:
         """The log has one line for all strangers' faults of a kind within some seconds, about the newest."""
+        self._tell_refused(host, why)
         self._unlogged[what] = self._unlogged.get(what, 0) + 1
         if self._log is None or now < self._quiet_until.get(what, now):
             return

@@ -75,6 +75,9 @@ def test_a_node_of_another_authority_does_not_get_in(start_node: StartNode, pki:
     assert told["listener"] == "link.listen"
     assert told["peer"] == "127.0.0.1"
     assert told["reason"].startswith("TLS: the certificate is not accepted: ")
+    (listed,) = b.admin.refused_neighbors().items
+    assert (listed["address"], listed["node_id"], listed["kind"]) == ("127.0.0.1", None, "tls")
+    assert listed["reason"] == told["reason"]
 
 
 def test_pinned_certificates_need_no_names_and_stand_for_nobody_else(start_node: StartNode, pki: Pki) -> None:
