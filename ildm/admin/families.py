@@ -60,6 +60,9 @@ RULE_HITS = _gauge(
     "direction",
     kind="counter",
 )
+CLOCK_SKEW = _gauge(
+    "clock_skew_seconds", "seconds", "How far a neighbour's clock is ahead of this node's", "neighbor"
+)
 LINK_QUEUE = _gauge("link_queue_messages", "messages", "Messages that wait for a neighbour", "neighbor")
 LINK_QUEUE_BYTES = _gauge("link_queue_bytes", "bytes", "The same in bytes", "neighbor")
 LINK_QUEUE_LIMIT = _gauge("link_queue_limit_bytes", "bytes", "Bound of the bytes that wait for one neighbour")
@@ -71,6 +74,9 @@ SPOOL_FULL = _gauge("spool_full", "spools", "1: publishers of QoS 1 and 2 wait f
 SPOOL_FAILED = _gauge("spool_failed", "spools", "1: the spool cannot be written")
 STATE_WAITING = _gauge("state_waiting_rows", "rows", "Changes of the state that are not saved yet")
 STATE_FAILED = _gauge("state_failed", "files", "1: the state file cannot be written")
+RETAINED_AHEAD = _gauge(
+    "retained_clock_ahead_seconds", "seconds", "How far stamps made now are ahead of the own clock"
+)
 RETAINED = _gauge("retained_messages", "messages", "Retained messages remembered")
 SESSIONS_UNKNOWN = _gauge(
     "sessions_unknown", "sessions", "Sessions older than the node, whose filters it does not know"
@@ -106,6 +112,7 @@ MEASURED = (
     LINKS_ON_DEMAND,
     LINK_MESSAGES,
     RULE_HITS,
+    CLOCK_SKEW,
     LINK_QUEUE,
     LINK_QUEUE_BYTES,
     LINK_QUEUE_LIMIT,
@@ -117,6 +124,7 @@ MEASURED = (
     SPOOL_FAILED,
     STATE_WAITING,
     STATE_FAILED,
+    RETAINED_AHEAD,
     RETAINED,
     SESSIONS_UNKNOWN,
     PLUGIN_CALLS,

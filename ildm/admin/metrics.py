@@ -3,7 +3,7 @@
 =========== ==============================================================================================
 /metrics    all metrics as text, in the format of Prometheus or, if asked for, OpenMetrics
 /livez      200: the event loop turns
-/readyz     200: the node serves; 503 and why not, a line each
+/readyz     200: the node serves, and what is to be looked after, a line each; 503 and why not, likewise
 =========== ==============================================================================================
 """
 
@@ -40,7 +40,7 @@ def watch_routes(view: NodeView) -> list[web.RouteDef]:
         problems: list[str] = await told(view.problems)
         if problems:
             return web.Response(status=503, text="\n".join(problems) + "\n")
-        return web.Response(text="ok\n")
+        return web.Response(text="".join(f"{line}\n" for line in ("ok", *view.warnings())))
 
     return [web.get("/metrics", metrics), web.get("/livez", live), web.get("/readyz", ready)]
 

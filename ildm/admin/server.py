@@ -14,7 +14,7 @@ POST    /v1/bans                  ``{"kind", "name", "seconds": null}``       20
 DELETE  /v1/bans/KIND/NAME                                                    ``{kind, name}``
 GET     /v1/events                ``?limit=&offset=``                         ``{total, items}``
 GET     /v1/retained              ``?filter=&limit=&offset=``                 ``{total, items}``
-GET     /v1/health                                                            ``{ready, problems}``
+GET     /v1/health                                                            ``{ready, problems, warnings}``
 GET     /v1/algorithm                                                         the view's object
 GET     /v1/overlay                                                           the view's object
 GET     /v1/overlay/trace         ``?topic=``                                 the tree of a message
@@ -302,7 +302,9 @@ class AdminServer:
 
     async def _health(self, _: web.Request) -> web.Response:
         problems: list[str] = await told(self.view.problems)
-        return web.json_response({"ready": not problems, "problems": problems})
+        return web.json_response(
+            {"ready": not problems, "problems": problems, "warnings": self.view.warnings()}
+        )
 
     async def _retained(self, request: web.Request) -> web.Response:
         wanted = request.query.get("filter", "#")

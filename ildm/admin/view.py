@@ -44,7 +44,8 @@ class NodeView(Protocol):
         ``queues: {injection: {messages, bytes}, links: {messages, bytes}, dropped}`` (what waits for the
         broker and for neighbours, and messages dropped since the start), ``state: {waiting_rows,
         waiting_bytes, failure}`` (what waits to be saved, and why it cannot be), ``spool: {mode, messages,
-        bytes, disk_bytes, oldest, failure, full}`` and ``counters`` (name -> number).
+        bytes, disk_bytes, oldest, failure, full}``, ``clock`` (as :meth:`warnings` says it) and ``counters``
+        (name -> number).
         """
 
     def problems(self, done: Callable[[list[str]], None]) -> None:
@@ -53,6 +54,10 @@ class NodeView(Protocol):
         It is when it does not stop, its broker is there, and publishers do not wait for room in the spool for
         longer than some seconds. Links do not count: a site cut off still serves.
         """
+
+    def warnings(self) -> list[str]:
+        """What does not keep the node from serving, but an operator has to know, a line each: clocks of this
+        node and its neighbours that are apart."""
 
     def metrics(self, done: Callable[[list[Family]], None]) -> None:
         """``done`` gets all families of :mod:`ildm.admin.families` that there is something to say of."""
@@ -69,7 +74,8 @@ class NodeView(Protocol):
         """Each with ``address, node_id, state, since, reason, sessions: {open, of}, direction``,
 
         ``transferred_out, transferred_in, queued_messages, queued_bytes, dropped``, ``interest``
-        and ``announced`` (numbers of filters), ``saved`` and ``on_demand``. ``state`` is active,
+        and ``announced`` (numbers of filters), ``clock_skew`` (seconds that the neighbour's clock is ahead,
+        None while it is not known), ``saved`` and ``on_demand``. ``state`` is active,
         blocked, connecting, down, refused or duplicate; ``direction`` is out where this node connects.
         """
 

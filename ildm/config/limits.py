@@ -10,6 +10,8 @@ from ildm.config.section import IN_BYTES, IN_SECONDS, Bytes, Seconds, Section
 from ildm.config.transports import Network
 from ildm.mqtt import PacketLimits
 
+CENTURY = 3_155_760_000.0
+
 
 class LimitsConfig(Section):
     """Bounds of what local clients can make the node hold."""
@@ -63,8 +65,11 @@ class LimitsConfig(Section):
     """Bytes of the same."""
     retained_deletion_expiry: Seconds = 604_800.0
     """How long: a site that was away for longer may bring back what was deleted meanwhile."""
-    clock_skew: Seconds = 86_400.0
-    """Retained messages stamped further in the future are refused."""
+    clock_skew: Annotated[
+        float, IN_SECONDS, Field(gt=0, le=CENTURY, json_schema_extra={"unit": "seconds"})
+    ] = CENTURY
+    """Retained messages stamped further in the future are refused: a site whose clock is behind by more than
+    this takes none of others that are newer."""
     route_cache: Annotated[int, Field(ge=1, le=10_000_000)] = 65_536
     """Topics per source whose route is remembered."""
     hook_warn: Seconds = 0.05

@@ -211,6 +211,7 @@ TRANSFER = united(
     counter("retained_deletions_forgotten", "messages", "Deletions of retained messages forgotten likewise"),
     counter("retained_checks_forgotten", "messages", "Topics not looked at again, for want of room"),
     counter("retained_old_news", "messages", "Retained messages dropped, as newer ones had come before"),
+    counter("clock_steps", "events", "Times that the node's clock was set while it ran"),
     counter("retained_refused_future", "messages", "Retained messages stamped beyond limits.clock_skew"),
     counter("retained_repeated", "messages", "Retained messages repeated to a neighbour that lacked them"),
     counter("retained_repaired", "messages", "Retained messages set again at the broker, which lacked them"),

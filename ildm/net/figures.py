@@ -112,6 +112,7 @@ def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator
         metrics.SPOOL_FAILED: int(spool["failure"] is not None),
         metrics.STATE_WAITING: store.waiting_rows,
         metrics.STATE_FAILED: int(store.failure is not None),
+        metrics.RETAINED_AHEAD: node.retained.clock.ahead,
         metrics.RETAINED: len(node.retained.values),
         metrics.SESSIONS_UNKNOWN: node.clients.unknown,
     }
@@ -137,6 +138,10 @@ def _links(view: LiveView, left_out: dict[str, int]) -> Iterator[Family]:
     yield (
         metrics.LINK_MESSAGES,
         [Sample((name, way), row[f"transferred_{way}"]) for name, row in shown for way in ("in", "out")],
+    )
+    yield (
+        metrics.CLOCK_SKEW,
+        [Sample((name,), row["clock_skew"]) for name, row in shown if row["clock_skew"] is not None],
     )
     yield metrics.LINK_QUEUE, [Sample((name,), row["queued_messages"]) for name, row in shown]
     yield metrics.LINK_QUEUE_BYTES, [Sample((name,), row["queued_bytes"]) for name, row in shown]

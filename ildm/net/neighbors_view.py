@@ -54,6 +54,7 @@ def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
         "dropped": link.dropped,
         "interest": len(link.interest),
         "announced": len(link.announced),
+        "clock_skew": link.skew,
         "on_demand": link.on_demand,
         "saved": neighbor.saved if neighbor is not None else False,
     }
@@ -71,6 +72,7 @@ def neighbor_row(node: Node, neighbor: Neighbor) -> dict[str, Any]:
         "direction": "out",
         **dict.fromkeys(("transferred_out", "transferred_in", "queued_messages", "queued_bytes"), 0),
         **dict.fromkeys(("dropped", "interest", "announced"), 0),
+        "clock_skew": None,
         "on_demand": False,
         "saved": neighbor.saved,
     }

@@ -9,6 +9,7 @@ from ildm.admin.view import AdminError, UnknownError
 from ildm.api import MessageTrace, OverlayAlgorithm, OverlayView, PluginError
 from ildm.config import ConfigError, load_config
 from ildm.core.counters import Tally
+from ildm.core.link.clocks import concerns
 from ildm.core.link.watching import Asked
 from ildm.core.plugin.reloading import CHANGED, SAME, differing_keys, reload_options
 from ildm.core.tables import NEIGHBORS
@@ -129,11 +130,15 @@ class LiveView:
                 "failure": self.store.failure,
             },
             "spool": state_row(self.node),
+            "clock": self.warnings(),
             "counters": self._counters(),
         }
 
     def internals(self) -> dict[str, Any]:
         return internals(self.node, self.store)
+
+    def warnings(self) -> list[str]:
+        return list(concerns(self.node.links.links.values(), self.node.config.limits.clock_skew))
 
     def problems(self, done: Callable[[list[str]], None]) -> None:
         self.health.problems(done)

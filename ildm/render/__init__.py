@@ -33,7 +33,7 @@ SHOW: dict[str, Callable[[Any], RenderableType]] = {
     "rules": peers.rules,
     "events": node.events,
     "retained": peers.retained,
-    "health": lambda data: Text("ready", style="green"),
+    "health": node.health,
     "subscriptions": peers.subscriptions,
     "algorithm": node.algorithm,
     "plugin reload": node.reloaded,

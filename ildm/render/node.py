@@ -39,6 +39,7 @@ def status(data: Mapping[str, Any]) -> RenderableType:
         *_unknown(data["sessions_unknown"]),
         *_waiting(data["clients_wait_for"]),
         ("links", _links(data["links"])),
+        *_clock(data.get("clock", ())),
         ("queues", _queues(data["queues"])),
         ("spool", spool_line(data["spool"]) if data["algorithm"] else Text(RELAY_KEEPS, style="dim")),
     ]
@@ -83,6 +84,11 @@ def _waiting(neighbors: Sequence[str]) -> list[tuple[str, RenderableType]]:
     if not neighbors:
         return []
     return [("", Text(f"they wait for the interest of {', '.join(map(cell, neighbors))}", style="red"))]
+
+
+def _clock(lines: Sequence[str]) -> list[tuple[str, RenderableType]]:
+    """Clocks that are apart."""
+    return [("" if at else "clock", Text(printable(line), style="red")) for at, line in enumerate(lines)]
 
 
 def _links(numbers: Mapping[str, int]) -> str:
@@ -185,11 +191,16 @@ def reloaded(data: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
+def health(data: Mapping[str, Any]) -> RenderableType:
+    lines = [Text(printable(line), style="yellow") for line in data.get("warnings", ())]
+    return Group(Text("ready", style="green"), *lines)
+
+
 def reread(data: Mapping[str, Any]) -> RenderableType:
     done = "would change" if data["dry_run"] else "changed"
     parts: list[RenderableType] = [Text(f"{cell(data['file'])}: {done if data['changes'] else 'as before'}")]
     parts += [Text(f"  {cell(line)}", style="bold") for line in data["changes"]]
-    parts += [Text(f"warning: {cell(line)}", style="yellow") for line in data["warnings"]]
+    parts += [Text(f"warning: {cell(line)}", style="yellow") for line in data.get("warnings", ())]
     return Group(*parts)
 
 

@@ -35,6 +35,7 @@ NEIGHBOR = {
     "interest": 3,
     "announced": 4,
     "saved": True,
+    "clock_skew": 0.25,
     "on_demand": False,
 }
 REFUSED = {
@@ -172,6 +173,7 @@ class FakeView:
         self.banned: list[dict[str, Any]] = []
         self.wrong: list[str] = []
         """Why it is not ready."""
+        self.warned: list[str] = []
         self.looked_at = 0
         self.waiting: list[dict[str, Any]] = []
         """What the spool has for the neighbour."""
@@ -218,8 +220,12 @@ class FakeView:
                 "failure": None,
                 "full": False,
             },
+            "clock": self.warned,
             "counters": {"messages_in": 1234567, "messages_out": 4},
         }
+
+    def warnings(self) -> list[str]:
+        return self.warned
 
     def problems(self, done: Callable[[list[str]], None]) -> None:
         done(self.wrong)

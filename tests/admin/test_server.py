@@ -290,5 +290,5 @@ async def test_a_connection_too_many_beside_busy_ones_is_not_taken(
         writer.close()
         assert counters["admin_connections_refused"] == 1
         asked[0]([])
-        assert await busy == (200, {"ready": True, "problems": []})
+        assert await busy == (200, {"ready": True, "problems": [], "warnings": []})
     await server.stop()

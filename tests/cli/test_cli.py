@@ -378,8 +378,8 @@ def test_a_trace_of_real_messages_waits_for_its_end(run: Run, view: FakeView, so
 def test_programs_get_the_answer_of_a_node_that_is_not_ready(
     run: Run, view: FakeView, socket_path: Path, way: list[str]
 ) -> None:
-    view.wrong = ["no broker"]
+    view.wrong, view.warned = ["no broker"], ["a clock is wrong"]
     status, out, err = run(*way, "--socket", str(socket_path))
     assert status == 1
-    assert json.loads(out) == {"ready": False, "problems": ["no broker"]}
+    assert json.loads(out) == {"ready": False, "problems": view.wrong, "warnings": view.warned}
     assert err == "ildm: not ready: no broker\n"

@@ -90,7 +90,7 @@ ANSWERS: dict[str, list[Any]] = {
     "rules": [Page(2, [RULE, {**RULE, "action": "deny", "qos": None, "neighbor": "north"}]), Page(0, [])],
     "events": [Page(9, [EVENT]), Page(0, [])],
     "retained": [Page(1, [KEPT_VALUE]), Page(0, [])],
-    "health": [{"ready": True, "problems": []}],
+    "health": [{"ready": True, "problems": [], "warnings": []}],
     "trace": [
         {"topic": "a/b", "hops": HOPS, "kept": []},
         {"topic": "a/b", "hops": HOPS[:1], "kept": FakeView().kept("a/b", "")},
@@ -129,6 +129,14 @@ def test_where_else_the_broker_may_be_and_how_often_the_node_had_to_go_there() -
     broker = {**STATUS["broker"], "addresses": addresses, "failovers": 1, "in_use_for": 2.0}
     text = shown("status", {**STATUS, "broker": broker})
     assert "or at 127.0.0.1:1886  (failovers: 1, the last 2s ago)" in text
+
+
+def test_clocks_that_are_apart_are_shown() -> None:
+    lines = ["the clock of b is 400 d behind this node's", "the clock of c is 2 h ahead of this node's"]
+    status = shown("status", {**STATUS, "clock": lines})
+    health = shown("health", {"ready": True, "problems": [], "warnings": lines})
+    assert all(line in status and line in health for line in lines)
+    assert health.startswith("ready")
 
 
 def test_every_command_can_be_shown() -> None:

@@ -255,9 +255,11 @@ def test_digests_without_end_do_not_make_answers_without_end(world: World) -> No
 # clocks -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ahead", [2 * DAY, 10**13])
-def test_a_stamp_far_in_the_future_is_refused_and_drags_no_clock_along(world: World, ahead: int) -> None:
-    a, b = row(world, "ab", "pf")
+@pytest.mark.parametrize(("ahead", "limits"), [(2 * DAY, {"clock_skew": DAY}), (10**13, {})])
+def test_a_stamp_far_in_the_future_is_refused_and_drags_no_clock_along(
+    world: World, ahead: int, limits: dict[str, float]
+) -> None:
+    a, b = row(world, "ab", "pf", limits=limits)
     subscriber = b.subscriber("t")
     a.node.driver.wall = lambda: 1_700_000_000.0 + world.time + ahead  # type: ignore[method-assign]
     set_value(a, "t", b"1")

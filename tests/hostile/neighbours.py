@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
+from ildm.api import STAMP_PROPERTY
 from ildm.config import Address
+from ildm.core.link.hello import LATEST
 from ildm.mqtt import (
     Disconnect,
     Framer,
@@ -36,6 +38,8 @@ from tests.support.site import Site
 
 Act = Callable[[Arena, "Evil", Random], None]
 
+DAY = 86_400
+YEAR = 365.25 * DAY
 CONTROL = [f"$ildm/{name}" for name in ("topology", "ready", "algorithm", "bye", "synced", "unknown")]
 
 
@@ -272,6 +276,28 @@ def stamps_of_all_times(arena: Arena, evil: Evil, random: Random) -> None:
     arena.world.run(0.2)
 
 
+def lies_about_the_time(arena: Arena, evil: Evil, random: Random) -> None:
+    """Retained messages stamped ahead of all clocks, and clocks to go with them."""
+    stamps_ahead(arena, evil, random, [1, DAY, 90 * YEAR, 100 * YEAR - 1, 100 * YEAR, 7000 * YEAR])
+
+
+def stamps_ahead(arena: Arena, evil: Evil, random: Random, seconds: Sequence[float]) -> None:
+    now = int(evil.site.node.driver.wall() * 1000)
+    for number in range(100):
+        ahead = int(random.choice(seconds))
+        stamp = f"{now + 1000 * ahead}:evil" + random.choice(["", ":sync"])
+        evil.send(
+            Publish(
+                topic=f"flood/{number % 10}",
+                retain=True,
+                payload=random.choice([b"", b"lie"]),
+                properties={Property.USER_PROPERTY: [(STAMP_PROPERTY, stamp)]},
+            )
+        )
+        evil.send(Publish(topic="$ildm/clock", payload=b"%d" % min(now + 1000 * ahead, LATEST)))
+    arena.world.run(0.2)
+
+
 def half_handshakes(arena: Arena, evil: Evil, random: Random) -> None:
     """Connections to the link's listener that go no further; this was never a neighbour's doing alone."""
     for _ in range(100):
@@ -306,6 +332,7 @@ ACTS: dict[str, Act] = {
         toggles_everything,
         many_properties,
         stamps_of_all_times,
+        lies_about_the_time,
         half_handshakes,
         says_good_bye,
     )

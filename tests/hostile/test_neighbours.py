@@ -8,8 +8,9 @@ import pytest
 
 from ildm.config import Address
 from ildm.testing.virtual.store import MemoryStore
+from tests.core.test_retained import set_value, value
 from tests.hostile.arena import LIMITS, LINK, Arena
-from tests.hostile.neighbours import ACTS, Evil
+from tests.hostile.neighbours import ACTS, DAY, YEAR, Evil, stamps_ahead
 from tests.support.site import Site
 
 
@@ -33,6 +34,39 @@ def test_one_hostile_neighbour_and_the_innocent(act: str, algorithm: str) -> Non
     arena.probe()
     arena.keeps_its_bounds()
     arena.nothing_lost()
+
+
+@pytest.mark.parametrize(
+    ("behind", "lies"),
+    [
+        (0.0, [100 * YEAR - 1, 7000 * YEAR]),
+        (10.0, [100 * YEAR - 1, 100 * YEAR]),
+        (400 * DAY, [DAY, 50 * YEAR, 98 * YEAR, 102 * YEAR]),
+    ],
+)
+def test_a_neighbour_that_lied_about_the_time_leaves_no_value_behind(
+    behind: float, lies: list[float]
+) -> None:
+    """``behind``: the clock of the last site. What the innocent set and delete then wins everywhere."""
+    arena = Arena("sf", link={"sync_interval": 5})
+    for site, ahead in zip(arena.sites, (0.0, 0.1, -behind), strict=True):
+        site.node.driver.clock = ahead  # type: ignore[attr-defined]
+    evil = Evil(arena, arena.sites[1], "sf")
+    stamps_ahead(arena, evil, Random(0), lies)
+    evil.pipe.abort()
+    arena.world.run(1)
+    late = Site(arena.world, "late", "sf", link={"sync_interval": 5})
+    late.node.links.add(Address(arena.there.name, 2), False)
+    sites = [*arena.sites, late]
+    for turn, setter in enumerate(sites * 2):
+        for number in range(10):
+            set_value(setter, f"flood/{number}", b"" if number % 3 == turn % 3 else b"%d" % turn)
+        arena.world.run(0.5)
+    arena.world.run(20)
+    wanted = [None if number % 3 == turn % 3 else b"%d" % turn for number in range(10)]
+    for site in sites:
+        assert [value(site, f"flood/{number}") for number in range(10)] == wanted
+    assert len({site.node.retained.digest for site in sites}) == 1
 
 
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])

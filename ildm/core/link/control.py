@@ -41,6 +41,8 @@ WATCHING = CONTROL + "watching"
 """The answer."""
 SEEN = CONTROL + "seen"
 """What was noted."""
+CLOCK = CONTROL + "clock"
+"""What the sender's clock shows since it was set; see :mod:`ildm.core.link.clocks`."""
 PATH = CONTROL + "path"
 """Whether a node is reached; see :mod:`ildm.core.link.paths`."""
 

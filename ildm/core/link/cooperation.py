@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Source
 from ildm.core.link import scope
+from ildm.core.link.clocks import Clocks
 from ildm.core.link.control import (
     ALGORITHM,
     BUCKETS,
+    CLOCK,
     DIGEST,
     READY,
     SCOPE,
@@ -71,6 +73,7 @@ class Cooperation:
             expiry=config.expiry,
             custody=parts.custody,
         )
+        self.clocks = Clocks(parts.driver, parts.counters)
         self.telling = Telling(parts, self.active)
         self.tracing = Tracing(parts)
         self.watching = Watching(parts, self.active)
@@ -248,6 +251,8 @@ class Cooperation:
             self.retained_sync.digest_came(link, payload)
         elif topic == BUCKETS:
             self.retained_sync.buckets_came(link, payload)
+        elif topic == CLOCK:
+            self.clocks.heard(link, payload)
         elif not self.membership.control_message(link, topic, payload):
             self.parts.counters["link_unknown_control"] += 1
 

@@ -24,6 +24,8 @@ PROTOCOL = "2"
 STRETCH = 100_000
 """Rounds of PBKDF2: what a guess of the secret costs somebody who has collected a proof."""
 NONCE = 16
+LATEST = 253_402_300_799_000
+"""9999-12-31 in milliseconds: no clock is told to show more."""
 MAX_ADDRESS = 300
 """Characters: a host name of 253 and a port, and something to spare."""
 
@@ -54,6 +56,8 @@ class Hello:
     """The only node the dialer wants to talk to; empty for whichever is there."""
     inflight_bytes: int = 0
     """Bytes of QoS 1 and 2 that this node takes unacknowledged; 0: as many as the other one does."""
+    time: int = 0
+    """What the clock of the node shows, in ms of Unix time; 0: not told."""
 
     def properties(self) -> list[tuple[str, str]]:
         return [
@@ -70,6 +74,7 @@ class Hello:
             ("on-demand", str(int(self.on_demand))),
             ("to", self.to),
             ("inflight-bytes", str(self.inflight_bytes)),
+            ("time", str(self.time)),
         ]
 
     @classmethod
@@ -90,6 +95,7 @@ class Hello:
                 on_demand=said.get("on-demand") == "1",
                 to=said.get("to", ""),
                 inflight_bytes=int(said.get("inflight-bytes", "0")),
+                time=int(said.get("time", "0")),
             )
         except (KeyError, ValueError) as error:
             raise ProtocolViolation(f"incomplete hello: {error}", clause="MQTT-4.13") from None
@@ -99,6 +105,7 @@ class Hello:
             and 1 <= len(hello.node) <= 64
             and len(hello.address) <= MAX_ADDRESS
             and hello.inflight_bytes >= 0
+            and 0 <= hello.time <= LATEST
         ):
             raise ProtocolViolation("hello out of range", clause="MQTT-4.13")
         return hello

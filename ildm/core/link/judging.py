@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ildm.core.link.clocks import milliseconds
 from ildm.core.link.hello import Hello, Refusal
 from ildm.mqtt import ReasonCode
 
@@ -93,6 +94,7 @@ class Judge:
             on_demand=on_demand,
             to=far or "" if on_demand else "",
             inflight_bytes=self.parts.config.inflight_bytes,
+            time=milliseconds(self.parts.driver.wall()),
         )
 
     def begins(self, link: NeighborLink | None) -> bool:

@@ -95,6 +95,12 @@ class NeighborLink(Stateful):
         self.unsure = False
         """Some of these are reached on another path by now: what is in the outlets goes round once more
         (:mod:`ildm.core.transfer.rerouting`) before anything is sent."""
+        self._clock: float | None = None
+        """The neighbour's clock less monotonic time here; None: not told."""
+        self.clock_told = 0.0
+        """This node's clock less monotonic time, as the neighbour was told it last."""
+        self.clock_apart = False
+        """It was logged that the clocks of both are apart."""
         self.control: LinkSession | None = None
         self.open_sessions: list[LinkSession] = []
         self.ready_sent = 0
@@ -177,6 +183,9 @@ class NeighborLink(Stateful):
         self.dialed = session.neighbor is not None
         self.address = session.peer if session.neighbor is None else str(session.neighbor.address)
         self.peer = Peer(hello.node, hello.address)
+        self._clock, self.clock_told = None, self.driver.wall() - self.driver.now()
+        if hello.time:
+            self.clock_shows(hello.time)
         self.since, self.reason = self.driver.wall(), None
         self.ready_heard = 0
         self.rival = None
@@ -187,6 +196,17 @@ class NeighborLink(Stateful):
         self.control = session
         self.open_sessions = [session]
         session.bind(self)
+
+    def clock_shows(self, time: int) -> None:
+        """The neighbour has told its clock, in milliseconds of Unix time."""
+        self._clock = time / 1000 - self.driver.now()
+
+    @property
+    def skew(self) -> float | None:
+        """Seconds that the neighbour's clock is ahead, to about a round trip; None: not known."""
+        if self._clock is None or self.control is None:
+            return None
+        return self._clock + self.driver.now() - self.driver.wall()
 
     def disconnect(self, reason: str) -> None:
         """Let go of all sessions; what is routed to the link meanwhile waits."""

@@ -375,6 +375,7 @@ class LinkManager:
             sessions=hello.sessions,
         )
         self.dialer.hurry()
+        self.cooperation.clocks.look(link)
         self.membership.connected(link)
         self.membership.changed()
 
@@ -518,6 +519,7 @@ class LinkManager:
         if self._stopped:
             return
         self._tick_timer = self.driver.call_later(self.config.keep_alive, self._tick)
+        self.cooperation.clocks.tick(self.links.values())
         dead_since = self.driver.now() - PATIENCE * self.config.keep_alive
         for link in list(self.links.values()):
             if link.announcer.tick() > 2 * PATIENCE and link.control is not None:

@@ -118,7 +118,7 @@ class Retained:
         now, wall = self.driver.now(), self.driver.wall()
         for _, (time,) in self.store.load(CLOCK):
             assert isinstance(time, int)
-            self.clock.last = time
+            self.clock.take(time)
         found: list[tuple[Publish, Stamp, float | None, Stamp | None]] = []
         for key, (frame, expires_at, came) in list(self.store.load(RETAINED)):
             assert isinstance(frame, bytes)
@@ -135,7 +135,7 @@ class Retained:
             if taken is None:
                 self.store.set_aside(RETAINED, key, "no stamp")
                 continue
-            self.clock.last = max(self.clock.last, taken[0].time)
+            self.clock.take(taken[0].time)
             repeated = Stamp.parse(came)[0] if isinstance(came, str) else None
             found.append((message, taken[0], expires_at, repeated))
         limit = self.clock.limit

@@ -22,9 +22,12 @@ LEEWAY = 60_000
 class HybridClock:
     """Milliseconds of Unix time, but later than every stamp seen: a reaction never loses to its cause.
 
-    A stamp further in the future than ``skew`` seconds is not seen at all: one node with a wrong clock would
-    else drag along those of all others, for ever. Where the own clock has not been set yet nothing can be
-    said of others.
+    The clock goes on with time from the latest stamp seen. So the nodes share the time of the node that is
+    furthest ahead, and the newest value wins everywhere although no clock is right. A node whose own clock
+    is behind follows its neighbours.
+
+    A stamp further in the future than ``skew`` seconds is not seen at all, because nobody could stamp after
+    the highest one there is. Where the own clock has not been set yet, nothing can be said of others.
     """
 
     def __init__(self, driver: Driver, skew: float) -> None:
@@ -32,33 +35,65 @@ class HybridClock:
         self._skew = int(skew * 1000)
         self.last = 0
         """The latest stamp made or seen."""
+        self._lead = 0
+        """Milliseconds from the driver's monotonic time to this clock; it never shrinks by itself."""
+        self._lead_known = False
 
     @property
     def limit(self) -> int:
         """The latest stamp that is believed."""
-        now = self._now()
-        return HIGHEST if now < PLAUSIBLE else now + self._skew
+        return self._latest(self._skew)
 
     def sees(self, stamp: Stamp) -> bool:
         """Take note of a stamp; False: it is not to be believed."""
         if stamp.time > self.limit:
             return False
-        self.last = max(self.last, stamp.time)
+        self.take(stamp.time)
         return True
+
+    def take(self, time: int) -> None:
+        """Go on from here, unless the clock is further already."""
+        self.last = max(self.last, time)
+        self._follow(time)
 
     def next(self) -> int:
         """The time of a new stamp."""
-        self.last = max(self.last + 1, self._now())
+        self.last = max(self.last + 1, self.reading)
         return self.last
+
+    @property
+    def reading(self) -> int:
+        """What the clock shows: so far below ``limit`` that nodes with other clocks believe it, too."""
+        self._follow(self._wall())
+        return min(self._monotonic() + self._lead, self._latest(self._skew * 9 // 10))
+
+    @property
+    def ahead(self) -> float:
+        """Seconds that stamps made now are ahead of the own clock."""
+        return max(self.last, self.reading) / 1000 - self._driver.wall()
 
     def turn_back(self) -> bool:
         """Forget what a wrong clock of this very node has made of it; whether there was need to."""
         if self.last <= self.limit + LEEWAY:
             return False
         self.last = 0
+        self._lead_known = False
         return True
 
-    def _now(self) -> int:
+    def _follow(self, time: int) -> None:
+        lead = time - self._monotonic()
+        self._lead = max(self._lead, lead) if self._lead_known else lead
+        self._lead_known = True
+
+    def _latest(self, ahead: int) -> int:
+        """So far ahead of the own clock."""
+        now = self._wall()
+        return HIGHEST if now < PLAUSIBLE else now + ahead
+
+    def _monotonic(self) -> int:
+        return int(self._driver.now() * 1000)
+
+    def _wall(self) -> int:
         return min(int(self._driver.wall() * 1000), HIGHEST)
 
 

@@ -187,6 +187,8 @@ def problems(
         yield problem("bad", "broker", broker["address"], "down", node.broker_since, broker["reason"])
     elif waits and node.accepting:
         yield problem("bad", "node", node.node_id, "not ready", None, "; ".join(waits))
+    for line in status["clock"]:
+        yield problem("warn", "clock", "clock", "apart", None, line)
     if status["state"]["failure"] is not None:
         yield problem("bad", "state", "state file", "failing", None, status["state"]["failure"])
     spool = status["spool"]

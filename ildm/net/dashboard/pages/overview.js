@@ -10,7 +10,7 @@ const RATES = [
   ["to other sites", "sent", "to-sites"],
   ["from other sites", "transferred_in", "from-sites"],
 ];
-const KINDS = { broker: "local broker", neighbor: "link", site: "site", node: "this node", spool: "spool", state: "state", messages: "were" };
+const KINDS = { broker: "local broker", neighbor: "link", site: "site", node: "this node", spool: "spool", state: "state", clock: "clocks", messages: "were" };
 const PLACES = { link: "link", injection: "to the broker", spool: "spool", transfer: "not transferable" };
 const SMOOTH = 3;
 
