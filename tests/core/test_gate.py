@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -171,7 +172,7 @@ def test_each_message_comes_out_once_and_in_turn_whatever_the_order_of_the_answe
                     topic="t", payload=bytes([packet_id]), qos=int(kind[-1]), packet_id=packet_id
                 )
                 waiting.add(message, None, 10)
-                waiting.add(message, None, 10)  # sent again
+                waiting.add(replace(message, dup=True), None, 10)  # sent again
         sent[2 if kind == "qos 2" else 1] += part
     everything = sent[1] + sent[2]
     assert waiting.messages == len(everything)
@@ -189,16 +190,17 @@ def test_each_message_comes_out_once_and_in_turn_whatever_the_order_of_the_answe
 
     unknown = 99
     for place, packet_id in enumerate(answers):
+        qos = 2 if packet_id in sent[2] else 1
         if place == given_up:
             handed(waiting.release())
             assert (waiting.early, waiting.held_up_by()) == (0, [])
         if packet_id in refused:
-            handed(waiting.answer(packet_id, taken=False))
+            handed(waiting.answer(packet_id, qos, taken=False))
         elif draw.draw(st.booleans()):
             handed(waiting.taken([packet_id, unknown]))
         else:
-            handed(waiting.answer(packet_id, taken=True))
-        assert waiting.answer(packet_id, taken=True) is None
+            handed(waiting.answer(packet_id, qos, taken=True))
+        assert waiting.answer(packet_id, qos, taken=True) is None
         assert waiting.messages == len(answers) - place - 1 + waiting.early
         assert bool(waiting.early) == bool(waiting.held_up_by())
     assert sorted(out) == sorted(set(everything) - refused)
@@ -235,6 +237,6 @@ def test_a_run_in_order_comes_out_as_it_was_sent() -> None:
     waiting.add_run(b"u", b"xyz", 1, [9, 8, 7])
     assert list(waiting.taken(range(1, 4))) == [(b"t", b"abcdef", 2)]
     assert list(waiting.taken([9, 8])) == [(b"u", b"xy", 1)]
-    assert waiting.answer(9, taken=True) is None
-    assert waiting.answer(7, taken=True) == [(b"u", b"z", 1)]
+    assert waiting.answer(9, 1, taken=True) is None
+    assert waiting.answer(7, 1, taken=True) == [(b"u", b"z", 1)]
     assert not waiting

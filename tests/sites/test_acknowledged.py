@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ildm.config import Address
-from ildm.mqtt import Connect, Disconnect, PubAck, Publish, Version, Will
+from ildm.mqtt import Connect, Disconnect, PubAck, Publish, PubRel, Version, Will
 from tests.sites.client import Client, until
 from tests.sites.conftest import Sites, trees
 from tests.sites.process import ProcessSite
@@ -44,6 +44,33 @@ async def test_what_is_published_right_after_a_suback_arrives(
     if not clean:
         ended = await there.connect(f"{topic_root}-{clean}".replace("/", ""), clean=True)
         await ended.disconnect()
+
+
+@trees
+@pytest.mark.parametrize("kind", ["mosquitto", "activemq"])
+@pytest.mark.parametrize("released", [True, False])
+async def test_an_identifier_used_again_too_soon_loses_no_message(
+    sites: Sites, algorithm: str, kind: str, released: bool, topic_root: str
+) -> None:
+    """All in one chunk, against MQTT-2.2.1-3. Whatever the broker delivers of it, the other site delivers."""
+    here, there = await sites.row([kind, "mosquitto"], algorithm)
+    local, remote = await here.connect(), await there.connect()
+    for subscriber in (local, remote):
+        await subscriber.subscribe((f"{topic_root}/#", 1))
+    await settled(here, there)
+    publisher = await here.connect()
+    sent: list[Publish | PubRel] = []
+    for number in range(5):
+        sent.append(Publish(topic=f"{topic_root}/t", payload=b"%d" % number, qos=2, packet_id=1))
+        if released:
+            sent.append(PubRel(packet_id=1))
+    sent.append(PubRel(packet_id=1))
+    publisher.send(b"".join(packet.encode(Version.V311) for packet in sent))
+    delivered = [message.payload for message in await local.receive_until(b"4")]
+    arrived = [message.payload for message in await remote.receive_until(b"4")]
+    assert set(delivered) <= set(arrived)
+    if released:
+        assert delivered == arrived == [b"0", b"1", b"2", b"3"]
 
 
 @trees

@@ -316,6 +316,10 @@ class FilteredClient(Publisher):
         if isinstance(answer, Rejected):
             self._drop(frame, answer)
             return None
+        if self.dropped_qos2 and frame[0] & 6 == 4:
+            packet = decode(frame, self.version)
+            assert isinstance(packet, Publish)
+            self.dropped_qos2.discard(packet.packet_id or 0)  # its PUBREL is for the broker
         return self._passed(answer)
 
     @abstractmethod

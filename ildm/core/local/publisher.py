@@ -159,6 +159,8 @@ class Publisher(BaseSession, ABC):
 
     def _pubrel(self, frame: bytes) -> bytes | None:
         packet_id = (frame[2] << 8) | frame[3] if len(frame) >= 4 else 0
+        if self.unanswered is not None:
+            self.unanswered.release_one(packet_id)
         if self.record is not None:
             before = self._before()
             self.node.clients.released(self.record, packet_id)
@@ -215,7 +217,7 @@ class Publisher(BaseSession, ABC):
             self.barrier = self._before()
             return
         taken = answer.reason_code < 0x80
-        handed = self.unanswered.answer(answer.packet_id, taken=taken)
+        handed = self.unanswered.answer(answer.packet_id, 1 if isinstance(answer, PubAck) else 2, taken=taken)
         if handed is not None:
             if not taken:
                 self.node.counters["refused_by_broker"] += 1
@@ -253,12 +255,16 @@ class Publisher(BaseSession, ABC):
             return
         message = taken.message
         if message.qos == 2 and self.record is not None and message.packet_id is not None:
-            if message.packet_id in self.record.qos2:
+            if self.record.has_transferred(message, message.topic):
                 self._bound_by(0)  # on an earlier connection, which has been answered meanwhile
                 return
-            self.node.clients.transferred(self.record, message)
+            if taken.released:
+                self.node.clients.released(self.record, message.packet_id)
+            else:
+                self.node.clients.transferred(self.record, message)
         router.publish(message, index, self, stamp=taken.stamp)
-        self._note_unreleased(message)
+        if not taken.released:
+            self._note_unreleased(message)
 
     def _keep_order(self) -> None:
         """Nothing is acknowledged while messages wait whose answers have overtaken those of others.

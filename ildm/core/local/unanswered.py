@@ -8,6 +8,10 @@ The messages of one QoS are transferred in the order in which they came. Most br
 to no queue, and the rest once it is written; in Moquette with several subscribers one PUBREC in some hundred
 overtakes others. What is answered *early* waits in its place until all before it is answered, too. It counts
 as not answered meanwhile, and so is within the same bounds.
+
+A client may break MQTT-2.2.1-3 and use an identifier again that is in use. Brokers take the second message,
+and answer it as well (Mosquitto 2.0, amqtt). So it waits for an answer of its own: those of one identifier
+and QoS are answered in the order in which they came.
 """
 
 from __future__ import annotations
@@ -32,6 +36,21 @@ class Waiting(NamedTuple):
 
     message: Publish
     stamp: Stamp | None
+    released: bool = False
+    """The client has sent PUBREL (QoS 2) without waiting for PUBREC."""
+
+    def is_repeated_by(self, message: Publish) -> bool:
+        """Whether the broker takes a message with the same identifier for this one, sent again.
+
+        Of QoS 2 not by DUP, as brokers do not: some compare what they hold.
+        """
+        mine = self.message
+        return (
+            mine.qos == message.qos
+            and (message.dup or message.qos == 2)
+            and not self.released
+            and (mine.topic, mine.payload) == (message.topic, message.payload)
+        )
 
 
 Taken = tuple[bytes, bytes, int]
@@ -110,9 +129,10 @@ class Unanswered:
         self._qos1 = self._qos2 = _NONE
         """None of them is finished."""
         self._single: dict[int, WaitingRun] = {}
-        """Messages on their own."""
-        self._places: dict[int, tuple[WaitingRun, int]] | None = None
-        """Where an identifier is; made only when the broker answers what is not the oldest."""
+        """Messages on their own by :func:`_key`; of those with one key the newest."""
+        self._places: dict[int, list[tuple[WaitingRun, int]]] | None = None
+        """Where an identifier is, the oldest first; made only when the broker answers what is not the
+        oldest."""
 
     def __bool__(self) -> bool:
         return self.messages > 0
@@ -130,12 +150,20 @@ class Unanswered:
         """
         packet_id = message.packet_id
         assert packet_id is not None
-        if packet_id in self._single:
+        key = _key(packet_id, message.qos)
+        before = self._single.get(key)
+        if before is not None and before.message is not None and before.message.is_repeated_by(message):
             return
         run = WaitingRun(b"", b"", 0, (packet_id,), Waiting(message, stamp))
         run.bytes += size
-        self._single[packet_id] = run
+        self._single[key] = run
         self._add(run, message.qos)
+
+    def release_one(self, packet_id: int) -> None:
+        """The client has sent PUBREL: what comes next with this identifier is another message."""
+        run = self._single.get(_key(packet_id, 2))
+        if run is not None and run.message is not None:
+            run.message = run.message._replace(released=True)
 
     def _add(self, run: WaitingRun, qos: int) -> None:
         runs = self._qos1 if qos == 1 else self._qos2
@@ -160,7 +188,7 @@ class Unanswered:
             runs = self._qos1
             run = runs[0] if runs else None
             if run is None or run.ids[run.done] != ids[pos]:
-                yield from self.answer(ids[pos], taken=True) or ()
+                yield from self.answer(ids[pos], 1, taken=True) or ()
                 pos += 1
                 continue
             first = run.done
@@ -174,9 +202,12 @@ class Unanswered:
             if self.early:
                 yield from self._in_turn(runs)
 
-    def answer(self, packet_id: int, *, taken: bool) -> list[Taken | Waiting] | None:
-        """The broker has taken or refused a message: those whose turn it is now; None: it is not here."""
-        run, place = self._find(packet_id)
+    def answer(self, packet_id: int, qos: int, *, taken: bool) -> list[Taken | Waiting] | None:
+        """The broker has taken or refused a message: those whose turn it is now; None: it is not here.
+
+        ``qos``: which its answer is for. Some answer PUBACK to QoS 2, which they do not know.
+        """
+        run, place = self._find(packet_id, qos)
         if run is None or not run.is_open(place):
             return None
         handed: list[Taken | Waiting] = []
@@ -238,7 +269,9 @@ class Unanswered:
             return
         self.bytes -= run.bytes
         if run.message is not None:
-            del self._single[run.ids[0]]
+            key = _key(run.ids[0], run.message.message.qos)
+            if self._single.get(key) is run:
+                del self._single[key]
         for runs in (self._qos1, self._qos2):
             while runs and runs[0].finished:
                 runs.popleft()
@@ -246,21 +279,28 @@ class Unanswered:
             self._places = None
         elif self._places is not None:  # a publisher that is always busy would have all its messages kept
             for packet_id in run.ids:
-                if self._places.get(packet_id, (None, 0))[0] is run:  # it may have been used again since
-                    del self._places[packet_id]
+                left = [each for each in self._places.get(packet_id, ()) if each[0] is not run]
+                if left:
+                    self._places[packet_id] = left
+                else:
+                    self._places.pop(packet_id, None)
 
     # where an identifier is -------------------------------------------------------------------
 
-    def _find(self, packet_id: int) -> tuple[WaitingRun | None, int]:
-        for runs in (self._qos1, self._qos2):
-            if runs and runs[0].ids[runs[0].done] == packet_id:
-                return runs[0], runs[0].done
+    def _find(self, packet_id: int, qos: int) -> tuple[WaitingRun | None, int]:
+        runs = (self._qos1 if qos == 1 else self._qos2) or (self._qos2 if qos == 1 else self._qos1)
+        if runs and runs[0].ids[runs[0].done] == packet_id:
+            return runs[0], runs[0].done
         if not self.messages:
             return None, 0
         if self._places is None:
             self._note_all()
         assert self._places is not None
-        return self._places.get(packet_id, (None, 0))
+        found = [each for each in self._places.get(packet_id, ()) if each[0].is_open(each[1])]
+        for run, place in found:
+            if (run.message is None or run.message.message.qos == 1) is (qos == 1):
+                return run, place
+        return found[0] if found else (None, 0)
 
     def _note_all(self) -> None:
         self._places = {}
@@ -270,7 +310,12 @@ class Unanswered:
 
     def _note(self, run: WaitingRun) -> None:
         assert self._places is not None
-        self._places.update((packet_id, (run, place)) for place, packet_id in enumerate(run.ids))
+        for place, packet_id in enumerate(run.ids):
+            self._places.setdefault(packet_id, []).append((run, place))
+
+
+def _key(packet_id: int, qos: int) -> int:
+    return packet_id | qos << 16
 
 
 def _same(one: Sequence[int], other: Sequence[int]) -> bool:

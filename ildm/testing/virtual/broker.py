@@ -245,8 +245,9 @@ class MiniConnection:
     def _publish(self, packet: Publish) -> None:
         if packet.qos == 2 and packet.packet_id is not None:
             self.send(PubRec(packet_id=packet.packet_id))
-            if packet.packet_id not in self.session.unreleased:
-                self.session.unreleased[packet.packet_id] = packet
+            held = self.session.unreleased.get(packet.packet_id)
+            if held is None or (held.topic, held.payload) != (packet.topic, packet.payload):
+                self.session.unreleased[packet.packet_id] = packet  # as Mosquitto compares what comes again
                 self.broker.record(self.client_id, packet)
             return
         if packet.qos == 1 and packet.packet_id is not None:
