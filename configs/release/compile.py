@@ -39,7 +39,7 @@ HOT = {
     "ildm/core/plugin": "peer_session",
     "ildm/core/transfer": "asking audit contention custody delivery deposit identity inbound injection"
     " injection_session introduction lane mixed outgoing own_ids qos1 queue receipt retained_order"
-    " retained_view router silence spooled_queue stamps suspects version_probe window",
+    " retained_view router same_broker silence spooled_queue stamps suspects version_probe window",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor stream",
     "ildm/state/spool": "outlets records segments spool",

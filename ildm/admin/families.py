@@ -31,6 +31,12 @@ CERTIFICATE_ENDS = _gauge(
 )
 BROKER_UP = _gauge("broker_up", "brokers", "1: the broker is there")
 BROKER_UNMENDED = _gauge("broker_unmended", "brokers", "1: retained messages of the broker are not compared")
+BROKER_SHARED = _gauge(
+    "broker_shared", "nodes", "Neighbours with the same broker, whose link was refused in the last 5 minutes"
+)
+BROKER_SHARING_UNKNOWN = _gauge(
+    "broker_sharing_unknown", "brokers", "1: it is not found out whether a neighbour has the same broker"
+)
 BROKER_CONNECT = _gauge(
     "broker_connect_seconds", "seconds", "How long connections to the broker took", kind="histogram"
 )
@@ -103,6 +109,8 @@ MEASURED = (
     CERTIFICATE_ENDS,
     BROKER_UP,
     BROKER_UNMENDED,
+    BROKER_SHARED,
+    BROKER_SHARING_UNKNOWN,
     BROKER_CONNECT,
     BROKER_CONNACK,
     BROKER_QUEUE,

@@ -30,6 +30,7 @@ REFUSALS = (
     "duplicate",
     "limit",
     "own-id",
+    "same-broker",
     "secret",
     "stale",
     "version",

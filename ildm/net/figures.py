@@ -99,6 +99,8 @@ def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator
         metrics.SESSIONS: sum(record.expiry > 0 for record in records),
         metrics.BROKER_UP: int(broker_up),
         metrics.BROKER_UNMENDED: int(injector.auditor.unseen is not None),
+        metrics.BROKER_SHARED: len(injector.same_broker.shared_with),
+        metrics.BROKER_SHARING_UNKNOWN: int(injector.same_broker.unheard is not None),
         metrics.BROKER_QUEUE: injector.queued_messages,
         metrics.BROKER_QUEUE_BYTES: sum(lane.queued_bytes for lane in injector.lanes),
         metrics.BROKER_QUEUE_LIMIT: limit,

@@ -39,12 +39,15 @@ def refused_rows(node: Node) -> list[dict[str, Any]]:
 
 
 def link_row(link: NeighborLink, neighbor: Neighbor | None) -> dict[str, Any]:
+    state, reason = link.state.shown, link.reason
+    if neighbor is not None and neighbor.state == "refused" and not link.connected:
+        state, reason = neighbor.state, neighbor.reason  # the link keeps what is for it all the same
     return {
         "address": str(neighbor.address) if neighbor is not None else link.address,
         "node_id": link.node_id,
-        "state": link.state.shown,
+        "state": state,
         "since": link.since,
-        "reason": link.reason,
+        "reason": reason,
         "sessions": {"open": len(link.open_sessions), "of": len(link.lanes)},
         "direction": "out" if link.dialed else "in",
         "transferred_out": link.transferred_out,

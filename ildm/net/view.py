@@ -114,6 +114,8 @@ class LiveView:
                 "reason": missed or node.injector.last_refusal,
                 "contested": node.injector.contested,
                 "unmended": node.injector.auditor.unseen,
+                "shared_with": node.injector.same_broker.shared_with,
+                "sharing_unknown": node.injector.same_broker.unheard,
             },
             "clients": len(node.sessions),
             "clients_wait_for": node.links.start_gate.waiting_for,

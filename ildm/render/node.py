@@ -35,6 +35,7 @@ def status(data: Mapping[str, Any]) -> RenderableType:
         ("local broker", reached),
         *_addresses(broker),
         *_contested(broker),
+        *_shared(broker, data["links"]),
         ("clients", f"{data['clients']:,}  ({data['persistent_sessions']:,} persistent sessions)"),
         *_unknown(data["sessions_unknown"]),
         *_waiting(data["clients_wait_for"]),
@@ -77,6 +78,17 @@ def _contested(broker: Mapping[str, Any]) -> list[tuple[str, RenderableType]]:
         return []
     notes = [broker["contested"], broker.get("unmended")]
     return [("", Text(printable(str(note)), style="red")) for note in notes if note is not None]
+
+
+def _shared(broker: Mapping[str, Any], links: Mapping[str, int]) -> list[tuple[str, RenderableType]]:
+    """Neighbours with the same broker, or that none would be noticed."""
+    nodes, unknown = broker["shared_with"], broker["sharing_unknown"]
+    if nodes:
+        text = f"also the broker of {', '.join(map(cell, nodes))}: linked nodes need a broker each"
+        return [("", Text(text, style="red"))]
+    if unknown is not None and any(links.values()):
+        return [("", Text(printable(str(unknown)), style="dim"))]
+    return []
 
 
 def _waiting(neighbors: Sequence[str]) -> list[tuple[str, RenderableType]]:

@@ -199,6 +199,8 @@ class FakeView:
                 "connected": False,
                 "reason": "connection refused",
                 "contested": None,
+                "shared_with": [],
+                "sharing_unknown": None,
             },
             "clients": 2,
             "clients_wait_for": [],

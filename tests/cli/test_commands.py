@@ -124,6 +124,18 @@ def test_another_client_in_the_node_s_place_is_named_while_the_broker_is_there()
     assert "another client uses its id" in shown("status", {**STATUS, "broker": broker})
 
 
+def test_neighbours_with_the_same_broker_are_named() -> None:
+    broker = {**STATUS["broker"], "shared_with": ["site-b", "site-c"]}
+    assert "also the broker of site-b, site-c" in shown("status", {**STATUS, "broker": broker})
+
+
+def test_that_none_would_be_noticed_is_said_where_there_are_neighbours() -> None:
+    broker = {**STATUS["broker"], "sharing_unknown": "it cannot be found out"}
+    assert "it cannot be found out" in shown("status", {**STATUS, "broker": broker})
+    links = dict.fromkeys(STATUS["links"], 0)
+    assert "it cannot be found out" not in shown("status", {**STATUS, "broker": broker, "links": links})
+
+
 def test_where_else_the_broker_may_be_and_how_often_the_node_had_to_go_there() -> None:
     addresses = ["127.0.0.1:1884", "127.0.0.1:1886"]
     broker = {**STATUS["broker"], "addresses": addresses, "failovers": 1, "in_use_for": 2.0}

@@ -110,7 +110,7 @@ def test_a_client_cannot_take_over_the_nodes_own_session(world: World, version: 
         world.run(1)
         assert [packet.reason_code for packet in client.got(ConnAck)] == [code]
         assert client.closed
-    assert sorted(one.client_id for one in a.broker.connections) == ["ildm-a-0", "ildm-a-1"]
+    assert sorted(one.client_id for one in a.broker.connections) == ["ildm-a-0", "ildm-a-1", "ildm-a-same"]
     assert not a.client("ildm-a-2", version=version).closed
     b.client("p").send(Publish(topic="t", payload=b"x"))
     world.run(1)

@@ -68,12 +68,12 @@ def sites(
 @pytest.mark.parametrize("node_id", ["a", "x" * 64, "site-ä", "Site.1", "ildm"])
 def test_short_ones_are_what_every_broker_must_allow(node_id: str) -> None:
     ids = OwnIds(node_id, 64, lambda *args, **fields: None)
-    usual = {ids.of(63), ids.of("audit"), ids.of("probe")}
+    usual = {ids.of(63), ids.of("audit"), ids.of("probe"), ids.of("same")}
     assert ids.refused(ids.of(0), 0x85)
-    short = {ids.of(63), ids.of("audit"), ids.of("probe")}
+    short = {ids.of(63), ids.of("audit"), ids.of("probe"), ids.of("same")}
     assert all(map(is_plain, short))
     assert not any(map(is_plain, usual))
-    assert len(ids.all) == 2 * 66
+    assert len(ids.all) == 2 * 67
     assert all(map(is_plain, {each for each in ids.all if ids.is_short(each)}))
     again = OwnIds(node_id, 1, lambda *args, **fields: None)
     again.short = True
@@ -99,7 +99,7 @@ def test_a_broker_of_letters_and_digits_gets_what_crosses(protocol: str, speaks_
     a, b = sites(world, protocol=protocol, speaks_5=speaks_5, link={"sessions": 2})
     assert b.node.broker_down_reason is None
     own = {each.client_id for each in b.broker.connections}
-    assert len(own) == 2
+    assert len(own) == 3
     assert own <= b.node.injector.client_ids
     version = Version.V5 if speaks_5 else Version.V311
     sub = b.subscriber("t/#", "sub1", version=version)

@@ -58,6 +58,8 @@ class Hello:
     """Bytes of QoS 1 and 2 that this node takes unacknowledged; 0: as many as the other one does."""
     time: int = 0
     """What the clock of the node shows, in ms of Unix time; 0: not told."""
+    broker: int = 0
+    """Which connection of this node with its broker is in use; see :mod:`ildm.core.transfer.same_broker`."""
 
     def properties(self) -> list[tuple[str, str]]:
         return [
@@ -75,6 +77,7 @@ class Hello:
             ("to", self.to),
             ("inflight-bytes", str(self.inflight_bytes)),
             ("time", str(self.time)),
+            ("broker", str(self.broker)),
         ]
 
     @classmethod
@@ -96,6 +99,7 @@ class Hello:
                 to=said.get("to", ""),
                 inflight_bytes=int(said.get("inflight-bytes", "0")),
                 time=int(said.get("time", "0")),
+                broker=int(said.get("broker", "0")),
             )
         except (KeyError, ValueError) as error:
             raise ProtocolViolation(f"incomplete hello: {error}", clause="MQTT-4.13") from None

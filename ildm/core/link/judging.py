@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ildm.core.link.membership import Membership
     from ildm.core.link.parts import Parts
 
+SAME_BROKER = "same-broker"
+"""Kind of refusal."""
 STALE = Refusal("stale", "no such link", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
 DUPLICATE = Refusal(
     "duplicate", "there is a link between these nodes", ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR
@@ -40,6 +42,16 @@ def copied(node_id: str, by: str) -> Refusal:
     """There are two nodes with one id; said to the one that is not linked."""
     text = f"{by} has a link with another node that has the id {node_id!r}: one of the two needs another id"
     return Refusal("copied-id", text, ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+
+
+def same_broker(one: str, other: str) -> Refusal:
+    """Two nodes before one broker; said at both ends alike."""
+    first, second = sorted((one, other))
+    text = (
+        f"{first} and {second} have the same broker (broker.address), so each message would come twice: "
+        "linked nodes need a broker each"
+    )
+    return Refusal("same-broker", text, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
 
 
 def wrong_answer(hello: Hello, expected: str | None) -> Refusal | None:
@@ -95,6 +107,7 @@ class Judge:
             to=far or "" if on_demand else "",
             inflight_bytes=self.parts.config.inflight_bytes,
             time=milliseconds(self.parts.driver.wall()),
+            broker=self.parts.injector.same_broker.number,
         )
 
     def begins(self, link: NeighborLink | None) -> bool:
@@ -117,6 +130,8 @@ class Judge:
                 return STALE
             self.replace_session(link, hello.index)
             return self.hello(hello.node, hello.index, hello.token, link.age, len(link.lanes))
+        if self._has_same_broker(hello):
+            return same_broker(self.parts.node_id, hello.node)._replace(node=self.parts.node_id)
         if link is not None and link.control is not None:
             # also when the neighbour seems to have restarted: two nodes might have the same id
             heard = self.parts.driver.now() - link.control.last_heard
@@ -136,9 +151,15 @@ class Judge:
         """The dialer's decision about a neighbour that has accepted it."""
         refusal = wrong_answer(hello, expected) or mismatch(self.parts, hello)
         link = self.links.get(hello.node)
-        if refusal is None and hello.index == 0 and link is not None and link.control is not None:
-            refusal = self._rival(link, hello)
+        if refusal is None and hello.index == 0:
+            if link is not None and link.control is not None:
+                refusal = self._rival(link, hello)
+            if refusal is None and self._has_same_broker(hello):
+                refusal = same_broker(self.parts.node_id, hello.node)
         return refusal
+
+    def _has_same_broker(self, hello: Hello) -> bool:
+        return self.parts.injector.same_broker.refuses(hello.node, hello.boot, hello.broker)
 
     def _rival(self, link: NeighborLink, hello: Hello) -> Refusal | None:
         """Whether a node that says it is this link's neighbour is another one, or may be.

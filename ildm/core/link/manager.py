@@ -27,6 +27,7 @@ from ildm.core.link.start_gate import StartGate
 from ildm.core.link.state import LinkEvent
 from ildm.core.link.tree import TreeMembership
 from ildm.core.link.turned_away import TurnedAway
+from ildm.core.transfer.same_broker import number_in
 from ildm.mqtt import IldmError, LocalError, ReasonCode
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class LinkManager:
         self._tick_timer: Any = None
         self._former_timer: Any = None
         self._stopped = False
+        self.parts.injector.same_broker.found = self._same_broker
 
     def start(self, neighbors: Mapping[Address, bool]) -> None:
         """``neighbors``: addresses, and whether each was added at run time and saved."""
@@ -306,7 +308,8 @@ class LinkManager:
         usual = self.on_demand is not None and refusal.kind == "duplicate"  # both have dialed
         level = "debug" if usual else "warning"
         self.driver.log(level, "neighbour refused", peer=session.peer, reason=refusal.text)
-        if refusal.kind not in ("duplicate", "stale"):  # with those its link is there, or comes again
+        # with those its link is there, or comes again
+        if refusal.kind not in ("duplicate", "stale") and session.neighbor is None:
             self._turned_away(session, refusal.kind, refusal.text)
 
     def _turned_away(self, session: LinkSession, kind: str, text: str) -> None:
@@ -355,6 +358,7 @@ class LinkManager:
             for inbound in link.inbounds:
                 inbound.reset()
         link.connect(session, hello)
+        self.parts.injector.same_broker.linked(link.node_id, link.token, hello.boot, hello.broker)
         self.cooperation.happened(link, LinkEvent.CONNECTED)
         self._classify(link, session, hello)
         neighbor = session.neighbor
@@ -491,13 +495,38 @@ class LinkManager:
             known = self.links.get(neighbor.node_id)
             if known is not None:
                 self._name(known)
+        if kind == judging.SAME_BROKER and session.refusal is not None and session.refusal.node:
+            self.parts.injector.same_broker.refused_by(session.refusal.node)
         self.dialer.failed(neighbor, kind, reason)
-        if kind == "own-id":
+        if kind in ("own-id", judging.SAME_BROKER):
             self.start_gate.give_up(neighbor.address)
         else:
             self.start_gate.look()
 
+    def _same_broker(self, node_id: str, number: int) -> None:
+        """A neighbour has been heard at this node's broker: the link ends."""
+        link = self.links.get(node_id)
+        if link is None or link.control is None:
+            return
+        refusal = judging.same_broker(self.parts.node_id, node_id)
+        same = self.parts.injector.same_broker
+        same.remember(node_id, link.boot, number)
+        self.refused_peer(link.control, refusal)
+        sessions, link.open_sessions = link.open_sessions, []
+        self._link_lost(link, refusal.text, refusal.kind)
+        for session in sessions:
+            session.unbind()
+            session.refuse(refusal, same.number)
+
+    def same_broker_told(self, session: LinkSession, link: NeighborLink, number: str) -> None:
+        """The neighbour has heard this node at its broker, and ends the link."""
+        self.parts.injector.same_broker.remember(link.node_id, link.boot, number_in(number))
+        if session.neighbor is None and session.index == 0:
+            refusal = judging.same_broker(self.parts.node_id, link.node_id)
+            self._turned_away(session, refusal.kind, refusal.text)
+
     def _link_lost(self, link: NeighborLink, reason: str, kind: str) -> None:
+        self.parts.injector.same_broker.unlinked(link.node_id)
         link.disconnect(reason)
         self.cooperation.happened(link, LinkEvent.LOST)
         self.membership.lost(link, reason, kind)
@@ -508,6 +537,7 @@ class LinkManager:
     def _discard(self, link: NeighborLink, reason: Left) -> None:
         self.membership.forgotten(link)
         if self.links.get(link.node_id) is link:
+            self.parts.injector.same_broker.unlinked(link.node_id)
             del self.links[link.node_id]
         link.control = None
         link.open_sessions = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ildm.api import Unreachable
 from ildm.config import Address, advertised_address
 from ildm.core.link.hello import Hello, Refusal
+from ildm.core.link.judging import SAME_BROKER
 from ildm.mqtt import ReasonCode
 
 if TYPE_CHECKING:
@@ -210,7 +211,9 @@ class OpenMembership(Membership):
         if broken:
             self.parts.counters["links_lost"] += 1
             self._on_demand.link_broke(link)
-            why = Unreachable.NO_ANSWER if kind == "timeout" else Unreachable.LOST
+            why = {"timeout": Unreachable.NO_ANSWER, SAME_BROKER: Unreachable.REJECTED}.get(
+                kind, Unreachable.LOST
+            )
             self.parts.dispatch.call("on_unreachable", link.node_id, why)
         self._on_demand.link_lost(link)
 

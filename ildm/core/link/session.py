@@ -12,6 +12,7 @@ from ildm.core.link.control import CONTROL, DATA
 from ildm.core.link.handshake import Accepted, AcceptorHandshake, DialerHandshake, Handshake, Phase
 from ildm.core.link.hello import NONCE, Hello, Refusal
 from ildm.core.link.interest import LARGEST_PACKET
+from ildm.core.link.judging import SAME_BROKER
 from ildm.core.link.topology import TopologyError
 from ildm.core.session import CLOSE_TIMEOUT, BaseSession
 from ildm.core.transfer.identity import UNKNOWN
@@ -26,6 +27,7 @@ from ildm.mqtt import (
     PacketType,
     PingReq,
     PingResp,
+    Properties,
     Property,
     ProtocolViolation,
     PubAck,
@@ -66,6 +68,8 @@ BLAMES = frozenset(
     )
 )
 """Reasons of DISCONNECT that may lie in a message."""
+BOTH_PART = 1.0
+"""Seconds until a session ends that both ends have refused: neither reads the other's reason."""
 INTEREST = b"\x82\xa2"
 """First bytes of SUBSCRIBE and UNSUBSCRIBE."""
 
@@ -231,7 +235,13 @@ class LinkSession(BaseSession):
             self.write(packet.encode(Version.V5))
         self.close()
 
-    def part(self, reason: ReasonCode, text: str) -> None:
+    def part(
+        self,
+        reason: ReasonCode,
+        text: str,
+        said: list[tuple[str, str]] | None = None,
+        patience: float = CLOSE_TIMEOUT,
+    ) -> None:
         """Tell the neighbour why, and let it end the session.
 
         A connection that is closed here while messages come in would be reset, and the reset may destroy the
@@ -240,12 +250,23 @@ class LinkSession(BaseSession):
         if self.transport is None or self.phase is not Phase.ESTABLISHED:
             self.close()
             return
-        packet = Disconnect(reason_code=int(reason), properties={Property.REASON_STRING: text})
-        self.write(packet.encode(Version.V5))
+        properties: Properties = {Property.REASON_STRING: text}
+        if said:
+            properties[Property.USER_PROPERTY] = said
+        self.write(Disconnect(reason_code=int(reason), properties=properties).encode(Version.V5))
         self.status = SessionStatus.TERMINATING
         if self.paused:
             self.transport.resume_reading()  # what comes is thrown away
-        self._cut_off = self.driver.call_later(CLOSE_TIMEOUT, self.transport.abort)
+        self._cut_off = self.driver.call_later(patience, self.transport.abort)
+
+    def refuse(self, refusal: Refusal, number: int) -> None:
+        """End a session of a link for what was found out since the handshake.
+
+        ``number``: this node's, see :mod:`ildm.core.transfer.same_broker`.
+        """
+        self.refusal = refusal
+        said = [("refusal", refusal.kind), ("broker", str(number))]
+        self.part(refusal.reason, refusal.text, said, BOTH_PART)  # the neighbour may be doing the same
 
     # receiving --------------------------------------------------------------------------------
 
@@ -456,6 +477,10 @@ class LinkSession(BaseSession):
                 text = packet.properties.get(Property.REASON_STRING, f"reason 0x{packet.reason_code:02X}")
                 removed = packet.reason_code == ReasonCode.ADMINISTRATIVE_ACTION
                 kind = "removed" if removed else "disconnected"
+                said = dict(packet.properties.get(Property.USER_PROPERTY, ()))
+                if said.get("refusal") == SAME_BROKER:
+                    kind = SAME_BROKER
+                    self.manager.same_broker_told(self, link, said.get("broker", ""))
                 self.refusal = Refusal(kind, str(text), ReasonCode.UNSPECIFIED_ERROR)
                 if packet.reason_code in BLAMES:
                     lane.blame()

@@ -15,6 +15,7 @@ from ildm.core.transfer.lane import Lane, QueueLimits, total
 from ildm.core.transfer.own_ids import OwnIds
 from ildm.core.transfer.queue import Entry
 from ildm.core.transfer.retained_order import RetainedOrder
+from ildm.core.transfer.same_broker import SameBroker
 from ildm.core.transfer.version_probe import VersionProbe
 from ildm.core.transfer.whereabouts import Whereabouts
 from ildm.mqtt import (
@@ -76,6 +77,7 @@ class Injector:
         self.hung_up = False
         """The broker has, after it was sent messages, and was there ever since."""
         self.delivery = Delivery(self)
+        self.same_broker = SameBroker(self)
         self._under_way: set[int] = set()
         for lane in self.lanes:
             lane.lost = self._lost
@@ -121,6 +123,7 @@ class Injector:
         """The first session was accepted."""
         self._moves = 0
         self._backoff.reset()
+        self.same_broker.broker_came()
         self.auditor.broker_came()
         if self.node.custody is not None and self.node.config.link.qos == 2:
             self.delivery.broker_came()
@@ -139,6 +142,7 @@ class Injector:
         """The broker is looked for at another address, which may speak another version."""
         self.auditor.broker_moved()
         self.delivery.broker_moved()
+        self.same_broker.broker_moved()
         if self._probe is not None or not self.sessions:
             return  # it asks for the address each time; or a pause has to end first
         for session in self.sessions:
@@ -181,6 +185,7 @@ class Injector:
             self._restart.cancel()
         self.auditor.stop()
         self.delivery.stop()
+        self.same_broker.stop()
         for session in self.sessions:
             session.stop(session.lane.index in self._under_way)
 

@@ -45,6 +45,8 @@ class MiniBroker:
         """Client id and message, as it has come; sent again (QoS 2) not another time."""
         self.tried: list[str] = []
         """Topics on which nodes have tried how it delivers; in no other list."""
+        self.sought: list[tuple[str, str]] = []
+        """The same, after the client id, of those by which nodes find each other (`same_broker.py`)."""
         self.retained: dict[str, Publish] = {}
         self.sessions: dict[str, MiniSession] = {}
         """Sessions that outlive their connections."""
@@ -72,7 +74,9 @@ class MiniBroker:
 
     def record(self, client_id: str, packet: Publish) -> None:
         """A message was published."""
-        if packet.topic.startswith(("$ildm/probe/", "ildm/probe/")):
+        if packet.topic.startswith("$ildm/probe/same/"):
+            self.sought.append((client_id, packet.topic))
+        elif packet.topic.startswith("$ildm/probe/"):
             self.tried.append(packet.topic)
         else:
             self.published.append((client_id, packet))

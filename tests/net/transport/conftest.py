@@ -46,15 +46,23 @@ def mosquitto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
 
 @pytest.fixture
 def start_node(tmp_path: Path, mosquitto: Mosquitto) -> Iterator[StartNode]:
-    """Starts nodes before the broker; all end with the test."""
+    """Starts nodes before the broker, each further one with an algorithm before one of its own, as it may be
+    linked with the first; all end with the test."""
     with ExitStack() as stack:
+        linkable: list[str] = []
 
         def start(
             name: str = "node", algorithm: Any = None, reaches_broker: bool = True, **extra: Any
         ) -> NodeProcess:
             link = extra.pop("link", None)
+            broker = mosquitto
+            if algorithm is not None:
+                linkable.append(name)
+                if len(linkable) > 1:
+                    directory = tmp_path / f"{len(linkable)}-broker"
+                    broker = stack.enter_context(running(Mosquitto(directory)))
             node = NodeProcess(
-                tmp_path / name, mosquitto.address, algorithm, node_id=name, link=link, extra=extra
+                tmp_path / name, broker.address, algorithm, node_id=name, link=link, extra=extra
             )
             stack.callback(node.kill)
             if reaches_broker:
