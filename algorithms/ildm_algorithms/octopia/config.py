@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from ildm.mqtt import MqttError, validate_topic_filter
 from ildm_algorithms.octopia.content import ANYTHING, ContentError, ContentFilter, Expression, parse
@@ -82,10 +82,13 @@ class OctopiaConfig(ContentConfig):
     """A message that not all have acknowledged by then is offered to those who may have missed it."""
     pending_bytes: int = Field(default=128 * 1024 * 1024, ge=0)
     """Of messages that are not acknowledged; more are sent once, and offered to all they are for."""
-    interest_period: float = Field(default=300.0, gt=0)
-    """A site that was away for less misses no message of QoS 1 or 2: for so long their nodes keep them."""
+    absence_period: float = Field(
+        default=604_800.0, gt=0, validation_alias=AliasChoices("absence_period", "interest_period")
+    )
+    """A site that was away for less misses no message of QoS 1 or 2: for so long their nodes keep them. Its
+    former name is taken, too."""
     kept_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
-    """Of those; the oldest make room."""
+    """Of those; the oldest make room. A site that was away counts those that are gone (``missed``)."""
     offered_messages: int = Field(default=200_000, ge=0)
     """Numbers of messages offered to sites at once, and to be fetched from them; as many of each."""
     seen_bytes: int = Field(default=32 * 1024 * 1024, ge=1)

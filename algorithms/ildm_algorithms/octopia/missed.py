@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from math import inf
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from ildm.mqtt import IldmError
 from ildm_algorithms.octopia.content import ContentFilter
 from ildm_algorithms.octopia.messages import Ask, Asked, Late, Offer, Want
-from ildm_algorithms.tbps.messages import Message, decode_payload
+from ildm_algorithms.tbps.messages import Message, decode_payload, milliseconds
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Timer
@@ -42,6 +43,8 @@ ATTEMPTS = 5
 AGAIN = 15.0
 """Seconds until a node that has not answered is asked again; doubles each time."""
 LONGEST = 120.0
+DOUBLED = 10
+"""Times that the pause is doubled, at most."""
 STAMP = "octopia.present"
 """Entry of the state: Unix time when this node was surely part of the grid."""
 WANTED = "octopia.wanted"
@@ -144,8 +147,8 @@ class Missing:
             # how long it was is not known: all that publishers keep may be missing
             self.count("clock_set_back")
             self.api.log("the clock was set back while this node was away", seconds=round(-away))
-            away = self.config.interest_period
-        if away > self.config.interest_period:
+            away = self.config.absence_period
+        if away > self.config.absence_period:
             self.count("away_too_long")
             self.api.log("away for longer than messages are kept", seconds=round(away))
         return now - away
@@ -171,7 +174,7 @@ class Missing:
         now = self.api.now()
         until = min([now, *self._unanswered.values(), *(() if self._from is None else (self._from,))])
         self.api.state[STAMP] = _TIME.pack(self.api.wall() - now + until)
-        lately = now - self.config.interest_period
+        lately = now - self.config.absence_period
         recent = [(content, at) for content, at in self._wanted.items() if at > lately][-REMEMBERED:]
         self.api.state[WANTED] = b"".join(
             _SINCE.pack(_name(content), self.api.wall() - now + at) for content, at in recent
@@ -189,7 +192,7 @@ class Missing:
                 self._stamp()
             return
         # a session that outlived a restart has wanted it for long, or since then
-        wall, period = self._known.get(_name(content)), self.config.interest_period
+        wall, period = self._known.get(_name(content)), self.config.absence_period
         age = period if wall is None else self.api.wall() - wall
         since = now - (age if age >= 0 else period)  # below: the clock was set back
         if STAMP not in self.api.state:
@@ -256,14 +259,13 @@ class Missing:
     def _filters(self, since: float) -> tuple[Asked, ...]:
         """What is asked for, each with its age; wider where there is too much."""
         now = self.api.now()
-        earliest = now - self.config.interest_period
-        ages = {content: max(since, known, earliest) for content, known in self._wanted.items()}
+        ages = {content: max(since, known) for content, known in self._wanted.items()}
         if _is_long(ages):
             self.count("questions_widened")
             ages = _least((ContentFilter(content.topic_filter), at) for content, at in ages.items())
         if _is_long(ages):
             ages = _least((ContentFilter("#"), at) for at in ages.values())
-        return tuple(Asked(content, _milliseconds(now - at + ON_THE_WAY)) for content, at in ages.items())
+        return tuple(Asked(content, milliseconds(now - at + ON_THE_WAY)) for content, at in ages.items())
 
     def _say(self, question: _Question) -> None:
         """Ask, ask for the next offer, or want what is lacking of the last."""
@@ -272,7 +274,7 @@ class Missing:
             question.timer.cancel()
         if not question.page:
             self.count("questions")
-            age = _milliseconds(self.api.now() - question.since)
+            age = milliseconds(self.api.now() - question.since)
             self.members.send(node_id, Ask(number, age, self._filters(question.since)))
         elif question.lacking:
             self.count("wants")
@@ -289,8 +291,8 @@ class Missing:
             return
         self._close(question)
         question.failures += 1
-        wait = min(AGAIN * 2 ** (question.failures - 1), LONGEST)
-        if question.since + self.config.interest_period > self.api.now() + wait:
+        wait = min(AGAIN * 2 ** min(question.failures - 1, DOUBLED), LONGEST)
+        if question.since + self.config.absence_period > self.api.now() + wait:
             self.api.call_later(wait, self._retry, question)
         else:
             self.count("questions_failed")
@@ -326,8 +328,7 @@ class Missing:
             return
         question.page, question.last, question.attempts = offer.page, offer.last, 0
         room = self.config.offered_messages - self._lacking
-        earliest = self.api.now() - self.config.interest_period
-        earliest = max(question.since - LOOKBACK, min(self._wanted.values(), default=earliest))
+        earliest = max(question.since - LOOKBACK, min(self._wanted.values(), default=inf))
         fresh = [
             one.number
             for one in offer.messages
@@ -365,10 +366,12 @@ class Missing:
             if self._arrived(question, message.number):
                 self.count("fetched")
                 self.take(sender, message)
-        lost = sum(self._arrived(question, number) for number in late.gone)
+        lost = [number for number in late.gone if self._arrived(question, number)]
+        for number in lost:
+            self.seen.add(sender, number)  # so that it counts once
         if lost:
-            self.count("missed", lost)
-            self.api.log("messages missed", site=sender, messages=lost)
+            self.count("missed", len(lost))
+            self.api.log("messages missed", site=sender, messages=len(lost))
         if late.last:
             for number in [n for n in question.lacking if (sender, n) in self.seen]:
                 self._arrived(question, number)
@@ -389,10 +392,6 @@ def _name(content: ContentFilter) -> bytes:
 def _is_long(filters: Collection[ContentFilter]) -> bool:
     length = sum(len(content.topic_filter) + len(content.expression.text) for content in filters)
     return len(filters) > FILTERS or length > LENGTH
-
-
-def _milliseconds(seconds: float) -> int:
-    return min(int(1000 * max(0.0, seconds)), 0xFFFF_FFFF)
 
 
 def _least(ages: Iterable[tuple[ContentFilter, float]]) -> dict[ContentFilter, float]:

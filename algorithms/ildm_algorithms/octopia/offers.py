@@ -10,13 +10,14 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
+from struct import Struct, error
 from typing import TYPE_CHECKING
 
 from ildm.api import SendResult
-from ildm.mqtt import Publish, Version, decode
+from ildm.mqtt import FilterTable, Publish, Version, decode
 from ildm_algorithms.octopia.index import ContentIndex
 from ildm_algorithms.octopia.messages import Ask, Late, LateOne, Numbered, Offer, OverlayError, Owed, Want
-from ildm_algorithms.tbps.messages import Message, decode_payload
+from ildm_algorithms.tbps.messages import Message, decode_payload, milliseconds
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
@@ -44,12 +45,17 @@ IDLE = 60.0
 """Seconds after which a site that asks for nothing more is forgotten."""
 LONGEST = 30.0
 """Seconds between two words to a site that something is owed to it, at most."""
+DOUBLED = 10
+"""Times that this pause is doubled, at most."""
+DEBTS = "octopia.debts"
+"""Entry of the state: nodes to which something is owed, and since when (Unix time)."""
+_DEBT = Struct(">Hd")
 EARLIER = 1.0
 """Seconds by which a message may be older than the moment when it was found to be missing somewhere."""
 
 
 class _Asker:
-    __slots__ = ("begun", "filters", "numbers", "oldest", "page", "since", "used")
+    __slots__ = ("begun", "filters", "numbers", "oldest", "page", "rest", "since", "topics", "used")
 
     def __init__(
         self, numbers: array[int], filters: ContentIndex[int], oldest: list[float], since: float, now: float
@@ -62,6 +68,10 @@ class _Asker:
         self.since = since
         self.begun = self.used = now
         self.page: tuple[int, Offer] | None = None
+        self.rest: float | None = None
+        """When the first message was published for which there was no room; None: there was for all."""
+        self.topics: FilterTable[int] = FilterTable()
+        """The same filters without their expressions: of a message that is gone the topic is known."""
 
 
 class _Debt:
@@ -119,15 +129,20 @@ class Offers:
         if asker is None:
             filters: ContentIndex[int] = ContentIndex()
             oldest = [now - asked.age / 1000 for asked in ask.filters]
+            since = min(oldest, default=now)
+            found = sorted(((number, at) for number, at, _ in self.kept.all_since(since)), reverse=True)
+            room = self.config.offered_messages - self._offered
+            if len(self._askers) >= ASKERS or (found and room <= 0):
+                self.count("offers_full")
+                self.api.log("no room to offer what a site has missed", site=sender, messages=len(found))
+                return
+            numbers = array("Q", (number for number, _ in found[-room:]))
+            asker = self._askers[key] = _Asker(numbers, filters, oldest, now - ask.age / 1000, now)
             for index, asked in enumerate(ask.filters):
                 filters.add(asked.content, index)
-            since = min(oldest, default=now)
-            numbers = array("Q", (number for number, _ in self.kept.since(since)))
-            if len(self._askers) >= ASKERS or self._offered + len(numbers) > self.config.offered_messages:
-                self.count("offers_full")
-                self.api.log("no room to offer what a site has missed", site=sender, messages=len(numbers))
-                return
-            asker = self._askers[key] = _Asker(numbers, filters, oldest, now - ask.age / 1000, now)
+                asker.topics.add(asked.content.topic_filter, index)
+            if room < len(found):
+                asker.rest = found[-room - 1][1]
             self._offered += len(numbers)
         self._send_page(sender, ask.question, asker, 1)
 
@@ -155,7 +170,11 @@ class Offers:
         self.members.send(sender, asker.page[1])
 
     def _settled(self, sender: str, asker: _Asker) -> None:
-        """A node has got all there was when it asked."""
+        """A node has got all there was when it asked, or as much as there was room for."""
+        if asker.rest is not None:
+            self._debts.pop(sender, None)
+            self.owe([sender], asker.rest)
+            return
         debt = self._debts.get(sender)
         if debt is None or asker.since > debt.since + EARLIER:
             return
@@ -163,6 +182,7 @@ class Offers:
             del self._debts[sender]
         else:
             debt.since, debt.attempts, debt.due = asker.begun - EARLIER, 0, self.api.now() + EARLIER
+        self._save()
 
     def _next_page(self, question: int, asker: _Asker, page: int) -> Offer:
         now = self.api.now()
@@ -174,7 +194,11 @@ class Offers:
             looked += 1
             entry = self.kept.get(number)
             if entry is not None and self._matches(asker, entry, now):
-                found.append(Numbered(number, int(1000 * (now - entry.at))))
+                found.append(Numbered(number, milliseconds(now - entry.at)))
+            elif entry is None and (gone := self.kept.gone(number)) is not None:
+                at, topic = gone
+                if any(at >= asker.oldest[index] for index in asker.topics.match(topic)):
+                    found.append(Numbered(number, milliseconds(now - at)))
         return Offer(question, page, not asker.numbers, tuple(found))
 
     def _matches(self, asker: _Asker, entry: Entry, now: float) -> bool:
@@ -208,7 +232,7 @@ class Offers:
                 batch, size = {}, 0
             if total and total + len(payload) > WANT_BYTES:
                 break
-            batch[number] = LateOne(int(1000 * (now - entry.at)), payload)
+            batch[number] = LateOne(milliseconds(now - entry.at), payload)
             size += len(payload)
             total += len(payload)
             self.count("late_sent")
@@ -234,24 +258,64 @@ class Offers:
     # what is owed ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Who has got what an earlier life has kept is not known."""
-        oldest = min((entry.at for _, entry in self.kept.since(-inf)), default=None)
-        if oldest is not None:
-            self.owe(self.members.order, oldest)
+        """Go on owing what an earlier life has owed. Who has got what that sent last is not known."""
+        newest = next((entry.at for _, entry in self.kept.since(-inf)), None)
+        saved = self._saved()
+        if newest is not None:
+            under_way = newest - self.config.cast_deadline
+            if saved is None:
+                under_way = min(entry.at for _, entry in self.kept.since(-inf))
+            self.owe(self.members.order, under_way)
+        for node_id, since in (saved or {}).items():
+            if node_id in self.members.contacts:
+                self.owe([node_id], since + EARLIER)
+
+    def _saved(self) -> dict[str, float] | None:
+        """Since when an earlier life has owed something to each node; None: that is not known."""
+        data = self.api.state.get(DEBTS)
+        if data is None:
+            return None
+        found = {}
+        at = 0
+        try:
+            while at < len(data):
+                size, since = _DEBT.unpack_from(data, at)
+                at += _DEBT.size + size
+                found[data[at - size : at].decode()] = self.api.now() - max(0.0, self.api.wall() - since)
+        except (error, UnicodeDecodeError):
+            return None
+        return found
+
+    def _save(self) -> None:
+        """Remember what is owed for the next life."""
+        parts: list[bytes] = []
+        for node_id, debt in self._debts.items():
+            name = node_id.encode()
+            parts += (_DEBT.pack(len(name), self.api.wall() - self.api.now() + debt.since), name)
+        self.api.state[DEBTS] = b"".join(parts)
+
+    def is_owed(self, published: float) -> bool:
+        """Whether somebody may have missed a message that was published then."""
+        return any(debt.since <= published <= debt.last for debt in self._debts.values())
 
     def owe(self, nodes: Iterable[str], published: float) -> None:
         """These nodes may have missed a message."""
         now = self.api.now()
         since = published - EARLIER
+        news = False
         for node_id in nodes:
             debt = self._debts.get(node_id)
             if node_id == self.members.me:
                 continue
             if debt is None:
                 self._debts[node_id] = _Debt(since, now)
+                news = True
             else:
                 debt.last = now
+                news = news or since < debt.since
                 debt.since = min(debt.since, since)
+        if news:
+            self._save()
         if not self._ticking and self._debts:
             self._ticking = True
             self.api.call_later(EARLIER, self._tick)
@@ -268,19 +332,15 @@ class Offers:
     def _tick(self) -> None:
         now = self.api.now()
         for node_id, debt in list(self._debts.items()):
-            if debt.since < now - self.config.interest_period - self.config.cast_deadline:
-                if debt.last < now - self.config.interest_period:
-                    del self._debts[node_id]
-                debt.since = max(debt.since, now - self.config.interest_period)
+            if not debt.named and debt.since < now - self.config.absence_period - self.config.cast_deadline:
+                debt.named = True
                 self.count("debts_expired")
-                if not debt.named:
-                    debt.named = True
-                    self.api.log("a site is away for longer than messages are kept for it", site=node_id)
-            elif debt.due <= now and self.members.can_dial(node_id):
+                self.api.log("a site is away for longer than messages are kept for it", site=node_id)
+            if debt.due <= now and self.members.can_dial(node_id):
                 debt.attempts += 1
-                debt.due = now + min(2.0**debt.attempts, LONGEST)
+                debt.due = now + min(2 ** min(debt.attempts, DOUBLED), LONGEST)
                 self.count("owed_told")
-                self.members.send(node_id, Owed(int(1000 * (now - debt.since))))
+                self.members.send(node_id, Owed(milliseconds(now - debt.since)))
         self._ticking = bool(self._debts)
         if self._ticking:
             self.api.call_later(EARLIER, self._tick)

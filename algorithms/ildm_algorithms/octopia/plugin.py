@@ -108,10 +108,11 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.casting = Casting(
             api, config, self.members, self.replicas, self.loads, self.reader.read, self._arrived, self.count
         )
-        kept = config.interest_period + config.cast_deadline + SLACK
+        kept = config.absence_period + config.cast_deadline + SLACK
         self.seen = Seen(api.now, kept, config.seen_bytes, self.count)
-        self.kept = Kept(api, config.interest_period, config.kept_bytes, self.count)
+        self.kept = Kept(api, config.absence_period, config.kept_bytes, self.count)
         self.offers = Offers(api, config, self.members, self.kept, self.reader.read, self.count)
+        self.kept.owed = self.offers.is_owed
         self.missing = Missing(api, config, self.members, self.seen, self._take_late, self.count)
         self.retained = Retained(
             api,

@@ -43,9 +43,13 @@ class TbpsConfig(PluginConfig):
     """Messages that wait so; further ones go out at once."""
     waiting_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     interest_period: float = Field(default=300.0, gt=0)
+    """After graphs have become one, a site asks once more for all messages of so long, and for older ones of
+    nodes that it has not heard since. The pauses between such questions grow to a fifth of it."""
+    absence_period: float = Field(default=604_800.0, gt=0)
     """A site that was away for less misses no message of QoS 1 or 2: for so long publishers keep them."""
     kept_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
-    """Of those; the oldest make room. What nobody is known to want gets an eighth of it, not more."""
+    """Of those; the oldest make room. What nobody is known to want gets an eighth of it, not more. A
+    site that comes back counts those that are gone by then (``missed``)."""
     offered_messages: int = Field(default=300_000, ge=0)
     """Numbers of messages that sites may have missed: to be offered to those who ask, to be offered to all of
     a segment, and to be fetched here; as many of each. One node takes no more of them than it leaves to

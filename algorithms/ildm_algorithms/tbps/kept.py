@@ -14,6 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from ildm.mqtt import IldmError, Property, Publish, Version, decode
+from ildm_algorithms.tbps.gone import KIND, Gone, read
 from ildm_algorithms.tbps.messages import Message, MessageError, decode_payload
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ UNHEARD_SHARE = 8
 """Messages which nobody is known to want get this part of the bytes; they never displace others."""
 SWEEPS = 10
 """How often within the period what is too old is looked for."""
+SWEEP = 600.0
+"""Seconds between two looks at most."""
 UNSENT = 15.0
 """Seconds before its last message in which a node that was away for longer than the period may have begun
 to send what it has not sent to everybody."""
@@ -88,6 +91,7 @@ class Kept:
     """By number, for ``period`` seconds, within ``max_bytes``; the oldest makes room.
 
     What some site may have missed by the time it goes is counted (``kept_missed``) and logged by topic.
+    Numbers and topics of what is gone stay (:mod:`~ildm_algorithms.tbps.gone`).
     """
 
     def __init__(
@@ -100,8 +104,13 @@ class Kept:
         """Heard by somebody in this period, or not."""
         self._most = {True: max_bytes, False: max_bytes // UNHEARD_SHARE}
         self.bytes = {True: 0, False: 0}
+        self._gone = {heard: Gone(api, _ON_DISK.pack(0.0, 0.0), count) for heard in self._shelves}
+        self._topics: dict[str, int] = {}
+        """Messages by topic."""
         self.newest = 0
         """The highest number there was, in earlier lives as well."""
+        self.owed: Callable[[float], bool] = lambda published: False
+        """Whether some site is known to lack what was published at a time."""
         self._unwritten: dict[int, str] = {}
         """Numbers of the newest ones that are not on disk yet, and their topics: if the node is killed now
         their clients send them again, as others. Nobody is told of them."""
@@ -139,7 +148,8 @@ class Kept:
         return topic in self._unwritten_topics
 
     def _enter(self, number: int, entry: Entry, heard: bool) -> None:
-        self.newest = number
+        self.newest = max(self.newest, number)
+        self._topics[entry.topic] = self._topics.get(entry.topic, 0) + 1
         self._shelves[heard][number] = entry
         self.bytes[heard] += entry.size
         while self.bytes[heard] > self._most[heard]:
@@ -147,45 +157,55 @@ class Kept:
             self._drop(heard)
         if not self._sweeping:
             self._sweeping = True
-            self._api.call_later(self._period / SWEEPS, self._sweep)
+            self._api.call_later(min(self._period / SWEEPS, SWEEP), self._sweep)
 
     def restore(self) -> None:
         """Take up what earlier lives have left, to be called before anything is added."""
         kept = list(self._api.kept())
-        times = [_ON_DISK.unpack_from(data)[0] for _, data in kept if len(data) > _ON_DISK.size]
+        times = [
+            _ON_DISK.unpack_from(data)[0] for _, data in kept if len(data) > _ON_DISK.size
+        ]  # 0: of what is gone
         ended = max(times, default=0.0)
         unsent = min(UNSENT, self._period / 2)
         if self._api.wall() - ended < self._period - unsent:
             reference, most = self._api.wall(), self._period
         else:  # it was away for so long, or its clock has been set: the last ones may not have been sent yet
             reference, most = ended, unsent
+        gone: list[tuple[int, float, str]] = []
+        records: list[int] = []
+        now, wall = self._api.now(), self._api.wall()
         for on_disk, data in kept:
-            found = self._restored(on_disk, data, reference, most)
-            if found is None:
+            try:
+                if data[_ON_DISK.size :][:1] == KIND:
+                    found = read(data[_ON_DISK.size :])
+                    gone += ((number, min(now, now + at - wall), topic) for number, at, topic in found)
+                    records.append(on_disk)
+                    continue
+                number, entry = self._restored(on_disk, data, reference)
+            except IldmError as error:
+                self._count("kept_unreadable", 1)
+                self._api.log("a message of an earlier life that cannot be understood", error=str(error))
                 self._api.unkeep(on_disk)
+                continue
+            if entry.expires_at is not None and entry.expires_at <= now:
+                self._api.unkeep(on_disk)
+            elif entry.at <= now - most:
+                gone.append((number, min(now, now + _ON_DISK.unpack_from(data)[0] - wall), entry.topic))
+                records.append(on_disk)
             else:
                 self._count("kept_restored", 1)
-                self._enter(*found, heard=True)
+                self._enter(number, entry, heard=True)
+        self._gone[True].restore(gone, records)
+        self.newest = max((self.newest, *(number for number, _, _ in gone)))
 
-    def _restored(self, on_disk: int, data: bytes, reference: float, most: float) -> tuple[int, Entry] | None:
-        """Number and entry; None: its time is over, or it cannot be understood. Ages are those at the Unix
-        time ``reference``, of ``most`` seconds at most."""
-        api = self._api
-        try:
-            carried, message = read_message(data[_ON_DISK.size :])
-        except IldmError as error:
-            self._count("kept_unreadable", 1)
-            api.log("a message of an earlier life that cannot be understood", error=str(error))
-            return None
+    def _restored(self, on_disk: int, data: bytes, reference: float) -> tuple[int, Entry]:
+        """Number and entry, as old as it is at the Unix time ``reference``. Raises: IldmError: it is none."""
+        carried, message = read_message(data[_ON_DISK.size :])
         at, expires_at = _ON_DISK.unpack_from(data)
-        wall = api.wall()
+        now = self._api.now()
         age = max(0.0, reference - at)  # a clock that was set back does not tell
-        if age >= most or (expires_at and expires_at <= wall):
-            return None
-        now = api.now()
-        expires = now + expires_at - wall if expires_at else None
-        entry = Entry(now - age, message.topic, data[_ON_DISK.size :], expires, on_disk)
-        return carried.number, entry
+        expires = now + expires_at - self._api.wall() if expires_at else None
+        return carried.number, Entry(now - age, message.topic, data[_ON_DISK.size :], expires, on_disk)
 
     def newest_within(self, seconds: float, most: int) -> list[Entry]:
         """The newest messages, published within so many seconds, in order."""
@@ -196,9 +216,29 @@ class Kept:
             found.append(entry)
         return found[::-1]
 
-    def topics(self) -> list[str]:
-        """Of all messages, each once."""
-        return list({entry.topic: None for shelf in self._shelves.values() for entry in shelf.values()})
+    def topics(self) -> set[str]:
+        """Of all messages, those that are gone as well."""
+        return set().union(self._topics, *(gone.topics for gone in self._gone.values()))
+
+    def topics_since(self, at: float) -> list[str]:
+        """Of the messages not older than a time, each once."""
+        return list({entry.topic: None for _, entry in self.since(at)})
+
+    def all_since(self, at: float, recent: float = inf, known: int = -1) -> Iterator[tuple[int, float, str]]:
+        """Numbers, times and topics of messages not older than a time, those that are gone as well; up to the
+        number ``known`` only those not older than ``recent``."""
+        for number, entry in self.since(at):
+            if number <= known and entry.at < recent:
+                break
+            yield number, entry.at, entry.topic
+        for gone in self._gone.values():
+            for one in gone.since(at):
+                if one[0] > known or one[1] >= recent:
+                    yield one
+
+    def gone(self, number: int) -> tuple[float, str] | None:
+        """When a message that is gone was published, and on which topic; None: it is not known."""
+        return self._gone[True].find(number) or self._gone[False].find(number)
 
     def __contains__(self, number: int) -> bool:
         return any(number in shelf for shelf in self._shelves.values())
@@ -229,16 +269,22 @@ class Kept:
         for heard, shelf in self._shelves.items():
             while shelf and next(iter(shelf.values())).at <= due:
                 self._drop(heard)
+            self._gone[heard].write()
         self._sweeping = bool(len(self))
         if self._sweeping:
-            self._api.call_later(self._period / SWEEPS, self._sweep)
+            self._api.call_later(min(self._period / SWEEPS, SWEEP), self._sweep)
 
     def _drop(self, heard: bool) -> None:
-        _, entry = self._shelves[heard].popitem(last=False)
+        number, entry = self._shelves[heard].popitem(last=False)
         self.bytes[heard] -= entry.size
-        if entry.on_disk is not None:
+        self._topics[entry.topic] -= 1
+        if not self._topics[entry.topic]:
+            del self._topics[entry.topic]
+        if entry.expires_at is None or entry.expires_at > self._api.now():
+            self._gone[heard].add(number, entry.at, entry.topic, entry.on_disk, entry.size)
+        elif entry.on_disk is not None:
             self._api.unkeep(entry.on_disk)
-        if entry.unsure:
+        if entry.unsure or self.owed(entry.at):
             self.give_up(entry.topic)
 
     def give_up(self, topic: str) -> None:

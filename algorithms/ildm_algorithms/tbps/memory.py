@@ -83,7 +83,7 @@ class Memory:
         self._count = count
         self._filters = config.remembered_filters
         self._origins = config.remembered_origins
-        self._period = config.interest_period
+        self._period = config.absence_period
         self._wanted: list[dict[bytes, float]] = [{} for _ in range(SHELVES)]
         """Unix time by digest of the filter."""
         self._size = 0
@@ -97,6 +97,9 @@ class Memory:
         """As the earlier life has left them."""
         self._looked: dict[str, int] | None = None
         """At the last look, if nothing was missing then."""
+        self.sure: dict[str, int] = {}
+        """Last number by origin at a time when nothing was missing, as far as is known; at first that of an
+        earlier life."""
 
     # an earlier life ----------------------------------------------------------------------------
 
@@ -110,6 +113,7 @@ class Memory:
         self._size = len(self._unclaimed)
         self._before = _read_heard(self._api.state.get(HEARD, b""))
         self._numbers.update(self._before)
+        self.sure = self._before.copy()
         # publishers keep nothing that is older
         self._api.call_later(self._period + LOOKBACK, self._before.clear)
 
@@ -169,7 +173,8 @@ class Memory:
         ``settled``: nothing is missing, as far as is known.
         """
         if settled and self._looked is not None:
-            self._save(HEARD, _write_heard(self._looked))
+            self.sure = self._looked
+            self._save(HEARD, _write_heard(self.sure))
         self._looked = dict(self._numbers) if settled else None
 
     def leave(self, settled: bool) -> None:

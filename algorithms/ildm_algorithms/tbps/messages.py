@@ -16,7 +16,7 @@ ASK      tell    segments: what is your status there?
 STATUS   tell    answers to ASK, and the status that rides on a join acknowledgement
 REPORT   tell    segment, epoch, suspended of a publisher, to the rendezvous point
 ANSWER   tell    filter, whether that is all there is, PUBLISH frames of retained messages
-MISSED   cast    filters, each with an age: who has sent something for me since?
+MISSED   cast    filters, each with an age, and how far nodes were heard: who has sent something since?
 OFFER    both    numbers and ages of messages by topic: whoever lacks some may have them
 WANT     tell    the offer that has come, numbers of messages that are lacking
 LATE     tell    those messages with their ages, numbers of those that are gone
@@ -26,8 +26,8 @@ LATE     tell    those messages with their ages, numbers of those that are gone
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ildm.mqtt import IldmError
@@ -55,6 +55,7 @@ __all__ = [
     "Survey",
     "Want",
     "decode_payload",
+    "milliseconds",
 ]
 
 MOST_TEXTS = 10_000
@@ -212,9 +213,16 @@ class Missed:
     """A subscriber that was away asks publishers: filters, and for each how old a message may be (ms)."""
 
     filters: Sequence[tuple[str, int]]
+    heard: Mapping[str, int] = field(default_factory=dict)
+    """Nodes, and the number of the newest message of each up to which nothing is missing, but for some of the
+    last minutes."""
 
     def encode(self) -> bytes:
-        return b"L" + b"".join(_U32.pack(age) + _put(name.encode()) for name, age in self.filters)
+        parts = [b"L", _U32.pack(len(self.heard))]
+        for origin, number in self.heard.items():
+            parts += _put(origin.encode()), _U64.pack(number)
+        parts += (_U32.pack(age) + _put(name.encode()) for name, age in self.filters)
+        return b"".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,7 +332,7 @@ def _decode(data: bytes) -> Payload:
         case b"A":
             return _answer(data)
         case b"L":
-            return Missed(list(_missed(data)))
+            return _missed(data)
         case b"O":
             return Offer(_U64.unpack_from(data, 1)[0], list(_offered(data)))
         case b"W":
@@ -334,6 +342,11 @@ def _decode(data: bytes) -> Payload:
             return _late(data)
         case kind:
             raise MessageError(f"unknown kind {kind!r}")
+
+
+def milliseconds(seconds: float) -> int:
+    """An age as it is sent, 49 days at most."""
+    return min(int(1000 * max(0.0, seconds)), 0xFFFF_FFFF)
 
 
 def _put(text: bytes) -> bytes:
@@ -414,12 +427,19 @@ def _answer(data: bytes) -> Answer:
     return Answer(topic_filter.decode(), _COMPLETE_OF[data[1:2]], frames)
 
 
-def _missed(data: bytes) -> Iterable[tuple[str, int]]:
-    at = 1
+def _missed(data: bytes) -> Missed:
+    heard = {}
+    at = 5
+    for _ in range(_U32.unpack_from(data, 1)[0]):
+        origin, at = _take(data, at)
+        heard[origin.decode()] = _U64.unpack_from(data, at)[0]
+        at += _U64.size
+    filters = []
     while at < len(data):
         age = _U32.unpack_from(data, at)[0]
         name, at = _take(data, at + 4)
-        yield name.decode(), age
+        filters.append((name.decode(), age))
+    return Missed(filters, heard)
 
 
 def _offered(data: bytes) -> Iterable[tuple[str, Sequence[tuple[int, int]]]]:

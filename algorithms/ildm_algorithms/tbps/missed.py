@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ildm.mqtt import IldmError, topic_matches
 from ildm_algorithms.tbps.keys import ALL_NODES, publisher_ranges, segments_of_topic
 from ildm_algorithms.tbps.memory import LOOKBACK, Memory
-from ildm_algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
+from ildm_algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload, milliseconds
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer, Timer
@@ -32,7 +32,7 @@ SETTLE = 2.0
 SPREAD = 5.0
 """Seconds within which the nodes of a graph that has merged ask, at least."""
 QUESTIONS = 4
-"""Nodes that ask then in one second, about, as far as a fifth of the interest period suffices for all."""
+"""Nodes that ask then in one second, about, as far as a fifth of ``interest_period`` suffices for all."""
 RETRY = 3.0
 """Seconds until a question is asked again that has not reached everybody."""
 ATTEMPTS = 5
@@ -64,6 +64,9 @@ LOOKS = 6.0
 """Seconds between two looks at what has come: longer than until all are told that graphs have merged."""
 CLOCK = 0.01
 """Seconds by which a timer may be early."""
+REFUSED = 60.0
+"""Seconds until what had no room is asked for, once there is room. What is offered again by then comes
+without."""
 PAGE = 1_000
 """Messages in one offer at most."""
 FETCH = 100
@@ -126,6 +129,9 @@ class Missing:
         self._absent: dict[str, float] = {}
         """Filters wanted before this node was absent -> since when it was. That comes first: publishers
         may have no room to offer all."""
+        self._heard: set[str] = set()
+        """Filters that an earlier life wanted, or that have been asked for. Publishers leave out what came
+        before the last message heard of them."""
         self._open = 0
         """Questions that have not reached all, or not yet."""
         self._to_ask: dict[str, float] = {}
@@ -143,6 +149,8 @@ class Missing:
         """When offers that are being collected are fetched at the latest; None: there are none."""
         self._sources: dict[str, _Source] = {}
         self._lacking = 0
+        self._refused = False
+        """Offers had no room: what they offered is asked for when there is."""
         self._restored: float | None = None
         self._beats = config.overlay.ping_timeout
         """Seconds between two looks at the clock."""
@@ -175,7 +183,7 @@ class Missing:
             self.count("clock_set_back")
             self.api.log("the clock was set back while this node was away", seconds=round(-away))
             away = LOOKBACK
-        if away > self.config.interest_period:
+        if away > self.config.absence_period:
             self.count("away_too_long")
             self.api.log("away for longer than publishers keep messages", seconds=round(away))
         return now - away
@@ -212,6 +220,7 @@ class Missing:
             self.memory.wanted(topic_filter, since)
             if since < absent:
                 self._absent[topic_filter] = absent
+                self._heard.add(topic_filter)
 
     @property
     def restores(self) -> bool:
@@ -230,6 +239,7 @@ class Missing:
             self.memory.unwanted(topic_filter)
         self._absent.pop(topic_filter, None)
         self._to_ask.pop(topic_filter, None)
+        self._heard.discard(topic_filter)
 
     def joined(self, filters: Iterable[str], merging: bool) -> None:
         """The key that serves these filters has joined: what came before, and meanwhile, is missing.
@@ -299,11 +309,10 @@ class Missing:
         """Ask in ``wait`` seconds. Another question that is later by then comes with this one if it is to be
         ``sooner``; else this one with that."""
         now = self.api.now()
-        earliest = now - self.config.interest_period
         for name, since in filters:
             known = self._since.get(name)
             if known is not None:
-                since = max(since, known, earliest)  # noqa: PLW2901
+                since = max(since, known)  # noqa: PLW2901
                 self._to_ask[name] = min(since, self._to_ask.get(name, since))
         if self._asking is not None and sooner and now + wait < self._ask_at:
             self._asking.cancel()
@@ -362,8 +371,10 @@ class Missing:
             return
         self.count("questions_missed")
         # what is offered that is too old is not fetched
-        ages = [(name, int(1000 * (now - since + ON_THE_WAY))) for name, since in asked.items()]
-        payload = Missed(ages).encode()
+        ages = [(name, milliseconds(now - since + ON_THE_WAY)) for name, since in asked.items()]
+        lately = now - self.config.interest_period
+        heard = self.memory.sure if min(asked.values()) < lately and self._heard.issuperset(asked) else {}
+        payload = Missed(ages, heard).encode()
         only = next(iter(asked))
         # who has not published for longer than that keeps messages, but has no key for their topics any more
         keyed = now - asked[only] <= self.config.publisher_idle
@@ -382,6 +393,8 @@ class Missing:
                 self.api.call_later(RETRY * attempt, self._again, asked, attempt + 1)
                 return
             self._open -= 1
+            if complete:
+                self._heard.update(name for name in asked if name in self._since)
             if not complete:
                 self.count("questions_incomplete")
             elif self._asks_all and not (self._open or self._to_ask):
@@ -451,6 +464,7 @@ class Missing:
 
     def _refuse(self, sender: Peer, topics: list[str], again: bool) -> None:
         if again:
+            self._refused = True
             self.count("offers_refused")
             self.api.log("no room to fetch what a site offers", site=sender.node_id, messages=len(topics))
         else:
@@ -475,6 +489,9 @@ class Missing:
             source.timer.cancel()
         if not source.wanted:
             self._sources.pop(source.peer.node_id, None)
+            if self._refused and not self._sources:
+                self._refused = False
+                self.api.call_later(REFUSED, self._ask_for_all, 0.0)
             return
         self.count("wants")
         self.graph.tell(source.peer, Want(0, sorted(source.wanted)).encode())
@@ -510,10 +527,13 @@ class Missing:
                 self.take(sender.node_id, message)
         if source is None:
             return
-        gone = [source.lacking[number] for number in late.gone if number in source.lacking]
-        for number in late.gone:
+        gone = {number: source.lacking[number] for number in late.gone if number in source.lacking}
+        for number in gone:
             self._arrived(source, number)
-        self._given_up(gone)
+            # so that it counts once
+            self.seen.add(sender.node_id, number)
+            self.memory.heard(sender.node_id, number)
+        self._given_up(gone.values())
         if late.last:
             self._want(source)
 

@@ -11,12 +11,14 @@ from array import array
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.mqtt import FilterTable, IldmError, topic_matches
 from ildm_algorithms.tbps.aggregates import ASK_EVERY
 from ildm_algorithms.tbps.keys import ALL_NODES, segments_of_topic
-from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want
+from ildm_algorithms.tbps.memory import LIFE
+from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want, milliseconds
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer, Timer
@@ -57,10 +59,19 @@ LONGEST = 12
 """Looks between two offers to one segment, at most."""
 
 
+class _Rest(NamedTuple):
+    """Of a question: what there was no room for when it came."""
+
+    question: Missed
+    asked_at: float
+    above: int
+    """All up to this number is offered."""
+
+
 class _Asker:
     """A site that has asked."""
 
-    __slots__ = ("attempts", "numbers", "page", "peer", "timer")
+    __slots__ = ("attempts", "numbers", "page", "peer", "rest", "timer")
 
     def __init__(self, peer: Peer, numbers: array[int]) -> None:
         self.peer = peer
@@ -70,6 +81,7 @@ class _Asker:
         """Offered, but not answered."""
         self.attempts = 0
         self.timer: Timer | None = None
+        self.rest: _Rest | None = None
 
 
 class _Unsure:
@@ -127,46 +139,69 @@ class Offers:
         """
         if len(missed.filters) > QUESTION:
             raise IldmError(f"a question for {len(missed.filters)} filters, more than {QUESTION}")
-        asked_at = self.api.now() - age
+        self._answer(asker, missed, self.api.now() - age, -1)
+
+    def _answer(self, asker: Peer, missed: Missed, asked_at: float, above: int) -> None:
+        """Offer what a question asks for, above a number."""
+        matching = self._matching(missed, asked_at, above)
+        if not matching:
+            return
+        room = self._room(asker)
+        if not room:
+            self.count("offers_full")
+            self.api.log(
+                "no room to offer what a site has missed", site=asker.node_id, messages=len(matching)
+            )
+            return
+        self._number += 1
+        self._askers[self._number] = asking = _Asker(asker, array("Q", matching[-room:]))
+        if room < len(matching):
+            asking.rest = _Rest(missed, asked_at, asking.numbers[0])
+        self._offered += len(asking.numbers)
+        self._next_page(self._number, asking)
+
+    def _matching(self, missed: Missed, asked_at: float, above: int) -> list[int]:
+        """Numbers of messages that a site may have missed, also of those that are gone, the newest first."""
         oldest = [asked_at - most / 1000 for _, most in missed.filters]
         table: FilterTable[int] = FilterTable()
         for index, (topic_filter, _) in enumerate(missed.filters):
             table.add(topic_filter, index)
         since: dict[str, float] = {}
-        numbers = array("Q")
-        for number, entry in self.kept.since(min(oldest, default=asked_at)):
-            first = since.get(entry.topic)
-            if first is None:
-                matching = [oldest[index] for index in table.match(entry.topic)]
-                first = since[entry.topic] = min(matching, default=asked_at)
-            if entry.at >= first:
-                numbers.append(number)
-        if not numbers:
-            return
-        if not self._has_room(asker, len(numbers)):
-            self.count("offers_full")
-            self.api.log("no room to offer what a site has missed", site=asker.node_id, messages=len(numbers))
-            return
-        self._number += 1
-        self._askers[self._number] = asking = _Asker(asker, numbers)
-        self._offered += len(numbers)
-        self._next_page(self._number, asking)
+        for topic in self.kept.topics():
+            matches = table.match(topic)
+            if matches:
+                since[topic] = min(oldest[index] for index in matches)
+        if not since:
+            return []
+        heard = missed.heard.get(self.api.node_id, -1)
+        if heard >> LIFE > self.kept.newest >> LIFE:
+            heard = -1  # numbers began anew, with the state of the node lost
+        recent = asked_at - self.config.interest_period
+        first = min(since.values())
+        numbers = [
+            number
+            for number, at, topic in self.kept.all_since(first, recent, max(heard, above))
+            if number > above and at >= since.get(topic, inf)
+        ]
+        return sorted(numbers, reverse=True)
 
-    def _has_room(self, asker: Peer, numbers: int) -> bool:
-        """Whether so many more can be offered to a site. In all it takes no more than what it leaves to
-        others."""
+    def _room(self, asker: Peer) -> int:
+        """How many more can be offered to a site. In all it takes no more than what it leaves to others."""
         its = [asking for asking in self._askers.values() if asking.peer.node_id == asker.node_id]
-        taken = sum(len(asking.page) + len(asking.numbers) for asking in its) + numbers
-        left = self.config.offered_messages - self._offered - numbers
-        return len(its) < ASKERS - len(self._askers) and taken <= left
+        if len(its) >= ASKERS - len(self._askers):
+            return 0
+        taken = sum(len(asking.page) + len(asking.numbers) for asking in its)
+        return max(0, (self.config.offered_messages - self._offered - taken) // 2)
 
     def _next_page(self, number: int, asker: _Asker) -> None:
         asker.page = [asker.numbers.pop() for _ in range(min(PAGE, len(asker.numbers)))]
         asker.attempts = 0
         if asker.page:
             self._send_page(number, asker)
-        else:
-            del self._askers[number]
+            return
+        del self._askers[number]
+        if asker.rest is not None:
+            self._answer(asker.peer, *asker.rest)
 
     def _send_page(self, number: int, asker: _Asker) -> None:
         asker.attempts += 1
@@ -191,8 +226,14 @@ class Offers:
         topics: dict[str, list[tuple[int, int]]] = {}
         for at in messages:
             entry = self.kept.get(at)
-            if entry is not None and (entry.expires_at is None or entry.expires_at > now):
-                topics.setdefault(entry.topic, []).append((at, int(1000 * (now - entry.at))))
+            if entry is None:
+                published, topic = self.kept.gone(at) or (0.0, "")
+            elif entry.expires_at is None or entry.expires_at > now:
+                published, topic = entry.at, entry.topic
+            else:
+                continue
+            if topic:
+                topics.setdefault(topic, []).append((at, milliseconds(now - published)))
         return Offer(number, list(topics.items()))
 
     def wanted(self, sender: Peer, want: Want) -> None:
@@ -226,7 +267,7 @@ class Offers:
                 batch, size = [], 0
             if total and total + len(payload) > WANT_BYTES:
                 break
-            batch.append((int(1000 * (now - entry.at)), payload))
+            batch.append((milliseconds(now - entry.at), payload))
             size += len(payload)
             total += len(payload)
             self.count("late_sent")
@@ -362,7 +403,7 @@ class Offers:
                 for number in numbers:
                     self._sure(unsure, number)
             else:
-                unsure.attempts += 1
+                unsure.attempts = min(unsure.attempts + 1, LONGEST)
                 unsure.wait = min(2**unsure.attempts, LONGEST)
 
     def _sure(self, unsure: _Unsure, number: int) -> None:

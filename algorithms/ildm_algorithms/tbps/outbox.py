@@ -272,7 +272,7 @@ class Outbox:
         heard = not outlet.ready
         if not heard:
             segments = outlet.segments if outlet.aggregate is None else segments_of_topic(message.topic)
-            since = self.api.now() - self.config.interest_period
+            since = self.api.now() - self.config.absence_period
             heard = any(self._heard_since(outlet, segment, since) for segment in segments)
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         self.kept.add(number, message.topic, payload, expiry, heard)

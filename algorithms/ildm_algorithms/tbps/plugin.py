@@ -75,7 +75,7 @@ CHANGES = 10_000
 SLACK = 60.0
 """Seconds for which a message may be on its way after its origin has forgotten it."""
 MERGES = 5
-"""While graphs merge all the time, so often in an interest period what that takes is done, at least."""
+"""While graphs merge all the time, so often in an ``interest_period`` what that takes is done, at least."""
 REPEAT_SPREAD = 5.0
 """Seconds within which nodes begin to repeat what they hold after graphs have merged."""
 SETTLED = 4.0
@@ -112,7 +112,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self._introducers: set[Link] = set()
         self._trials: dict[str, object] = {}
         """Filters that a client is about to subscribe to."""
-        kept = config.interest_period + config.overlay.cast_deadline + SLACK
+        kept = config.absence_period + config.overlay.cast_deadline + SLACK
         self._seen = Seen(api.now, kept, config.seen_bytes, self.count)
         self._order = Order(
             api, self._seen, config.order_wait, config.order_bytes, config.order_streams, self.count
@@ -211,7 +211,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         api, config = self.api, self.config
         self.graph = self.make_graph()
         self.segments = Segments(self.graph, api, config, self.count)
-        self.kept = Kept(api, config.interest_period, config.kept_bytes, self.count)
+        self.kept = Kept(api, config.absence_period, config.kept_bytes, self.count)
         self.kept.restore()
         self.offers = Offers(api, self.graph, self.kept, config, self.count)
         self.surveys = Surveys(
@@ -287,7 +287,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self._some_held(iter(self.retained.held()), self.outbox.hold)
         if len(self.kept):
             self.outbox.resume()
-            self._some_held(iter(self.kept.topics()), self._publish_again)
+            lately = self.api.now() - self.config.publisher_idle
+            self._some_held(iter(self.kept.topics_since(lately)), self._publish_again)
         self.segments.enable()
         self.suspension.start()
         self.missing.start()
@@ -295,7 +296,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self._repeat_later()
 
     def _publish_again(self, topic: str) -> None:
-        """Who was away asks the publishers of a topic for what an earlier life has kept."""
+        """A site that was away asks the publishers of a topic for what an earlier life has kept; for what is
+        older than ``publisher_idle`` it asks all nodes."""
         self.outbox.open(topic)
 
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:

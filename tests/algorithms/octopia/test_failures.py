@@ -226,7 +226,7 @@ def test_large_sets_are_fetched_in_pages_while_they_change() -> None:
 
 
 def test_who_was_away_for_longer_than_messages_are_kept_is_told() -> None:
-    world = make(("a",), 2, interest_period=20.0)
+    world = make(("a",), 2, absence_period=20.0)
     world["a1"].subscribe("t", 1)
     world["a0"].publish("t", b"0", 1)
     world.run(1)
@@ -240,6 +240,56 @@ def test_who_was_away_for_longer_than_messages_are_kept_is_told() -> None:
     world.run(10)
     assert payloads(world, "a1") == []
     assert any(event == "away for longer than messages are kept" for _, _, event, _ in world.logs)
+
+
+def test_each_message_that_a_site_for_good_away_lacks_is_counted_as_it_goes() -> None:
+    world = make(("a",), 3, absence_period=900.0)
+    world["a1"].subscribe("t", 1)
+    world["a2"].subscribe("t", 1)
+    world["a0"].publish("t", b"0", 1)
+    world.run(30)
+    world.kill("a1")
+    world.run(30)
+    for number in range(1, 11):
+        world["a0"].publish("t", b"%d" % number, 1)
+        world.run(60)
+    assert world.counters()["kept_missed"] == 0
+    world.run(1_300)
+    assert world.counters()["kept_missed"] == 10
+    assert len(payloads(world, "a2")) == 11
+    assert octopia(world, "a0").counters["debts_expired"] == 1
+
+
+def test_what_is_owed_is_known_after_a_restart() -> None:
+    """Others are asked nothing but for what may have been under way."""
+    world = make(("a",), 3, spool=True)
+    for name in ("a1", "a2"):
+        world[name].subscribe("t", 1)
+    world["a0"].publish("t", b"0", 1)
+    world.run(30)
+    world.kill("a1")
+    world.run(30)
+    for number in range(1, 11):
+        world["a0"].publish("t", b"%d" % number, 1)
+        world.run(60)
+    world.kill("a0")
+    world.run(30)
+    world.add("a0", introducer="a2")
+    world.run(100)
+    assert octopia(world, "a0").offers.owed == ["a1"]
+    asked = world.network.sent["offer"]
+    world.add("a1", introducer="a2")
+    world["a1"].subscribe("t", 1)
+    world.run(60)
+    assert payloads(world, "a1") == [b"%d" % number for number in range(1, 11)]
+    assert payloads(world, "a2") == [b"%d" % number for number in range(11)]
+    assert octopia(world, "a0").offers.owed == []
+    assert world.network.sent["offer"] > asked
+
+
+def test_the_former_name_of_the_bound_is_taken() -> None:
+    world = make(("a",), 2, interest_period=20.0)
+    assert octopia(world, "a0").config.absence_period == 20.0
 
 
 def test_acknowledgements_end_what_is_pending() -> None:

@@ -29,11 +29,12 @@ def make(
     seed: int = 1,
     model: LinkModel | None = None,
     run: float = 4.0,
+    spool: bool = False,
     **options: Any,
 ) -> World:
     """A world in which all nodes have found each other."""
     chosen = grid(regions, clusters, **options)
-    world = World(Octopia, chosen, seed=seed, model=model)
+    world = World(Octopia, chosen, seed=seed, model=model, spool=spool)
     world.network.classify = classify
     first = next(iter(chosen["members"]))
     for number, name in enumerate(chosen["members"]):

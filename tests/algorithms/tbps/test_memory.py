@@ -60,7 +60,7 @@ def test_what_came_before_is_told_from_what_did_not() -> None:
     assert not memory.came_before("far", 1_001)
     assert not memory.came_before("near", 1_000)
     assert not memory.came_before("far", 1_000 - (1 << 40))  # of another life
-    later.run(400)
+    later.run(8 * 86_400)
     assert not memory.came_before("far", 1_000)  # nobody keeps it
 
 

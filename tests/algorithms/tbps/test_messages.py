@@ -55,7 +55,11 @@ PAYLOAD = st.one_of(
     st.builds(Needed, st.lists(SEGMENT, max_size=3)),
     st.builds(Ask, st.lists(SEGMENT, max_size=3)),
     st.builds(Statuses, st.lists(st.tuples(SEGMENT, STATUS), max_size=3)),
-    st.builds(Missed, st.lists(st.tuples(st.text(max_size=5), U32), max_size=3)),
+    st.builds(
+        Missed,
+        st.lists(st.tuples(st.text(max_size=5), U32), max_size=3),
+        st.dictionaries(st.text(max_size=5), U64, max_size=3),
+    ),
     st.builds(
         Offer,
         U64,
@@ -100,7 +104,9 @@ def test_cut_off(payload: Payload, data: st.DataObject) -> None:
         assert decode_payload(part) != payload
 
 
-@pytest.mark.parametrize("data", [b"", b"?", b"M1234567", b"S", b"Q\xff", b"T\0\0\0\1", b"A\1\0\0\0\5x"])
+@pytest.mark.parametrize(
+    "data", [b"", b"?", b"M1234567", b"S", b"Q\xff", b"T\0\0\0\1", b"L\0\0\0\1", b"A\1\0\0\0\5x"]
+)
 def test_refused(data: bytes) -> None:
     with pytest.raises(MessageError):
         decode_payload(data)

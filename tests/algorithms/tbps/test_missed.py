@@ -145,7 +145,7 @@ def test_a_new_subscription_gets_nothing_older() -> None:
 
 def test_away_for_longer_than_publishers_keep_messages() -> None:
     """What is gone is lost, and that is said; what is there still arrives."""
-    world = world_of(interest_period=60.0)
+    world = world_of(absence_period=60.0)
     world["n5"].subscribe("a/b", 1)
     publish(world, "n2", ["before"])
     world.run(15)
@@ -729,6 +729,69 @@ def test_offers_are_bounded() -> None:
     offers.wanted(PEER, Want(graph.told[0].number, ()))
     offers.asked(PEER, Missed([("t", 5_000)]), 0.0)
     assert len([told for told in graph.told if isinstance(told, Offer)]) == 2
+
+
+def numbers_of(told: list[Any]) -> list[int]:
+    return [n for offer in told if isinstance(offer, Offer) for _, some in offer.topics for n, _ in some]
+
+
+def test_a_question_for_more_than_there_is_room_for_is_answered_in_parts() -> None:
+    """The oldest first, and each once."""
+    api: Any = FakeApi()
+    graph: Any = Wire()
+    kept = kept_of(api)
+    offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=10), api.count)
+    for number in range(1, 13):
+        kept.add(number, "t", payload_of(number), None, heard=True)
+    offers.asked(PEER, Missed([("t", 5_000)]), 0.0)
+    for parts in range(1, 4):
+        told = [told for told in graph.told if isinstance(told, Offer)]
+        assert len(told) == parts
+        offers.wanted(PEER, Want(told[-1].number, ()))
+    assert numbers_of(graph.told) == list(range(1, 13))
+    assert not api.counters["offers_full"]
+
+
+def test_what_is_older_than_the_last_that_was_heard_is_not_offered_again() -> None:
+    """But for the last minutes, in which something may have been missed in between."""
+    api: Any = FakeApi()
+    graph: Any = Wire()
+    kept = Kept(api, 10_000.0, 1 << 20, api.count)
+    offers = Offers(api, graph, kept, SgTbps.Config(), api.count)
+    for number in range(1, 11):
+        kept.add(number, "t", payload_of(number), None, heard=True)
+        api.run(100)
+    for heard, expected in (
+        ({}, range(1, 11)),
+        ({"n0": 5}, range(6, 11)),
+        ({"n0": 10}, [8, 9, 10]),
+        ({"n0": 1 << 33}, range(1, 11)),
+    ):
+        graph.told.clear()
+        offers.asked(PEER, Missed([("t", 2_000_000)], heard), 0.0)
+        assert numbers_of(graph.told) == list(expected)
+
+
+def test_what_is_gone_is_offered_and_counts_once_where_it_is_lacking() -> None:
+    api, graph, missing, got = receiver(absence_period=100.0)
+    kept = kept_of(api, 2 * (len(payload_of(1)) + 1 + OVERHEAD))
+    offers = Offers(api, graph, kept, SgTbps.Config(), api.count)
+    for number in range(1, 6):
+        kept.add(number, "t", payload_of(number), None, heard=True)
+    for _ in range(2):
+        graph.told.clear()
+        offers.asked(PEER, Missed([("t", 500_000)]), 0.0)
+        (offer,) = graph.told
+        assert numbers_of([offer]) == [1, 2, 3, 4, 5]
+        missing.offered(PEER, offer)
+        for want in [told for told in graph.told if isinstance(told, Want) and told.numbers]:
+            graph.told.clear()
+            offers.wanted(PEER, want)
+            for late in [told for told in graph.told if isinstance(told, Late)]:
+                missing.arrived(PEER, late)
+        assert got == [4, 5]
+        assert api.counters["missed"] == 3
+        api.run(100)
 
 
 def test_what_was_published_alone_is_offered() -> None:
