@@ -108,9 +108,9 @@ def _check_flags(flags: int, version: Version) -> None:
         if will_qos == 3:
             raise MalformedPacket("will QoS 3", clause="MQTT-3.1.2-12")
     elif will_qos:
-        raise MalformedPacket("will QoS without will", clause="MQTT-3.1.2-11")
+        raise ProtocolViolation("will QoS without will", clause="MQTT-3.1.2-11")
     elif flags & 0x20:
-        raise MalformedPacket("will retain without will", clause="MQTT-3.1.2-13")
+        raise ProtocolViolation("will retain without will", clause="MQTT-3.1.2-13")
     if flags & 0xC0 == 0x40 and version is not members.V5:
         raise MalformedPacket("password without user name", clause="MQTT-3.1.2-22 (3.1.1)")
 

@@ -22,7 +22,6 @@ from ildm.mqtt import (
     Property,
     Publish,
     PublishView,
-    ReasonCode,
     Version,
     validate_topic_name,
 )
@@ -603,8 +602,6 @@ def decode_topic(topic: bytes) -> str:
     except UnicodeDecodeError:
         raise MalformedPacket("topic name is not UTF-8", clause="MQTT-1.5.4-1") from None
     if not name:
-        raise MalformedPacket(
-            "topic name is empty", clause="MQTT-4.7.3-1", reason=ReasonCode.TOPIC_NAME_INVALID
-        )
+        raise MalformedPacket("topic name is empty", clause="MQTT-4.7.3-1")
     validate_topic_name(name)
     return name
