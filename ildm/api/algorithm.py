@@ -70,8 +70,9 @@ class TreeAlgorithm(Algorithm[Options_co]):
         turn and source comes in order, to be passed to :meth:`NodeApi.transfer` if need be.
 
         Not asked about: what this node tells a neighbour of retained messages it had missed, and what was on
-        its way over a link that has left. :meth:`reroute` is asked about that, or, where neither it nor
-        :meth:`route` is overridden, it goes over the link which leads to the same neighbour now.
+        its way over a link that has left. :meth:`reroute_message` is asked about that, or, where none of it,
+        :meth:`reroute` and :meth:`route` is overridden, it goes over the link which leads to the same
+        neighbour now.
         """
         return self.route(message.topic, message.retain, source)
 
@@ -84,6 +85,14 @@ class TreeAlgorithm(Algorithm[Options_co]):
         better too many links than one too few.
         """
         return self.route(topic, retain, source)
+
+    def reroute_message(self, message: Publish, source: Link | None) -> Route:
+        """The same for one message, asked instead of :meth:`reroute` and for each message if overridden.
+
+        For algorithms whose :meth:`route_message` decides on payload or properties. The message is a copy of
+        its own. Overriding this one has the node ask :meth:`route_message` about each message, too.
+        """
+        return self.reroute(message.topic, message.retain, source)
 
 
 class OverlayAlgorithm(Algorithm[Options_co]):

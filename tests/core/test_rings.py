@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import pytest
+
 from ildm.api import Link, NodeApi, PluginConfig, Route, TreeAlgorithm
 from ildm.core.link.link import NeighborLink
 from ildm.core.link.state import LinkState
 from ildm.core.link.tree import TreeMembership
 from ildm.core.transfer.rerouting import REST
-from ildm.mqtt import Publish
+from ildm.mqtt import Publish, Version
 from ildm.testing.fake_node import FakeNode
 from ildm.testing.virtual.world import World
 from ildm_algorithms.sf import SubscriptionFlooding
@@ -58,6 +60,72 @@ def test_the_algorithm_says_where_goes_what_has_lost_its_way() -> None:
         ("b", "t", False, "c"),
     }
     assert a.node.custody.state().messages == 0
+
+
+class Discreet(TreeAlgorithm):
+    """Lets b have no odd numbers: not from a, nor from c, which knows where what it sends comes from."""
+
+    asked: ClassVar[list[tuple[str, bytes]]] = []
+
+    def route_message(self, message: Publish, source: Link | None, turn: int) -> Route:
+        odd = int(message.payload) % 2
+        return [(link, 2) for link in self.api.links if not (odd and link.node_id == "b")]
+
+    def reroute_message(self, message: Publish, source: Link | None) -> Route:
+        self.asked.append((self.api.node_id, message.payload))
+        message.payload = b"changed"  # a copy of its own
+        return self.route_message(Publish(topic="t", payload=self.asked[-1][1]), source, 0)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_algorithm_that_decides_on_payloads_sees_what_has_lost_its_way(qos: int, killed: bool) -> None:
+    """a - b - c - d: b and c are cut off a; what a keeps goes by d and c, and b gets what it may have."""
+    world = World()
+    Discreet.asked.clear()
+    a, b, c, d = ring(world, "abcd", Discreet)
+    publisher = a.client("p")
+    cut(world, a, b)
+    publish(publisher, 0, 20, qos)
+    if killed:
+        a.kill()
+        assert isinstance(a.spool, MemorySpool)
+        a.spool = a.spool.next_life()
+        a.store = a.store.copy()
+        a.start()
+    world.run(120)
+    assert {payload for name, payload in Discreet.asked if name == "a"} == {
+        b"%d" % n for n in range(0, 20, 2)
+    }
+    assert sorted(payloads(b)) == list(range(0, 20, 2))
+    for site in (c, d):
+        assert sorted(set(payloads(site))) == list(range(0, 20, 2))
+    assert a.node.custody is not None
+    assert a.node.custody.state().messages == 0
+
+
+class Flooding(TreeAlgorithm):
+    def route(self, topic: str, retain: bool, source: Link | None) -> Route:
+        return [(link, 2) for link in self.api.links]
+
+
+def test_a_run_that_an_earlier_algorithm_has_kept_goes_where_any_of_it_may() -> None:
+    world = World()
+    Discreet.asked.clear()
+    a, b, _, _ = ring(world, "abcd", Flooding)
+    publisher = a.client("p")
+    cut(world, a, b)
+    packets = [Publish(topic="t", payload=b"%d" % n, qos=1, packet_id=n + 1) for n in range(8)]
+    publisher.transport.write(b"".join(packet.encode(Version.V311) for packet in packets))
+    world.run(0.2)
+    assert not payloads(b)
+    a.kill()
+    assert isinstance(a.spool, MemorySpool)
+    a.spool, a.store, a.algorithm = a.spool.next_life(), a.store.copy(), Discreet
+    a.start()
+    world.run(120)
+    assert {payload for _, payload in Discreet.asked} == {b"%d" % n for n in range(8)}
+    assert sorted(payloads(b)) == list(range(8))
 
 
 def test_a_link_stays_until_its_neighbour_is_reached_on_another_path_for_a_while() -> None:

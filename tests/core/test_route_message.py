@@ -213,3 +213,24 @@ def test_what_waited_for_a_link_that_left_is_not_decided_on_again(
         own = [topic for topic, _, near, _ in plugin(a).asked if near is None]
         assert own == publisher.topics
     assert a.node.counters["link_rerouted"] > 0
+
+
+class Discreet(Selective):
+    """Says of each message again whether it may leave its site."""
+
+    def reroute_message(self, message: Publish, source: Link | None) -> Route:
+        return () if message.payload.startswith(b"inner") else [(link, 2) for link in self.api.links]
+
+
+def test_without_a_spool_what_waited_for_a_link_that_left_goes_where_its_payload_may(world: World) -> None:
+    a, b, c = ring(world, "abc", Discreet)
+    client = a.client("p")
+    world.listeners.pop(Address("a", 2))
+    cut(a, b, dark=True)
+    for number in range(10):
+        payload = b"inner %d" % number if number % 2 else b"outer %d" % number
+        client.send(Publish(topic="t", payload=payload, qos=1, packet_id=number + 1))
+    world.run(120)
+    for site in (b, c):
+        assert {payload[:5] for payload in injected(site)} == {b"outer"}
+        assert len(set(injected(site))) == 5

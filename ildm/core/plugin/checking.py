@@ -21,7 +21,7 @@ from ildm.api.plugin import OnError
 from ildm.core.plugin.dispatch import INTERFACE
 from ildm.mqtt import PacketType
 
-_ITERATED = ("route", "route_message", "reroute")
+_ITERATED = ("route", "route_message", "reroute", "reroute_message")
 """Hooks whose answers are gone through."""
 _FILTERED = (Source.CLIENT, Source.BROKER, Source.LINK)
 """Sources whose messages go through the filters."""

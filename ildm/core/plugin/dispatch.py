@@ -91,6 +91,8 @@ class Dispatch:
         """The algorithm has an answer about topics, even where it is asked about each message."""
         self.reroutes = False
         """It says where goes what has lost its way."""
+        self.reroutes_each = False
+        """It says that of each message, not of topics."""
         self.takes_link_runs = True
         """Nobody looks at each message from neighbours."""
         self.follows_sessions = False
@@ -111,10 +113,12 @@ class Dispatch:
             self.algorithm, self._algorithm = plugin, loaded
         if isinstance(plugin, TreeAlgorithm):
             self._tree = plugin
-            self.asks_each = type(plugin).route_message is not TreeAlgorithm.route_message
+            self.reroutes_each = type(plugin).reroute_message is not TreeAlgorithm.reroute_message
+            routes_each = type(plugin).route_message is not TreeAlgorithm.route_message
+            self.asks_each = routes_each or self.reroutes_each  # else messages would be kept as runs
             self.asks_for_topics = type(plugin).route is not TreeAlgorithm.route
             own = type(plugin).reroute is not TreeAlgorithm.reroute
-            self.reroutes = own or self.asks_for_topics
+            self.reroutes = own or self.reroutes_each or self.asks_for_topics
         listens = type(plugin).mqtt_message_arrived is not Plugin.mqtt_message_arrived
         if isinstance(plugin, Filter):
             self.chain.add(loaded, plugin)
@@ -179,6 +183,11 @@ class Dispatch:
         """The algorithm's answer about what has lost its way."""
         assert self._tree is not None
         return self._routed(source, self._tree.reroute, topic, retain, source)
+
+    def reroute_message(self, message: Publish, source: NeighborLink | None) -> Targets:
+        """The algorithm's answer about one message that has lost its way, which it may keep and change."""
+        assert self._tree is not None
+        return self._routed(source, self._tree.reroute_message, message, source)
 
     def route_message(self, message: Publish, source: NeighborLink | None, turn: int) -> Targets:
         """The algorithm's answer about one message, which it may keep and change."""

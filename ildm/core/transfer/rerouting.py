@@ -30,8 +30,9 @@ it can have had the message. Where it was part of the tree all the time, nodes o
 already, and get it again: QoS 1 and 2 then come more than once, and QoS 0, which must not, is dropped and
 counted. For QoS 0 this holds with a spool, too.
 
-An algorithm that decides on each message has done so: it is not asked again, as it may have counted or kept
-the message. Only ``route`` or ``reroute``, where it has one, says where it goes.
+An algorithm that decides on each message has done so: ``route_message`` is not asked again, as it may have
+counted or kept the message. Only ``route``, ``reroute`` or ``reroute_message``, where it has one, says where
+the message goes.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from ildm.core.link.state import LinkState
 from ildm.core.transfer.deposit import Deposit, first_place
 from ildm.core.transfer.identity import Origin
 from ildm.core.transfer.queue import Backlog, Entry
-from ildm.mqtt import PublishView, Version
+from ildm.mqtt import Publish, PublishView, Version, decode
 
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
@@ -342,17 +343,42 @@ class Rerouting:
             return () if hop is None else ((hop, entry.qos, entry.priority),)
         message = entry.message
         if message is None:
-            return self.router.reroute(PublishView(entry.frames, Version.V5).topic_bytes, False)
+            return self._run_targets(entry)
         return tuple(
             (link, message.qos if message.retain else min(message.qos, qos), priority)
-            for link, qos, priority in self.router.reroute(message.topic.encode(), message.retain)
+            for link, qos, priority in self.router.reroute_message(message)
         )
+
+    def _run_targets(self, entry: Entry) -> Targets:
+        """Where a run goes: if the algorithm decides on each message, where any of it does.
+
+        Such a run was kept under an algorithm of earlier that has decided on topics.
+        """
+        if not self.router.dispatch.reroutes_each:
+            return self.router.reroute(PublishView(entry.frames, Version.V5).topic_bytes, False)
+        found: dict[NeighborLink, tuple[NeighborLink, int, int]] = {}
+        size = len(entry.frames) // entry.count
+        for first in range(0, len(entry.frames), size):
+            message = decode(entry.frames[first : first + size], Version.V5)
+            assert isinstance(message, Publish)
+            for way in self.router.reroute_message(message):
+                before = found.get(way[0])
+                if before is None or before[1] < way[1]:
+                    found[way[0]] = way
+        return tuple(found.values())
 
     def _wanted(self, entry: Entry, link: NeighborLink) -> int | None:
         """The QoS at which a message is wanted behind a link, if it is."""
-        if not self.router.dispatch.asks_for_topics:
+        dispatch = self.router.dispatch
+        if not (dispatch.asks_for_topics or dispatch.reroutes_each):
             return entry.qos
-        if entry.message is not None:
+        if dispatch.reroutes_each:
+            route = (
+                self._run_targets(entry)
+                if entry.message is None
+                else self.router.reroute_message(entry.message)
+            )
+        elif entry.message is not None:
             route = self.router.route(entry.message.topic.encode(), entry.message.retain)
         else:
             route = self.router.route(PublishView(entry.frames, Version.V5).topic_bytes, False)

@@ -144,6 +144,14 @@ class Router:
         name = decode_topic(topic)
         return () if name.startswith("$") else _ruled(self.dispatch.reroute(name, retain, source), name)
 
+    def reroute_message(self, message: Publish, source: NeighborLink | None = None) -> Targets:
+        """The same for a message that the algorithm may want to see. Raises: as :meth:`find`."""
+        if not self.dispatch.reroutes_each:
+            return self.reroute(message.topic.encode(), message.retain, source)
+        if message.topic.startswith("$"):
+            return ()
+        return _ruled(self.dispatch.reroute_message(message.copy(), source), message.topic)
+
     def next_publisher(self) -> int:
         """The turn of a publisher, or of a message, in the round-robin."""
         self._turn = (self._turn + 1) & 0xFFFF
@@ -426,7 +434,7 @@ class Router:
         it.
         """
         if origin.again is not None and self.dispatch.reroutes:
-            route = self.reroute(message.topic.encode(), message.retain, source)
+            route = self.reroute_message(message, source)
             turn = self.next_publisher() if self.by_message and route else index
         else:
             route, turn = self._ask_each(message, source, index)

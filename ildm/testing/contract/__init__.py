@@ -36,6 +36,7 @@ ELSEWHERE = {
     "on_config_changed": "tests/core/test_plugin_options.py: asked by the administrator only",
     "overlay": "tests/admin, tests/net: asked by the administrator only",
     "reroute": "tests/core/test_rings.py: asked only where the links that are used change",
+    "reroute_message": "tests/core/test_rings.py: asked only where the links that are used change",
     "trace": "tests/admin, tests/net: asked by the administrator only",
     "when_known": "tests/core/test_overlay_subscriptions.py: the simulator's SUBACK never waits",
 }
