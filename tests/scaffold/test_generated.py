@@ -31,7 +31,7 @@ def package(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return directory, target
 
 
-def run(module: str, *arguments: str, at: Path, path: Path) -> str:
+def run(module: str, *arguments: str, at: Path, path: Path, **variables: str) -> str:
     """Carry out ``python -m MODULE``, which must succeed; what it prints."""
     done = subprocess.run(
         [sys.executable, "-m", module, *arguments],
@@ -41,6 +41,7 @@ def run(module: str, *arguments: str, at: Path, path: Path) -> str:
             "PYTHONPATH": os.pathsep.join((str(path), str(PROJECT))),
             "MYPYPATH": str(PROJECT),
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # others have settings and warnings of their own
+            **variables,
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -56,6 +57,14 @@ def test_its_tests_pass(package: tuple[Path, Path]) -> None:
     said = run("pytest", *PYTEST, at=directory, path=target)
     assert "passed" in said
     assert "skipped" not in said, said
+
+
+def test_its_tests_warn_of_nothing_where_pytest_asyncio_is_installed(package: tuple[Path, Path]) -> None:
+    directory, target = package
+    options = ("-p", "no:cacheprovider", "--collect-only", "-q", "-W", "error::DeprecationWarning")
+    said = run("pytest", *options, at=directory, path=target, PYTEST_DISABLE_PLUGIN_AUTOLOAD="")
+    assert "Warning" not in said
+    assert "test_" in said
 
 
 def test_it_is_tidy_and_typed(package: tuple[Path, Path]) -> None:
