@@ -41,7 +41,7 @@ HOT = {
     " injection_session introduction lane mixed outgoing own_ids qos1 queue receipt retained_order"
     " retained_view router same_broker silence spooled_queue stamps suspects version_probe window",
     "ildm/net": "driver history",
-    "ildm/net/transport": "arrival reactor stream",
+    "ildm/net/transport": "arrival reactor stream turns",
     "ildm/state/spool": "outlets records segments spool",
     "ildm/mqtt": "connect_fields covering filter_table framing members packets properties topics validate"
     " wire",

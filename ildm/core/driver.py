@@ -66,6 +66,12 @@ class Driver(Protocol):
 
     def call_soon(self, callback: Callable[..., None], *args: object) -> object: ...
 
+    def in_turn(self, callback: Callable[[], None]) -> None:
+        """Call in a later turn of the loop, after all that have asked before: for work that goes on.
+
+        All such calls have a bounded time in each turn. Who asks again does so from within the call.
+        """
+
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer: ...
 
     def dial(self, address: Address, endpoint: Endpoint, timeout: float) -> None:

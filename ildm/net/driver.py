@@ -22,6 +22,7 @@ from ildm.log import get_logger, is_logged
 from ildm.net.history import History
 from ildm.net.transport import Dialing
 from ildm.net.transport.dialing import tls_reason
+from ildm.net.transport.turns import Turns
 from ildm.net.workers import Workers
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ class AsyncioDriver:
         self.history = History()
         self.random: Random = SystemRandom()
         self.call_soon = loop.call_soon
+        self.in_turn = (self._dialing.turns or Turns(loop.call_soon)).wait
         self.call_later = TimerQueue(loop.time, loop.call_later).call_later
         self.now = loop.time
         self.wall = time.time

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ildm.net.transport.gate import AddressGate
     from ildm.net.transport.inherited import Inherited
     from ildm.net.transport.reactor import Reactor
+    from ildm.net.transport.turns import Turns
 
 FIXED_HEADER = 5
 """Bytes of the longest (MQTT 2.1)."""
@@ -59,6 +60,7 @@ class ClientListeners:
         inherited: sockets that are taken in place of new ones.
         handshakes: where the time that TLS takes is observed.
         reactor: what carries connections without TLS.
+        turns: in which the others go on.
         log: the node's.
     """
 
@@ -70,6 +72,7 @@ class ClientListeners:
         inherited: Inherited | None = None,
         handshakes: Timing | None = None,
         reactor: Reactor | None = None,
+        turns: Turns | None = None,
         log: Callable[..., None] | None = None,
     ) -> None:
         self.gate = gate
@@ -78,6 +81,7 @@ class ClientListeners:
         self._inherited = inherited
         self._handshakes = handshakes
         self._reactor = reactor
+        self._turns = turns
         self._log = log
         self._places: list[Place] = []
         self._retired: list[Listener] = []
@@ -157,6 +161,7 @@ class ClientListeners:
             label=config.label,
             handshakes=self._handshakes,
             reactor=self._reactor,
+            turns=self._turns,
             log=self._log,
         )
 

@@ -27,7 +27,7 @@ from ildm.net.metrics import MetricsServer
 from ildm.net.otlp import Collector, Exporter
 from ildm.net.reload import Reloader
 from ildm.net.reload.settings import Secrets, own, read_secrets
-from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal, new_reactor
+from ildm.net.transport import Dialing, Listener, ListenError, NodeTls, Renewal, Turns, new_reactor
 from ildm.net.transport.gate import AddressGate
 from ildm.net.transport.inherited import Inherited
 from ildm.net.view import LiveView
@@ -96,8 +96,9 @@ class NodeServer:
         secrets = self.secrets = read_secrets(config)
         loop = asyncio.get_running_loop()
         tls = self.tls = NodeTls(config)
-        self.reactor = new_reactor(loop)
-        self.dialing = Dialing(config, tls, self.reactor)
+        turns = Turns(loop.call_soon)
+        self.reactor = new_reactor(loop, turns)
+        self.dialing = Dialing(config, tls, self.reactor, turns)
         self.driver = AsyncioDriver(loop, config.link.unsent_bytes, self.dialing)
         self.store = StateStore(
             config.state_dir,
@@ -150,6 +151,7 @@ class NodeServer:
                 self.inherited,
                 self.node.timings.handshake,
                 self.reactor,
+                turns,
                 self.driver.log,
             )
             await self.for_clients.open(config, tls)
@@ -177,6 +179,7 @@ class NodeServer:
                     counters=counters,
                     inherited=self.inherited,
                     reactor=self.reactor,
+                    turns=turns,
                     log=self.driver.log,
                     refused=lambda host, why: manager.turned_away.note(host, "", "tls", why),
                 )

@@ -64,7 +64,7 @@ NOT_AUTHENTICATED = frozenset(
     )
 )
 """CONNACKs that refuse a client for who it is (3.1.1: 3.2.2.3; 5: 3.2.2.2); no code means two things."""
-AT_ONCE = 500
+AT_ONCE = 100
 """Packets, or runs of them, that are looked at in a row: 30,000 of the smallest may be read at once."""
 
 
@@ -603,7 +603,7 @@ class ClientSession(RefusingClient):
             self.pause("decision")
         else:
             self.pause("turn")
-            self.driver.call_soon(self._next_turn)
+            self.driver.in_turn(self._next_turn)
 
     @property
     def keep_alive(self) -> int:

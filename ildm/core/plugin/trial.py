@@ -47,6 +47,9 @@ class _IdleDriver:
     def call_soon(self, callback: Callable[..., None], *args: object) -> None:
         """Soon never comes."""
 
+    def in_turn(self, callback: Callable[[], None]) -> None:
+        """No turn comes."""
+
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> _IdleTimer:
         return _IdleTimer()
 

@@ -9,6 +9,7 @@ from ildm.net.transport.dialing import Dialing
 from ildm.net.transport.listener import Listener, ListenError
 from ildm.net.transport.schemes import TRANSPORTS, Transport
 from ildm.net.transport.tls import LiveContext, NodeTls, Renewal, uses_tls
+from ildm.net.transport.turns import Turns
 from ildm.net.transport.websocket import WebSocketOptions
 
 if TYPE_CHECKING:
@@ -25,16 +26,17 @@ __all__ = [
     "NodeTls",
     "Renewal",
     "Transport",
+    "Turns",
     "WebSocketOptions",
     "new_reactor",
     "uses_tls",
 ]
 
 
-def new_reactor(loop: asyncio.AbstractEventLoop) -> Reactor | None:
+def new_reactor(loop: asyncio.AbstractEventLoop, turns: Turns) -> Reactor | None:
     """What carries plain connections; None where there is no epoll, that is but under Linux."""
     if not hasattr(select, "epoll"):
         return None
     from ildm.net.transport.reactor import Reactor  # noqa: PLC0415 - it cannot be imported elsewhere
 
-    return Reactor(loop)
+    return Reactor(loop, turns)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ildm.core.session import CLOSE_TIMEOUT
 from ildm.net.transport.arrival import own_session
+from ildm.net.transport.paced import Paced
 from ildm.net.transport.schemes import TRANSPORTS
 from ildm.net.transport.sockets import dialed
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ildm.net.transport.reactor import Reactor
     from ildm.net.transport.sockets import Connected, Factory, Loop, Place
     from ildm.net.transport.tls import NodeTls
+    from ildm.net.transport.turns import Turns
 
 
 class NoTlsError(OSError):
@@ -32,12 +34,18 @@ class Dialing:
     Args:
         config: None: plain transports only.
         reactor: what carries connections without TLS; None: the event loop.
+        turns: in which those of the event loop go on; None: they are read whole.
     """
 
     def __init__(
-        self, config: Config | None = None, tls: NodeTls | None = None, reactor: Reactor | None = None
+        self,
+        config: Config | None = None,
+        tls: NodeTls | None = None,
+        reactor: Reactor | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.reactor = reactor
+        self.turns = turns
         self._broker = None if config is None else config.broker
         self._tls = tls
 
@@ -80,11 +88,15 @@ class Dialing:
             return self._connect_told(loop, factory, address, client, options)
         if self.reactor is not None and not transport.tls:
             return self._connect_asked(loop, factory, address)
-        return transport.sockets.dial(loop, factory, address, **options)
+        return transport.sockets.dial(loop, self._paced(factory), address, **options)
 
     async def _connect_asked(self, loop: Loop, factory: Factory, address: Address) -> Connected:
         """Connect to a host whose address has to be asked for."""
         return self._taken(await dialed(loop, address), factory)
+
+    def _paced(self, factory: Factory) -> Factory:
+        turns = self.turns
+        return factory if turns is None else lambda: Paced(factory(), turns)
 
     def _taken(self, sock: socket.socket, factory: Factory) -> Connected:
         assert self.reactor is not None
@@ -109,7 +121,7 @@ class Dialing:
             await loop.sock_sendall(made, header)  # before TLS
             if self.reactor is not None and not options:
                 return self._taken(made, factory)
-            return await loop.create_connection(factory, sock=made, **options)
+            return await loop.create_connection(self._paced(factory), sock=made, **options)
         except BaseException:
             made.close()
             raise

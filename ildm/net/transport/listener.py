@@ -15,6 +15,7 @@ from ildm.mqtt import IldmError
 from ildm.net.transport.arrival import Arrival
 from ildm.net.transport.dialing import tls_reason
 from ildm.net.transport.inherited import Inherited
+from ildm.net.transport.paced import Paced
 from ildm.net.transport.proxies import Proxies
 from ildm.net.transport.proxy import ProxyError, ProxyHeader
 from ildm.net.transport.schemes import TRANSPORTS
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ildm.net.transport.reactor import Accepting, Reactor
     from ildm.net.transport.sockets import Bound
     from ildm.net.transport.tls import LiveContext
+    from ildm.net.transport.turns import Turns
 
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds for TLS."""
@@ -56,6 +58,7 @@ class Listener:
         handshakes: where the time that TLS takes is observed.
         inherited: sockets that are taken in place of new ones.
         reactor: what carries connections where nothing comes before the session; None: the event loop.
+        turns: in which connections of the event loop go on; None: they are read whole.
         log: the node's, as :meth:`ildm.core.driver.Driver.log`.
     """
 
@@ -75,6 +78,7 @@ class Listener:
         label: str = "",
         handshakes: Timing | None = None,
         reactor: Reactor | None = None,
+        turns: Turns | None = None,
         log: Callable[..., None] | None = None,
         refused: Callable[[str, str], None] = lambda host, why: None,
     ) -> None:
@@ -91,6 +95,7 @@ class Listener:
         self._gate = gate
         self._proxies = proxies
         self._reactor = reactor
+        self._turns = turns
         self._log = log
         self._tell_refused = refused
         self._quiet_until: dict[str, float] = {}
@@ -162,12 +167,17 @@ class Listener:
                 elif self._reactor is not None:
                     self._servers.append(self._reactor.listen(bound.socket, self._plain, self.counters))
                 else:
-                    self._servers.append(await self._sockets.serve(loop, bound, self._plain))
+                    self._servers.append(
+                        await self._sockets.serve(loop, bound, lambda: self._paced(self._plain()))
+                    )
         except OSError as error:
             raise self._cannot(error) from error
 
     def _plain(self) -> asyncio.Protocol:
         return self._make(Arrival(self._gate, self._label))
+
+    def _paced(self, protocol: asyncio.Protocol) -> asyncio.Protocol:
+        return protocol if self._turns is None else Paced(protocol, self._turns)
 
     async def establish(self, loop: asyncio.AbstractEventLoop, connection: socket.socket, host: str) -> None:
         """Do all that comes before the session: the PROXY protocol, the gate, TLS."""
@@ -179,7 +189,7 @@ class Listener:
             if arrival.enter(host, said, handshake=self._tls is not None):
                 begun = loop.time()
                 await loop.connect_accepted_socket(
-                    lambda: self._make(arrival), connection, **self._tls_options()
+                    lambda: self._paced(self._make(arrival)), connection, **self._tls_options()
                 )
                 arrival.handshake_ended()
                 if self._handshakes is not None and self._tls is not None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ildm.net.transport.sockets import AT_ONCE, BACKLOG, EXHAUSTED, FAMILIES, PAUSE
 from ildm.net.transport.stream import READABLE, WRITABLE, Stream, Watched
+from ildm.net.transport.turns import PART, READ, Turns
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 
 EVENTS: Final = 256
 """Sockets served in one turn."""
-READ: Final = 256 * 1024
-"""Bytes read of a connection in one turn, at most."""
 NONBLOCKING: Final = int(socket.SOCK_STREAM) | getattr(socket, "SOCK_NONBLOCK", 0)
 NODELAY: Final = (int(socket.IPPROTO_TCP), int(socket.TCP_NODELAY), 1)
 
@@ -40,8 +39,15 @@ class Reactor:
     that turn can be taken for one of its successor.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: Turns) -> None:
+        """``turns``: in which connections are read that cost much."""
         self.loop = loop
+        self.turns = turns
+        self.clock = self.turns.clock
+        self.last_read = 0.0
+        """When the last read has ended."""
+        self.served_until = 0.0
+        """Until then who costs much is served in this turn, if nobody waits."""
         self._buffer = bytearray(READ)
         self.buffer = memoryview(self._buffer)
         """Where all read: what has come is taken out before the next one reads."""
@@ -61,7 +67,9 @@ class Reactor:
         self._ending = True
         watched = self.watched
         try:
-            for fd, events in self._poll(0, EVENTS):
+            ready = self._poll(0, EVENTS)
+            self.served_until = self.clock() + PART
+            for fd, events in ready:
                 found = watched.get(fd)
                 if found is not None and found.mask:  # an event before it may have ended it
                     found.ready(events)

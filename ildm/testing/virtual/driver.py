@@ -32,6 +32,9 @@ class WorldDriver(Process):
     def call_soon(self, callback: Callable[..., None], *args: object) -> object:
         return self.world.call_at(self.world.time, callback, *args, owner=self)
 
+    def in_turn(self, callback: Callable[[], None]) -> None:
+        self.call_soon(callback)
+
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> VirtualTimer:
         return self.world.call_at(self.world.time + delay, callback, *args, owner=self)
 

@@ -20,6 +20,7 @@ from ildm.core.counters import Counters
 from ildm.net.transport.reactor import Reactor
 from ildm.net.transport.sockets import Place
 from ildm.net.transport.stream import Stream
+from ildm.net.transport.turns import Turns
 from tests.support.ports import free_port
 
 WAIT = 120.0
@@ -120,7 +121,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(made: Callable[[], Noted] = Noted) -> AsyncIterator[Bench]:
-    reactor = Reactor(asyncio.get_running_loop())
+    reactor = Reactor(asyncio.get_running_loop(), Turns(asyncio.get_running_loop().call_soon))
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     arrived: list[Noted] = []

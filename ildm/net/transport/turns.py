@@ -1,0 +1,90 @@
+"""How long one connection may keep the event loop, and who goes on when.
+
+A small packet may cost a thousand times as much as a byte of a large one, so bytes alone bound nothing. What
+the last read of a connection has cost says how many bytes the next one takes. A connection that has more
+than that is read in a queue of all such, for a part of each turn of the loop; others are read as they come.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any, Final
+
+READ: Final = 256 * 1024
+"""Bytes read of a connection at once, at most."""
+LEAST: Final = 512
+"""Bytes read at once, at least, and at first: nobody knows yet what they cost."""
+PART: Final = 200e-6
+"""Seconds that a read is to cost at most."""
+MUCH: Final = 1e-3
+"""Seconds that a read may cost that has taken all there was: more, and the next one waits for others."""
+TURN: Final = 1e-3
+"""Seconds for all that wait, in one turn of the loop."""
+
+
+class Turns:
+    """Calls, one after the other, for a bounded time in each turn of the loop.
+
+    Args:
+        call_soon: the loop's.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], Any], clock: Callable[[], float] = perf_counter
+    ) -> None:
+        self.clock = clock
+        self._call_soon = call_soon
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._asked = False
+
+    @property
+    def busy(self) -> bool:
+        """Somebody waits."""
+        return bool(self._waiting)
+
+    def wait(self, go_on: Callable[[], None]) -> None:
+        """Call once, after all that wait. Who asks waits for one call at a time, which bounds the queue."""
+        self._waiting.append(go_on)
+        self._ask()
+
+    def _ask(self) -> None:
+        if not self._asked:
+            self._asked = True
+            self._call_soon(self._turn)
+
+    def _turn(self) -> None:
+        waiting = self._waiting
+        end = self.clock() + TURN
+        try:
+            for _ in range(len(waiting)):  # who asks again comes in a later turn
+                waiting.popleft()()
+                if self.clock() >= end:
+                    break
+        finally:
+            self._asked = False
+            if waiting:
+                self._ask()
+
+
+class Pace:
+    """What the reads of one connection may cost."""
+
+    __slots__ = ("share", "waits")
+
+    def __init__(self) -> None:
+        self.share = LEAST
+        """Bytes of the next read."""
+        self.waits = False
+        """The next read is to wait for those of others."""
+
+    def read(self, count: int, cost: float) -> None:
+        """``count`` bytes were read and have cost so many seconds."""
+        share = self.share
+        self.waits = count == share or cost > MUCH
+        if cost > PART:
+            self.share = max(LEAST, min(share, int(count * PART / cost)))
+        elif count == share and cost < PART / 2:
+            self.share = min(READ, 2 * share)
