@@ -12,7 +12,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final
 
-READ: Final = 256 * 1024
+READ: Final = 64 * 1024
 """Bytes read of a connection at once, at most."""
 LEAST: Final = 512
 """Bytes read at once, at least, and at first: nobody knows yet what they cost."""

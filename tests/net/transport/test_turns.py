@@ -1,0 +1,286 @@
+"""How long one connection keeps the event loop, by a clock of the test."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ildm.net.transport.paced import Paced
+from ildm.net.transport.reactor import Reactor
+from ildm.net.transport.turns import LEAST, MUCH, PART, READ, TURN, Pace, Turns
+from tests.net.transport.test_reactor import Noted, until
+
+
+class Clock:
+    """Seconds that pass when the test says so, and the calls that a loop is asked for."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.soon: list[Callable[[], None]] = []
+        self.turns = Turns(self.soon.append, lambda: self.now)
+
+    def turn(self) -> None:
+        """One of the loop: what is asked for meanwhile comes in the next one."""
+        soon = self.soon.copy()
+        self.soon.clear()
+        for each in soon:
+            each()
+
+
+def test_who_waits_goes_on_in_order_for_a_bounded_time_in_each_turn() -> None:
+    clock = Clock()
+    done: list[int] = []
+
+    def work(number: int) -> Callable[[], None]:
+        def go_on() -> None:
+            clock.now += TURN / 4
+            done.append(number)
+
+        return go_on
+
+    for number in range(10):
+        clock.turns.wait(work(number))
+    assert len(clock.soon) == 1
+    seen = []
+    while clock.turns.busy:
+        clock.turn()
+        seen.append(len(done))
+    assert done == list(range(10))
+    assert seen == [4, 8, 10]
+    assert not clock.soon
+
+
+def test_who_asks_again_goes_on_behind_the_others() -> None:
+    clock = Clock()
+    done: list[str] = []
+    left = {"a": 3, "b": 2, "c": 1}
+
+    def work(name: str) -> Callable[[], None]:
+        def go_on() -> None:
+            done.append(name)
+            left[name] -= 1
+            if left[name]:
+                clock.turns.wait(go_on)
+
+        return go_on
+
+    for name in left:
+        clock.turns.wait(work(name))
+    clock.turn()
+    assert done == ["a", "b", "c"], "one call each in a turn, however cheap"
+    clock.turn()
+    clock.turn()
+    assert done == ["a", "b", "c", "a", "b", "a"]
+
+
+def test_one_that_fails_holds_up_nobody() -> None:
+    clock = Clock()
+    done: list[int] = []
+
+    def fails() -> None:
+        raise ValueError("it fails")
+
+    clock.turns.wait(fails)
+    clock.turns.wait(lambda: done.append(1))
+    with pytest.raises(ValueError, match="it fails"):
+        clock.turn()
+    clock.turn()
+    assert done == [1]
+
+
+def test_the_share_follows_what_bytes_cost() -> None:
+    pace = Pace()
+    for _ in range(20):
+        pace.read(pace.share, PART / 4)
+    assert pace.share == READ
+    pace.read(READ, 64 * PART)
+    assert pace.share == READ // 64
+    for _ in range(20):
+        pace.read(pace.share, 10 * PART)
+    assert pace.share == LEAST
+    pace.read(LEAST, PART * 0.7)
+    assert pace.share == LEAST, "neither more nor less where it is about right"
+
+
+def test_who_has_more_than_a_share_waits_and_who_does_not_is_read_as_it_comes() -> None:
+    pace = Pace()
+    pace.read(10, MUCH / 2)
+    assert not pace.waits
+    pace.read(LEAST, 0.0)
+    assert pace.waits
+    pace.read(10, 0.0)
+    assert not pace.waits
+    pace.read(10, 2 * MUCH)
+    assert pace.waits
+
+
+class Costly(Noted):
+    """Each byte takes its time; those of an innocent do not."""
+
+    clock: Clock
+    cost = 1e-6
+    taken = 0
+
+    def data_received(self, data: bytes) -> None:
+        if data[:1] == b"!":
+            self._tell("asked")
+            return
+        Costly.taken += len(data)
+        self.clock.now += self.cost * len(data)
+        super().data_received(data)
+
+
+def filled(far: socket.socket) -> int:
+    """Send what the system takes; answers how many bytes that is."""
+    sent = 0
+    while True:
+        try:
+            sent += far.send(bytes(4096))
+        except BlockingIOError:
+            return sent
+
+
+@pytest.mark.parametrize("flooders", [1, 20])
+async def test_an_innocent_waits_for_one_turn_whoever_floods(flooders: int) -> None:
+    """The flood is with the system before the first turn, so that each read could take much at once."""
+    loop = asyncio.get_running_loop()
+    clock = Clock()
+    clock.turns = Turns(loop.call_soon, lambda: clock.now)
+    Costly.clock, Costly.taken = clock, 0
+    reactor = Reactor(loop, clock.turns)
+    pairs = [socket.socketpair() for _ in range(flooders + 1)]
+    protocols: list[Costly] = []
+    for near, far in pairs:
+        near.setblocking(False)
+        far.setblocking(False)
+        protocols.append(Costly())
+    sent = 0
+    for _, far in pairs[:-1]:
+        sent += filled(far)
+    for (near, _), protocol in zip(pairs, protocols, strict=True):
+        reactor.adopt(near, protocol)
+    innocent, far = protocols[-1], pairs[-1][1]
+    try:
+        longest = 0.0
+        while Costly.taken < sent // 2:
+            begun = clock.now
+            innocent.told.clear()
+            far.send(b"!")
+            await innocent.told_of("asked")
+            if Costly.taken > flooders * READ // 8:  # by then it is known what they cost
+                longest = max(longest, clock.now - begun)
+            await asyncio.sleep(0)
+        # a turn for those that wait, one for who is served at once, and the last read of each
+        assert longest <= 2 * (TURN + PART + 2 * LEAST * Costly.cost)
+        await until(lambda: Costly.taken == sent)
+        taken = [len(protocol.got) for protocol in protocols[:-1]]
+        assert sum(taken) == sent, "all of it goes on, in the end"
+    finally:
+        for _, other in pairs:
+            other.close()
+        reactor.close()
+
+
+async def test_flooders_have_equal_shares() -> None:
+    loop = asyncio.get_running_loop()
+    clock = Clock()
+    clock.turns = Turns(loop.call_soon, lambda: clock.now)
+    Costly.clock, Costly.taken = clock, 0
+    reactor = Reactor(loop, clock.turns)
+    pairs = [socket.socketpair() for _ in range(5)]
+    protocols = [Costly() for _ in pairs]
+    for near, far in pairs:
+        near.setblocking(False)
+        far.setblocking(False)
+        filled(far)
+    for (near, _), protocol in zip(pairs, protocols, strict=True):
+        reactor.adopt(near, protocol)
+    try:
+        await until(lambda: Costly.taken > 40 * LEAST * len(pairs))
+        taken = [len(protocol.got) for protocol in protocols]
+        assert max(taken) - min(taken) <= 4 * LEAST, taken
+    finally:
+        for _, far in pairs:
+            far.close()
+        reactor.close()
+
+
+class Carried:
+    """A transport of an event loop, as far as it is asked."""
+
+    def __init__(self) -> None:
+        self.reading = True
+        self.written = b""
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+def paced() -> tuple[Clock, Carried, Paced, Noted]:
+    clock, carried, session = Clock(), Carried(), Noted()
+    between = Paced(session, clock.turns)
+    between.connection_made(carried)
+    return clock, carried, between, session
+
+
+def test_what_an_event_loop_reads_goes_on_in_shares_and_in_order() -> None:
+    clock, carried, between, session = paced()
+    data = bytes(range(256)) * 40
+    between.data_received(data)
+    assert session.got == b"", "it waits for its turn"
+    assert not carried.reading
+    parts = []
+    while clock.soon:
+        before = len(session.got)
+        clock.turn()
+        parts.append(len(session.got) - before)
+    assert bytes(session.got) == data
+    assert parts[0] == LEAST
+    assert carried.reading
+    between.data_received(b"few")
+    assert session.got.endswith(b"few"), "what is small goes on at once"
+
+
+def test_a_session_that_pauses_gets_nothing_until_it_goes_on() -> None:
+    clock, carried, between, session = paced()
+    between.data_received(bytes(4 * LEAST))
+    clock.turn()
+    between.pause_reading()
+    got = len(session.got)
+    for _ in range(5):
+        clock.turn()
+    assert len(session.got) == got
+    between.resume_reading()
+    assert not carried.reading, "what is kept goes on first"
+    while clock.soon:
+        clock.turn()
+    assert len(session.got) == 4 * LEAST
+    assert carried.reading
+
+
+@pytest.mark.parametrize("end", ["eof", "lost"])
+def test_what_has_come_before_the_end_is_not_lost(end: str) -> None:
+    clock, _, between, session = paced()
+    between.data_received(bytes(10 * LEAST))
+    clock.turn()
+    if end == "eof":
+        between.eof_received()
+    else:
+        between.connection_lost(None)
+    assert len(session.got) == 10 * LEAST
+    assert session.told[-1] == end
+    clock.turn()
+    assert session.told[-1] == end
