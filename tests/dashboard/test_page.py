@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -104,6 +105,50 @@ async def test_it_shows_who_is_down_what_waits_and_what_is_there(sites: Sites, t
         await here.stop()
         await window.shows("The node has not answered since", "#stale")
         assert await page.locator("#live").inner_text() == "no answer"
+
+
+async def test_a_trace_over_several_trees_has_one_verdict(sites: Sites) -> None:
+    """Trees of an overlay that reach nobody are named in one line beside those that do."""
+    here = await sites.make("mosquitto", "sf", **LISTENING)
+    suspended = [{"name": name, "facts": {"suspended": True}, "tree": None} for name in ("a/#", "#")]
+    tree = {"node": here.name, "keys": ["a/b"], "depth": 0, "children": []}
+    reaching = {"name": "a/b", "facts": {"suspended": False}, "tree": tree}
+    lone = {"name": "<b>+</b>", "facts": {}, "tree": None}
+    async with browsing() as browser, looking(browser, here) as window:
+        await window.log_in()
+        panel = await window.choose("Trace")
+        await panel.get_by_label("Topic").fill("a/b")
+        for messages, trees, headings, lines in (
+            (2, [reaching, *suspended], 1, ["Nobody else is reached by a/#, # (suspended yes)."]),
+            (
+                3,
+                [*suspended, lone],
+                0,
+                ["Nobody is reached by a/#, # (suspended yes).", "Nobody is reached by <b>+</b>."],
+            ),
+            (4, [reaching], 1, []),
+            (5, [], 0, ["Such a message goes nowhere."]),
+        ):
+            result = {
+                "topic": "a/b",
+                "nodes": 1,
+                "messages": messages,
+                "depth": 1,
+                "complete": True,
+                "trees": trees,
+            }
+            answer = {"id": "1", "state": "done", "result": result}
+            await window.page.route("**/api/traces", partial(answered, answer))
+            await panel.get_by_role("button", name="Trace").click()
+            await panel.get_by_text(f"reached by {messages} messages").wait_for()
+            assert await panel.locator(".hops h3").count() == headings
+            assert await panel.locator(".hops p").all_inner_texts() == lines
+            await window.page.unroute("**/api/traces")
+        window.check()
+
+
+async def answered(answer: dict[str, Any], route: Any) -> None:
+    await route.fulfill(json=answer)
 
 
 async def test_it_changes_what_it_may(sites: Sites) -> None:

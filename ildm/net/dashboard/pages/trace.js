@@ -47,15 +47,29 @@ export class Trace {
       fill(this.result, nested(found.hops));
     } else {
       text(this.count, `${plural(found.nodes, "node")} reached by ${plural(found.messages, "message")}${found.complete ? "" : "; not all have answered"}`);
+      const reaching = found.trees.filter((tree) => tree.tree);
       fill(
         this.result,
-        found.trees.map((tree) => [
-          element("h3", {}, visible(tree.name), " ", element("span", { class: "soft" }, Object.entries(tree.facts).map(([key, value]) => `${visible(key)} ${shown(value)}`).join(" · "))),
-          tree.tree ? element("ol", {}, branch(tree.tree)) : element("p", { class: "soft" }, "Nobody is reached."),
+        reaching.map((tree) => [
+          element("h3", {}, visible(tree.name), " ", element("span", { class: "soft" }, facts(tree))),
+          element("ol", {}, branch(tree.tree)),
         ]),
+        verdicts(found.trees.filter((tree) => !tree.tree), reaching.length > 0),
       );
     }
   }
+}
+
+const facts = (tree) => Object.entries(tree.facts).map(([key, value]) => `${visible(key)} ${shown(value)}`).join(" · ");
+
+/** One line for all trees alike that reach nobody: one of them says nothing of the message. */
+function verdicts(trees, others) {
+  if (!trees.length && !others) return [element("p", { class: "soft" }, "Such a message goes nowhere.")];
+  const names = new Map();
+  for (const tree of trees) names.set(facts(tree), [...(names.get(facts(tree)) ?? []), visible(tree.name)]);
+  return [...names].map(([why, which]) =>
+    element("p", { class: "soft" }, `${others ? "Nobody else" : "Nobody"} is reached by ${which.join(", ")}${why ? ` (${why})` : ""}.`),
+  );
 }
 
 function nested(hops) {
