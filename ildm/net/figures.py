@@ -89,14 +89,13 @@ def counted(counters: Mapping[str, int]) -> Iterator[Family]:
 
 def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator[Family]:
     injector, links, store = node.injector, node.links.links.values(), view.store
-    records = node.clients.records.values()
     limit = node.config.link.queue_bytes
     spool = state_row(node)
     oldest = spool["oldest"]
     values: dict[Metric, float] = {
         metrics.START: node.started_at,
         metrics.READY: int(ready),
-        metrics.SESSIONS: sum(record.expiry > 0 for record in records),
+        metrics.SESSIONS: node.clients.persistent,
         metrics.BROKER_UP: int(broker_up),
         metrics.BROKER_UNMENDED: int(injector.auditor.unseen is not None),
         metrics.BROKER_SHARED: len(injector.same_broker.shared_with),
@@ -123,7 +122,7 @@ def _plain(node: Node, view: LiveView, ready: bool, broker_up: bool) -> Iterator
     yield (
         metrics.FILTERS,
         [
-            Sample(("clients",), sum(len(record.filters) for record in records)),
+            Sample(("clients",), node.clients.filters),
             Sample(("neighbors",), sum(len(link.interest) for link in links)),
         ],
     )

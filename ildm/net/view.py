@@ -119,7 +119,7 @@ class LiveView:
             },
             "clients": len(node.sessions),
             "clients_wait_for": node.links.start_gate.waiting_for,
-            "persistent_sessions": sum(record.expiry > 0 for record in node.clients.records.values()),
+            "persistent_sessions": node.clients.persistent,
             "sessions_unknown": node.clients.unknown,
             "links": {
                 **{state: states.count(state) for state in ("active", "blocked", "down", "refused")},

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ildm.admin.families import FILTERS, SESSIONS, SESSIONS_UNKNOWN
 from ildm.config import Address
-from ildm.mqtt import Disconnect, Property, Publish, Subscribe, Subscription, Version
+from ildm.core.counters import Counters
+from ildm.mqtt import Disconnect, Property, Publish, Subscribe, Subscription, Unsubscribe, Version
+from ildm.net.figures import scrape
+from ildm.net.view import LiveView
 from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, connection_session_present, row
 
@@ -134,3 +139,88 @@ def test_the_log_names_the_first_of_many(world: World) -> None:
     assert b.node.clients.unknown == 30
     told = [each for each in b.node.driver.logged if "does not know" in each[1]]
     assert len(told) == 10
+
+
+def counted(site: Site) -> tuple[int, int, int]:
+    """What the registry keeps of its sessions, and it is what a look at each of them says."""
+    clients = site.node.clients
+    records = clients.records.values()
+    kept = clients.unknown, clients.persistent, clients.filters
+    assert kept == (
+        sum(record.is_unknown for record in records),
+        sum(record.expiry > 0 for record in records),
+        sum(len(record.filters) for record in records),
+    )
+    return kept
+
+
+def test_the_numbers_that_are_kept_are_right_in_every_life_of_a_session(world: World) -> None:
+    _, b = row(world, "ab", "sf")
+    assert counted(b) == (0, 0, 0)
+    connection_session_present(b)
+    old = back(b, Version.V5)
+    assert counted(b) == (1, 1, 1)
+    old.send(
+        Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter="t"), Subscription(topic_filter="u")])
+    )
+    world.run(2)
+    assert counted(b) == (1, 1, 3)
+    old.send(Subscribe(packet_id=2, subscriptions=[Subscription(topic_filter="t", qos=1)]))
+    old.send(Unsubscribe(packet_id=3, topic_filters=["u", "never"]))
+    world.run(2)
+    assert counted(b) == (1, 1, 2)
+    back(b, Version.V311, "other")
+    b.client("clean", clean_start=True)
+    assert counted(b) == (2, 2, 3)
+    old.transport.abort()
+    world.run(1)
+    assert counted(b) == (2, 2, 3)
+    b.crash()
+    world.run(1)
+    b.start(neighbors=("a",))
+    world.run(1)
+    assert counted(b) == (2, 2, 3)
+    back(b, Version.V5)
+    b.client("other", clean_start=True)
+    world.run(1)
+    assert counted(b) == (1, 1, 2)
+    again = back(b, Version.V5)
+    again.send(Disconnect(properties={Property.SESSION_EXPIRY_INTERVAL: 5}))
+    world.run(1)
+    assert counted(b) == (1, 1, 2)
+    world.run(10)
+    assert counted(b) == (0, 0, 0)
+
+
+def test_in_mqtt_3_1_the_count_ends_with_the_first_subscription(world: World) -> None:
+    _, b = row(world, "ab", "sf")
+    client = b.client("old", clean_start=False, version=Version.V31)
+    assert counted(b) == (1, 1, 1)
+    client.send(Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter="t")]))
+    world.run(2)
+    assert counted(b) == (0, 1, 1)
+
+
+def test_the_administrators_look_goes_through_no_session(world: World) -> None:
+    """There may be a hundred thousand, at each scrape of the metrics."""
+
+    class Unread(dict[str, Any]):
+        def values(self) -> Any:
+            raise AssertionError("all sessions were looked at")
+
+        items = __iter__ = values
+
+    _, b = row(world, "ab", "sf")
+    connection_session_present(b)
+    back(b, Version.V5)
+    clients = b.node.clients
+    clients.records = Unread(clients.records)
+    assert (clients.unknown, clients.persistent, clients.filters) == (1, 1, 1)
+    kept: Any = SimpleNamespace(waiting_rows=0, waiting_bytes=0, failure=None, counters=Counters())
+    view = LiveView(b.node, kept, lambda: None)
+    assert view.status()["sessions_unknown"] == 1
+    found = {
+        metric: [sample.value for sample in samples]
+        for metric, samples in scrape(view, None, "1", True, True)
+    }
+    assert (found[SESSIONS], found[SESSIONS_UNKNOWN], found[FILTERS]) == ([1], [1], [1, 0])

@@ -152,6 +152,13 @@ class ClientRegistry:
         self.counters = counters
         self._adopts = adopts and cooperating
         self._told_unknown = 0
+        self.unknown = 0
+        """Sessions whose filters the node does not know. Kept, as are the next two: there may be very many,
+        and they are asked for at each look of the administrator's."""
+        self.persistent = 0
+        """Sessions that go on without a connection."""
+        self.filters = 0
+        """Of all sessions."""
         self.interest = Interest()
         self.budget = FilterBudget(limits)
         self.leaving = Leaving(driver, self._withdraw)
@@ -180,7 +187,7 @@ class ClientRegistry:
                 continue
             record = ClientRecord(client_id)
             record.saved = True
-            record.expiry = expiry
+            self._set_expiry(record, expiry)
             record.expires_at = expires_at
             if expires_at is None and expiry != NEVER:
                 # it was connected when the node ended: its time runs from now
@@ -203,6 +210,8 @@ class ClientRegistry:
                 self.store.put(SUBSCRIPTIONS, key, None)
             else:
                 found.filters[topic_filter] = qos
+                self.unknown += topic_filter == UNKNOWN
+                self.filters += 1
                 self.budget.change(found, topic_filter, 1)
                 changes.update(self.interest.replace(topic_filter, None, qos))
         for key, (digest,) in list(self.store.load(UNRELEASED)):
@@ -221,11 +230,6 @@ class ClientRegistry:
             self._interest_changed(changes)
         for record in self.records.values():
             self._start_expiry(record)
-
-    @property
-    def unknown(self) -> int:
-        """Sessions whose filters the node does not know."""
-        return sum(record.is_unknown for record in self.records.values())
 
     def follow_rules(self, rules: PublishRules) -> None:
         """Hold all clients, also those that are here, to other rules."""
@@ -259,14 +263,14 @@ class ClientRegistry:
         if forgotten:
             self._release_all(record)
             self.session_ended(record.key)
-            self.leaving.add(record)
+            self._leave(record)
         if v5:
             wish = connack.properties.get(
                 members.SESSION_EXPIRY_INTERVAL, connect.properties.get(members.SESSION_EXPIRY_INTERVAL, 0)
             )
-            record.expiry = int(wish or 0)
+            self._set_expiry(record, int(wish or 0))
         else:
-            record.expiry = 0 if connect.clean_start else NEVER
+            self._set_expiry(record, 0 if connect.clean_start else NEVER)
         record.session = session
         record.expires_at = None
         self._save(record)
@@ -341,7 +345,7 @@ class ClientRegistry:
         if clean:
             self.wills.forget(record.key)
         if expiry is not None:
-            record.expiry = expiry
+            self._set_expiry(record, expiry)
             self._save(record)
 
     def disconnected(
@@ -428,16 +432,30 @@ class ClientRegistry:
         self.records.pop(record.key, None)
         self.session_ended(record.key)
         self.wills.ended(record.key)
-        self.leaving.add(record)
-        record.expiry = 0
+        self._leave(record)
+        self._set_expiry(record, 0)
         self._save(record)
+
+    def _set_expiry(self, record: ClientRecord, expiry: int) -> None:
+        self.persistent += (expiry > 0) - (record.expiry > 0)
+        record.expiry = expiry
+
+    def _leave(self, record: ClientRecord) -> None:
+        """The filters of a session that has ended go, little by little."""
+        self.unknown -= record.is_unknown
+        self.filters -= len(record.filters)
+        self.leaving.add(record)
 
     def _set_filter(self, record: ClientRecord, topic_filter: str, qos: int | None) -> None:
         if qos is None:
             del record.filters[topic_filter]
+            self.unknown -= topic_filter == UNKNOWN
+            self.filters -= 1
             self.budget.change(record, topic_filter, -1)
         else:
             if topic_filter not in record.filters:
+                self.unknown += topic_filter == UNKNOWN
+                self.filters += 1
                 self.budget.change(record, topic_filter, 1)
             record.filters[topic_filter] = qos
         if record.saved:
