@@ -50,7 +50,7 @@ async def test_only_the_token_opens_it(sites: Sites) -> None:
 
 async def test_it_shows_who_is_down_what_waits_and_what_is_there(sites: Sites, topic_root: str) -> None:
     here, there = await sites.row(["mosquitto"] * 2, "sf", **LISTENING)
-    far = await sites.make("mosquitto", "sf")
+    far = await sites.make(sites.shared_broker("mosquitto", 2), "sf")
     there.add(far)
     await until(lambda: there.is_joined(far))
     client = await here.connect("Panel-1")
@@ -153,7 +153,7 @@ async def answered(answer: dict[str, Any], route: Any) -> None:
 
 async def test_it_changes_what_it_may(sites: Sites) -> None:
     here = await sites.make("mosquitto", "sf", **WRITING)
-    there = await sites.make("mosquitto", "sf")
+    there = await sites.make(sites.shared_broker("mosquitto", 1), "sf")
     client = await here.connect("Panel-1")
     async with browsing() as browser, looking(browser, here) as window:
         page = window.page

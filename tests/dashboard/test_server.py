@@ -167,7 +167,7 @@ async def test_what_is_down_is_said_with_its_reason(sites: Sites) -> None:
     broker = await sites.own_broker("mosquitto")
     here = await sites.make(broker, "sf", **LISTENING)
     there = await sites.make("mosquitto", "sf", **LISTENING)
-    far = await sites.make("mosquitto", "sf", **LISTENING)
+    far = await sites.make(sites.shared_broker("mosquitto", 1), "sf", **LISTENING)
     here.add(there)
     there.add(far)
     await until(lambda: here.is_joined(there) and there.is_joined(far))
@@ -199,7 +199,7 @@ async def test_what_is_down_is_said_with_its_reason(sites: Sites) -> None:
 async def test_what_was_dropped_lately_is_a_problem(sites: Sites, topic_root: str) -> None:
     options = {**LISTENING, "link": {"queue_messages": 5}, "spool": {"mode": "off"}}
     here = await sites.make("mosquitto", "pf", **options)
-    there = await sites.make("mosquitto", "pf")
+    there = await sites.make(sites.shared_broker("mosquitto", 1), "pf")
     here.add(there)
     await until(lambda: here.is_joined(there))
     async with visitor(here) as held:
@@ -410,7 +410,7 @@ async def test_without_write_nothing_can_be_changed(site: Site) -> None:
 
 async def test_clients_are_ended_and_neighbours_changed(sites: Sites) -> None:
     here = await sites.make("mosquitto", "sf", **WRITING)
-    there = await sites.make("mosquitto", "sf")
+    there = await sites.make(sites.shared_broker("mosquitto", 1), "sf")
     client = await here.connect("a/ö\u202e<b>")
     async with visitor(here) as held:
         assert await held.post("/api/kick", {"client_id": "a/ö\u202e<b>"}) == (

@@ -112,9 +112,10 @@ async def test_what_the_system_takes_for_a_link_is_bounded_at_both_ends(sites: S
             found.append(connection.getsockopt(IPPROTO_TCP, TCP_NOTSENT_LOWAT))
         return found
 
-    here = await sites.make("mosquitto", "pf", link={"sessions": 2, "unsent_bytes": 65536})
-    there = await sites.make("mosquitto", "pf", link={"sessions": 2, "unsent_bytes": 65536})
-    free = await sites.make("mosquitto", "pf", link={"sessions": 2})
+    bounded = {"sessions": 2, "unsent_bytes": 65536}
+    here = await sites.make("mosquitto", "pf", link=bounded)
+    there = await sites.make(sites.shared_broker("mosquitto", 1), "pf", link=bounded)
+    free = await sites.make(sites.shared_broker("mosquitto", 2), "pf", link={"sessions": 2})
     for site in (there, free):
         await join(site, here)
     assert bounds(there, here) == bounds(here, there) == bounds(here, free) == [65536] * 2
