@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ildm.api import OverlayAlgorithm, PluginError, Source, TreeAlgorithm
 from ildm.config import refuse_site_rules
+from ildm.core.calendar import Calendar
 from ildm.core.counters import Counters
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.link.manager import LinkManager
@@ -75,6 +76,7 @@ class Node:
         self.driver = driver
         self.store = store
         self.node_id = node_id
+        self.calendar = Calendar(driver, store)
         self.boot = int(driver.wall() * 1000)
         self.brokers = BrokerChoice(
             config.broker.candidates,
@@ -101,12 +103,12 @@ class Node:
         self.custody: Custody | None = None
         """What survives this node of messages that cross; None: nothing does."""
         if spool is not None and plugins.algorithm is not None:
-            self.custody = Custody(driver, spool, self.counters, config.spool, node_id)
+            self.custody = Custody(driver, spool, self.counters, config.spool, node_id, self.calendar)
         chosen = plugins.algorithm.plugin if plugins.algorithm else TreeAlgorithm
         self.has_overlay = issubclass(chosen, OverlayAlgorithm)
         limits = config.limits
         self.dispatch = Dispatch(driver, self.counters, limits.hook_warn, limits.decision_timeout)
-        self.retained = Retained(driver, node_id, config.limits, self.counters, store)
+        self.retained = Retained(driver, node_id, config.limits, self.counters, store, self.calendar)
         connect_timeout = config.broker.connect_timeout
         self.loop_guard = LoopGuard(
             driver, self.brokers, connect_timeout, self.counters, self.broker_reachable
@@ -134,13 +136,14 @@ class Node:
             plugins.algorithm is not None,
             self.custody is not None,
             config.broker.unknown_sessions == "everything",
+            self.calendar,
         )
         refuse_site_rules(config.site, has_overlay=self.has_overlay)
         self.site_rules = SiteRules(self.clients.interest.maximum, self._verdicts_flushed)
         self._follow_site_rules()
         self.clients.session_ended = self.retained.releases.gone
         self.clients.session_away = self._client_away
-        self.bans = Bans(driver, store)
+        self.bans = Bans(self.calendar, store)
         self.links = LinkManager(self, config.link, link_secret, store)
         self.accepting = True
         self.drain_deadline = 0.0
@@ -180,6 +183,7 @@ class Node:
     def start(self, neighbors: Mapping[Address, bool]) -> None:
         """Begin to work: what is remembered, plugins, injection sessions, links."""
         self.state.start()
+        self.calendar.start()
         if self.router.active:
             self.retained.restore()
         self.dispatch.start()
@@ -237,6 +241,7 @@ class Node:
                 self._given_up(link.give_up(), neighbor=link.node_id)
             self._given_up(self.links.cooperation.rerouting.give_up(), neighbor="no path")
             self._given_up(self.injector.give_up(), broker=str(self.broker_address))
+            self.calendar.stop()
             self.clients.stop()
             self.links.stop()
             self.injector.stop()

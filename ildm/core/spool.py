@@ -43,7 +43,7 @@ class Record(NamedTuple):
 
     ``frames``: so many PUBLISH packets of MQTT 5 of equal size and of QoS 1 or 2, whose packet identifiers
     count up from 1: the place of each in the record, plus one. Those of a run have neither flags nor
-    properties. ``expires``: Unix time.
+    properties. ``expires``: by :meth:`ildm.core.calendar.Calendar.date`.
     """
 
     frames: bytes
@@ -76,7 +76,7 @@ class Waiting(NamedTuple):
     messages: int
     bytes: int
     oldest: float | None
-    """Unix time at which the oldest of it was written."""
+    """Unix time at which the oldest of it was written, as the machine's clock would show it now."""
 
 
 class Outlet(Protocol):
@@ -147,6 +147,12 @@ class Spool(Protocol):
     def full(self) -> bool:
         """There is no room by ``spool.bytes``, or nothing can be written. What is appended nevertheless is
         taken as far as memory goes (it is the credit of those who are made to wait)."""
+
+    def keep_time(self, now: Callable[[], float], lead: float) -> None:
+        """Count ages by ``now() + lead``, which no change of the machine's clock moves, from now on."""
+
+    def shown(self, written: float | None) -> float | None:
+        """What the machine's clock shows now for a time of that count."""
 
     def outlet(self, name: str) -> Outlet:
         """The outlet of this name, with what earlier lives have left to it; made if there is none."""

@@ -64,6 +64,9 @@ INTEREST = Table("interest", {"node_id": str, "filter": str}, {"qos": int})
 """Filters these neighbours have inter-subscribed to."""
 CLOCK = Table("clock", {"of": str}, {"time": int})
 """The latest stamp of retained messages (``of`` is ``retained``), in milliseconds of Unix time."""
+CALENDAR = Table("calendar", {"of": str}, {"seconds": float})
+"""How far the node's own time had come (``date``, ``cautious``), and how far the machine's clock is ahead of
+it (``jumps``); see :mod:`ildm.core.calendar`."""
 BROKERS = Table("brokers", {"address": str}, {"delivers": str})
 """What was found out about the local broker: whether it delivers QoS 2 at ``publish`` or at ``release``."""
 IN_USE = Table("in_use", {"of": str}, {"address": str})
@@ -86,6 +89,7 @@ TABLES = (
     COOPERATION,
     INTEREST,
     CLOCK,
+    CALENDAR,
     BROKERS,
     IN_USE,
     PLUGIN_STATE,

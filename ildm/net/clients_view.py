@@ -111,7 +111,7 @@ def kick(node: Node, client_id: str) -> dict[str, Any]:
 
 def ban(node: Node, kind: Kind, name: str, seconds: float | None) -> dict[str, Any]:
     """See :meth:`ildm.admin.view.NodeView.ban`."""
-    made = Ban(kind, name, None if seconds is None else node.driver.wall() + seconds)
+    made = Ban(kind, name, None if seconds is None else node.calendar.date() + seconds)
     try:
         node.bans.add(made)
     except TooManyBansError as error:
@@ -120,12 +120,12 @@ def ban(node: Node, kind: Kind, name: str, seconds: float | None) -> dict[str, A
     for session in barred:
         session.kick()
     node.driver.log("info", "clients banned", kind=kind, name=name, seconds=seconds, ended=len(barred))
-    return {**made._asdict(), "ended": len(barred)}
+    return {**_ban_row(node, made), "ended": len(barred)}
 
 
 def bans(node: Node, gate: AddressGate | None) -> list[dict[str, Any]]:
     """See :meth:`ildm.admin.view.NodeView.bans`."""
-    rows = [{**each._asdict(), "why": "administrator"} for each in node.bans]
+    rows = [{**_ban_row(node, each), "why": "administrator"} for each in node.bans]
     if gate is not None:
         now = node.driver.wall()
         rows += [
@@ -133,6 +133,11 @@ def bans(node: Node, gate: AddressGate | None) -> list[dict[str, Any]]:
             for key, left in gate.failures.blocked()
         ]
     return rows
+
+
+def _ban_row(node: Node, ban: Ban) -> dict[str, Any]:
+    until = None if ban.until is None else node.calendar.shown(ban.until)
+    return {**ban._asdict(), "until": until}
 
 
 def lift(node: Node, gate: AddressGate | None, kind: Kind, name: str) -> dict[str, Any]:

@@ -132,11 +132,16 @@ def spooled_rows(node: Node, receiver: str, after: int, limit: int) -> list[dict
     """See :meth:`ildm.admin.view.NodeView.spooled`; in a thread."""
     custody = node.custody
     names = [] if custody is None else outlets_of(custody.spool, receiver)
-    if not names:
+    if custody is None or not names:
         raise UnknownError(f"the spool has nothing for {receiver}")
     if receiver.startswith("plugin/"):
         raise AdminError(f"{receiver}: what an algorithm keeps is in a form of its own")
-    return [message_row(found) for found in read_waiting(node.config.spool_directory, names, after, limit)]
+    rows = [message_row(found) for found in read_waiting(node.config.spool_directory, names, after, limit)]
+    for row in rows:
+        row["since"] = custody.spool.shown(row["since"])
+        if row["expires_at"] is not None:
+            row["expires_at"] = node.calendar.shown(row["expires_at"])
+    return rows
 
 
 def message_row(found: Found) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from ildm.api import Stamp
 from ildm.config import Address, LimitsConfig
+from ildm.core.calendar import Calendar
 from ildm.core.counters import Counters
 from ildm.core.tables import RETAINED
 from ildm.core.transfer.retained import Retained
@@ -37,9 +38,9 @@ class Memory:
         self.limits = LimitsConfig(**limits)
         self.retained = self.again()
 
-    def again(self) -> Retained:
+    def again(self, calendar: Calendar | None = None) -> Retained:
         """The memory of the next life of the node."""
-        retained = Retained(self.driver, "n", self.limits, self.counters, self.store)
+        retained = Retained(self.driver, "n", self.limits, self.counters, self.store, calendar)
         retained.restore()
         self.retained = retained
         return retained

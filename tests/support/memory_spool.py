@@ -133,6 +133,12 @@ class MemorySpool:
     def full(self) -> bool:
         return self.failure is not None or self.bytes > self.limit
 
+    def keep_time(self, now: Callable[[], float], lead: float) -> None:
+        """Nothing grows old here."""
+
+    def shown(self, written: float | None) -> float | None:
+        return written
+
     def outlet(self, name: str) -> MemoryOutlet:
         if name not in self._outlets:
             self._outlets[name] = MemoryOutlet(self, name)

@@ -9,7 +9,8 @@ from ildm.core.tables import BANS
 from ildm.mqtt import IldmError
 
 if TYPE_CHECKING:
-    from ildm.core.driver import Driver, Store
+    from ildm.core.calendar import Calendar
+    from ildm.core.driver import Store
     from ildm.core.local.client_session import ClientSession
 
 Kind = Literal["client", "user", "address"]
@@ -23,7 +24,7 @@ class TooManyBansError(IldmError):
 
 
 class Ban(NamedTuple):
-    """Who, and until when in Unix time; None: until it is lifted."""
+    """Who, and until when by :meth:`Calendar.date`; None: until it is lifted."""
 
     kind: Kind
     name: str
@@ -33,8 +34,8 @@ class Ban(NamedTuple):
 class Bans:
     """One per node. What a client says of itself is compared as its broker gets it, after filters."""
 
-    def __init__(self, driver: Driver, store: Store) -> None:
-        self.driver = driver
+    def __init__(self, calendar: Calendar, store: Store) -> None:
+        self.calendar = calendar
         self.store = store
         self._until: dict[tuple[Kind, str], float | None] = {}
 
@@ -83,7 +84,7 @@ class Bans:
         if key not in self._until:
             return False
         until = self._until[key]
-        return until is None or until > self.driver.wall()
+        return until is None or until > self.calendar.date()
 
     def _expire(self) -> None:
         for key in [key for key in self._until if not self._holds(key)]:

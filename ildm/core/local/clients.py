@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ildm.core.calendar import Calendar
 from ildm.core.local.leaving import Leaving
 from ildm.core.local.requests import ALL_FILTERS, FilterBudget
 from ildm.core.local.wills import Wills
@@ -145,8 +146,10 @@ class ClientRegistry:
         cooperating: bool,
         journaled: bool = False,
         adopts: bool = True,
+        calendar: Calendar | None = None,
     ) -> None:
         self.driver = driver
+        self.calendar = calendar or Calendar(driver)
         self.store = store
         self.limits = limits
         self.counters = counters
@@ -166,7 +169,7 @@ class ClientRegistry:
         self._interest_changed = interest_changed
         self._rules = rules
         self._cooperating = cooperating
-        self.wills = Wills(driver, store, limits, counters, publish_will, journaled)
+        self.wills = Wills(driver, store, limits, counters, publish_will, journaled, self.calendar)
         self.session_ended: Callable[[str], None] = lambda key: None
         """Told of each session (:attr:`ClientRecord.key`) which the broker has forgotten."""
         self.session_away: Callable[[str], None] = lambda key: None
@@ -176,7 +179,7 @@ class ClientRegistry:
 
     def restore(self) -> None:
         """Take up what an earlier run has saved; an expired session is forgotten."""
-        now = self.driver.wall()
+        now = self.calendar.cautious()
         for key, (expires_at, expiry) in list(self.store.load(SESSIONS)):
             (client_id,) = key
             assert isinstance(client_id, str)
@@ -370,7 +373,7 @@ class ClientRegistry:
             self._forget(record)
             return
         self._away += 1
-        record.expires_at = None if record.expiry == NEVER else self.driver.wall() + record.expiry
+        record.expires_at = None if record.expiry == NEVER else self.calendar.cautious() + record.expiry
         self._save(record)
         self._start_expiry(record)
         self.session_away(record.key)
@@ -420,7 +423,7 @@ class ClientRegistry:
 
     def _start_expiry(self, record: ClientRecord) -> None:
         if record.expires_at is not None:
-            left = max(0.0, record.expires_at - self.driver.wall())
+            left = max(0.0, record.expires_at - self.calendar.cautious())
             record.expiry_timer = self.driver.call_later(left, self._expired, record)
 
     def _expired(self, record: ClientRecord) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ildm.core.calendar import Calendar
 from ildm.core.tables import WILLS
 from ildm.mqtt import MqttError, Property, Publish, Version, decode
 
@@ -54,8 +55,10 @@ class Wills:
         counters: Counters,
         publish: PublishWill,
         journaled: bool = False,
+        calendar: Calendar | None = None,
     ) -> None:
         self.driver = driver
+        self.calendar = calendar or Calendar(driver)
         self.store = store
         self.limits = limits
         self.counters = counters
@@ -68,7 +71,7 @@ class Wills:
 
     def restore(self) -> None:
         """Take up the wills which an earlier run has left."""
-        now = self.driver.wall()
+        now = self.calendar.date()
         for key, (frame, delay, due) in list(self.store.load(WILLS)):
             (name,) = key
             assert isinstance(name, str)
@@ -125,7 +128,7 @@ class Wills:
             return
         if key in self._saved:
             message = replace(pending.message, packet_id=1 if pending.message.qos else None)
-            row = message.encode(Version.V5), delay, self.driver.wall() + delay
+            row = message.encode(Version.V5), delay, self.calendar.date() + delay
             self.store.put(WILLS, (key,), row)
         self._wait(key, pending, delay)
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
+from ildm.core.calendar import Calendar
 from ildm.core.frames import id_offset, with_ids
 from ildm.core.spool import NEVER, Identity, Record, Waiting
 from ildm.core.transfer.deposit import Deposit, Withheld
@@ -51,9 +52,17 @@ class Custody:
     """What a node does with its spool; there is none without one, or without an algorithm."""
 
     def __init__(
-        self, driver: Driver, spool: Spool, counters: Counters, config: SpoolConfig, node_id: str
+        self,
+        driver: Driver,
+        spool: Spool,
+        counters: Counters,
+        config: SpoolConfig,
+        node_id: str,
+        calendar: Calendar | None = None,
     ) -> None:
         self.driver = driver
+        self.calendar = calendar or Calendar(driver)
+        spool.keep_time(driver.now, self.calendar.lead)
         self.spool = spool
         self.counters = counters
         self.config = config
@@ -144,9 +153,9 @@ class Custody:
         while waiting and waiting[0][0] <= self.spool.durable:
             waiting.popleft()[1]()
 
-    def monotonic(self, unix: float) -> float:
+    def monotonic(self, date: float) -> float:
         """The same moment in the driver's time."""
-        return self.driver.now() + unix - self.driver.wall()
+        return self.driver.now() + date - self.calendar.date()
 
     # taking -------------------------------------------------------------------------------------
 
@@ -245,7 +254,7 @@ class Custody:
             packet_id=1,
             properties=message.properties,
         )
-        expires = NEVER if expires_at is None else self.driver.wall() + expires_at - self.driver.now()
+        expires = NEVER if expires_at is None else self.calendar.date() + expires_at - self.driver.now()
         record = Record(packet.encode(Version.V5), 1, identity, turn, expires, again)
         lsn, held = self._append(record, ways)
         for lane, qos, priority in held:

@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.api import Stamp
+from ildm.core.calendar import Calendar
 from ildm.core.tables import CLOCK, RETAINED
 from ildm.core.transfer.contention import Contention, Releases
 from ildm.core.transfer.retained_view import RetainedView
@@ -84,13 +85,20 @@ class Retained:
     """
 
     def __init__(
-        self, driver: Driver, node_id: str, limits: LimitsConfig, counters: Counters, store: Store | None
+        self,
+        driver: Driver,
+        node_id: str,
+        limits: LimitsConfig,
+        counters: Counters,
+        store: Store | None,
+        calendar: Calendar | None = None,
     ):
         self.driver = driver
         self.node_id = node_id
         self.limits = limits
         self.counters = counters
         self.store = store
+        self.calendar = calendar or Calendar(driver)
         self.clock = HybridClock(driver, limits.clock_skew)
         self.contention = Contention(driver.now, CONTESTED, self._contested_forgotten)
         self.releases = Releases(driver.now, self.newest, self.contention)
@@ -115,7 +123,7 @@ class Retained:
         """Take up what an earlier run has saved."""
         if self.store is None:
             return
-        now, wall = self.driver.now(), self.driver.wall()
+        now = self.driver.now()
         for _, (time,) in self.store.load(CLOCK):
             assert isinstance(time, int)
             self.clock.take(time)
@@ -141,7 +149,9 @@ class Retained:
         limit = self.clock.limit
         self.clock.turn_back()
         for message, stamp, saved_expiry, repeated in found:
-            expires_at = None if saved_expiry is None else now + saved_expiry - wall
+            expires_at = (
+                None if saved_expiry is None else now + saved_expiry - self._reading(bool(message.payload))
+            )
             wrong = stamp.time > limit + LEEWAY  # made with a wrong clock, and believed nowhere
             self._saving = wrong
             right = Stamp(self.clock.next(), self.node_id) if wrong else stamp
@@ -478,10 +488,19 @@ class Retained:
         repeated: Stamp | None = None,
     ) -> None:
         if self.store is not None and self._saving:
-            wall = None if expires_at is None else expires_at - self.driver.now() + self.driver.wall()
+            wall = (
+                None
+                if expires_at is None
+                else expires_at - self.driver.now() + self._reading(topic in self.values)
+            )
             came = None if repeated is None else repeated.text()
             self.store.put(RETAINED, (topic,), None if frame is None else (frame, wall, came))
             self.store.put(CLOCK, ("retained",), (self.clock.last,))
+
+    def _reading(self, value: bool) -> float:
+        """What saved ends are counted by: a value expires as its publisher has said, a deletion not sooner
+        than other sites have heard of it."""
+        return self.calendar.date() if value else self.calendar.cautious()
 
     # clocks -----------------------------------------------------------------------------------
 

@@ -29,14 +29,14 @@ class Found(NamedTuple):
     place: int
     """In the record, from 0."""
     since: float
-    """Unix time at which the record was written."""
+    """When the record was written, as the node counts ages."""
     qos: int
     frame: bytes
     """What was kept of it: a PUBLISH of MQTT 5, or what a plugin has kept."""
     identity: Identity | None
     """Of the first message of the record."""
     expires: float
-    """Unix time."""
+    """By :meth:`ildm.core.calendar.Calendar.date`."""
 
 
 def read_waiting(directory: Path, outlets: Collection[str], after: int, limit: int) -> list[Found]:

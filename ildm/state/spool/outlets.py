@@ -101,10 +101,10 @@ class FileOutlet:
     def waiting(self) -> Waiting:
         hand = next(iter(self.hands.values()), None)
         oldest = hand.written if hand is not None else self.oldest_beyond()
-        return Waiting(self.messages, self.bytes, oldest)
+        return Waiting(self.messages, self.bytes, self._spool.shown(oldest))
 
     def oldest_beyond(self) -> float | None:
-        """Unix time at which the oldest of what is beyond was written."""
+        """When the oldest of what is beyond was written, as the spool counts time."""
         if self.beyond_messages and self._oldest[0] != self._cursor:
             try:
                 found = next(self._scan(), None)
@@ -274,7 +274,7 @@ class FileOutlet:
             self._spool.log("warning", "the spool cannot be read just now", reason=str(error))
         if records:
             self._spool.changed(self)
-        return Waiting(messages, done, oldest)
+        return Waiting(messages, done, self._spool.shown(oldest))
 
     # the disk -----------------------------------------------------------------------------------
 

@@ -84,7 +84,7 @@ class FileSpool:
 
     Args:
         disk: the spool's directory; the lock of the state directory keeps other processes out.
-        wall: Unix time in seconds.
+        wall: Unix time in seconds; ages are counted by it as long as nobody calls :meth:`keep_time`.
         call_later: runs a callback after a delay in seconds.
         log: ``log(level, event, **fields)``.
 
@@ -110,7 +110,8 @@ class FileSpool:
         self._bound = settings.bytes - settings.segment_bytes
         """Of what is used, so that there is room for another segment. Asked for each record: an attribute of
         a pydantic model takes longer than what is done with it."""
-        self._wall = wall
+        self._wall = self._now = wall
+        self._lead = 0.0
         self._call_later = call_later
         self.last = 0
         found = recover(disk, self, log, self.counters, synced=settings.mode == "power")
@@ -242,7 +243,7 @@ class FileSpool:
             name, again_number = again
             again_by = self._origin(name, segment)
         lsn = self.last = self.last + 1
-        written = self._wall()
+        written = self._now() + self._lead
         offset, size = segment.end, len(frames)
         segment.put(
             encode_record(
@@ -311,6 +312,13 @@ class FileSpool:
     def name(self, number: int) -> str:
         """What a number stands for."""
         return self._names.get(number, f"?{number}")
+
+    def keep_time(self, now: Callable[[], float], lead: float) -> None:
+        self._now, self._lead = now, lead
+
+    def shown(self, written: float | None) -> float | None:
+        """When the machine's clock says that it was written."""
+        return None if written is None else written - self._now() - self._lead + self._wall()
 
     def commit(self) -> None:
         self.segments.commit()
@@ -584,7 +592,7 @@ class FileSpool:
         self._ticking = False
         if self.segments.closed:
             return
-        before = self._wall() - self._settings.age
+        before = self._now() + self._lead - self._settings.age
         for outlet in self._outlets.values():
             self._drop_old(outlet, before)
         if self._rewriting is None and self.segments.failure is None:

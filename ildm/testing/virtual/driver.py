@@ -17,7 +17,7 @@ class WorldDriver(Process):
         super().__init__(world, name)
         self.random = Random(world.random.getrandbits(64))
         self.logged: list[tuple[str, str, dict[str, object]]] = []
-        self.clock = 0.0
+        self.clock = world.clocks.get(name, 0.0)
         """Seconds its wall clock is ahead."""
 
     def now(self) -> float:

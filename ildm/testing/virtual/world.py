@@ -54,6 +54,8 @@ class World:
         """Seconds from one end to the other, where a pipe or its address has none of its own."""
         self.latencies: dict[Address, float] = {}
         """The same for connections made to an address from then on."""
+        self.clocks: dict[str, float] = {}
+        """Seconds that the wall clocks of machines are ahead, by name, as their next processes find them."""
         self.socket = SOCKET
         self.recording = True
         """Every pipe keeps all that was written into it."""
