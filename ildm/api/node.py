@@ -138,6 +138,10 @@ class NodeApi(Protocol):
         """Links that are part of the cooperation now; a blocked or removed one is not among them."""
 
     @property
+    def expiry(self) -> float:
+        """Seconds for which a site may be away without missing a message of QoS 1 or 2 (``link.expiry``)."""
+
+    @property
     def local_interest(self) -> Mapping[str, int]:
         """Filters granted to local clients (and to persistent sessions while away), with maximum QoS.
 

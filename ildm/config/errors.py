@@ -23,6 +23,10 @@ ADDRESSES = ("address", "listen", "url")
 """Keys of sections for which people write an address alone."""
 
 
+FORMER = {"spool.age": "link.expiry", "limits.retained_deletion_expiry": "link.expiry"}
+"""Keys of earlier releases, and what has taken their place."""
+
+
 def problems(
     error: ValidationError, name: str, model: type[BaseModel], sources: Mapping[str, str]
 ) -> Iterator[str]:
@@ -46,6 +50,9 @@ def unknown_or(item: Any, what: str, model: type[BaseModel]) -> str:
     match item["type"]:
         case "extra_forbidden":
             *way, last = item["loc"]
+            now = FORMER.get(".".join(map(str, item["loc"])))
+            if now is not None:
+                return f"{now} says that now"
             like = get_close_matches(str(last), _known(model, way), n=1)
             return f"unknown {what} ({like[0]}?)" if like else f"unknown {what}"
         case "tuple_type" | "list_type":

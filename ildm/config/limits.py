@@ -62,9 +62,7 @@ class LimitsConfig(Section):
     retained_deletions: Annotated[int, Field(ge=1, le=10_000_000)] = 100_000
     """Topics of which a deletion is remembered, apart from the values."""
     retained_deletion_bytes: Bytes = 64 << 20
-    """Bytes of the same."""
-    retained_deletion_expiry: Seconds = 604_800.0
-    """How long: a site that was away for longer may bring back what was deleted meanwhile."""
+    """Bytes of the same. A site away for longer than ``link.expiry`` may bring back what was deleted."""
     clock_skew: Annotated[
         float, IN_SECONDS, Field(gt=0, le=CENTURY, json_schema_extra={"unit": "seconds"})
     ] = CENTURY

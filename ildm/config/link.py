@@ -86,7 +86,8 @@ class LinkConfig(Section):
     settle: Seconds = 0.25
     """How long the topology must stay unchanged before a link becomes part of the tree."""
     expiry: Seconds = 604_800.0
-    """How long what is for an absent neighbour is kept (trees); then it is dropped, message by message."""
+    """How long a site may be away. Messages for it, its interest and deletions of retained messages are kept
+    for so long; then they are given up, and messages are counted."""
     sync_interval: Seconds = 60.0
     """How often neighbours compare the retained messages they remember."""
     waiting_bytes: Bytes = 64 << 20

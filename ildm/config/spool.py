@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from ildm.config.section import IN_BYTES, IN_SECONDS, Bytes, Seconds, Section
+from ildm.config.section import IN_BYTES, IN_SECONDS, Bytes, Section
 
 
 def _off(value: object) -> object:
@@ -35,8 +35,6 @@ class SpoolConfig(Section):
     failure_wait: Annotated[float, IN_SECONDS, Field(ge=0, le=3600)] = 10.0
     """While nothing can be written: seconds that messages of QoS 2 wait which a later life of the node would
     know nothing of. Then they go on, counted ``*_unguarded``: if it is killed then, they may come twice."""
-    age: Seconds = 604_800.0
-    """What has waited for so long is dropped."""
     delay: Annotated[float, IN_SECONDS, Field(ge=0, le=1)] = 0.002
     """With ``power``: the least time from one write to the next."""
     identities: Annotated[int, Field(ge=1024, le=1 << 24)] = 65_536

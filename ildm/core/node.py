@@ -108,7 +108,8 @@ class Node:
         self.has_overlay = issubclass(chosen, OverlayAlgorithm)
         limits = config.limits
         self.dispatch = Dispatch(driver, self.counters, limits.hook_warn, limits.decision_timeout)
-        self.retained = Retained(driver, node_id, config.limits, self.counters, store, self.calendar)
+        expiry = config.link.expiry
+        self.retained = Retained(driver, node_id, config.limits, self.counters, store, expiry, self.calendar)
         connect_timeout = config.broker.connect_timeout
         self.loop_guard = LoopGuard(
             driver, self.brokers, connect_timeout, self.counters, self.broker_reachable

@@ -77,8 +77,7 @@ WITHOUT = {
     "bridge_outgoing_retain": "retained messages stay retained",
     "bridge_psk": "there is no TLS with a pre-shared key: link.secret_file or certificates (link.tls)",
     "bridge_require_ocsp": "revoked certificates are those of link.tls.crl",
-    "bridge_session_expiry_interval": "what waits for a neighbour is kept for spool.age; its interest for "
-    "link.expiry",
+    "bridge_session_expiry_interval": "what waits for a neighbour is kept for link.expiry",
     "bridge_tls_use_os_certs": "no authority of the system is trusted: name one in link.tls.ca",
     "cleansession": "what is published while the neighbour is away is kept for it; with spool.mode: off in "
     "memory only",

@@ -272,6 +272,7 @@ class NodeServer:
                 wall=self.driver.wall,
                 call_later=self.driver.call_later,
                 log=self.driver.log,
+                expiry=self.config.link.expiry,
                 counters=counters,
             )
         except OSError as error:

@@ -23,7 +23,7 @@ from ildm.api import (
     TreeAlgorithm,
     Unreachable,
 )
-from ildm.config import LimitsConfig
+from ildm.config import LimitsConfig, LinkConfig
 from ildm.core.counters import Counters
 from ildm.core.link.pauses import Pauses
 from ildm.core.plugin.account import FAILURES, Account
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from ildm.testing.world import World
 
 LIMITS = LimitsConfig()
+LINK = LinkConfig()
 Result = TypeVar("Result")
 
 
@@ -387,7 +388,7 @@ class SimNode:
         """The retained messages this node remembers; made when first needed."""
         if self._retained is None:
             clock: Any = _Clock(self.kernel)
-            self._retained = Retained(clock, self.node_id, LIMITS, Counters(), clock)
+            self._retained = Retained(clock, self.node_id, LIMITS, Counters(), clock, LINK.expiry)
         return self._retained
 
     # NodeApi ----------------------------------------------------------------------------------
@@ -399,6 +400,10 @@ class SimNode:
     @property
     def links(self) -> Sequence[Link]:
         return [link for link in self.by_id.values() if link.up]
+
+    @property
+    def expiry(self) -> float:
+        return LINK.expiry
 
     @property
     def pauses(self) -> Pauses:

@@ -96,8 +96,13 @@ def test_listeners_stand_in_for_the_default_one_and_beside_one_that_is_given(tmp
         ("spool: {bytes: 10XB}", "spool.bytes: expected a number of bytes, also with a unit: 32MiB (1024s)"),
         ("spool: {bytes: many}", "spool.bytes: expected a number of bytes"),
         ("spool: {bytes: -1GB}", "spool.bytes: expected a number of bytes"),
-        ("spool: {age: 7y}", "spool.age: expected a number of seconds, also with a unit: 500ms, 10s"),
-        ("spool: {age: 7 days}", "spool.age: expected a number of seconds"),
+        ("link: {expiry: 7y}", "link.expiry: expected a number of seconds, also with a unit: 500ms, 10s"),
+        ("spool: {age: 7d}", "spool.age: link.expiry says that now"),
+        (
+            "limits: {retained_deletion_expiry: 1d}",
+            "limits.retained_deletion_expiry: link.expiry says that now",
+        ),
+        ("link: {expiry: 7 days}", "link.expiry: expected a number of seconds"),
         (
             "link: {keep_alive: 2h}",
             "link.keep_alive: Input should be less than or equal to 3600 (found '2h')",
@@ -260,7 +265,7 @@ def test_sizes_may_have_units(tmp_path: Path, text: str, value: int) -> None:
     ],
 )
 def test_times_may_have_units(tmp_path: Path, text: str, value: float) -> None:
-    assert load(tmp_path, f"spool: {{age: {text}}}").spool.age == value
+    assert load(tmp_path, f"link: {{expiry: {text}}}").link.expiry == value
 
 
 def test_all_sizes_and_times_may_have_units(tmp_path: Path) -> None:

@@ -118,8 +118,8 @@ def set_clock(site: DiskSite, ahead: float) -> None:
         driver.clock = ahead
 
 
-def pair(world: World, **spooling: object) -> tuple[DiskSite, DiskSite]:
-    a, b = (DiskSite(world, name, "sf", {"mode": "process", **spooling}) for name in "ab")
+def pair(world: World, **link: object) -> tuple[DiskSite, DiskSite]:
+    a, b = (DiskSite(world, name, "sf", {"mode": "process"}, link=link) for name in "ab")
     b.node.links.add(Address("a", 2), False)
     b.subscriber("t/#", "s", 1)
     world.run(2)
@@ -173,7 +173,7 @@ def test_a_jump_throws_away_nothing_of_the_spool(
 
 
 def test_the_spool_still_grows_old(world: World) -> None:
-    a, b = pair(world, age=600)
+    a, b = pair(world, expiry=600)
     b.kill()
     world.run(1)
     a.client("p").send(Publish(topic="t/1", payload=b"x", qos=1, packet_id=1))

@@ -67,7 +67,9 @@ class VirtualStage(Stage):
         disk.kill()
         driver = WorldDriver(self.world, name)
         config = SpoolConfig(mode="process")
-        spool = FileSpool(disk, config, wall=driver.wall, call_later=driver.call_later, log=driver.log)
+        spool = FileSpool(
+            disk, config, wall=driver.wall, call_later=driver.call_later, log=driver.log, expiry=1e9
+        )
         self.spools[name] = spool
         return spool
 

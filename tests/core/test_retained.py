@@ -129,7 +129,11 @@ def test_the_stamp_does_not_reach_clients(world: World) -> None:
 
 def make(**limits: int) -> tuple[Retained, Counters, MemoryStore]:
     counters, store = Counters(), MemoryStore()
-    return Retained(WorldDriver(World(), "n"), "n", LimitsConfig(**limits), counters, store), counters, store
+    return (
+        Retained(WorldDriver(World(), "n"), "n", LimitsConfig(**limits), counters, store, 1e6),
+        counters,
+        store,
+    )
 
 
 def test_it_is_bounded_and_the_oldest_go_first() -> None:

@@ -31,7 +31,8 @@ def world() -> World:
 class Memory:
     """What a node remembers, on its own."""
 
-    def __init__(self, **limits: Any) -> None:
+    def __init__(self, expiry: float = 1e6, **limits: Any) -> None:
+        self.expiry = expiry
         self.world = World()
         self.driver = WorldDriver(self.world, "n")
         self.counters, self.store = Counters(), MemoryStore()
@@ -40,7 +41,7 @@ class Memory:
 
     def again(self, calendar: Calendar | None = None) -> Retained:
         """The memory of the next life of the node."""
-        retained = Retained(self.driver, "n", self.limits, self.counters, self.store, calendar)
+        retained = Retained(self.driver, "n", self.limits, self.counters, self.store, self.expiry, calendar)
         retained.restore()
         self.retained = retained
         return retained
@@ -112,7 +113,7 @@ def test_a_start_writes_nothing_of_what_it_reads() -> None:
 
 
 def test_a_deletion_is_forgotten_after_its_time_and_survives_a_restart_until_then() -> None:
-    memory = Memory(retained_deletion_expiry=100)
+    memory = Memory(expiry=100)
     memory.set("t")
     memory.set("t", b"")
     memory.world.run(60)
@@ -125,7 +126,7 @@ def test_a_deletion_is_forgotten_after_its_time_and_survives_a_restart_until_the
 
 
 def test_a_deletion_that_is_repeated_grows_no_younger() -> None:
-    memory, other = Memory(retained_deletion_expiry=100), Memory(retained_deletion_expiry=100)
+    memory, other = Memory(expiry=100), Memory(expiry=100)
     memory.set("t", b"")
     memory.world.run(90)
     found = memory.retained.repetition("t")

@@ -286,7 +286,12 @@ class Stage:
         spool = None
         if self.disk is not None:
             spool = FileSpool(
-                self.disk, CONFIG.spool, wall=driver.wall, call_later=driver.call_later, log=driver.log
+                self.disk,
+                CONFIG.spool,
+                wall=driver.wall,
+                call_later=driver.call_later,
+                log=driver.log,
+                expiry=CONFIG.link.expiry,
             )
         counters = None if spool is None else spool.counters  # the node heeds what has been found damaged
         self.node = Node(CONFIG, specs, driver, self.store, node_id="a", counters=counters, spool=spool)

@@ -304,7 +304,8 @@ async def main():
     log = lambda *a, **f: None
     store = StateStore(Path(sys.argv[1]), loop.call_later, loop.call_soon_threadsafe, log)
     disk = OsDisk(Path(sys.argv[1]) / "spool", loop.call_soon_threadsafe)
-    spool = FileSpool(disk, SpoolConfig(mode="process"), wall=time.time, call_later=loop.call_later, log=log)
+    config = SpoolConfig(mode="process")
+    spool = FileSpool(disk, config, wall=time.time, call_later=loop.call_later, log=log, expiry=1e9)
     store.keep_journal(spool)
     print("ready", flush=True)
     for i in range(1_000_000):
@@ -343,6 +344,7 @@ async def test_what_a_process_has_put_outlives_kill_9(tmp_path: Path) -> None:
         wall=time.time,
         call_later=loop.call_later,
         log=lambda *a, **f: None,
+        expiry=1e9,
     )
     store.keep_journal(spool)
     found = [int(str(key[1])) for key, _ in store.load(SUBSCRIPTIONS)]

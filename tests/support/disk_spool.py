@@ -6,7 +6,7 @@ from random import Random
 from typing import Any
 
 from ildm.api import Algorithm
-from ildm.config import SpoolConfig
+from ildm.config import LinkConfig, SpoolConfig
 from ildm.state.spool import FileSpool
 from ildm.testing.virtual.disk import SimDisk
 from ildm.testing.virtual.driver import WorldDriver
@@ -33,7 +33,12 @@ class DiskSite(Site):
         self.spool_driver = driver = WorldDriver(self.world, self.name)
         config = SpoolConfig.model_validate(self.settings["spooling"])
         self.spool = FileSpool(
-            self.disk, config, wall=driver.wall, call_later=driver.call_later, log=driver.log
+            self.disk,
+            config,
+            wall=driver.wall,
+            call_later=driver.call_later,
+            log=driver.log,
+            expiry=LinkConfig.model_validate(self.settings.get("link", {})).expiry,
         )
         self.settings["counters"] = self.spool.counters
         super().start(neighbors)

@@ -85,8 +85,8 @@ class OctopiaConfig(ContentConfig):
     absence_period: float = Field(
         default=604_800.0, gt=0, validation_alias=AliasChoices("absence_period", "interest_period")
     )
-    """A site that was away for less misses no message of QoS 1 or 2: for so long their nodes keep them. Its
-    former name is taken, too."""
+    """A site that was away for less misses no message of QoS 1 or 2: for so long their nodes keep them. Where
+    it is not set, ``link.expiry`` says it. Its former name is taken, too."""
     kept_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     """Of those; the oldest make room. A site that was away counts those that are gone (``missed``)."""
     offered_messages: int = Field(default=200_000, ge=0)

@@ -59,6 +59,7 @@ from ildm_algorithms.octopia.offers import Offers
 from ildm_algorithms.octopia.published import Published
 from ildm_algorithms.octopia.replicas import Replicas
 from ildm_algorithms.octopia.retained import Retained
+from ildm_algorithms.tbps.config import with_absence
 from ildm_algorithms.tbps.kept import Kept
 from ildm_algorithms.tbps.messages import Message
 from ildm_algorithms.tbps.retained import identity_of, inject_known
@@ -87,7 +88,8 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
     wants = frozenset({(Source.CLIENT, PacketType.UNSUBSCRIBE)})
 
     def __init__(self, api: NodeApi, config: OctopiaConfig) -> None:
-        super().__init__(api, config)
+        super().__init__(api, with_absence(config, api.expiry))
+        config = self.config
         if api.node_id not in config.grid.members:
             raise PluginError(
                 f"this node is {api.node_id!r}, and algorithm.members lists {', '.join(config.grid.members)}"

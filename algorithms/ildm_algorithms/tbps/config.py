@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import Field
 
 from ildm.api import PluginConfig
 from ildm_algorithms.overlay.config import OverlayConfig
 
-__all__ = ["Place", "TbpsConfig"]
+__all__ = ["Place", "TbpsConfig", "with_absence"]
 
 Place = Annotated[str, Field(min_length=1)]
 """Name of a region or site."""
@@ -46,7 +46,8 @@ class TbpsConfig(PluginConfig):
     """After graphs have become one, a site asks once more for all messages of so long, and for older ones of
     nodes that it has not heard since. The pauses between such questions grow to a fifth of it."""
     absence_period: float = Field(default=604_800.0, gt=0)
-    """A site that was away for less misses no message of QoS 1 or 2: for so long publishers keep them."""
+    """A site that was away for less misses no message of QoS 1 or 2: for so long publishers keep them. Where
+    it is not set, ``link.expiry`` says it."""
     kept_bytes: int = Field(default=64 * 1024 * 1024, ge=0)
     """Of those; the oldest make room. What nobody is known to want gets an eighth of it, not more. A
     site that comes back counts those that are gone by then (``missed``)."""
@@ -90,3 +91,13 @@ class TbpsConfig(PluginConfig):
     locality: tuple[Place, ...] = ()
     """Path of sites from the largest to the smallest: nodes close to each other are so in the graph."""
     overlay: OverlayConfig = Field(default_factory=OverlayConfig)
+
+
+AnyConfig = TypeVar("AnyConfig", bound=PluginConfig)
+
+
+def with_absence(config: AnyConfig, expiry: float) -> AnyConfig:
+    """The options with ``absence_period`` as ``link.expiry`` says it, if they do not say it themselves."""
+    if "absence_period" in config.model_fields_set:
+        return config
+    return config.model_copy(update={"absence_period": expiry})

@@ -14,7 +14,7 @@ from ildm.api import OverlayAlgorithm
 from ildm.api import Role as SessionRole
 from ildm.mqtt import FilterTable, IldmError, Publish, Version, decode
 from ildm_algorithms.overlay.graph import SkipGraph
-from ildm_algorithms.tbps.config import TbpsConfig
+from ildm_algorithms.tbps.config import TbpsConfig, with_absence
 from ildm_algorithms.tbps.describe import Tracer, describe
 from ildm_algorithms.tbps.kept import Kept
 from ildm_algorithms.tbps.keys import ALL_NODES, Role, default_key, segment_of_filter
@@ -104,7 +104,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
     """
 
     def __init__(self, api: NodeApi, config: Options_co) -> None:
-        super().__init__(api, config)
+        super().__init__(api, with_absence(config, api.expiry))
+        config = self.config
         self.counters: Counter[str] = Counter()
         self.interest: FilterTable[None] = FilterTable()
         """What local clients want."""

@@ -36,6 +36,7 @@ def opened(directory: Path, mode: str, loop: asyncio.AbstractEventLoop) -> FileS
         wall=time.time,
         call_later=loop.call_later,
         log=lambda *args, **fields: None,
+        expiry=1e9,
     )
     spool.snapshot = bytes
     return spool

@@ -77,6 +77,10 @@ class PluginApi:
         return tuple(self._node.links.cooperating)
 
     @property
+    def expiry(self) -> float:
+        return self._node.config.link.expiry
+
+    @property
     def local_interest(self) -> Mapping[str, int]:
         return MappingProxyType(self._node.site_rules.told)
 

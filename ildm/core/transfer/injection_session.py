@@ -146,7 +146,7 @@ class InjectionSession(BaseSession):
         persistent = node.config.link.qos == 2
         properties: Properties = {}
         if self.version is Version.V5 and persistent:
-            kept = SESSION_EXPIRY if node.custody is None else int(node.config.spool.age)
+            kept = SESSION_EXPIRY if node.custody is None else int(node.config.link.expiry)
             properties[Property.SESSION_EXPIRY_INTERVAL] = min(max(SESSION_EXPIRY, kept), FOR_YEARS)
         connect = Connect(
             client_id=self.client_id,

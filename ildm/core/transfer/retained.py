@@ -82,6 +82,7 @@ class Retained:
 
     Args:
         store: keeps it for the next run; None: there is none.
+        expiry: seconds for which deletions are remembered.
     """
 
     def __init__(
@@ -91,11 +92,13 @@ class Retained:
         limits: LimitsConfig,
         counters: Counters,
         store: Store | None,
+        expiry: float,
         calendar: Calendar | None = None,
     ):
         self.driver = driver
         self.node_id = node_id
         self.limits = limits
+        self.expiry = expiry
         self.counters = counters
         self.store = store
         self.calendar = calendar or Calendar(driver)
@@ -229,10 +232,8 @@ class Retained:
         if message.payload or not repeated:
             self._put(message, stamp, self._expiry(message), came)
         else:
-            left = message.properties.get(
-                Property.MESSAGE_EXPIRY_INTERVAL, self.limits.retained_deletion_expiry
-            )
-            expires_at = self.driver.now() + min(left, self.limits.retained_deletion_expiry)
+            left = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL, self.expiry)
+            expires_at = self.driver.now() + min(left, self.expiry)
             self._put(message, stamp, expires_at, came)
         return True
 
@@ -360,7 +361,7 @@ class Retained:
 
     def _expiry(self, message: Publish) -> float | None:
         if not message.payload:
-            return self.driver.now() + self.limits.retained_deletion_expiry
+            return self.driver.now() + self.expiry
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         return None if expiry is None else self.driver.now() + expiry
 
@@ -416,7 +417,7 @@ class Retained:
         if repeated is None and before is not None:
             repeated = before.repeated
         if expires_at is None:  # saved before deletions had one
-            expires_at = self.driver.now() + self.limits.retained_deletion_expiry
+            expires_at = self.driver.now() + self.expiry
         self.deletions[topic] = entry = Entry(stamp, b"", expires_at, over, repeated)
         self.deletion_bytes += _size(topic, entry)
         for view in self._views:
@@ -471,7 +472,7 @@ class Retained:
             expires_at, topic = heapq.heappop(self._expiring)
             entry = self.values.get(topic)
             if entry is not None and entry.expires_at == expires_at:
-                self._delete(topic, entry.stamp, expires_at + self.limits.retained_deletion_expiry, over=True)
+                self._delete(topic, entry.stamp, expires_at + self.expiry, over=True)
                 self.expired(topic)
                 continue
             entry = self.deletions.get(topic)

@@ -62,7 +62,6 @@ LIVE = frozenset(
                 "retained_bytes",
                 "retained_deletions",
                 "retained_deletion_bytes",
-                "retained_deletion_expiry",
                 "route_cache",
                 "hook_warn",
                 "decision_timeout",

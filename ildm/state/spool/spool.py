@@ -67,8 +67,6 @@ class Settings(Protocol):
     @property
     def full(self) -> str: ...
     @property
-    def age(self) -> float: ...
-    @property
     def delay(self) -> float: ...
 
 
@@ -87,6 +85,7 @@ class FileSpool:
         wall: Unix time in seconds; ages are counted by it as long as nobody calls :meth:`keep_time`.
         call_later: runs a callback after a delay in seconds.
         log: ``log(level, event, **fields)``.
+        expiry: seconds after which what waits is dropped.
 
     Raises:
         OSError: the directory cannot be read at all.
@@ -100,6 +99,7 @@ class FileSpool:
         wall: Callable[[], float],
         call_later: CallLater,
         log: LogLine,
+        expiry: float,
         counters: Counters | None = None,
     ) -> None:
         self.log = log
@@ -107,6 +107,7 @@ class FileSpool:
         self.on_durable: Callable[[], None] = _nothing
         self.on_room: Callable[[], None] = _nothing
         self._settings = settings
+        self._expiry = expiry
         self._bound = settings.bytes - settings.segment_bytes
         """Of what is used, so that there is room for another segment. Asked for each record: an attribute of
         a pydantic model takes longer than what is done with it."""
@@ -592,7 +593,7 @@ class FileSpool:
         self._ticking = False
         if self.segments.closed:
             return
-        before = self._now() + self._lead - self._settings.age
+        before = self._now() + self._lead - self._expiry
         for outlet in self._outlets.values():
             self._drop_old(outlet, before)
         if self._rewriting is None and self.segments.failure is None:

@@ -139,7 +139,9 @@ def opened(disk: SimDisk, segment_bytes: int = 2048) -> tuple[FileSpool, list[st
 
     counters: Any = Counted()
     settings = Settings(segment_bytes=segment_bytes)
-    spool = FileSpool(disk, settings, wall=lambda: WALL, call_later=never, log=log, counters=counters)
+    spool = FileSpool(
+        disk, settings, wall=lambda: WALL, call_later=never, log=log, expiry=1e9, counters=counters
+    )
     return spool, events
 
 

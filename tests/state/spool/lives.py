@@ -19,7 +19,7 @@ class Settings(NamedTuple):
     mode: str = "process"
     bytes: int = 64_000
     segment_bytes: int = 2_000
-    age: float = 1000.0
+    expiry: float = 1000.0
     delay: float = 0.002
     full: str = "hold"
 
@@ -50,6 +50,7 @@ class Lives:
             wall=lambda: 1_700_000_000 + self.time,
             call_later=self.call_later,
             log=lambda level, event, **fields: self.logged.append((level, event, fields)),
+            expiry=self.settings.expiry,
             counters=self.counters,
         )
         return self.spool

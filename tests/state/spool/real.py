@@ -47,4 +47,5 @@ def open_real(directory: Path, settings: Settings | None = None, loop: Loop | No
         wall=time.time,
         call_later=loop.call_later,
         log=lambda level, event, **fields: None,
+        expiry=1e9,
     )

@@ -79,7 +79,7 @@ def test_what_is_in_hand_does_not_give_way() -> None:
 
 
 def test_what_has_grown_old_is_dropped() -> None:
-    lives = opened(age=100.0)
+    lives = opened(expiry=100.0)
     for number in range(20):
         lives.spool.append(record(number), to("a", "b"))
         lives.run(10)

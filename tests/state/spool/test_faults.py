@@ -24,7 +24,7 @@ class Storm:
         self.random = Random(seed)
         segment = self.random.choice((400, 1500, 5000))
         settings = Settings(
-            mode=mode, bytes=1 << 20, segment_bytes=segment, delay=self.random.choice((0, 0.002)), age=1e9
+            mode=mode, bytes=1 << 20, segment_bytes=segment, delay=self.random.choice((0, 0.002)), expiry=1e9
         )
         self.lives = Lives(settings, SimDisk(Random(seed)))
         self.disk = self.lives.disk

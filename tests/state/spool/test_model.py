@@ -225,7 +225,7 @@ ACTIONS = {
 @pytest.mark.parametrize("seed", range(100))
 def test_whatever_is_done(seed: int) -> None:
     random = Random(seed)
-    model = Model(random, Settings(segment_bytes=random.choice((300, 1500, 6000)), age=1e9))
+    model = Model(random, Settings(segment_bytes=random.choice((300, 1500, 6000)), expiry=1e9))
     for action in random.choices(list(ACTIONS), list(ACTIONS.values()), k=120):
         action(model)
         model.counts()

@@ -93,6 +93,7 @@ class Site:
                 wall=driver.wall,
                 call_later=driver.call_later,
                 log=driver.log,
+                expiry=config.link.expiry,
                 counters=counters,  # the node heeds what its spool has found damaged
             )
         store = VirtualStore(self.file, driver.call_later, self.spool)
