@@ -109,7 +109,7 @@ async def test_top_shows_what_has_happened_between_two_looks(sites: Sites, topic
 async def test_health_is_told_by_the_admin_socket(sites: Sites) -> None:
     broker = await sites.own_broker("mosquitto")
     site = await sites.make(broker, "pf")
-    assert await site.shell("health") == {"ready": True, "problems": []}
+    assert await site.shell("health") == {"ready": True, "problems": [], "warnings": []}
     broker.kill()
     await until(lambda: not any(lane.open for lane in site.node.injector.lanes), "the broker is missed")
     with pytest.raises(AdminError, match="not ready: broker 127"):
