@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,7 +23,13 @@ from tests.support.programs import need
 async def behind(fleet: Fleet, tmp_path: Path) -> AsyncIterator[ProcessSite]:
     faketime = need("faketime")
     site = ProcessSite(fleet.shared("mosquitto", 1), tmp_path / "behind", "sf", "behind")
-    site.command[:0] = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", faketime, "-f", "-400d"]
+    # faketime itself stays beside what it runs, and would be killed in its place
+    asked = await asyncio.create_subprocess_exec(
+        faketime, "-f", "-400d", "printenv", "LD_PRELOAD", stdout=PIPE
+    )
+    library = (await asked.communicate())[0].decode().strip()
+    assert library
+    site.command[:0] = ["env", "FAKETIME_DONT_FAKE_MONOTONIC=1", "FAKETIME=-400d", f"LD_PRELOAD={library}"]
     await site.start()
     yield site
     if site.process is not None and site.process.returncode is None:
