@@ -124,6 +124,28 @@ def test_a_node_that_is_cut_off_misses_nothing(
     assert (sites.lost, sites.counted) == ([], 0)
 
 
+@pytest.mark.parametrize("seconds", [1.0, 5.0, 20.0])
+def test_parts_that_meet_for_moments_miss_nothing(
+    algorithm: type[OverlayAlgorithm[Any]], seconds: float
+) -> None:
+    """What comes then tells nothing of what came before; nor is it enough to have been alone at last."""
+    sites = Sites(algorithm)
+    sites.world.partition(["a", "b"])
+    sites.publish_for(HOUR)
+    sites.world.heal()
+    sites.publish(2)
+    sites.world.run(seconds)
+    sites.publish(2)
+    sites.world.partition(["a", "b"])
+    sites.publish_for(HOUR)
+    sites.world.partition(["a"])
+    sites.publish_for(HOUR)
+    sites.world.heal()
+    sites.settle()
+    sites.world.run(1.5 * HOUR)  # a question for all is asked by then, whatever happens
+    assert (sites.lost, sites.counted) == ([], 0)
+
+
 @pytest.mark.parametrize("who", ["a", "d", "ad"])
 def test_a_restart_during_the_outage_changes_nothing(
     algorithm: type[OverlayAlgorithm[Any]], who: str

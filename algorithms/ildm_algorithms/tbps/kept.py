@@ -240,6 +240,11 @@ class Kept:
         """When a message that is gone was published, and on which topic; None: it is not known."""
         return self._gone[True].find(number) or self._gone[False].find(number)
 
+    @property
+    def newest_written(self) -> int:
+        """The highest number up to which all are on disk."""
+        return min(self._unwritten, default=self.newest + 1) - 1
+
     def __contains__(self, number: int) -> bool:
         return any(number in shelf for shelf in self._shelves.values())
 

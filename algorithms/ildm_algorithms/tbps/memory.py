@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ildm.api import NodeApi
     from ildm_algorithms.tbps.config import TbpsConfig
 
-__all__ = ["HEARD", "LIFE", "LOOKBACK", "WANTED", "Memory", "begin_life"]
+__all__ = ["HEARD", "LIFE", "LOOKBACK", "WANTED", "Memory", "begin_life", "read_numbers", "write_numbers"]
 
 LOOKBACK = 5.0
 """What was published in so many seconds before a moment may still have been under way then."""
@@ -42,7 +42,8 @@ _FILTER = Struct(">8sd")
 _ORIGIN = Struct(">HQ")
 
 
-def _write_heard(numbers: dict[str, int]) -> bytes:
+def write_numbers(numbers: dict[str, int]) -> bytes:
+    """Numbers by node, for the state."""
     parts: list[bytes] = []
     for origin, number in numbers.items():
         name = origin.encode()
@@ -50,8 +51,8 @@ def _write_heard(numbers: dict[str, int]) -> bytes:
     return b"".join(parts)
 
 
-def _read_heard(data: bytes) -> dict[str, int]:
-    """What :func:`_write_heard` was given; nothing if it has not made that."""
+def read_numbers(data: bytes) -> dict[str, int]:
+    """What :func:`write_numbers` was given; nothing if it has not made that."""
     numbers = {}
     at = 0
     while at + _ORIGIN.size <= len(data):
@@ -97,9 +98,6 @@ class Memory:
         """As the earlier life has left them."""
         self._looked: dict[str, int] | None = None
         """At the last look, if nothing was missing then."""
-        self.sure: dict[str, int] = {}
-        """Last number by origin at a time when nothing was missing, as far as is known; at first that of an
-        earlier life."""
 
     # an earlier life ----------------------------------------------------------------------------
 
@@ -111,9 +109,8 @@ class Memory:
                 shelf.update(_FILTER.iter_unpack(data))
             self._unclaimed.update(shelf)
         self._size = len(self._unclaimed)
-        self._before = _read_heard(self._api.state.get(HEARD, b""))
+        self._before = read_numbers(self._api.state.get(HEARD, b""))
         self._numbers.update(self._before)
-        self.sure = self._before.copy()
         # publishers keep nothing that is older
         self._api.call_later(self._period + LOOKBACK, self._before.clear)
 
@@ -173,14 +170,13 @@ class Memory:
         ``settled``: nothing is missing, as far as is known.
         """
         if settled and self._looked is not None:
-            self.sure = self._looked
-            self._save(HEARD, _write_heard(self.sure))
+            self._save(HEARD, write_numbers(self._looked))
         self._looked = dict(self._numbers) if settled else None
 
     def leave(self, settled: bool) -> None:
         """The node has left the graph in order: nothing is under way to it any more."""
         if settled:
-            self._save(HEARD, _write_heard(self._numbers))
+            self._save(HEARD, write_numbers(self._numbers))
         if self._changed:
             self._save_changed()
 

@@ -16,8 +16,9 @@ ASK      tell    segments: what is your status there?
 STATUS   tell    answers to ASK, and the status that rides on a join acknowledgement
 REPORT   tell    segment, epoch, suspended of a publisher, to the rendezvous point
 ANSWER   tell    filter, whether that is all there is, PUBLISH frames of retained messages
-MISSED   cast    filters, each with an age, and how far nodes were heard: who has sent something since?
+MISSED   cast    filters, each with an age; up to which message nodes have offered all: who has more?
 OFFER    both    numbers and ages of messages by topic: whoever lacks some may have them
+OFFERED  tell    a question, the number of the last message up to which all is offered
 WANT     tell    the offer that has come, numbers of messages that are lacking
 LATE     tell    those messages with their ages, numbers of those that are gone
 ======== ======= ========================================================================
@@ -47,6 +48,7 @@ __all__ = [
     "Needed",
     "Newer",
     "Offer",
+    "Offered",
     "Payload",
     "Query",
     "Report",
@@ -213,13 +215,14 @@ class Missed:
     """A subscriber that was away asks publishers: filters, and for each how old a message may be (ms)."""
 
     filters: Sequence[tuple[str, int]]
-    heard: Mapping[str, int] = field(default_factory=dict)
-    """Nodes, and the number of the newest message of each up to which nothing is missing, but for some of the
-    last minutes."""
+    number: int = 0
+    """Of the question: who has offered all says so. 0: that is not needed."""
+    confirmed: Mapping[str, int] = field(default_factory=dict)
+    """Nodes that have said so before, and up to which message: older ones are not missing."""
 
     def encode(self) -> bytes:
-        parts = [b"L", _U32.pack(len(self.heard))]
-        for origin, number in self.heard.items():
+        parts = [b"L", _U32.pack(self.number), _U32.pack(len(self.confirmed))]
+        for origin, number in self.confirmed.items():
             parts += _put(origin.encode()), _U64.pack(number)
         parts += (_U32.pack(age) + _put(name.encode()) for name, age in self.filters)
         return b"".join(parts)
@@ -241,6 +244,17 @@ class Offer:
             parts += _put(topic.encode()), _U32.pack(len(messages))
             parts += (_OFFERED.pack(*message) for message in messages)
         return b"".join(parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """A publisher has offered all that a question asks for, up to a message of its own."""
+
+    question: int
+    number: int
+
+    def encode(self) -> bytes:
+        return b"U" + _U32.pack(self.question) + _U64.pack(self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +298,7 @@ Payload = (
     | Answer
     | Missed
     | Offer
+    | Offered
     | Want
     | Late
 )
@@ -335,6 +350,8 @@ def _decode(data: bytes) -> Payload:
             return _missed(data)
         case b"O":
             return Offer(_U64.unpack_from(data, 1)[0], list(_offered(data)))
+        case b"U" if len(data) == 1 + _U32.size + _U64.size:
+            return Offered(_U32.unpack_from(data, 1)[0], _U64.unpack_from(data, 5)[0])
         case b"W":
             offer, *numbers = _numbers(data[1:])
             return Want(offer, numbers)
@@ -428,18 +445,18 @@ def _answer(data: bytes) -> Answer:
 
 
 def _missed(data: bytes) -> Missed:
-    heard = {}
-    at = 5
-    for _ in range(_U32.unpack_from(data, 1)[0]):
+    confirmed = {}
+    at = 9
+    for _ in range(_U32.unpack_from(data, 5)[0]):
         origin, at = _take(data, at)
-        heard[origin.decode()] = _U64.unpack_from(data, at)[0]
+        confirmed[origin.decode()] = _U64.unpack_from(data, at)[0]
         at += _U64.size
     filters = []
     while at < len(data):
         age = _U32.unpack_from(data, at)[0]
         name, at = _take(data, at + 4)
         filters.append((name.decode(), age))
-    return Missed(filters, heard)
+    return Missed(filters, _U32.unpack_from(data, 1)[0], confirmed)
 
 
 def _offered(data: bytes) -> Iterable[tuple[str, Sequence[tuple[int, int]]]]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from math import inf
 from struct import Struct
 from typing import TYPE_CHECKING
 
 from ildm.mqtt import IldmError, topic_matches
+from ildm_algorithms.tbps.confirmed import Confirmed
 from ildm_algorithms.tbps.keys import ALL_NODES, publisher_ranges, segments_of_topic
 from ildm_algorithms.tbps.memory import LOOKBACK, Memory
 from ildm_algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload, milliseconds
@@ -58,12 +60,18 @@ STALL = 2.0
 """Beats that are missed by a process which has stood still for long enough to be taken for dead."""
 STAMP = "tbps.present"
 """Entry of the state: Unix time when this node was surely part of the overlay."""
+AMONG = "tbps.among"
+"""Entry of the state: Unix time when this node was not alone, also if its clients want nothing."""
 STAMPS = 10.0
 """Seconds between two such entries."""
 LOOKS = 6.0
 """Seconds between two looks at what has come: longer than until all are told that graphs have merged."""
 CLOCK = 0.01
 """Seconds by which a timer may be early."""
+REFRESH = 3_600.0
+"""Seconds between two questions for all that is wanted, on average, if nothing else happens."""
+NUMBERS = 0xFFFF_FFFF
+"""Of questions, from 1 on."""
 REFUSED = 60.0
 """Seconds until what had no room is asked for, once there is room. What is offered again by then comes
 without."""
@@ -124,14 +132,17 @@ class Missing:
         self.merging: Callable[[], bool] = lambda: False
         """Whether graphs are about to become one, or have and :meth:`merged` is still to come."""
         self.memory = Memory(api, config, count)
+        self.confirmed = Confirmed(api, config.remembered_origins, count)
+        self._number = 0
+        """Of the last question that is to be confirmed."""
         self._since: dict[str, float] = {}
         """Since when each local filter is wanted."""
         self._absent: dict[str, float] = {}
         """Filters wanted before this node was absent -> since when it was. That comes first: publishers
         may have no room to offer all."""
-        self._heard: set[str] = set()
-        """Filters that an earlier life wanted, or that have been asked for. Publishers leave out what came
-        before the last message heard of them."""
+        self._asked: set[str] = set()
+        """Filters that an earlier life wanted, or that have been asked for: publishers leave out what they
+        have offered before."""
         self._open = 0
         """Questions that have not reached all, or not yet."""
         self._to_ask: dict[str, float] = {}
@@ -154,6 +165,9 @@ class Missing:
         self._restored: float | None = None
         self._beats = config.overlay.ping_timeout
         """Seconds between two looks at the clock."""
+        self.among_before = -inf
+        """Until when an earlier life was surely among other nodes."""
+        self._last_among = 0.0
         self._last_beat = 0.0
         self._last_stamp = 0.0
         self._last_look = 0.0
@@ -164,12 +178,27 @@ class Missing:
         """Filters that come before any time has passed are those of sessions which outlived a restart."""
         self._restored = self._absent_since()
         self.memory.load()
+        self.confirmed.load()
+        among = self.api.state.get(AMONG, b"")
+        if len(among) == _TIME.size:
+            (present,) = _TIME.unpack(among)
+            self.among_before = self.api.now() - max(0.0, self.api.wall() - present) - LOOKBACK
         if self._restored < self.api.now():
             self._returns_until = self.api.now() + RETURN
             self._collect(RETURN)
         self._last_beat = self.api.now()
         self.api.call_later(0.0, self._started)
         self.api.call_later(self._beats, self._beat)
+        self._refresh_later()
+
+    def _refresh_later(self) -> None:
+        self.api.call_later(REFRESH * (0.5 + self.api.random.random()), self._refresh)
+
+    def _refresh(self) -> None:
+        """Ask for all, so that there is little to be offered when graphs merge."""
+        self._refresh_later()
+        if not self.is_alone():
+            self._ask_for_all(SETTLE, sooner=False)
 
     def _absent_since(self) -> float:
         saved = self.api.state.get(STAMP)
@@ -217,10 +246,11 @@ class Missing:
         since, absent = wished or self.wished(topic_filter)
         if topic_filter not in self._since:
             self._since[topic_filter] = since
+            self.confirmed.leave()
             self.memory.wanted(topic_filter, since)
             if since < absent:
                 self._absent[topic_filter] = absent
-                self._heard.add(topic_filter)
+                self._asked.add(topic_filter)
 
     @property
     def restores(self) -> bool:
@@ -239,7 +269,7 @@ class Missing:
             self.memory.unwanted(topic_filter)
         self._absent.pop(topic_filter, None)
         self._to_ask.pop(topic_filter, None)
-        self._heard.discard(topic_filter)
+        self._asked.discard(topic_filter)
 
     def joined(self, filters: Iterable[str], merging: bool) -> None:
         """The key that serves these filters has joined: what came before, and meanwhile, is missing.
@@ -276,8 +306,12 @@ class Missing:
         self._last_beat = now
         if now - self._last_stamp >= STAMPS:
             self._stamp()
+        if now - self._last_among >= STAMPS and not self.is_alone():
+            self._last_among = now
+            self.api.state[AMONG] = _TIME.pack(self.api.wall())
         if now - self._last_look >= LOOKS and not self.is_alone():
             self._last_look = now
+            self.confirmed.save()
             self.memory.look(self._settled)
         self._given = self.api.injections.given
 
@@ -335,12 +369,17 @@ class Missing:
         if self._to_ask:
             self._ask_in(OLDER)
         filters = sorted(asked)
-        if len(filters) <= FEW:
-            for name in filters:
-                self._question({name: asked[name]}, 1)
-        else:
-            for at in range(0, len(filters), FILTERS):
-                self._question({name: asked[name] for name in filters[at : at + FILTERS]}, 1)
+        size = 1 if len(filters) <= FEW else FILTERS
+        questions = [
+            {name: asked[name] for name in filters[at : at + size]} for at in range(0, len(filters), size)
+        ]
+        numbers = [0] * len(questions)
+        if asked and self._asked == self._since.keys() and self._since.items() <= asked.items():
+            numbers = [(self._number + at) % NUMBERS + 1 for at in range(len(questions))]
+            self._number = numbers[-1]
+            self.confirmed.begin(numbers)
+        for question, number in zip(questions, numbers, strict=True):
+            self._question(question, 1, number)
 
     def _collect(self, seconds: float) -> None:
         """Wait for offers, so that what one publisher has sent is fetched in order."""
@@ -364,7 +403,8 @@ class Missing:
         for source in offered:
             self._want(source)
 
-    def _question(self, asked: dict[str, float], attempt: int) -> None:
+    def _question(self, asked: dict[str, float], attempt: int, number: int) -> None:
+        """``number``: if it is one of those for all that is wanted."""
         now = self.api.now()
         asked = {name: since for name, since in asked.items() if name in self._since}
         if not asked:
@@ -372,13 +412,12 @@ class Missing:
         self.count("questions_missed")
         # what is offered that is too old is not fetched
         ages = [(name, milliseconds(now - since + ON_THE_WAY)) for name, since in asked.items()]
-        lately = now - self.config.interest_period
-        heard = self.memory.sure if min(asked.values()) < lately and self._heard.issuperset(asked) else {}
-        payload = Missed(ages, heard).encode()
+        known = self.confirmed.numbers if self._asked.issuperset(asked) else {}
+        payload = Missed(ages, number, known).encode()
         only = next(iter(asked))
         # who has not published for longer than that keeps messages, but has no key for their topics any more
         keyed = now - asked[only] <= self.config.publisher_idle
-        ranges = publisher_ranges(only) if len(asked) == 1 and keyed else [ALL_NODES]
+        ranges = publisher_ranges(only) if len(asked) == 1 and keyed and not number else [ALL_NODES]
         left = len(ranges)
         complete = True
         self._open += 1
@@ -390,11 +429,11 @@ class Missing:
             if left:
                 return
             if not complete and attempt < ATTEMPTS:
-                self.api.call_later(RETRY * attempt, self._again, asked, attempt + 1)
+                self.api.call_later(RETRY * attempt, self._again, asked, attempt + 1, number)
                 return
             self._open -= 1
             if complete:
-                self._heard.update(name for name in asked if name in self._since)
+                self._asked.update(name for name in asked if name in self._since)
             if not complete:
                 self.count("questions_incomplete")
             elif self._asks_all and not (self._open or self._to_ask):
@@ -406,9 +445,9 @@ class Missing:
         for target in ranges:
             self.graph.cast(target, payload, reliable=True, done=done)
 
-    def _again(self, asked: dict[str, float], attempt: int) -> None:
+    def _again(self, asked: dict[str, float], attempt: int, number: int) -> None:
         self._open -= 1
-        self._question(asked, attempt)
+        self._question(asked, attempt, number)
 
     # fetching -----------------------------------------------------------------------------------
 
@@ -451,6 +490,10 @@ class Missing:
             self.graph.tell(sender, Want(offer.number, ()).encode())
         self._fetch()
 
+    def offered_all(self, sender: Peer, question: int, number: int) -> None:
+        """A node has offered all that a question asks for, up to one of its messages."""
+        self.confirmed.answered(sender.node_id, question, number, sender.node_id in self._sources)
+
     def _came_before(self, origin: str, number: int) -> bool:
         """Whether a message has come in an earlier life of this node: its spool knows, or else it is told by
         how far the origin was heard."""
@@ -489,6 +532,7 @@ class Missing:
             source.timer.cancel()
         if not source.wanted:
             self._sources.pop(source.peer.node_id, None)
+            self.confirmed.fetched(source.peer.node_id)
             if self._refused and not self._sources:
                 self._refused = False
                 self.api.call_later(REFUSED, self._ask_for_all, 0.0)
@@ -506,6 +550,7 @@ class Missing:
         del self._sources[source.peer.node_id]
         self._lacking -= len(source.lacking)
         self._given_up(source.lacking.values())
+        self.confirmed.fetched(source.peer.node_id)
 
     def arrived(self, sender: Peer, late: Late) -> None:
         """Messages that were wanted."""

@@ -18,7 +18,7 @@ from ildm.mqtt import FilterTable, IldmError, topic_matches
 from ildm_algorithms.tbps.aggregates import ASK_EVERY
 from ildm_algorithms.tbps.keys import ALL_NODES, segments_of_topic
 from ildm_algorithms.tbps.memory import LIFE
-from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want, milliseconds
+from ildm_algorithms.tbps.messages import Late, Missed, Offer, Offered, Want, milliseconds
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer, Timer
@@ -59,19 +59,19 @@ LONGEST = 12
 """Looks between two offers to one segment, at most."""
 
 
-class _Rest(NamedTuple):
-    """Of a question: what there was no room for when it came."""
+class _Question(NamedTuple):
+    """Of a site."""
 
-    question: Missed
+    missed: Missed
     asked_at: float
-    above: int
-    """All up to this number is offered."""
+    newest: int
+    """Number of the last message there was by then."""
 
 
 class _Asker:
     """A site that has asked."""
 
-    __slots__ = ("attempts", "numbers", "page", "peer", "rest", "timer")
+    __slots__ = ("above", "attempts", "numbers", "page", "peer", "question", "timer")
 
     def __init__(self, peer: Peer, numbers: array[int]) -> None:
         self.peer = peer
@@ -81,7 +81,9 @@ class _Asker:
         """Offered, but not answered."""
         self.attempts = 0
         self.timer: Timer | None = None
-        self.rest: _Rest | None = None
+        self.question: _Question | None = None
+        self.above: int | None = None
+        """All up to this number is offered, and there was no room for more; None: there was."""
 
 
 class _Unsure:
@@ -139,12 +141,14 @@ class Offers:
         """
         if len(missed.filters) > QUESTION:
             raise IldmError(f"a question for {len(missed.filters)} filters, more than {QUESTION}")
-        self._answer(asker, missed, self.api.now() - age, -1)
+        question = _Question(missed, self.api.now() - age, self.kept.newest_written)
+        self._answer(asker, question, -1)
 
-    def _answer(self, asker: Peer, missed: Missed, asked_at: float, above: int) -> None:
+    def _answer(self, asker: Peer, question: _Question, above: int) -> None:
         """Offer what a question asks for, above a number."""
-        matching = self._matching(missed, asked_at, above)
+        matching = self._matching(question.missed, question.asked_at, above)
         if not matching:
+            self._offered_all(asker, question)
             return
         room = self._room(asker)
         if not room:
@@ -155,10 +159,15 @@ class Offers:
             return
         self._number += 1
         self._askers[self._number] = asking = _Asker(asker, array("Q", matching[-room:]))
+        asking.question = question
         if room < len(matching):
-            asking.rest = _Rest(missed, asked_at, asking.numbers[0])
+            asking.above = asking.numbers[0]
         self._offered += len(asking.numbers)
         self._next_page(self._number, asking)
+
+    def _offered_all(self, asker: Peer, question: _Question) -> None:
+        if question.missed.number and question.newest > 0:
+            self.graph.tell(asker, Offered(question.missed.number, question.newest).encode())
 
     def _matching(self, missed: Missed, asked_at: float, above: int) -> list[int]:
         """Numbers of messages that a site may have missed, also of those that are gone, the newest first."""
@@ -173,14 +182,14 @@ class Offers:
                 since[topic] = min(oldest[index] for index in matches)
         if not since:
             return []
-        heard = missed.heard.get(self.api.node_id, -1)
-        if heard >> LIFE > self.kept.newest >> LIFE:
-            heard = -1  # numbers began anew, with the state of the node lost
+        confirmed = missed.confirmed.get(self.api.node_id, -1)
+        if confirmed >> LIFE > self.kept.newest >> LIFE:
+            confirmed = -1  # numbers began anew, with the state of the node lost
         recent = asked_at - self.config.interest_period
         first = min(since.values())
         numbers = [
             number
-            for number, at, topic in self.kept.all_since(first, recent, max(heard, above))
+            for number, at, topic in self.kept.all_since(first, recent, max(confirmed, above))
             if number > above and at >= since.get(topic, inf)
         ]
         return sorted(numbers, reverse=True)
@@ -200,8 +209,12 @@ class Offers:
             self._send_page(number, asker)
             return
         del self._askers[number]
-        if asker.rest is not None:
-            self._answer(asker.peer, *asker.rest)
+        if asker.question is None:
+            return
+        if asker.above is None:
+            self._offered_all(asker.peer, asker.question)
+        else:
+            self._answer(asker.peer, asker.question, asker.above)
 
     def _send_page(self, number: int, asker: _Asker) -> None:
         asker.attempts += 1

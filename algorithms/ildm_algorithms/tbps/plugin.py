@@ -31,6 +31,7 @@ from ildm_algorithms.tbps.messages import (
     Needed,
     Newer,
     Offer,
+    Offered,
     Query,
     Report,
     Signal,
@@ -149,12 +150,23 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             self._catch_up(alone=True)
             since = self._merges.take_passed_over_since()
             if since is not None:
-                # what waited for its keys until then was sent when there was nobody
-                self.offers.found_others(since - self.config.key_wait)
+                lately = self.api.now() - self.config.interest_period
+                self._found_others(max(since, min(lately, self.missing.among_before)), lately)
         else:
-            self.count("merges_told")
-            self._tells.tell()
+            self._tell_all()
             self._has_merged.ask()
+
+    def _found_others(self, since: float, lately: float) -> None:
+        """This node was alone since then, in this life or the one before."""
+        # what waited for its keys until then was sent when there was nobody
+        self.offers.found_others(since - self.config.key_wait)
+        if since < lately and any(self.kept.since(since)):
+            # for so long the others may have been in parts, too, in which this node has not met all of them
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        self.count("merges_told")
+        self._tells.tell()
 
     def _tell_merged(self, again: bool, done: Callable[[CastResult], None]) -> None:
         self.graph.cast(ALL_NODES, Merged(again).encode(), reliable=True, done=done)
@@ -585,6 +597,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
                 self.retained.answered(answer)
             case Offer() as offer:
                 self.missing.offered(sender, offer)
+            case Offered(question, number):
+                self.missing.offered_all(sender, question, number)
             case Want() as want:
                 self.offers.wanted(sender, want)
             case Late() as late:

@@ -21,6 +21,7 @@ from ildm_algorithms.tbps.messages import (
     Needed,
     Newer,
     Offer,
+    Offered,
     Payload,
     Query,
     Report,
@@ -58,6 +59,7 @@ PAYLOAD = st.one_of(
     st.builds(
         Missed,
         st.lists(st.tuples(st.text(max_size=5), U32), max_size=3),
+        U32,
         st.dictionaries(st.text(max_size=5), U64, max_size=3),
     ),
     st.builds(
@@ -65,6 +67,7 @@ PAYLOAD = st.one_of(
         U64,
         st.lists(st.tuples(st.text(max_size=5), st.lists(st.tuples(U64, U32), max_size=2)), max_size=3),
     ),
+    st.builds(Offered, U32, U64),
     st.builds(Want, U64, st.lists(U64, max_size=3)),
     st.builds(
         Late,
@@ -105,7 +108,8 @@ def test_cut_off(payload: Payload, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"", b"?", b"M1234567", b"S", b"Q\xff", b"T\0\0\0\1", b"L\0\0\0\1", b"A\1\0\0\0\5x"]
+    "data",
+    [b"", b"?", b"M1234567", b"S", b"Q\xff", b"T\0\0\0\1", b"L\0\0\0\0\0\0\0\1", b"U\0", b"A\1\0\0\0\5x"],
 )
 def test_refused(data: bytes) -> None:
     with pytest.raises(MessageError):

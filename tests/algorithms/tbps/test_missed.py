@@ -768,7 +768,7 @@ def test_what_is_older_than_the_last_that_was_heard_is_not_offered_again() -> No
         ({"n0": 1 << 33}, range(1, 11)),
     ):
         graph.told.clear()
-        offers.asked(PEER, Missed([("t", 2_000_000)], heard), 0.0)
+        offers.asked(PEER, Missed([("t", 2_000_000)], 0, heard), 0.0)
         assert numbers_of(graph.told) == list(expected)
 
 
