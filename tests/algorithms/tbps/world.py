@@ -124,8 +124,9 @@ class Node:
         self.state: dict[str, bytes] = {}
         self.counters: dict[str, int] = {}
         self.logged: list[tuple[str, dict[str, object]]] = []
+        self.expiry = LinkConfig().expiry
         clock: Any = Clock(world)
-        self.memory = Retained(clock, node_id, LimitsConfig(), Counters(), clock)
+        self.memory = Retained(clock, node_id, LimitsConfig(), Counters(), clock, self.expiry)
         self.broker: dict[str, Publish] = {}
         """Retained messages of the local broker."""
         self.deliveries: list[Delivery] = []
