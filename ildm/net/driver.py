@@ -14,6 +14,7 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, cast
 
 from ildm.api import Unreachable
+from ildm.core.counters import Counters
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.link.session import LinkSession
 from ildm.core.session import CLOSE_TIMEOUT
@@ -129,7 +130,7 @@ class AsyncioDriver:
         self.history = History()
         self.random: Random = SystemRandom()
         self.call_soon = loop.call_soon
-        self.in_turn = (self._dialing.turns or Turns(loop.call_soon)).wait
+        self.in_turn = (self._dialing.turns or Turns(loop.call_soon, Counters())).wait
         self.call_later = TimerQueue(loop.time, loop.call_later).call_later
         self.now = loop.time
         self.wall = time.time

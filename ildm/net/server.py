@@ -96,7 +96,8 @@ class NodeServer:
         secrets = self.secrets = read_secrets(config)
         loop = asyncio.get_running_loop()
         tls = self.tls = NodeTls(config)
-        turns = Turns(loop.call_soon)
+        counters = Counters()
+        turns = Turns(loop.call_soon, counters)
         self.reactor = new_reactor(loop, turns)
         self.dialing = Dialing(config, tls, self.reactor, turns)
         self.driver = AsyncioDriver(loop, config.link.unsent_bytes, self.dialing)
@@ -107,7 +108,6 @@ class NodeServer:
             self.driver.log,
             config.limits.unsaved_bytes,
         )
-        counters = Counters()
         try:
             if config.algorithm is not None and config.spool.mode != "off":
                 self.spool = self._open_spool(counters)

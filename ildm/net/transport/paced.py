@@ -35,8 +35,6 @@ class Paced(asyncio.Protocol):
         self.write = transport.write
         self.write_eof = transport.write_eof
         self.can_write_eof = transport.can_write_eof
-        self.close = transport.close
-        self.abort = transport.abort
         self.is_closing = transport.is_closing
         self.get_extra_info = transport.get_extra_info
         self.get_write_buffer_size = transport.get_write_buffer_size
@@ -66,6 +64,19 @@ class Paced(asyncio.Protocol):
         self._protocol.resume_writing()
 
     # the transport of the session -------------------------------------------------------------
+
+    def close(self) -> None:
+        self._end()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._end()
+        self._transport.abort()
+
+    def _end(self) -> None:
+        """The session takes nothing more."""
+        self._reading = False
+        self._rest = b""
 
     def pause_reading(self) -> None:
         self._reading = False

@@ -10,7 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from ildm.core.counters import Counters
 
 READ: Final = 64 * 1024
 """Bytes read of a connection at once, at most."""
@@ -29,12 +32,17 @@ class Turns:
 
     Args:
         call_soon: the loop's.
+        counters: the node's.
         clock: seconds.
     """
 
     def __init__(
-        self, call_soon: Callable[[Callable[[], None]], Any], clock: Callable[[], float] = perf_counter
+        self,
+        call_soon: Callable[[Callable[[], None]], Any],
+        counters: Counters,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
+        self.counters = counters
         self.clock = clock
         self._call_soon = call_soon
         self._waiting: deque[Callable[[], None]] = deque()
@@ -47,6 +55,7 @@ class Turns:
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call once, after all that wait. Who asks waits for one call at a time, which bounds the queue."""
+        self.counters["turns_waited"] += 1
         self._waiting.append(go_on)
         self._ask()
 

@@ -121,7 +121,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(made: Callable[[], Noted] = Noted) -> AsyncIterator[Bench]:
-    reactor = Reactor(asyncio.get_running_loop(), Turns(asyncio.get_running_loop().call_soon))
+    reactor = Reactor(asyncio.get_running_loop(), Turns(asyncio.get_running_loop().call_soon, Counters()))
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     arrived: list[Noted] = []

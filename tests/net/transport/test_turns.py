@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ildm.core.counters import Counters
 from ildm.net.transport.paced import Paced
 from ildm.net.transport.reactor import Reactor
 from ildm.net.transport.turns import LEAST, MUCH, PART, READ, TURN, Pace, Turns
@@ -21,7 +22,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
         self.soon: list[Callable[[], None]] = []
-        self.turns = Turns(self.soon.append, lambda: self.now)
+        self.turns = Turns(self.soon.append, Counters(), lambda: self.now)
 
     def turn(self) -> None:
         """One of the loop: what is asked for meanwhile comes in the next one."""
@@ -51,6 +52,7 @@ def test_who_waits_goes_on_in_order_for_a_bounded_time_in_each_turn() -> None:
         seen.append(len(done))
     assert done == list(range(10))
     assert seen == [4, 8, 10]
+    assert clock.turns.counters["turns_waited"] == 10
     assert not clock.soon
 
 
@@ -149,7 +151,7 @@ async def test_an_innocent_waits_for_one_turn_whoever_floods(flooders: int) -> N
     """The flood is with the system before the first turn, so that each read could take much at once."""
     loop = asyncio.get_running_loop()
     clock = Clock()
-    clock.turns = Turns(loop.call_soon, lambda: clock.now)
+    clock.turns = Turns(loop.call_soon, Counters(), lambda: clock.now)
     Costly.clock, Costly.taken = clock, 0
     reactor = Reactor(loop, clock.turns)
     pairs = [socket.socketpair() for _ in range(flooders + 1)]
@@ -188,7 +190,7 @@ async def test_an_innocent_waits_for_one_turn_whoever_floods(flooders: int) -> N
 async def test_flooders_have_equal_shares() -> None:
     loop = asyncio.get_running_loop()
     clock = Clock()
-    clock.turns = Turns(loop.call_soon, lambda: clock.now)
+    clock.turns = Turns(loop.call_soon, Counters(), lambda: clock.now)
     Costly.clock, Costly.taken = clock, 0
     reactor = Reactor(loop, clock.turns)
     pairs = [socket.socketpair() for _ in range(5)]
@@ -284,3 +286,16 @@ def test_what_has_come_before_the_end_is_not_lost(end: str) -> None:
     assert session.told[-1] == end
     clock.turn()
     assert session.told[-1] == end
+
+
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_a_session_that_has_ended_gets_nothing_more(end: str) -> None:
+    clock, _, between, session = paced()
+    between.data_received(bytes(10 * LEAST))
+    clock.turn()
+    got = len(session.got)
+    getattr(between, end)()
+    clock.turn()
+    between.connection_lost(None)
+    assert len(session.got) == got
+    assert session.told[-1] == "lost"
