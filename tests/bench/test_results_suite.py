@@ -138,9 +138,10 @@ def test_tables_go_between_their_marks(tmp_path: Path) -> None:
     assert fill_in(page, results, ["one"]) == ["one"]
 
 
-def test_the_page_of_reports_has_a_place_for_each_result() -> None:
+def test_the_page_of_reports_has_place_and_command_of_each_result() -> None:
     page = (Path(__file__).parents[2] / "bench/reports/README.md").read_text()
     assert [result.name for result in SUITE if f"<!-- table: {result.name} -->\n" not in page] == []
+    assert [result.name for result in SUITE if f"`ildm-bench results {result.command}`" not in page] == []
     assert page.count("<!-- table: ") == page.count("<!-- end -->")
 
 
