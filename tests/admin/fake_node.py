@@ -183,7 +183,7 @@ class FakeView:
             raise self.broken
         return {
             "node_id": "south",
-            "version": "0.1.0",
+            "version": "0.2.0",
             "algorithm": "sf",
             "filters": ["validate"],
             "status": "running",

@@ -24,7 +24,7 @@ from tests.docker.files import BROKERS, DOCKER, NODES, PROJECT, Stage, services,
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(1500)]
 
-BUILT = ("ildm-node:0.1.0", "ildm-moquette:0.17")
+BUILT = ("ildm-node:0.2.0", "ildm-moquette:0.17")
 BUILDER = stages(DOCKER / "Dockerfile")["build"].image
 
 
