@@ -33,11 +33,6 @@ from tests.core.test_nodes import Site, connection_session_present, row
 VERSIONS = [Version.V311, Version.V5]
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 class Answers:
     """Stands between a site's broker and its clients: refuses topics, or keeps answers until let go."""
 

@@ -13,11 +13,6 @@ from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def refusals(site: Site) -> list[dict[str, object]]:
     return [fields for _, event, fields in site.node.driver.logged if event == "no room for more clients"]
 

@@ -28,11 +28,6 @@ from tests.support.site import row
 SECRET = b"correct horse battery staple"
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 class Admitting(Filter):
     """Does with a client what its user name says."""
 

@@ -30,11 +30,6 @@ from tests.support.site import row
 V5 = Version.V5
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 class Admitting(Filter):
     """Rejects what begins with ``no``, changes ``low``, thinks about ``later``."""
 

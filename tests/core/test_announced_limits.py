@@ -30,11 +30,6 @@ SIZE = Property.MAXIMUM_PACKET_SIZE
 V5 = Version.V5
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def connack(properties: bytes) -> bytes:
     assert len(properties) < 100
     return bytes((0x20, len(properties) + 3, 1, 0, len(properties))) + properties

@@ -106,11 +106,6 @@ CLOSED = ("closed", SessionStatus.CLOSED)
 TCP_DOWN = ("tcp down", SessionStatus.CLOSED)
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def start(world: World, name: str) -> tuple[Node, Recorder, MiniBroker]:
     broker = MiniBroker()
     world.listen(Address(name, 3), broker.connection)

@@ -23,11 +23,6 @@ BLOCK: dict[str, Any] = {
 }
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 class Load(MiniClient):
     """Publishes so many messages, with no more than ``window`` of them under way, as fast as it may."""
 

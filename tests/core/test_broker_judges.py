@@ -13,11 +13,6 @@ from tests.core.test_retained import set_value
 from tests.support.site import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def hide(broker: Any, monkeypatch: pytest.MonkeyPatch, prefixes: tuple[str, ...]) -> None:
     """Let the broker grant every subscription, and deliver nothing below the prefixes to the node."""
     deliver = MiniConnection._deliver

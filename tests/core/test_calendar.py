@@ -23,11 +23,6 @@ UNSET = 12.5 - 1_700_000_000.0
 JUMPS = [400 * DAY, -400 * DAY, UNSET]
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 # the two readings ---------------------------------------------------------------------------------
 
 

@@ -65,11 +65,6 @@ class Unsure:
         raise ValueError("it depends")
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def start(
     world: World, name: str = "a", plugin: Any = Quiet, filters: Any = None, **settings: Any
 ) -> tuple[Node, MiniBroker]:

@@ -18,11 +18,6 @@ from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, connection_session_present, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def will(client_id: str = "c", delay: int = 0, **fields: Any) -> Connect:
     properties = {Property.WILL_DELAY_INTERVAL: delay} if delay else {}
     return Connect(

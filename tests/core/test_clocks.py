@@ -24,11 +24,6 @@ NEVER_SET = 12.5 - 1_700_000_000.0
 WRONG = [-400 * DAY, 400 * DAY, -3 * 365 * DAY, 70 * 365 * DAY, NEVER_SET, -3600.0]
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def clock(site: Site) -> WorldDriver:
     """Whose ``clock`` is what the site's machine shows."""
     assert isinstance(site.node.driver, WorldDriver)

@@ -16,11 +16,6 @@ from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def publish(client: MiniClient, topics: list[str], qos: int) -> None:
     """Send messages of QoS 1 or 2 with every handshake completed as it goes."""
     for i, topic in enumerate(topics):

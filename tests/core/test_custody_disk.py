@@ -19,11 +19,6 @@ SIZE = 1000
 CHUNK = 7
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def sites(world: World, names: str, algorithm: str = "pf", **spooling: Any) -> list[DiskSite]:
     """Sites in a row, each with a small spool; what comes in one chunk is one record there."""
     link = {"transfer": "received"}

@@ -18,11 +18,6 @@ WAIT = 5.0
 """Its spool tries again every two seconds."""
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def sites(world: World, names: str, **link: Any) -> list[DiskSite]:
     spooling = {"failure_wait": WAIT, "segment_bytes": 64 << 10, "bytes": 1 << 20}
     made = [DiskSite(world, name, "pf", spooling, link=link) for name in names]

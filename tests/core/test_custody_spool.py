@@ -58,11 +58,6 @@ def kept(site: Site) -> int:
     return site.node.custody.state().messages
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 @pytest.mark.parametrize("qos", [1, 2])
 def test_what_has_arrived_everywhere_is_kept_nowhere(world: World, qos: int) -> None:
     a, b, c = sites(world, "abc")

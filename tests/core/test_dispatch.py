@@ -34,11 +34,6 @@ from ildm.testing.virtual.world import World
 PUBLISH = PacketType.PUBLISH
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def start(world: World, name: str, specs: PluginSpecs) -> tuple[Node, MiniBroker]:
     broker = MiniBroker()
     world.listen(Address(name, 3), broker.connection)

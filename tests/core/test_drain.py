@@ -14,11 +14,6 @@ from tests.core.test_custody import TOPICS, publish
 from tests.support.site import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def drain(site: Site) -> list[float]:
     """When the node has ended."""
     ended: list[float] = []

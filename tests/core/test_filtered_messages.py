@@ -39,11 +39,6 @@ OUR_MESSAGES = frozenset({(Source.CLIENT, PacketType.PUBLISH)})
 TIMEOUT = 5.0
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 class Deciding(Filter):
     """Rejects with what the payload says, or keeps the decision in ``waiting``."""
 

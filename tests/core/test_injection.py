@@ -13,11 +13,6 @@ from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 class NotingBroker(MiniBroker):
     """Keeps every CONNECT, also those of connections that have ended."""
 

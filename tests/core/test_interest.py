@@ -395,11 +395,6 @@ def test_a_client_gets_its_messages_although_a_neighbour_has_no_room_for_its_fil
     assert dict(a.node.links.links["b"].interest) == {"late/+": 2}
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def test_a_neighbour_that_stalls_holds_a_set_of_filters_and_no_packets(world: World) -> None:
     """Local clients change their subscriptions more often than there are packet identifiers."""
     a, b = row(world, "ab", "sf")

@@ -28,11 +28,6 @@ from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 class Keeper(MiniBroker):
     """Accepts every client, keeps the bytes that came after CONNECT, and judges nothing."""
 

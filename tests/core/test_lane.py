@@ -44,11 +44,6 @@ class Source:
         self.holds.discard(reason)
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def make(world: World, **limits: Any) -> tuple[Lane, Counters]:
     counters = Counters()
     return Lane(WorldDriver(world, "n"), QueueLimits(**limits), counters, "link", 0), counters

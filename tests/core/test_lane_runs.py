@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,11 +12,6 @@ from ildm.core.transfer.lane import Lane
 from ildm.mqtt import Publish, PubRel, Version
 from ildm.testing.virtual.world import World
 from tests.core.test_lane import Source, make, opened
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 def run_of(first: int, count: int, qos: int = 1) -> bytes:

@@ -23,11 +23,6 @@ from ildm_algorithms.pf import PublicationFlooding
 from tests.core.test_nodes import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def publish(client: MiniClient, topics: list[str], qos: int) -> None:
     for i, topic in enumerate(topics):
         client.send(Publish(topic=topic, payload=b"x", qos=qos, packet_id=i + 1 if qos else None))

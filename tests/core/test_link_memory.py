@@ -16,16 +16,6 @@ from tests.support.memory_spool import MemorySpool
 from tests.support.site import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture(params=["pf", "sf"])
-def algorithm(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def publish(client: MiniClient, topics: list[str], qos: int = 1) -> None:
     for i, topic in enumerate(topics):
         client.send(Publish(topic=topic, payload=b"x", qos=qos, packet_id=i + 1 if qos else None))

@@ -16,11 +16,6 @@ from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def logged(site: Site) -> list[str]:
     driver = site.node.driver
     assert isinstance(driver, WorldDriver)

@@ -27,16 +27,6 @@ from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture(params=["pf", "sf"])
-def algorithm(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def test_messages_cross_a_row_of_three(world: World, algorithm: str) -> None:
     a, b, c = row(world, "abc", algorithm)
     assert b.links() == {"a": "active", "c": "active"}

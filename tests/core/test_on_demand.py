@@ -13,12 +13,6 @@ from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Versi
 from ildm.testing.virtual.world import World
 from tests.support.talkers import Site, sites
 
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 # sending ------------------------------------------------------------------------------------------
 
 

@@ -17,11 +17,6 @@ from ildm_algorithms.sg_tbps import SgTbps
 from tests.support.site import Site
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def subscribe(client: MiniClient, *filters: str, qos: int = 0) -> None:
     wanted = [Subscription(topic_filter=name, qos=qos) for name in filters]
     client.send(Subscribe(packet_id=1, subscriptions=wanted))

@@ -18,11 +18,6 @@ from tests.core.test_tracing import row, session_of
 GOOD = [False, 1, "b", "x", 3]
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def come(world: World, payload: bytes) -> dict[str, Any]:
     a, _ = row(world, "ab", "pf")
     session_of(a, "b").data_received(Publish(topic=PATH, payload=payload).encode(Version.V5))

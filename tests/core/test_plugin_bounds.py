@@ -37,11 +37,6 @@ class Quiet(TreeAlgorithm):
     """Uses what it is told to use."""
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def prepare(
     world: World, plugin: type[TreeAlgorithm] = Quiet, store: MemoryStore | None = None, **limits: Any
 ) -> tuple[Node, Loaded, NodeApi]:

@@ -39,11 +39,6 @@ class QuietOverlay(OverlayAlgorithm):
     """The same of the other kind."""
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def start(world: World, name: str, plugin: Any = Quiet, **settings: Any) -> tuple[Node, MiniBroker]:
     broker = MiniBroker()
     world.listen(Address(name, 3), broker.connection)

@@ -15,11 +15,6 @@ from tests.core.test_custody import publish
 from tests.support.site import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def poison(packet: Any) -> bool:
     return isinstance(packet, Publish) and packet.topic.startswith("poison")
 

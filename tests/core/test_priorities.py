@@ -20,11 +20,6 @@ from tests.support.examples import examples
 from tests.support.site import row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def numbered(number: int, qos: int, topic: str = "t") -> Publish:
     return Publish(topic=topic, payload=b"%03d" % number, qos=qos, packet_id=1 if qos else None)
 

@@ -15,11 +15,6 @@ from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def chunk(topic: str, first: int, count: int, version: Version = Version.V311, **fields: Any) -> bytes:
     """Messages numbered from ``first`` on, as one write of a client."""
     messages = [

@@ -13,11 +13,6 @@ from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def ring(world: World, names: str, algorithm: str | type[Algorithm] = "pf", **settings: object) -> list[Site]:
     """Sites in a row with a spare link between the first and the last, which stays blocked."""
     sites = row(world, names, algorithm, **settings)

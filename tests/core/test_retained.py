@@ -19,11 +19,6 @@ from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def value(site: Site, topic: str) -> bytes | None:
     """What the broker of a site would serve to a new subscriber."""
     kept = None

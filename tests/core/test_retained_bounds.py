@@ -23,11 +23,6 @@ from tests.core.test_retained import cut, set_value, value
 DAY = 86_400
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 class Memory:
     """What a node remembers, on its own."""
 

@@ -14,11 +14,6 @@ from tests.core.test_retained import set_value, value
 from tests.support.site import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 class Slow(MiniClient):
     """Releases its messages of QoS 2 when it is told to."""
 

@@ -22,11 +22,6 @@ VERSIONS = pytest.mark.parametrize("version", [Version.V311, Version.V5])
 TRANSFERS = pytest.mark.parametrize("transfer", ["acknowledged", "received"])
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def message(payload: str, qos: int, packet_id: int = 1, **fields: Any) -> Publish:
     return Publish(topic="t", payload=payload.encode(), qos=qos, packet_id=packet_id, **fields)
 

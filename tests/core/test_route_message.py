@@ -58,11 +58,6 @@ def plugin(site: Site) -> Any:
     return site.node.dispatch.algorithm
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def injected(site: Site) -> list[bytes]:
     return [p.payload for client, p in site.broker.published if client.startswith("ildm-")]
 

@@ -14,11 +14,6 @@ from ildm.testing.virtual.world import World
 from tests.core.test_nodes import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def rules(*documents: dict[str, Any]) -> PublishRules:
     return PublishRules([PublishRule.model_validate(document) for document in documents])
 

@@ -15,11 +15,6 @@ from tests.support.site import Site
 ALL = {"allow": ["#"]}
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def follow(world: World, site: Site, *rules: dict[str, Any]) -> None:
     """What a reload of `link.rules` does."""
     link = site.node.config.link

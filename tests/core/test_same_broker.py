@@ -23,16 +23,6 @@ REASON = (
 NOT_NOTICED = "a neighbour before the same broker is not noticed"
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture(params=["pf", "sf"])
-def algorithm(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 class Heard(MiniBroker):
     """Keeps what nodes subscribe to find each other."""
 

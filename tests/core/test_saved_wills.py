@@ -14,11 +14,6 @@ from tests.core.test_nodes import Site, connection_session_present, row
 from tests.support.memory_spool import MemorySpool
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def connect(client_id: str = "w", retain: bool = False, delay: int = 0, **fields: Any) -> Connect:
     properties = {Property.WILL_DELAY_INTERVAL: delay} if delay else {}
     return Connect(

@@ -14,16 +14,6 @@ from ildm.testing.virtual.world import World
 from tests.support.site import Site
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture(params=["pf", "sf"])
-def algorithm(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def started(world: World, algorithm: str, *neighbors: str, **settings: Any) -> Site:
     """A site whose node has just been started for the first time."""
     settings.setdefault("link", {"wait_at_start": 5})

@@ -31,11 +31,6 @@ from tests.core.test_nodes import Site, row
 LARGE = bytes(range(256)) * 800
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def parts(data: bytes, size: int) -> list[bytes]:
     return [data[i : i + size] for i in range(0, len(data), size)]
 

@@ -26,11 +26,6 @@ from tests.core.test_judging import keeper_at
 from tests.core.test_nodes import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def subscribe(world: World, client: MiniClient, *filters: str) -> None:
     before = len(client.got(SubAck))
     client.send(Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter=f) for f in filters]))

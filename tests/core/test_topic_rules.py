@@ -20,11 +20,6 @@ from tests.support.site import Site
 HQ = {"allow": ["#"], "local": "plant/", "remote": "hq/plant/"}
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def pair(world: World, algorithm: str, rules: list[dict[str, Any]]) -> tuple[Site, Site]:
     """Sites a, with the rules, and b."""
     a = Site(world, "a", algorithm, link={"rules": rules})

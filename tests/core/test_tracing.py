@@ -17,11 +17,6 @@ from tests.core.test_link_life import session_of
 from tests.support.site import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def followed(site: Site, topic: str = "t/1", seconds: float = PATIENCE + 1) -> list[Hop]:
     """What a trace from a site answers; it has to within the time."""
     found: list[list[Hop]] = []

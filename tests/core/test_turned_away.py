@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from ildm.config import Address
 from ildm.core.link import hello as hello_module
 from ildm.core.link.hello import Hello
@@ -15,11 +13,6 @@ from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
 
 SECRET = "a secret of some length"
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 def refused(site: Site) -> list[tuple[str, str, str]]:

@@ -19,11 +19,6 @@ from tests.core.test_nodes import Site, connection_session_present, row
 LONG = {Property.SESSION_EXPIRY_INTERVAL: 1000}
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def back(site: Site, version: Version, client_id: str = "old", **more: Any) -> Any:
     """A client that goes on with its session."""
     properties = LONG if version is Version.V5 else {}

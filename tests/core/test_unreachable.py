@@ -17,11 +17,6 @@ NOWHERE = Peer("x", "x:2")
 USUAL = {"reconnect_min": 0.5, "reconnect_max": 30.0, "connect_timeout": 5.0}
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 class Mute:
     """Takes connections, and says nothing."""
 

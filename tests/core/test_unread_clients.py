@@ -15,11 +15,6 @@ VERSIONS = [Version.V311, Version.V5]
 INFLIGHT = 10
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def message(number: int, topic: str = "t", qos: int = 1, size: int = 1) -> Publish:
     return Publish(topic=topic, payload=b"x" * size, qos=qos, packet_id=number if qos else None)
 

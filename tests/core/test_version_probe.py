@@ -69,11 +69,6 @@ def both(asked: Version, n: int) -> Answer:
     return PROPER
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def probed(
     world: World, answer: Callable[[Version, int], Answer], seconds: float = 60
 ) -> tuple[Site, Scripted]:

@@ -17,11 +17,6 @@ from tests.support.memory_spool import MemorySpool
 from tests.support.site import Site, row
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 class Trace:
     """One that a site has begun."""
 

@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import itertools
 
-import pytest
-
 from ildm.mqtt import FilterTable, Publish, Subscribe, Subscription, Unsubscribe
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
 from tests.support.site import Site, row
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
 
 
 def subscribe(client: MiniClient, *filters: str) -> None:
