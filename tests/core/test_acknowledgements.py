@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from ildm.config import Address
 from ildm.core.local.broker_session import ANSWERS
 from ildm.mqtt import (
     Disconnect,
@@ -28,61 +27,10 @@ from ildm.mqtt import (
 )
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site, connection_session_present, row
+from tests.support.mini_brokers import Answers, connection_session_present, injected
+from tests.support.site import Site, row
 
 VERSIONS = [Version.V311, Version.V5]
-
-
-class Answers:
-    """Stands between a site's broker and its clients: refuses topics, or keeps answers until let go."""
-
-    def __init__(self, site: Site) -> None:
-        self.refused: dict[str, int] = {}
-        self.keep = False
-        self.kinds: Any = PubAck | PubRec
-        self.disconnects = 0
-        self._kept: list[tuple[Any, Any]] = []
-        original = site.broker.connection
-
-        def connection() -> Any:
-            made = original()
-            send, packet = made.send, made._packet
-
-            def sending(answer: Any) -> None:
-                if made.client_id.startswith("ildm-") or not isinstance(answer, self.kinds):
-                    send(answer)
-                elif self.keep:
-                    self._kept.append((send, answer))
-                else:
-                    send(answer)
-
-            def receiving(received: Any) -> None:
-                self.disconnects += isinstance(received, Disconnect)
-                code = self.refused.get(received.topic, 0) if isinstance(received, Publish) else 0
-                if code and not made.client_id.startswith("ildm-"):
-                    kind = PubAck if received.qos == 1 else PubRec
-                    if received.qos:
-                        sending(kind(packet_id=received.packet_id, reason_code=code))
-                else:
-                    packet(received)
-
-            made.send, made._packet = sending, receiving
-            return made
-
-        site.world.listen(Address(site.name, 3), connection)
-
-    def let_go(self, *packet_ids: int) -> None:
-        """Send what was kept; with packet identifiers those answers only, in that order."""
-        if packet_ids:
-            for packet_id in packet_ids:
-                found = next(kept for kept in self._kept if kept[1].packet_id == packet_id)
-                self._kept.remove(found)
-                found[0](found[1])
-            return
-        self.keep = False
-        kept, self._kept = self._kept, []
-        for send, answer in kept:
-            send(answer)
 
 
 def message(topic: str, qos: int, number: int = 1, **fields: Any) -> Publish:
@@ -91,10 +39,6 @@ def message(topic: str, qos: int, number: int = 1, **fields: Any) -> Publish:
 
 def encoded(*packets: Any) -> bytes:
     return b"".join(packet.encode(Version.V311) for packet in packets)
-
-
-def injected(site: Site) -> list[tuple[str, bytes]]:
-    return [(p.topic, p.payload) for i, p in site.broker.published if i.startswith("ildm-")]
 
 
 KINDS: list[dict[str, Any]] = [

@@ -10,7 +10,7 @@ from ildm.mqtt import ConnAck, Publish, Version
 from ildm.net.run import descriptors_for_clients
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site
+from tests.support.site import Site
 
 
 def refusals(site: Site) -> list[dict[str, object]]:

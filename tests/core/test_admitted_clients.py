@@ -22,7 +22,7 @@ from ildm.mqtt import (
 from ildm.mqtt.constants import REASON_CODES, PacketType
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.core.test_filtered_messages import TIMEOUT, Setting
+from tests.support.deciding import TIMEOUT, Setting
 from tests.support.site import row
 
 SECRET = b"correct horse battery staple"

@@ -24,7 +24,7 @@ from ildm.mqtt import (
 )
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.core.test_filtered_messages import TIMEOUT, Setting
+from tests.support.deciding import TIMEOUT, Setting
 from tests.support.site import row
 
 V5 = Version.V5

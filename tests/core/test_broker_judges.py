@@ -9,7 +9,7 @@ import pytest
 from ildm.mqtt import ConnAck, Connect, Property, Publish, Version, Will
 from ildm.testing.virtual.broker import MiniConnection
 from ildm.testing.virtual.world import World
-from tests.core.test_retained import set_value
+from tests.support.retained import set_value
 from tests.support.site import Site, row
 
 

@@ -12,9 +12,8 @@ from ildm.mqtt import ConnAck, Connect, Property, PubAck, Publish, Version, Will
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.store import MemoryStore
 from ildm.testing.virtual.world import World
-from tests.core.test_retained import set_value, value
-from tests.core.test_retained_bounds import Memory
 from tests.support.disk_spool import DiskSite
+from tests.support.retained import Memory, set_value, value
 
 DAY = 86_400.0
 HOUR = 3600.0

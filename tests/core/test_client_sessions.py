@@ -15,7 +15,8 @@ from ildm.mqtt import ConnAck, Connect, Disconnect, MalformedPacket, Property, P
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site, connection_session_present, row
+from tests.support.mini_brokers import connection_session_present
+from tests.support.site import Site, row
 
 
 def will(client_id: str = "c", delay: int = 0, **fields: Any) -> Connect:

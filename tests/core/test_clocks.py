@@ -14,9 +14,8 @@ from ildm.core.link.hello import Hello
 from ildm.mqtt import Property, ProtocolViolation
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site
-from tests.core.test_retained import cut, set_value, value
-from tests.core.test_retained_bounds import Memory
+from tests.support.retained import Memory, cut, set_value, value
+from tests.support.site import Site
 
 DAY = 86_400.0
 NEVER_SET = 12.5 - 1_700_000_000.0

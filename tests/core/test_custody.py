@@ -10,24 +10,10 @@ import pytest
 from ildm.config import Address
 from ildm.core.link.state import LinkEvent
 from ildm.core.transfer.inbound import Inbound
-from ildm.mqtt import ProtocolViolation, PubAck, PubComp, Publish, PubRec, PubRel, Version, decode
-from ildm.testing.virtual.client import MiniClient
+from ildm.mqtt import ProtocolViolation, PubAck, Publish, PubRec, Version, decode
 from ildm.testing.virtual.world import World
+from tests.support.publishing import TOPICS, publish
 from tests.support.site import Site, row
-
-
-def publish(client: MiniClient, topics: list[str], qos: int) -> None:
-    """Send messages of QoS 1 or 2 with every handshake completed as it goes."""
-    for i, topic in enumerate(topics):
-        client.send(Publish(topic=topic, payload=b"x", qos=qos, packet_id=i + 1))
-        client.transport.world.run(0.01)
-        if qos == 2:
-            client.send(PubRel(packet_id=i + 1))
-            client.transport.world.run(0.01)
-    assert len(client.got(PubComp if qos == 2 else PubAck)) == len(topics)
-
-
-TOPICS = [f"t/{i}" for i in range(50)]
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -11,7 +11,7 @@ from ildm.core.transfer.spooled_queue import SpooledQueue
 from ildm.mqtt import Connect, Property, PubAck, PubComp, Publish, PubRel, Subscribe, Subscription, Version
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.support.memory_spool import MemorySpool
+from tests.support.memory_spool import MemorySpool, reborn, spool
 from tests.support.site import Site
 
 
@@ -24,19 +24,6 @@ def sites(
         site.node.links.add(Address(made[i].name, 2), False)
     world.run(2)
     return made
-
-
-def spool(site: Site) -> MemorySpool:
-    assert isinstance(site.spool, MemorySpool)
-    return site.spool
-
-
-def reborn(site: Site, *neighbors: str) -> None:
-    """Kill a node and start it again at once, with what was durable."""
-    site.kill()
-    site.spool = spool(site).next_life()
-    site.store = site.store.copy()
-    site.start(neighbors)
 
 
 def publish(client: MiniClient, first: int, count: int, qos: int, topic: str = "t") -> None:

@@ -13,8 +13,8 @@ from ildm.mqtt import ConnAck, Connect, Property, PubAck, PubComp, Publish, PubR
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection, MiniSession
 from ildm.testing.virtual.store import MemoryStore
 from ildm.testing.virtual.world import World
-from tests.core.test_custody import publish
 from tests.support.memory_spool import MemorySpool
+from tests.support.publishing import publish
 from tests.support.site import Site
 
 

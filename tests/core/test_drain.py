@@ -10,7 +10,7 @@ from ildm.config import Address
 from ildm.mqtt import Publish
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World
-from tests.core.test_custody import TOPICS, publish
+from tests.support.publishing import TOPICS, publish
 from tests.support.site import Site, row
 
 

@@ -10,7 +10,7 @@ from ildm.config import Address
 from ildm.mqtt import Connect, Disconnect, Property, Publish, ReasonCode, Version
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site, row
+from tests.support.site import Site, row
 
 
 class NotingBroker(MiniBroker):

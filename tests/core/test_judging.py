@@ -22,49 +22,10 @@ from ildm.mqtt import (
     Version,
     Will,
 )
-from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site, row
-
-
-class Keeper(MiniBroker):
-    """Accepts every client, keeps the bytes that came after CONNECT, and judges nothing."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.raw: dict[str, bytes] = {}
-
-    def connection(self) -> MiniConnection:
-        return KeptConnection(self)
-
-
-class KeptConnection(MiniConnection):
-    def data_received(self, data: bytes) -> None:
-        assert isinstance(self.broker, Keeper)
-        if self.client_id.startswith("ildm-"):
-            super().data_received(data)
-        elif self.client_id:
-            self.broker.raw[self.client_id] += data
-        else:
-            frames = self.framer.feed(data)
-            if frames:
-                self._packet(decode_connect(frames[0]))
-                self.broker.raw[self.client_id] = b"".join(frames[1:])
-
-
-def decode_connect(frame: bytes) -> Connect:
-    from ildm.mqtt import decode
-
-    packet = decode(b"\x10" + frame[1:], Version.V311)
-    assert isinstance(packet, Connect)
-    return packet
-
-
-def keeper_at(world: World, site: Site) -> Keeper:
-    keeper = Keeper()
-    world.listen(Address(site.name, 3), keeper.connection)
-    return keeper
+from tests.support.mini_brokers import keeper_at
+from tests.support.site import Site, row
 
 
 def raw_client(world: World, name: str, data: bytes, version: Version = Version.V311) -> MiniClient:

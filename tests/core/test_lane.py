@@ -6,54 +6,10 @@ from typing import Any
 
 import pytest
 
-from ildm.core.counters import Counters
-from ildm.core.transfer.lane import Lane, QueueLimits
 from ildm.core.transfer.outgoing import JOINED
-from ildm.mqtt import Framer, Property, Publish, PubRel, Version, decode
-from ildm.testing.virtual.driver import WorldDriver
+from ildm.mqtt import Property, Publish, PubRel, Version, decode
 from ildm.testing.virtual.world import World
-
-
-class Sink:
-    """A transport that keeps what is written, write by write."""
-
-    def __init__(self) -> None:
-        self.writes: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.writes.append(data)
-
-    def packets(self, version: Version = Version.V5) -> list[Any]:
-        return [decode(frame, version) for frame in Framer().feed(b"".join(self.writes))]
-
-
-class Source:
-    def __init__(self) -> None:
-        self.holds: set[object] = set()
-
-    credit = (0, 0)
-    ended = False
-
-    def hold(self, reason: object) -> None:
-        self.holds.add(reason)
-
-    def overran(self) -> None:
-        self.ended = True
-
-    def release(self, reason: object) -> None:
-        self.holds.discard(reason)
-
-
-def make(world: World, **limits: Any) -> tuple[Lane, Counters]:
-    counters = Counters()
-    return Lane(WorldDriver(world, "n"), QueueLimits(**limits), counters, "link", 0), counters
-
-
-def opened(lane: Lane, session_present: bool = True, **far: Any) -> Sink:
-    sink = Sink()
-    lane.attach(sink, **far)  # type: ignore[arg-type]
-    lane.resume(session_present)
-    return sink
+from tests.support.lanes import Source, make, opened
 
 
 def message(topic: str = "t", qos: int = 0, **fields: Any) -> Publish:

@@ -11,8 +11,7 @@ from ildm.core.transfer.inbound import Inbound
 from ildm.core.transfer.lane import Lane
 from ildm.mqtt import Framer, Property, PubComp, Publish, PubRec, PubRel, Version, decode
 from ildm.testing.virtual.world import World
-from tests.core.test_lane import make
-from tests.core.test_lane_runs import send
+from tests.support.lanes import make, send
 
 
 class Far:

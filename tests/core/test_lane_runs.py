@@ -8,24 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ildm.core.counters import Counters
-from ildm.core.transfer.lane import Lane
 from ildm.mqtt import Publish, PubRel, Version
 from ildm.testing.virtual.world import World
-from tests.core.test_lane import Source, make, opened
-
-
-def run_of(first: int, count: int, qos: int = 1) -> bytes:
-    """Messages numbered from ``first`` on, with identifiers of another session."""
-    messages = [
-        Publish(topic="t", payload=b"%04d" % (first + i), qos=qos, packet_id=4711 if qos else None)
-        for i in range(count)
-    ]
-    return b"".join(message.encode(Version.V5) for message in messages)
-
-
-def send(lane: Lane, first: int, count: int, source: Source | None = None) -> None:
-    frames = run_of(first, count)
-    lane.send_frames(frames, len(frames) // count, source)
+from tests.support.lanes import Source, make, opened, run_of, send
 
 
 def numbers(packets: list[Any]) -> list[int]:

@@ -20,17 +20,12 @@ from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node, plugin_specs
 from ildm.testing.virtual.world import World
 from ildm_algorithms.pf import PublicationFlooding
-from tests.core.test_nodes import Site, row
+from tests.support.site import Site, row, session_of
 
 
 def publish(client: MiniClient, topics: list[str], qos: int) -> None:
     for i, topic in enumerate(topics):
         client.send(Publish(topic=topic, payload=b"x", qos=qos, packet_id=i + 1 if qos else None))
-
-
-def session_of(site: Site, far: str, index: int = 0) -> LinkSession:
-    (found,) = [s for s in site.node.links.links[far].open_sessions if s.index == index]
-    return found
 
 
 def break_off(session: LinkSession) -> None:

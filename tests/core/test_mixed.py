@@ -16,9 +16,9 @@ from ildm.core.link.control import ALGORITHM
 from ildm.mqtt import Publish, Subscribe, Subscription, Version
 from ildm.testing.virtual.world import World
 from ildm_algorithms.pf import PublicationFlooding
-from tests.core.test_lane import make, opened
-from tests.core.test_nodes import row
-from tests.core.test_qos1_nodes import before_brokers
+from tests.support.lanes import make, opened
+from tests.support.mini_brokers import before_brokers
+from tests.support.site import row
 
 
 def chunk(messages: list[Publish], version: Version = Version.V311) -> bytes:

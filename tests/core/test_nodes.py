@@ -24,6 +24,7 @@ from ildm.mqtt import (
 )
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
+from tests.support.mini_brokers import connection_session_present
 from tests.support.site import Site, row
 
 
@@ -193,25 +194,6 @@ def test_a_delayed_will_is_cancelled_by_coming_back_but_not_by_a_clean_start(wor
     a.client(connect=delayed(100, 10, clean=True))
     world.run(0.1)
     assert b.broker.topics() == ["will"]
-
-
-def connection_session_present(site: Site) -> None:
-    """Let the broker say that it knows the session, as one that keeps sessions does."""
-    original = site.broker.connection
-
-    def connection() -> Any:
-        made = original()
-        send = made.send
-
-        def sending(packet: Any) -> None:
-            if isinstance(packet, ConnAck) and not made.received[0].clean_start:
-                packet.session_present = True
-            send(packet)
-
-        made.send = sending  # type: ignore[method-assign]
-        return made
-
-    site.world.listen(Address(site.name, 3), connection)
 
 
 def test_interest_of_a_persistent_session_outlives_its_connection_and_the_node(world: World) -> None:

@@ -13,7 +13,7 @@ from ildm.core.link.topology import MAX_NUMBER
 from ildm.core.link.tree import TreeMembership
 from ildm.mqtt import Publish, Version
 from ildm.testing.virtual.world import World
-from tests.core.test_tracing import row, session_of
+from tests.support.site import row, session_of
 
 GOOD = [False, 1, "b", "x", 3]
 

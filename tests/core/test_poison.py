@@ -11,7 +11,7 @@ from ildm.core.transfer.injection_session import AT_ONCE
 from ildm.mqtt import MalformedPacket, Property, Publish, PubRel, Version
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World
-from tests.core.test_custody import publish
+from tests.support.publishing import publish
 from tests.support.site import Site, row
 
 

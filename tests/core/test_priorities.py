@@ -14,10 +14,9 @@ from ildm.core.link.state import LinkEvent
 from ildm.core.transfer.lane import Lane
 from ildm.mqtt import PingReq, PingResp, PubAck, Publish, Version
 from ildm.testing.virtual.world import World
-from tests.core.test_lane import Sink, Source, make, opened
-from tests.core.test_route_message import plugin
 from tests.support.examples import examples
-from tests.support.site import row
+from tests.support.lanes import Sink, Source, make, opened
+from tests.support.site import plugin, row
 
 
 def numbered(number: int, qos: int, topic: str = "t") -> Publish:

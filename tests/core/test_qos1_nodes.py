@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from random import Random
 from typing import Any
 
 import pytest
 
-from ildm.config import Address
 from ildm.mqtt import Property, PubAck, Publish, Subscribe, Subscription, Version
-from ildm.testing.virtual.broker import MiniBroker
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site, row
+from tests.support.mini_brokers import before_brokers
+from tests.support.site import Site, row
 
 
 def chunk(topic: str, first: int, count: int, version: Version = Version.V311, **fields: Any) -> bytes:
@@ -31,21 +29,6 @@ def injected(site: Site, topic: str) -> list[int]:
         for client_id, packet in site.broker.published
         if client_id.startswith("ildm-") and packet.topic == topic
     ]
-
-
-def before_brokers(world: World, names: str, speaks_5: bool, **settings: Any) -> list[Site]:
-    """Sites in a row whose brokers speak MQTT 5, or 3.1.1 at most."""
-    sites = [Site(world, name, None) for name in names]
-    for site in sites:
-        site.broker = MiniBroker(speaks_5)
-        world.listen(Address(site.name, 3), site.broker.connection)
-        site.algorithm = "sf"
-        site.settings = settings
-        site.start()
-    for before, site in itertools.pairwise(sites):
-        site.node.links.add(Address(before.name, 2), False)
-    world.run(3)
-    return sites
 
 
 @pytest.mark.parametrize("version", [Version.V311, Version.V5])

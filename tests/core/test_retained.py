@@ -16,26 +16,8 @@ from ildm.mqtt import Property, Publish, Version
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.store import MemoryStore
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site, row
-
-
-def value(site: Site, topic: str) -> bytes | None:
-    """What the broker of a site would serve to a new subscriber."""
-    kept = None
-    for _, packet in site.broker.published:
-        if packet.topic == topic and packet.retain:
-            kept = packet.payload or None
-    return kept
-
-
-def set_value(site: Site, topic: str, payload: bytes) -> None:
-    client = site.client(f"setter-{site.name}")
-    client.send(Publish(topic=topic, payload=payload, retain=True, qos=1, packet_id=1))
-
-
-def cut(site: Site, far: str) -> None:
-    for session in site.node.links.links[far].open_sessions:
-        session.abort()
+from tests.support.retained import cut, set_value, value
+from tests.support.site import Site, row
 
 
 @pytest.mark.parametrize("algorithm", ["pf", "sf"])

@@ -7,43 +7,15 @@ from typing import Any
 import pytest
 
 from ildm.api import Stamp
-from ildm.config import Address, LimitsConfig
-from ildm.core.calendar import Calendar
-from ildm.core.counters import Counters
+from ildm.config import Address
 from ildm.core.tables import RETAINED
-from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Property, Publish, Version
-from ildm.testing.virtual.driver import WorldDriver
-from ildm.testing.virtual.store import MemoryStore
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site, row
-from tests.core.test_retained import cut, set_value, value
+from tests.support.retained import Memory, cut, set_value, value
+from tests.support.site import Site, row
 
 DAY = 86_400
-
-
-class Memory:
-    """What a node remembers, on its own."""
-
-    def __init__(self, expiry: float = 1e6, **limits: Any) -> None:
-        self.expiry = expiry
-        self.world = World()
-        self.driver = WorldDriver(self.world, "n")
-        self.counters, self.store = Counters(), MemoryStore()
-        self.limits = LimitsConfig(**limits)
-        self.retained = self.again()
-
-    def again(self, calendar: Calendar | None = None) -> Retained:
-        """The memory of the next life of the node."""
-        retained = Retained(self.driver, "n", self.limits, self.counters, self.store, self.expiry, calendar)
-        retained.restore()
-        self.retained = retained
-        return retained
-
-    def set(self, topic: str, payload: bytes = b"x", **properties: Any) -> Stamp:
-        names = {Property[name.upper()]: value for name, value in properties.items()}
-        return self.retained.entered(Publish(topic=topic, payload=payload, retain=True, properties=names))
 
 
 # bounds -----------------------------------------------------------------------------------------

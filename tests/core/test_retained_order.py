@@ -10,7 +10,7 @@ from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Connect, Publish, PubRec, PubRel, Version
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.core.test_retained import set_value, value
+from tests.support.retained import set_value, value
 from tests.support.site import Site, row
 
 

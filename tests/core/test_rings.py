@@ -15,8 +15,8 @@ from ildm.mqtt import Publish, Version
 from ildm.testing.fake_node import FakeNode
 from ildm.testing.virtual.world import World
 from ildm_algorithms.sf import SubscriptionFlooding
-from tests.core.test_custody_rerouting import cut, payloads, publish, ring
 from tests.support.memory_spool import MemorySpool
+from tests.support.spooled_rings import cut, payloads, publish, ring
 
 
 class Hesitant(TreeAlgorithm):

@@ -13,8 +13,8 @@ from ildm.mqtt import Connect, Property, PubAck, PubComp, Publish, PubRec, PubRe
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
 from ildm_algorithms.pf import PublicationFlooding
-from tests.core.test_rerouting import Publisher, cut, ring
-from tests.support.site import Site, row
+from tests.support.rings import Publisher, cut, ring
+from tests.support.site import Site, plugin, row
 
 
 class Selective(TreeAlgorithm):
@@ -52,10 +52,6 @@ class Fallback(PublicationFlooding):
 
 class Bare(Selective):
     """Decides on messages only."""
-
-
-def plugin(site: Site) -> Any:
-    return site.node.dispatch.algorithm
 
 
 def injected(site: Site) -> list[bytes]:

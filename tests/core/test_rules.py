@@ -11,7 +11,7 @@ from ildm.config import Config, ConfigError, PublishRule, parse_config
 from ildm.core.local.rules import CACHED_TOPICS, ClientRules, PublishRules
 from ildm.mqtt import Connect, Disconnect, Property, Publish, Version, Will
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site, row
+from tests.support.site import Site, row
 
 
 def rules(*documents: dict[str, Any]) -> PublishRules:

@@ -8,8 +8,8 @@ import pytest
 
 from ildm.config import Address, TopicRule
 from ildm.testing.virtual.world import World
-from tests.core.test_topic_rules import HQ, injected, pair, publish
 from tests.support.memory_spool import MemorySpool
+from tests.support.ruled_links import HQ, injected, pair, publish
 from tests.support.site import Site
 
 ALL = {"allow": ["#"]}

@@ -10,8 +10,9 @@ from ildm.config import Address
 from ildm.core.tables import UNRELEASED, WILLS
 from ildm.mqtt import Connect, Disconnect, Property, Publish, PubRel, Version, Will
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site, connection_session_present, row
 from tests.support.memory_spool import MemorySpool
+from tests.support.mini_brokers import connection_session_present
+from tests.support.site import Site, row
 
 
 def connect(client_id: str = "w", retain: bool = False, delay: int = 0, **fields: Any) -> Connect:

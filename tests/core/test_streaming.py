@@ -25,8 +25,8 @@ from ildm.mqtt import (
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.node import make_node, plugin_specs
 from ildm.testing.virtual.world import World
-from tests.core.test_judging import Keeper, keeper_at
-from tests.core.test_nodes import Site, row
+from tests.support.mini_brokers import Keeper, keeper_at
+from tests.support.site import Site, row
 
 LARGE = bytes(range(256)) * 800
 

@@ -22,8 +22,8 @@ from ildm.mqtt import (
 )
 from ildm.testing.virtual.client import MiniClient
 from ildm.testing.virtual.world import World
-from tests.core.test_judging import keeper_at
-from tests.core.test_nodes import Site, row
+from tests.support.mini_brokers import keeper_at
+from tests.support.site import Site, row
 
 
 def subscribe(world: World, client: MiniClient, *filters: str) -> None:

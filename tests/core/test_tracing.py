@@ -13,8 +13,7 @@ from ildm.core.link.tracing import HOPS, PATIENCE, PENDING, ROWS, Hop
 from ildm.mqtt import Publish, Version
 from ildm.net.traces_view import hop_rows
 from ildm.testing.virtual.world import World
-from tests.core.test_link_life import session_of
-from tests.support.site import Site, row
+from tests.support.site import Site, row, session_of
 
 
 def followed(site: Site, topic: str = "t/1", seconds: float = PATIENCE + 1) -> list[Hop]:

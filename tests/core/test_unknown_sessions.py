@@ -14,7 +14,8 @@ from ildm.mqtt import Disconnect, Property, Publish, Subscribe, Subscription, Un
 from ildm.net.figures import scrape
 from ildm.net.view import LiveView
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site, connection_session_present, row
+from tests.support.mini_brokers import connection_session_present
+from tests.support.site import Site, row
 
 LONG = {Property.SESSION_EXPIRY_INTERVAL: 1000}
 

@@ -12,7 +12,7 @@ from ildm.core.transfer.refusals import own_session_refused
 from ildm.mqtt import Connect, Publish, Version
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 from ildm.testing.virtual.world import World
-from tests.core.test_nodes import Site
+from tests.support.site import Site
 
 V311, V5 = Version.V311, Version.V5
 Answer = bytes | None

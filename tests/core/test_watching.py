@@ -12,8 +12,8 @@ from ildm.core.link.watching import AT_ONCE, GRACE, MESSAGES, Asked
 from ildm.core.transfer.watch import Event
 from ildm.mqtt import IldmError, MalformedPacket, Publish
 from ildm.testing.virtual.world import World
-from tests.core.test_topic_rules import HQ, publish
 from tests.support.memory_spool import MemorySpool
+from tests.support.ruled_links import HQ, publish
 from tests.support.site import Site, row
 
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm.testing.virtual.world import World
-from tests.core.test_back_pressure import BLOCK, SHAPES, Load
 from tests.support.examples import examples
+from tests.support.load import BLOCK, SHAPES, Load
 from tests.support.site import Site
 
 Fault = tuple[str, int, float]

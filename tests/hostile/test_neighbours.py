@@ -8,9 +8,9 @@ import pytest
 
 from ildm.config import Address
 from ildm.testing.virtual.store import MemoryStore
-from tests.core.test_retained import set_value, value
 from tests.hostile.arena import LIMITS, LINK, Arena
 from tests.hostile.neighbours import ACTS, DAY, YEAR, Evil, stamps_ahead
+from tests.support.retained import set_value, value
 from tests.support.site import Site
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from ildm.core.spool import Delivery, Identity, Record, Stored, Waiting
+from tests.support.site import Site
 
 
 class Share(NamedTuple):
@@ -226,3 +227,16 @@ def stretches(places: list[int], alone: set[int]) -> list[tuple[int, int]]:
         else:
             found.append((place, 1))
     return found
+
+
+def spool(site: Site) -> MemorySpool:
+    assert isinstance(site.spool, MemorySpool)
+    return site.spool
+
+
+def reborn(site: Site, *neighbors: str) -> None:
+    """Kill a node and start it again at once, with what was durable."""
+    site.kill()
+    site.spool = spool(site).next_life()
+    site.store = site.store.copy()
+    site.start(neighbors)

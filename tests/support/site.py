@@ -8,6 +8,7 @@ from typing import Any
 
 from ildm.api import Algorithm
 from ildm.config import Address
+from ildm.core.link.session import LinkSession
 from ildm.core.node import Node
 from ildm.core.spool import Spool
 from ildm.mqtt import Connect, SubAck, Subscribe, Subscription
@@ -119,3 +120,12 @@ def row(world: World, names: str, algorithm: str | type[Algorithm], **settings: 
         site.node.links.add(Address(before.name, 2), False)
     world.run(2)
     return sites
+
+
+def session_of(site: Site, far: str, index: int = 0) -> LinkSession:
+    (found,) = [s for s in site.node.links.links[far].open_sessions if s.index == index]
+    return found
+
+
+def plugin(site: Site) -> Any:
+    return site.node.dispatch.algorithm

@@ -1,0 +1,67 @@
+"""The sending side of a session on its own: a lane, what it writes to, and whose messages it takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ildm.core.counters import Counters
+from ildm.core.transfer.lane import Lane, QueueLimits
+from ildm.mqtt import Framer, Publish, Version, decode
+from ildm.testing.virtual.driver import WorldDriver
+from ildm.testing.virtual.world import World
+
+
+class Sink:
+    """A transport that keeps what is written, write by write."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+    def packets(self, version: Version = Version.V5) -> list[Any]:
+        return [decode(frame, version) for frame in Framer().feed(b"".join(self.writes))]
+
+
+class Source:
+    def __init__(self) -> None:
+        self.holds: set[object] = set()
+
+    credit = (0, 0)
+    ended = False
+
+    def hold(self, reason: object) -> None:
+        self.holds.add(reason)
+
+    def overran(self) -> None:
+        self.ended = True
+
+    def release(self, reason: object) -> None:
+        self.holds.discard(reason)
+
+
+def make(world: World, **limits: Any) -> tuple[Lane, Counters]:
+    counters = Counters()
+    return Lane(WorldDriver(world, "n"), QueueLimits(**limits), counters, "link", 0), counters
+
+
+def opened(lane: Lane, session_present: bool = True, **far: Any) -> Sink:
+    sink = Sink()
+    lane.attach(sink, **far)  # type: ignore[arg-type]
+    lane.resume(session_present)
+    return sink
+
+
+def run_of(first: int, count: int, qos: int = 1) -> bytes:
+    """Messages numbered from ``first`` on, with identifiers of another session."""
+    messages = [
+        Publish(topic="t", payload=b"%04d" % (first + i), qos=qos, packet_id=4711 if qos else None)
+        for i in range(count)
+    ]
+    return b"".join(message.encode(Version.V5) for message in messages)
+
+
+def send(lane: Lane, first: int, count: int, source: Source | None = None) -> None:
+    frames = run_of(first, count)
+    lane.send_frames(frames, len(frames) // count, source)
