@@ -17,8 +17,8 @@ OUT = Path("bench-results")
 results = typer.Typer(
     name="results",
     no_args_is_help=True,
-    help="The results of the README, each by one command. Interrupted, the same command goes on. What is not "
-    "measured in quiet is measured again; a machine that does not become quiet ends it.",
+    help="The tables of bench/README.md, each by one command. Interrupted, the same command goes on. What is "
+    "not measured in quiet is measured again; a machine that does not become quiet ends it.",
 )
 FullOption = Annotated[
     bool, typer.Option("--full", help="Runs of 80 s and all measurements, as in the papers: hours.")
