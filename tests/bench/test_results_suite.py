@@ -158,6 +158,30 @@ def test_each_result_of_the_suite_can_be_had_alone() -> None:
     assert slug("patterns --quota-model shared") == "patterns-quota-model-shared"
 
 
+@pytest.mark.parametrize("full", [True, False])
+@pytest.mark.parametrize("command", dict.fromkeys(result.command.split()[0] for result in SUITE))
+def test_commands_measure_as_their_options_say(
+    command: str, full: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Path, bool, bool, common.Profile, bool, float]] = []
+
+    def produced(result: Result, bench: Bench, full: bool, again: bool) -> tuple[Comparison, Path]:
+        assert result.command == f"{command} --noisy"
+        gate = bench.gate
+        asked.append((bench.out, full, again, bench.profile, gate.noisy, gate.patience))
+        return comparison(samples.run("way")), bench.out
+
+    monkeypatch.setattr(suite, "produce", produced)
+    words = [command, "--out", str(tmp_path), "--again", "--noisy", "--patience", "3", *["--full"] * full]
+    done = CliRunner().invoke(app, ["results", *words])
+    if full and command in {"content", "slow-link", "distance"}:
+        assert (done.exit_code, asked) == (2, [])
+        return
+    assert done.exit_code == 0, done.output
+    profile = common.FULL if full else QUICK
+    assert asked == [(tmp_path / f"{command}-noisy", full, True, profile, True, 3.0)]
+
+
 def test_l_clients_have_samples_enough_for_a_percentile() -> None:
     short = common.load_scenario(common.SCENARIOS / "pattern-a.yaml").shortened(8)
     found = sampled(short)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpec
 
 import typer
 
 from ildm_bench.quiet import PATIENCE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ildm_bench.results.common import Bench
 
 OUT = Path("bench-results")
+P = ParamSpec("P")
 
 results = typer.Typer(
     name="results",
@@ -20,55 +26,92 @@ results = typer.Typer(
     help="The tables of bench/README.md, each by one command. Interrupted, the same command goes on. What is "
     "not measured in quiet is measured again; a machine that does not become quiet ends it.",
 )
-FullOption = Annotated[
-    bool, typer.Option("--full", help="Runs of 80 s and all measurements, as in the papers: hours.")
-]
-OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the results.")]
-AgainOption = Annotated[bool, typer.Option("--again", help="Forget what was measured before.")]
-PatienceOption = Annotated[
-    float, typer.Option(min=0, metavar="SECONDS", help="To wait for a quiet machine before a measurement.")
-]
-NoisyOption = Annotated[
-    bool, typer.Option("--noisy", help="Measure beside other programs, too; pages then say that it is void.")
-]
 SocketsOption = Annotated[
     Literal["nodelay", "default", "both"],
     typer.Option(help="Mosquitto with set_tcp_nodelay true, as it comes, or rows for each."),
 ]
 
 
-def bench_of(out: Path, full: bool, noisy: bool, patience: float) -> Bench:
-    """Where and how results are measured."""
-    from rich.console import Console  # noqa: PLC0415 - slow to import
+@dataclass(frozen=True)
+class Manner:
+    """How to measure, the same options of all commands."""
 
-    from ildm_bench.quiet import Gate  # noqa: PLC0415
-    from ildm_bench.results.common import FULL, QUICK, Bench  # noqa: PLC0415
+    full: Annotated[
+        bool, typer.Option("--full", help="Runs of 80 s and all measurements, as in the papers: hours.")
+    ] = False
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the results.")] = OUT
+    again: Annotated[bool, typer.Option("--again", help="Forget what was measured before.")] = False
+    noisy: Annotated[
+        bool,
+        typer.Option("--noisy", help="Measure beside other programs, too; pages then say that it is void."),
+    ] = False
+    patience: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="To wait for a quiet machine before a measurement."),
+    ] = PATIENCE
 
-    console = Console(stderr=True, highlight=False)
-    gate = Gate(
-        lambda line: console.print(line, style="yellow", markup=False, soft_wrap=True), patience, noisy
-    )
-    return Bench(out, FULL if full else QUICK, console, gate)
+    def bench(self, directory: Path) -> Bench:
+        """Where and how results are measured."""
+        from rich.console import Console  # noqa: PLC0415 - slow to import
+
+        from ildm_bench.quiet import Gate  # noqa: PLC0415
+        from ildm_bench.results.common import FULL, QUICK, Bench  # noqa: PLC0415
+
+        console = Console(stderr=True, highlight=False)
+        gate = Gate(
+            lambda line: console.print(line, style="yellow", markup=False, soft_wrap=True),
+            self.patience,
+            self.noisy,
+        )
+        return Bench(directory, FULL if self.full else QUICK, console, gate)
 
 
-def _produce(
-    name: str, options: str, full: bool, out: Path, again: bool, noisy: bool, patience: float, **given: Any
-) -> None:
+def _with_manner(
+    out: Path = OUT, can_be_full: bool = True
+) -> Callable[[Callable[Concatenate[Manner, P], None]], Callable[..., None]]:
+    """Give a command the options of `Manner`, which it takes as its first argument.
+
+    Args:
+        out: the default of ``--out``.
+        can_be_full: the command has ``--full``.
+    """
+    of_manner = dict(inspect.signature(Manner, eval_str=True).parameters)
+    of_manner["out"] = of_manner["out"].replace(default=out)
+    if not can_be_full:
+        del of_manner["full"]
+
+    def decorate(command: Callable[Concatenate[Manner, P], None]) -> Callable[..., None]:
+        _, *own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [*own, *of_manner.values()]
+
+        @functools.wraps(command)
+        def with_manner(**given: Any) -> None:
+            command(Manner(**{name: given.pop(name) for name in of_manner}), **given)  # type: ignore[call-arg]
+
+        with_manner.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_manner.__annotations__ = {each.name: each.annotation for each in parameters}
+        return with_manner
+
+    return decorate
+
+
+def _produce(manner: Manner, name: str, options: str = "", **given: Any) -> None:
     """One result by its command; ``options`` are those of the command, ``given`` those of its function."""
     from ildm_bench.report import markdown_table  # noqa: PLC0415
     from ildm_bench.results.suite import WORK, Result, produce, slug  # noqa: PLC0415
 
     command = name + options
-    directory = slug(command) + ("-noisy" if noisy else "")
-    bench = bench_of(out / directory, full, noisy, patience)
-    result = Result(directory, command + (" --noisy" if noisy else ""), 0, WORK[name], given)
-    comparison, page = produce(result, bench, full, again)
-    typer.echo(markdown_table(comparison, void=noisy))
+    directory = slug(command) + ("-noisy" if manner.noisy else "")
+    result = Result(directory, command + (" --noisy" if manner.noisy else ""), 0, WORK[name], given)
+    comparison, page = produce(result, manner.bench(manner.out / directory), manner.full, manner.again)
+    typer.echo(markdown_table(comparison, void=manner.noisy))
     typer.echo(page)
 
 
 @results.command("all")
+@_with_manner(out=OUT / "all")
 def all_results(
+    manner: Manner,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="NAME", help="This one alone; may be repeated.")
     ] = None,
@@ -82,11 +125,6 @@ def all_results(
             "bench/reports/README.md. What is void goes there with --noisy alone, and marked.",
         ),
     ] = None,
-    full: FullOption = False,
-    out: OutOption = OUT / "all",
-    again: AgainOption = False,
-    noisy: NoisyOption = False,
-    patience: PatienceOption = PATIENCE,
 ) -> None:
     """Every result in turn, and what of it is valid. Exit status 1 if one is not."""
     from ildm_bench.results.suite import chosen_of, fill_in, run_all  # noqa: PLC0415
@@ -97,34 +135,33 @@ def all_results(
             typer.echo(f"{result.name:<18} {result.minutes:4} min  ildm-bench results {result.command}")
         typer.echo(f"{'together':<18} {sum(result.minutes for result in chosen):4} min")
         return
-    bench = bench_of(out / "noisy" if noisy else out, full, noisy, patience)
-    summary = run_all(bench, chosen, full, again)
+    bench = manner.bench(manner.out / "noisy" if manner.noisy else manner.out)
+    summary = run_all(bench, chosen, manner.full, manner.again)
     for line in summary.lines():
         typer.echo(line)
-    usable = {"valid", "void"} if noisy else {"valid"}
+    usable = {"valid", "void"} if manner.noisy else {"valid"}
     measured = [each.name for each in summary.outcomes if each.state in usable]
     if page is not None:
-        for name in fill_in(page, bench.out, measured, void=noisy):
+        for name in fill_in(page, bench.out, measured, void=manner.noisy):
             typer.echo(f"{page} has no place for {name}", err=True)
     if not summary.valid:
         raise typer.Exit(1)
 
 
 @results.command()
+@_with_manner()
 def single(
+    manner: Manner,
     sockets: SocketsOption = "both",
-    full: FullOption = False,
-    out: OutOption = OUT,
-    again: AgainOption = False,
-    noisy: NoisyOption = False,
-    patience: PatienceOption = PATIENCE,
 ) -> None:
     """Single brokers side by side: limit, latency, loss."""
-    _produce("single", _sockets(sockets), full, out, again, noisy, patience, sockets=sockets)
+    _produce(manner, "single", _sockets(sockets), sockets=sockets)
 
 
 @results.command()
+@_with_manner()
 def patterns(
+    manner: Manner,
     quota_model: Annotated[
         Literal["per-process", "shared"], typer.Option(help="A quota for each process, or one for each pair.")
     ] = "per-process",
@@ -136,11 +173,6 @@ def patterns(
         Literal["nodelay", "default", "both"] | None,
         typer.Option(help="Mosquitto's, for all; without it both for A and sum, nodelay for five pairs."),
     ] = None,
-    full: FullOption = False,
-    out: OutOption = OUT,
-    again: AgainOption = False,
-    noisy: NoisyOption = False,
-    patience: PatienceOption = PATIENCE,
 ) -> None:
     """Pattern A against broker and HAProxy; none, low, high with five pairs, PF and SF."""
     from ildm_bench.results.patterns import OVERLAYS  # noqa: PLC0415
@@ -154,62 +186,48 @@ def patterns(
         options += " --no-pairs"
         given |= {"pairs": False}
     options += f" --sockets {sockets}" if sockets else ""
-    _produce("patterns", options, full, out, again, noisy, patience, **given)
+    _produce(manner, "patterns", options, **given)
 
 
 @results.command()
+@_with_manner()
 def link(
+    manner: Manner,
     qos: Annotated[int, typer.Option(min=0, max=2, help="Of messages, link and bridge.")] = 0,
     publishers: Annotated[int, typer.Option(min=1, max=1000, help="For each of the five topics.")] = 1,
     sockets: SocketsOption = "both",
-    full: FullOption = False,
-    out: OutOption = OUT,
-    again: AgainOption = False,
-    noisy: NoisyOption = False,
-    patience: PatienceOption = PATIENCE,
 ) -> None:
     """One link with 1, 2 and 4 sessions against a Mosquitto bridge."""
     options = (f" --qos {qos}" if qos else "") + (f" --publishers {publishers}" if publishers > 1 else "")
     given = {"qos": qos, "publishers": publishers, "sockets": sockets}
-    _produce("link", options + _sockets(sockets), full, out, again, noisy, patience, **given)
+    _produce(manner, "link", options + _sockets(sockets), **given)
 
 
 @results.command()
+@_with_manner()
 def latency(
+    manner: Manner,
     sockets: SocketsOption = "both",
-    full: FullOption = False,
-    out: OutOption = OUT,
-    again: AgainOption = False,
-    noisy: NoisyOption = False,
-    patience: PatienceOption = PATIENCE,
 ) -> None:
     """Latency that a relay and a link add, against HAProxy and the bridge."""
-    _produce("latency", _sockets(sockets), full, out, again, noisy, patience, sockets=sockets)
+    _produce(manner, "latency", _sockets(sockets), sockets=sockets)
 
 
 @results.command()
-def durability(
-    full: FullOption = False,
-    out: OutOption = OUT,
-    again: AgainOption = False,
-    noisy: NoisyOption = False,
-    patience: PatienceOption = PATIENCE,
-) -> None:
+@_with_manner()
+def durability(manner: Manner) -> None:
     """What it costs to keep on disk what was acknowledged, beside a bridge."""
-    _produce("durability", "", full, out, again, noisy, patience)
+    _produce(manner, "durability")
 
 
 @results.command()
+@_with_manner()
 def traffic(
+    manner: Manner,
     qos: Annotated[int, typer.Option(min=0, max=2, help="Of messages, link and bridge.")] = 0,
     kind: Annotated[
         list[str] | None, typer.Option(metavar="KIND", help="gateway, gateway-10k, devices, fan-in, fan-out.")
     ] = None,
-    full: FullOption = False,
-    out: OutOption = OUT,
-    again: AgainOption = False,
-    noisy: NoisyOption = False,
-    patience: PatienceOption = PATIENCE,
 ) -> None:
     """A gateway, many devices, fan-in, fan-out: over relays and over one link, at a fixed rate."""
     from ildm_bench.results.traffic import KINDS  # noqa: PLC0415
@@ -218,72 +236,54 @@ def traffic(
     if unknown := [each for each in kinds if each not in KINDS]:
         raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(KINDS)}", param_hint="--kind")
     options = (f" --qos {qos}" if qos else "") + "".join(f" --kind {each}" for each in kind or ())
-    _produce("traffic", options, full, out, again, noisy, patience, qos=qos, kinds=kinds)
+    _produce(manner, "traffic", options, qos=qos, kinds=kinds)
 
 
 @results.command()
-def mixed(
-    full: FullOption = False,
-    out: OutOption = OUT,
-    again: AgainOption = False,
-    noisy: NoisyOption = False,
-    patience: PatienceOption = PATIENCE,
-) -> None:
+@_with_manner()
+def mixed(manner: Manner) -> None:
     """Mosquitto, ActiveMQ, RabbitMQ and Moquette joined by SF: nothing may be lost."""
-    _produce("mixed", "", full, out, again, noisy, patience)
+    _produce(manner, "mixed")
 
 
 @results.command()
-def overlay(
-    full: FullOption = False,
-    out: OutOption = OUT,
-    again: AgainOption = False,
-    noisy: NoisyOption = False,
-    patience: PatienceOption = PATIENCE,
-) -> None:
+@_with_manner()
+def overlay(manner: Manner) -> None:
     """Twelve sites in three regions: SF in a row and in a star, SG-TBPS, ATM-TBPS, STLA."""
-    _produce("overlay", "", full, out, again, noisy, patience)
+    _produce(manner, "overlay")
 
 
 @results.command()
+@_with_manner(can_be_full=False)
 def content(
+    manner: Manner,
     messages: Annotated[
         int, typer.Option(min=1, help="While expressions come and go, 80 of them a second.")
     ] = 100_000,
-    out: OutOption = OUT,
-    again: AgainOption = False,
-    noisy: NoisyOption = False,
-    patience: PatienceOption = PATIENCE,
 ) -> None:
     """Twelve sites, each wants 5 % of the readings: OctopiA against SF; and whether it is exact."""
     options = "" if messages == 100_000 else f" --messages {messages}"
-    _produce("content", options, False, out, again, noisy, patience, messages=messages)
+    _produce(manner, "content", options, messages=messages)
 
 
 @results.command("slow-link")
-def slow_link(
-    out: OutOption = OUT,
-    again: AgainOption = False,
-    noisy: NoisyOption = False,
-    patience: PatienceOption = PATIENCE,
-) -> None:
+@_with_manner(can_be_full=False)
+def slow_link(manner: Manner) -> None:
     """A link between clusters becomes slow: OctopiA with SPR and with IDR, delay over time."""
-    _produce("slow-link", "", False, out, again, noisy, patience)
+    _produce(manner, "slow-link")
 
 
 @results.command()
+@_with_manner(can_be_full=False)
 def distance(
+    manner: Manner,
     sites: Annotated[
         int, typer.Option(min=3, max=999, help="That subscribe, each with a node and a broker.")
     ] = 60,
-    out: OutOption = OUT,
-    again: AgainOption = False,
-    noisy: NoisyOption = False,
-    patience: PatienceOption = PATIENCE,
 ) -> None:
     """Subscribers at three places: STLA against SG-TBPS, live and simulated (S13)."""
     options = "" if sites == 60 else f" --sites {sites}"
-    _produce("distance", options, False, out, again, noisy, patience, sites=sites)
+    _produce(manner, "distance", options, sites=sites)
 
 
 def _sockets(sockets: str) -> str:
