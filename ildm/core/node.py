@@ -52,6 +52,8 @@ MOVE_OFF_EVERY = 0.1
 """Seconds between two lots of clients that are sent away at the end, about: each lot is a whole number."""
 INJECTION_LOOK = 0.002
 """Seconds between two looks at whether the broker has taken what a SUBSCRIBE waits for."""
+DRAIN_LOOK = 0.02
+"""Seconds between two looks at whether a drain has ended: sessions gone, queues flushed."""
 SAVE_WAIT = 5.0
 """Seconds that an answer to a client waits for a disk at most, where it is not about a message."""
 
@@ -226,7 +228,7 @@ class Node:
             late = self.driver.now() >= self.drain_deadline
             at_rest = self.links.idle and self.injector.idle and not self.dispatch.is_leaving()
             if not late and (self.sessions or not at_rest):
-                self.driver.call_later(0.02, check)
+                self.driver.call_later(DRAIN_LOOK, check)
                 return
             if late:
                 self.driver.log(
