@@ -63,7 +63,7 @@ class NodeServer:
         self.plugins = load_plugins(config) if plugins is None else plugins
         self.stop_requested = asyncio.Event()
         self.draining = False
-        self.for_clients: ClientListeners
+        self.for_clients: ClientListeners | None = None
         self.for_neighbors: list[Listener] = []
         self.driver: AsyncioDriver
         self.store: StateStore
@@ -78,7 +78,7 @@ class NodeServer:
         self.reloader = Reloader(self)
         self.view: LiveView
         self.node: Node
-        self.admin: AdminServer
+        self.admin: AdminServer | None = None
         self.metrics: MetricsServer | None = None
         self.dashboard: DashboardServer | None = None
         self.exporter: Exporter | None = None
@@ -221,6 +221,7 @@ class NodeServer:
     async def stop(self) -> None:
         """Drain, stop and give everything back."""
         get_logger("ildm").info("node stopping", clients=len(self.node.sessions))
+        assert self.for_clients is not None  # start made them
         self.for_clients.close()  # only those: neighbours may come for what waits for them
         drained = asyncio.Event()
         self.draining = True
@@ -239,7 +240,7 @@ class NodeServer:
         self.node.links.stop(farewell=False)
 
     def _close_listeners(self) -> None:
-        if hasattr(self, "for_clients"):
+        if self.for_clients is not None:
             self.for_clients.close()
         for listener in self.for_neighbors:
             listener.close()
@@ -260,7 +261,7 @@ class NodeServer:
         await asyncio.to_thread(self.store.end())  # it waits for the disk
         if self.renewal is not None:
             self.renewal.stop()
-        if hasattr(self, "admin"):
+        if self.admin is not None:
             await self.admin.stop()  # last: who waits for the socket to go may start a node at once
 
     def _open_spool(self, counters: Counters) -> FileSpool:
@@ -316,6 +317,7 @@ class NodeServer:
 
     @property
     def _listeners(self) -> list[Listener]:
+        assert self.for_clients is not None
         return [*self.for_clients, *self.for_neighbors]
 
     def _identity(self) -> str:

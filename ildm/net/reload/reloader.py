@@ -222,10 +222,11 @@ class Reloader:
 
     async def _apply(self, read: Read, *, dry_run: bool) -> None:
         """All up to the last line of the block can fail, and leaves the node as it was then."""
-        server, config = self._server, read.config
+        server, config, for_clients = self._server, read.config, self._server.for_clients
+        assert for_clients is not None  # the node has started
         async with AsyncExitStack() as undo:
             try:
-                plan = await server.for_clients.plan(config, read.tls, undo)
+                plan = await for_clients.plan(config, read.tls, undo)
                 if dry_run:
                     return
                 metrics = await self._metrics(read, undo)
@@ -245,9 +246,9 @@ class Reloader:
         server.secrets = read.secrets
         server.node.broker_password = read.secrets.broker_password
         server.node.links.change_secret(read.secrets.link_secret)
-        gate = server.for_clients.gate
+        gate = for_clients.gate
         gate = gate if exempt == config.limits.exempt else gate.renewed()
-        server.for_clients.take(plan, read.tls, gate)
+        for_clients.take(plan, read.tls, gate)
         server.view.gate = gate
         server.follow(read.tls)
         server.bound_clients()
