@@ -20,7 +20,22 @@ _QUICK_JVM = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=
 _TUNED_JVM = ("-Xms256m", "-Xmx1g", "-XX:+UseParallelGC", "-Xshare:auto")
 
 
-class Mosquitto(Broker):
+class _Persistent(Broker):
+    """A broker that may keep on disk what it has; each make says what."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        persistence: bool = False,
+        place: Placement = HERE,
+        tuned: bool = False,
+    ) -> None:
+        super().__init__(directory, place=place, tuned=tuned)
+        self.persistence = persistence
+
+
+class Mosquitto(_Persistent):
     """Eclipse Mosquitto, the reference: MQTT 3.1, 3.1.1 and 5."""
 
     name = "mosquitto"
@@ -40,8 +55,7 @@ class Mosquitto(Broker):
 
         `acl` is the text of an ACL file; `extra` are lines for the end of the configuration file.
         """
-        super().__init__(directory, place=place, tuned=tuned)
-        self.persistence = persistence
+        super().__init__(directory, persistence=persistence, place=place, tuned=tuned)
         self.acl = acl
         self.extra = tuple(extra)
 
@@ -144,7 +158,7 @@ class RabbitMQ(Broker):
         }
 
 
-class ActiveMQ(Broker):
+class ActiveMQ(_Persistent):
     """Apache ActiveMQ 5: MQTT 3.1 and 3.1.1.
 
     It says "no session" in every CONNACK, also when it goes on with one (against MQTT-3.2.2-2), and a comma
@@ -157,17 +171,6 @@ class ActiveMQ(Broker):
     _HOME: ClassVar[Path] = Path("/usr/share/activemq")
     # Debian's package leaves the library out that its MQTT transport needs.
     _CODEC: ClassVar[Path] = Path("/usr/share/java/mqtt-client.jar")
-
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        persistence: bool = False,
-        place: Placement = HERE,
-        tuned: bool = False,
-    ) -> None:
-        super().__init__(directory, place=place, tuned=tuned)
-        self.persistence = persistence
 
     @classmethod
     def available(cls) -> str | None:
@@ -199,7 +202,7 @@ class ActiveMQ(Broker):
         ]
 
 
-class Moquette(Broker):
+class Moquette(_Persistent):
     """Moquette 0.17: MQTT 3.1 and 3.1.1.
 
     Retained messages come without the RETAIN flag (against MQTT-3.3.1-8), those of QoS 0 and wills are not
@@ -212,17 +215,6 @@ class Moquette(Broker):
 
     _JARS: ClassVar[Path] = Path(__file__).parents[4] / ".cache/moquette"
     """Where ``.ci/moquette/fetch`` puts it; the environment may name another place with ``ILDM_MOQUETTE``."""
-
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        persistence: bool = False,
-        place: Placement = HERE,
-        tuned: bool = False,
-    ) -> None:
-        super().__init__(directory, place=place, tuned=tuned)
-        self.persistence = persistence
 
     @classmethod
     def available(cls) -> str | None:
