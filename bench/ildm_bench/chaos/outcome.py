@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import exp, log
-from pathlib import Path
-from typing import Self, TypeVar
+from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ildm_bench.chaos.invariants import OURS
+from ildm_bench.chaos.stored import Stored
 
 OUTCOME = "chaos.json"
 KEPT = 200
@@ -155,10 +155,10 @@ class Course(Part):
     troubles: list[Trouble]
 
 
-class Outcome(BaseModel):
+class Outcome(Stored):
     """Of any number of runs."""
 
-    model_config = ConfigDict(extra="forbid")
+    FILE: ClassVar[str] = OUTCOME
 
     counted: list[Counted] = []
     found: list[Found] = []
@@ -185,25 +185,6 @@ class Outcome(BaseModel):
     def holds(self) -> bool:
         """Whether nothing was found against the nodes themselves, in runs of them."""
         return not any(each.cause == OURS and each.setting.target == "ildm" for each in self.found)
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """
-        Raises:
-            OSError, ValidationError: there is none, or it is no such file.
-        """
-        return cls.model_validate_json(path.read_text(encoding="utf-8"))
-
-    def write(self, directory: Path) -> Path:
-        """As ``chaos.json`` in a directory, which is made.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        directory.mkdir(parents=True, exist_ok=True)
-        path = directory / OUTCOME
-        path.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        return path
 
 
 def added(outcomes: Iterable[Outcome]) -> Outcome:

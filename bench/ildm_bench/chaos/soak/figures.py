@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Self
+from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
+
+from ildm_bench.chaos.stored import Stored
 
 SOAK = "soak.json"
 GAUGES: dict[str, tuple[float, float]] = {
@@ -33,12 +34,10 @@ FEWEST = 6
 """Samples of one life of a node, fewer of which have no slope."""
 
 
-class Figures(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Sample(Figures):
+class Sample(BaseModel):
     """A node at one time. ``events``: until then, of all kinds; ``t``: seconds since the soak began."""
+
+    model_config = ConfigDict(extra="forbid")
 
     t: float
     events: int
@@ -52,8 +51,10 @@ class Sample(Figures):
     entries: int
 
 
-class Soak(Figures):
+class Soak(Stored):
     """One soak. ``first``, ``last``: by node the instances by class, and timers, before and after it."""
+
+    FILE: ClassVar[str] = SOAK
 
     title: str
     machine: str
@@ -124,25 +125,6 @@ class Soak(Figures):
         """All that is wrong; nothing, if the soak was passed."""
         waiting = [] if self.quiet else ["something still waited after quiet"]
         return [*self.growing(), *self.left(), *waiting, *self.wrong]
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """
-        Raises:
-            OSError, ValidationError: there is none, or it is no such file.
-        """
-        return cls.model_validate_json(path.read_text(encoding="utf-8"))
-
-    def write(self, directory: Path) -> Path:
-        """As ``soak.json`` in a directory, which is made.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        directory.mkdir(parents=True, exist_ok=True)
-        path = directory / SOAK
-        path.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        return path
 
     def _last_half(self, node: str) -> list[Sample]:
         samples = self.life(node)
