@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from ildm.core.plugin.arguments import check_bytes
+from ildm.core.plugin.arguments import check_bytes, check_callable
 
-__all__ = ["Disk", "Keeping"]
+__all__ = ["Disk", "Keeper", "Keeping"]
 
 
 class Disk:
@@ -65,3 +65,23 @@ class Keeping:
 
     def has_injected(self, origin: str, number: int) -> bool | None:
         return None if self._disk is None else (origin, number) in self._injected
+
+
+class Keeper:
+    """The calls of :class:`ildm.api.NodeApi` that a `Keeping` answers."""
+
+    __slots__ = ()
+    _keeping: Keeping
+
+    def keep(self, data: bytes) -> int | None:
+        return self._keeping.keep(data)
+
+    def unkeep(self, number: int) -> None:
+        self._keeping.unkeep(number)
+
+    def when_kept(self, callback: Callable[[], None]) -> None:
+        check_callable(callback)
+        callback()
+
+    def kept(self) -> Iterator[tuple[int, bytes]]:
+        return self._keeping.kept()

@@ -59,7 +59,7 @@ from ildm.mqtt import (
 )
 from ildm.testing.broker import LocalBroker
 from ildm.testing.client import SimClient
-from ildm.testing.keeping import Keeping
+from ildm.testing.keeping import Keeper, Keeping
 from ildm.testing.kernel import Kernel, Timer
 from ildm.testing.link import SimLink, data_arrived, message_arrived
 from ildm.testing.network import FRAME, Cause, Network
@@ -109,7 +109,7 @@ class _NodeTimer(Timer):
             super().cancel()
 
 
-class SimNode:
+class SimNode(Keeper):
     """A node; implements :class:`ildm.api.NodeApi` for one algorithm, and stands for its local clients.
 
     Attributes:
@@ -540,19 +540,6 @@ class SimNode:
     def injections(self) -> Injections:
         """The broker takes all at once."""
         return Injections(self._injections, self._injections)
-
-    def keep(self, data: bytes) -> int | None:
-        return self._keeping.keep(data)
-
-    def unkeep(self, number: int) -> None:
-        self._keeping.unkeep(number)
-
-    def when_kept(self, callback: Callable[[], None]) -> None:
-        check_callable(callback)
-        callback()
-
-    def kept(self) -> Iterator[tuple[int, bytes]]:
-        return self._keeping.kept()
 
     def transfer(self, link: Link, message: Publish, turn: int = 0, priority: int = 0) -> bool:
         check_transfer(message, turn, priority)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import Algorithm, Filter, Plugin, PluginConfig, Session, Source
 from ildm.config import LimitsConfig, PluginChoice
 from ildm.core.plugin.account import OTHER, Account
-from ildm.core.plugin.arguments import check_callable, checked_fields
+from ildm.core.plugin.arguments import checked_fields
 from ildm.core.plugin.checking import check_plugin
 from ildm.core.plugin.filtering import FilterChain
 from ildm.core.plugin.kept import PluginState
 from ildm.core.plugin.loading import checked_options
 from ildm.mqtt import Connect, Packet, PacketType, Version
-from ildm.testing.keeping import Keeping
+from ildm.testing.keeping import Keeper, Keeping
 
 if TYPE_CHECKING:
     from ildm.api import Timer
@@ -56,7 +56,7 @@ class Owner(NamedTuple):
     name: str
 
 
-class FilterApi:
+class FilterApi(Keeper):
     """The node as one of its filters has it: what it counts, logs and keeps, and its chance, are its own."""
 
     def __init__(self, node: SimNode, name: str) -> None:
@@ -93,19 +93,6 @@ class FilterApi:
             entries = self._node.world.saved.setdefault(f"{self._node.node_id}/{self._name}", {})
             self._state = PluginState(self._account, entries, saved_already)
         return self._state
-
-    def keep(self, data: bytes) -> int | None:
-        return self._keeping.keep(data)
-
-    def unkeep(self, number: int) -> None:
-        self._keeping.unkeep(number)
-
-    def when_kept(self, callback: Callable[[], None]) -> None:
-        check_callable(callback)
-        callback()
-
-    def kept(self) -> Iterator[tuple[int, bytes]]:
-        return self._keeping.kept()
 
 
 def saved_already(key: str, value: bytes | None) -> None:
