@@ -33,7 +33,7 @@ class NodeContract(
 
 ELSEWHERE = {
     "before_subscribe": "tests/core/test_overlay_subscriptions.py: the simulator's SUBSCRIBE never waits",
-    "on_config_changed": "tests/core/test_plugin_options.py: asked by the administrator only",
+    "on_config_changed": "tests/core/plugin/test_plugin_options.py: asked by the administrator only",
     "overlay": "tests/admin, tests/net: asked by the administrator only",
     "reroute": "tests/core/test_rings.py: asked only where the links that are used change",
     "reroute_message": "tests/core/test_rings.py: asked only where the links that are used change",

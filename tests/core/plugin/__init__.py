@@ -1,0 +1,1 @@
+"""Plugins in nodes: loading, hooks, filters, options, and what they may call."""
