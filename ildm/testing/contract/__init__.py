@@ -35,8 +35,8 @@ ELSEWHERE = {
     "before_subscribe": "tests/core/test_overlay_subscriptions.py: the simulator's SUBSCRIBE never waits",
     "on_config_changed": "tests/core/plugin/test_plugin_options.py: asked by the administrator only",
     "overlay": "tests/admin, tests/net: asked by the administrator only",
-    "reroute": "tests/core/test_rings.py: asked only where the links that are used change",
-    "reroute_message": "tests/core/test_rings.py: asked only where the links that are used change",
+    "reroute": "tests/core/transfer/test_rings.py: asked only where the links that are used change",
+    "reroute_message": "tests/core/transfer/test_rings.py: asked only where the links that are used change",
     "trace": "tests/admin, tests/net: asked by the administrator only",
     "when_known": "tests/core/test_overlay_subscriptions.py: the simulator's SUBACK never waits",
 }

@@ -1,0 +1,1 @@
+"""Messages on their way: lanes, custody, retained values, other ways."""
