@@ -1,0 +1,1 @@
+"""The node's own talk with its broker: injection, delivery, identifiers, versions, judgements."""
