@@ -1,0 +1,1 @@
+"""Links between nodes: handshake, states, topology, rules, memory."""
