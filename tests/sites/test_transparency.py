@@ -185,7 +185,7 @@ async def test_a_persistent_session_gives_the_same_bytes(
 async def test_connack_is_the_brokers_own(sites: Sites, options: list[str], version: Version) -> None:
     """Capabilities (3.2.2.3) and refusals; an assigned client identifier differs each time, by its nature.
 
-    What a node with a limit of its own adds to it: tests/core/test_announced_limits.py.
+    What a node with a limit of its own adds to it: tests/core/local/test_announced_limits.py.
     """
     broker = await sites.own_broker("mosquitto", extra=options)
     site = sites.prepare(broker, None, limits=NO_LIMIT)

@@ -32,13 +32,13 @@ class NodeContract(
 
 
 ELSEWHERE = {
-    "before_subscribe": "tests/core/test_overlay_subscriptions.py: the simulator's SUBSCRIBE never waits",
+    "before_subscribe": "tests/core/local/test_overlay_subscriptions.py: a simulator's SUBSCRIBE never waits",
     "on_config_changed": "tests/core/plugin/test_plugin_options.py: asked by the administrator only",
     "overlay": "tests/admin, tests/net: asked by the administrator only",
     "reroute": "tests/core/transfer/test_rings.py: asked only where the links that are used change",
     "reroute_message": "tests/core/transfer/test_rings.py: asked only where the links that are used change",
     "trace": "tests/admin, tests/net: asked by the administrator only",
-    "when_known": "tests/core/test_overlay_subscriptions.py: the simulator's SUBACK never waits",
+    "when_known": "tests/core/local/test_overlay_subscriptions.py: a simulator's SUBACK never waits",
 }
 """Members of the interface which the suite leaves to other tests, and why."""
 
