@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ildm.api import NodeStatus, PluginError
+from ildm.config import LinkConfig
 from ildm.mqtt import PacketType, PingResp, Publish, Version, decode
 from ildm.testing.contract.probes import OverlayProbe, TreeProbe
 from ildm.testing.contract.stage import SOON, Contract, Make, states
@@ -46,6 +47,11 @@ class LifeContract(Contract):
         assert one.api.node_id == one.api.peer.node_id == "a"
         assert one.api.peer.address
         assert one.api.peer.address != two.api.peer.address
+
+    @states("expiry")
+    def test_a_site_may_be_away_as_long_as_its_links_last(self, make: Make) -> None:
+        stage = make(OverlayProbe)
+        assert {stage.add(name).api.expiry for name in "ab"} == {LinkConfig().expiry}
 
     @states("random")
     def test_chance_is_the_nodes_own(self, make: Make) -> None:
