@@ -96,7 +96,7 @@ GRAPHS = [kind for kind in KINDS if kind != "line"]
 
 
 class Clock:
-    """The driver and store of what a node remembers: each look at the clock is a second later."""
+    """The driver and store of what a node remembers: each look at the clock is a millisecond later."""
 
     def __init__(self, world: World) -> None:
         self.now = lambda: world.now
@@ -315,7 +315,7 @@ class World:
         """Nodes of different parts cannot reach each other."""
         self._events: list[tuple[float, int, Timer, Callable[..., None], tuple[object, ...]]] = []
         self._numbers = itertools.count()
-        self._wall = 0
+        self._looks = 0
         self._arrives: dict[tuple[str, str], float] = {}
 
     def add(self, *names: str, to: Node | None = None, **options: Any) -> list[Node]:
@@ -344,9 +344,9 @@ class World:
     def introduce(self, node: Node, to: Node) -> None:
         node.algorithm.on_link_up(FakeLink(to.node_id, to.peer, True))  # type: ignore[arg-type]
 
-    def wall(self) -> int:
-        self._wall += 1
-        return 1000 + self._wall
+    def wall(self) -> float:
+        self._looks += 1
+        return 1000 + self.now + self._looks / 1000
 
     def later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
         timer = Timer()
