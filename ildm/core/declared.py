@@ -305,7 +305,10 @@ STATE = united(
     counter("spool_cut_short", "files", "Of these, files whose last write a kill has cut short"),
     counter("spool_damaged", "events", "Damaged places of the spool"),
     counter("spool_misplaced", "files", "Files of the spool under a name that is not theirs"),
-    counter("spool_lost", "messages", "Messages lost with damaged parts of the spool, as far as these tell"),
+    counter(
+        "spool_lost", "messages", "Messages lost with parts of the spool, as far as these or the mark tell"
+    ),
+    counter("spool_marks_failed", "events", "Writes of the mark of the spool that failed"),
     counter("spool_unreadable", "messages", "Messages of the spool that could not be read"),
     counter("state_write_failures", "events", "Writes of the state file that failed"),
     counter("state_rows_dropped", "rows", "Changes of the state that were not saved"),

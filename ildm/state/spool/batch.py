@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -38,6 +39,9 @@ class Batch:
     error: OSError | None = None
     spare_file: File | None = None
     spare_error: OSError | None = None
+    mark: Callable[[], None] | None = None
+    """Writes the mark of what the segment holds then."""
+    mark_error: OSError | None = None
 
     def fail(self, disk: Disk, stage: str, error: OSError) -> None:
         """It has failed at the first write; leave nothing of it."""
@@ -73,6 +77,11 @@ def _carry_out(disk: Disk, batch: Batch) -> None:
         batch.error = error
         _undo(disk, batch, made)
         return
+    if batch.mark is not None:
+        try:
+            batch.mark()
+        except OSError as error:
+            batch.mark_error = error
     if batch.spare is not None:
         try:
             batch.spare_file, batch.spare_size = create(disk, batch.spare, batch.wanted, 0)

@@ -8,7 +8,8 @@ after the other makes the first tail safe: written (``process``), or written and
 It fails                      Then
 ============================  ==============================================================================
 no segment can be made        nothing becomes durable; again after :data:`RETRY`
-a write, for want of space    the file is cut to what is safe; again after :data:`RETRY`
+a write, for want of space    the file is cut to what is safe; again after :data:`RETRY`, or as below at once
+                              when the next segment has its room already
 a write otherwise, or a sync  that file is not written again (Linux takes pages for clean after a failed
                               fsync): all that is not safe goes to a new segment at once; if that fails, too,
                               to another one after :data:`RETRY`
@@ -26,6 +27,7 @@ from typing import Protocol
 from ildm.core.counters import Counters
 from ildm.state.spool.batch import Batch, carry_out, write_all
 from ildm.state.spool.disk import NO_SPACE, SCARCE, Disk, File
+from ildm.state.spool.mark import Marker
 from ildm.state.spool.readers import Readers, read_past
 from ildm.state.spool.records import HEADERS, Header
 from ildm.state.spool.segments import DAMAGED, NEW, Segment, name_of
@@ -38,6 +40,10 @@ KEPT = 4
 """Damaged files that are kept."""
 LAZY = 0.2
 """Seconds after which something is written that nobody waits for."""
+MARKED = 0.05
+"""Seconds from one mark to the next, while something changes; ..."""
+MARKED_EACH = 0.001
+"""... and for each outlet in it."""
 
 CallLater = Callable[..., object]
 LogLine = Callable[..., None]
@@ -56,6 +62,9 @@ class Contents(Protocol):
 
     def move(self, kind: int, entry: bytes, old: Segment, new: Segment) -> None:
         """An entry of ``old`` goes to ``new``, if it is worth it."""
+
+    def mark(self, segment: Segment, end: int) -> bytes:
+        """What the newest segment holds up to an offset, where all that is put ends."""
 
     def settled(self) -> None:
         """More is safe, or room has been made."""
@@ -120,6 +129,13 @@ class Log:
         self._doubted: list[Segment] = []
         self._sure = True
         self._beginning = 0
+        self._marker = Marker(disk)
+        self._mark_due = True
+        """The next batch takes a mark along."""
+        self._mark_timed = False
+        self._marked = 0, 0
+        """Number of the segment, and the offset up to which the mark tells of it."""
+        self._mark_failure: str | None = None
         self.readers = Readers(disk, lambda segment: segment in self.open)
         self.sealed = sum(segment.end for segment in segments)
         """Bytes in all segments but the newest."""
@@ -180,6 +196,7 @@ class Log:
         self._contents.checkpoint(segment, self.segments)
         self.segments.append(segment)
         self.open.append(segment)
+        self._mark_due = True
         # a checkpoint as large as the segment would be followed by another at once
         self._least = 2 * segment.end
         self._bound(segment, room or self._segment_bytes)
@@ -277,7 +294,9 @@ class Log:
         """
         segment = self.segments[-1]
         file, tail = segment.file, segment.tail
-        if len(self.open) > 1 or file is None or not segment.safe or not tail or self.failure is not None:
+        if len(self.open) > 1 or file is None or not segment.safe or not tail or self._mark_due:
+            return False
+        if self.failure is not None:
             return False
         if segment.end >= self._spare_at and self._spare is None:
             return False
@@ -326,27 +345,33 @@ class Log:
         segment = next((segment for segment in self.open if segment.tail), None)
         if segment is None:
             self.failure = None
-            return None
+            segment = self.segments[-1]
+            if not self._mark_due or not self._is_unmarked:
+                return None
         active = segment is self.segments[-1]
         nearly = active and self._spare is None and not self.tight and segment.end >= self._spare_at
+        data = b"".join(segment.tail)
         return Batch(
             segment,
             segment.file,
             segment.safe,
-            b"".join(segment.tail),
+            data,
             len(segment.tail),
             segment.last,
             self._segment_bytes,
-            sync=self.power,
+            sync=self.power and bool(data),
             cut=not active,
             spare=name_of(self._number) if nearly else None,
             wanted=self._segment_bytes,
+            mark=self._mark(segment, len(data)) if active and self._mark_due else None,
         )
 
     def _ended(self, batch: Batch) -> None:
         segment = batch.segment
-        if self.power:
+        if batch.sync:
             self.counters["spool_sync"] += 1
+        if batch.mark is not None:
+            self._mark_ended(batch)
         if batch.error is not None:
             self._failed(batch, batch.error)
             return
@@ -357,7 +382,7 @@ class Log:
         segment.settled(batch.pieces, len(batch.data))
         self.durable = max(self.durable, batch.lsn)
         self._rescued = False
-        if segment is not self.segments[-1] and not segment.tail:
+        if segment is not self.segments[-1] and not segment.tail and batch.data:
             self.open.remove(segment)
         if batch.spare_file is not None:
             # meanwhile the next segment may have begun; else it is made with this file
@@ -380,7 +405,9 @@ class Log:
         self.waiting = True
         retried = self._rescued
         space = error.errno in NO_SPACE or error.errno in SCARCE
-        if batch.stage == "sync" or (batch.stage == "write" and not space):
+        # without space, what is beyond the room of its segment has room in the next one, if that is made
+        elsewhere = not space or (error.errno in NO_SPACE and self._spare is not None)
+        if batch.stage == "sync" or (batch.stage == "write" and elsewhere):
             self._rescue(batch.segment, error)
             self._rescued = True
             if not retried and self.failure is None:
@@ -398,6 +425,44 @@ class Log:
         if not self.closed and self._flight is None:
             self._contents.relieve()
             self._write()
+
+    # the mark -----------------------------------------------------------------------------------
+
+    @property
+    def _is_unmarked(self) -> bool:
+        segment = self.segments[-1]
+        return (segment.number, segment.safe) != self._marked
+
+    def _mark(self, segment: Segment, size: int) -> Callable[[], None]:
+        """Write the mark of the newest segment with so many more bytes."""
+        self._mark_due = False
+        return partial(self._marker.write, self._contents.mark(segment, segment.safe + size))
+
+    def _mark_ended(self, batch: Batch) -> None:
+        segment = batch.segment
+        if batch.error is not None:
+            self._mark_due = True
+            return
+        self._marked = segment.number, segment.safe + len(batch.data)
+        delay = MARKED + MARKED_EACH * len(segment.live)
+        why = None
+        if batch.mark_error is not None:
+            self.counters["spool_marks_failed"] += 1
+            why, delay = reason(batch.mark_error), RETRY
+            if self._mark_failure != why:
+                self.log("warning", "the mark of the spool cannot be written", reason=why)
+        self._mark_failure = why
+        if not self._mark_timed:
+            self._mark_timed = True
+            self.call_later(delay, self._mark_again)
+
+    def _mark_again(self) -> None:
+        """From now on the mark is written with what comes; at once, if something has come since."""
+        self._mark_timed = False
+        self._mark_due = True
+        if self._is_unmarked and not self.waiting:
+            self.waiting = True
+            self.commit()
 
     def _grow_tight(self, error: OSError) -> None:
         self.tight = True
@@ -476,6 +541,8 @@ class Log:
 
     def empty(self, segment: Segment, size: int) -> None:
         """Give back the space of a segment that is done with, but for its header."""
+        if segment.number == self._marked[0]:
+            self._marker.remove()  # it may be the newest in a file yet
         with suppress(OSError):
             self.readers.file(segment).truncate(size)
             self.shrunk(segment, size)
@@ -498,7 +565,9 @@ class Log:
             if flight is not None:
                 self._ended(flight)
             self.failure = None
+            self._mark_due = True
             self._write(at_once=True)
+            self._marker.close()
         if flight is not None and not flight.finished:
             self.failure = "the disk does not answer"
         self.closed = True

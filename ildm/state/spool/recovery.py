@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -19,6 +20,7 @@ from ildm.core.spool import Waiting
 from ildm.state.spool.disk import SCARCE, Disk, File
 from ildm.state.spool.fate import Fate
 from ildm.state.spool.log import LogLine
+from ildm.state.spool.mark import Mark, read_mark
 from ildm.state.spool.outlets import FileOutlet
 from ildm.state.spool.readers import read_past
 from ildm.state.spool.records import (
@@ -102,6 +104,11 @@ class Recovery:
         self._synced = synced
         """Nothing was durable before its sync: a torn end has lost nothing that was."""
         self._lost: dict[int, int] = {}
+        self._mark: Mark | None = None
+        self._reached = 0
+        """Offset up to which the segment of the mark can be read."""
+        self._weighed: dict[int, int] = {}
+        """What was lost amid it."""
         self._log = log
         self._counters = counters
         self._fates: dict[int, Fate] = {}
@@ -118,6 +125,7 @@ class Recovery:
         """What there is, with outlets for a spool."""
         self._pass(lambda: False)
         self._missing()
+        self._measure()
         self._say_lost()
         if self._counters["spool_damaged"]:
             self._numbers_in_records()
@@ -151,6 +159,7 @@ class Recovery:
         """From the newest segment to the oldest, or until it is enough."""
         found = self.found
         headers = self._headers()
+        self._mark = self._marked(headers)
         found.key = found.key or self.disk.token(8)
         for segment, header in reversed(headers):
             try:
@@ -160,6 +169,9 @@ class Recovery:
             if enough():
                 break
         found.segments = [segment for segment, _ in headers if segment.end]
+        for before, segment in pairwise(found.segments):
+            if not segment.last:  # without its header, nothing else tells that all before is in others
+                segment.first = max(segment.first, before.first, before.last + 1)
 
     # files --------------------------------------------------------------------------------------
 
@@ -291,10 +303,13 @@ class Recovery:
                 break
         if header is None:
             segment.first = scan.lowest or segment.first
+        short = self._is_short(scan)
         if scan.torn is not None:
-            self._torn(scan, scan.torn, newest, partial(read_past, file))
+            self._torn(scan, scan.torn, newest, short, partial(read_past, file))
         for hole in scan.holes:
             self._weigh(hole, partial(read_past, file))
+        if short:
+            self._weighed = dict(self._lost)
         # what is only the end of it is cut off; what else is damaged is kept, to be looked at
         if not segment.damaged:
             with suppress(OSError):  # it is not written again, and found the same the next time
@@ -306,10 +321,13 @@ class Recovery:
         if scan.highest or (header is not None and header.number):  # else nothing vouches for where it begins
             self._ceiling = min(self._ceiling, segment.first)
 
-    def _torn(self, scan: _Scan, begin: int, newest: bool, read: Read) -> None:
+    def _torn(self, scan: _Scan, begin: int, newest: bool, short: bool, read: Read) -> None:
         """Nothing can be read from an offset on to the end of a segment."""
         segment = scan.segment
-        if newest or max(scan.highest, segment.first - 1) >= self._ceiling - 1:
+        if short:  # what the mark tells of it comes later
+            scan.holes.append(_Hole(begin, segment.end, scan.highest, self._ceiling))
+            scan.end = begin
+        elif newest or max(scan.highest, segment.first - 1) >= self._ceiling - 1:
             self._counters["spool_torn"] += 1
             killed = data_ends(read, begin, segment.end) % PAGE == 0
             if killed:
@@ -352,6 +370,65 @@ class Recovery:
                 at = data.find(BEGINS_RECORD, at + 1)
         known = after if after < HIGHEST else last + 1
         self.found.lost_entries += known - before - 1
+
+    # the mark -----------------------------------------------------------------------------------
+
+    def _marked(self, headers: list[tuple[Segment, Header | None]]) -> Mark | None:
+        """The mark, if it is of the newest segment: with another one after it, it is too old to tell."""
+        try:
+            mark = read_mark(self.disk)
+        except (OSError, DamageError) as error:
+            why = reason(error) if isinstance(error, OSError) else str(error)
+            self._log("warning", "the mark of the spool is left out", reason=why)
+            return None
+        if mark is not None and self.found.key not in (b"", mark.key):
+            self._log("warning", "the mark of the spool is left out", reason="it is of another spool")
+            return None
+        newest = headers[-1][0].number if headers else 0
+        epoch = max((header.epoch for _, header in headers if header is not None), default=0)
+        return mark if mark is not None and mark.segment >= newest and mark.epoch >= epoch else None
+
+    def _is_short(self, scan: _Scan) -> bool:
+        """Whether a segment has lost a part of what it has held at its mark, from some offset on."""
+        mark = self._mark
+        if mark is None or mark.segment != scan.segment.number:
+            return False
+        self._reached = scan.end if scan.torn is None else scan.torn
+        return self._reached < mark.end
+
+    def _measure(self) -> None:
+        """What has been lost from the end of the newest segment, or with all of it.
+
+        An outlet has lost what it had there at the mark but for what is still there. Of the latter some may
+        have been freed before the mark, which is lost as well: then it was more.
+        """
+        mark = self._mark
+        if mark is None or self._reached >= mark.end:
+            return
+        self._counters["spool_damaged"] += 1
+        self._log(
+            "error",
+            "the end of the spool is lost, as its mark tells",
+            file=name_of(mark.segment),
+            bytes=mark.end - self._reached,
+            after=self.found.last,
+            last=mark.last,
+        )
+        there = {
+            number: left
+            for segment, cells in self._cells
+            if segment.number == mark.segment
+            for number, left in cells.items()
+        }
+        for number, name, messages in mark.shares:
+            self.found.names.setdefault(number, name)
+            known = there[number][0] if number in there else 0
+            missing = messages - known - self._weighed.get(number, 0)
+            if missing > 0:
+                self._lost[number] = self._lost.get(number, 0) + missing
+        self.found.last = max(self.found.last, mark.last)  # these have been given
+
+    # what has become of records ------------------------------------------------------------------
 
     def _say_lost(self) -> None:
         found = self.found

@@ -17,6 +17,8 @@ MOVED = ".moved"
 """Of a file on its way to the name that its header says."""
 MISPLACED = ".misplaced"
 """Of a file that is not of this spool, or has what another one has."""
+MARK = "mark"
+"""What the newest segment has held."""
 COPIED = 4096
 """Bytes up to which it is quicker to join two pieces than to take the checksum of each."""
 
@@ -40,7 +42,7 @@ def is_own(name: str) -> bool:
     """Whether a file of this name may stand in the directory of a spool; ``lost+found`` is of the disk."""
     for suffix in (NEW, MOVED, DAMAGED, MISPLACED):
         name = name.removesuffix(suffix)
-    return name == "lost+found" or number_of(name) is not None
+    return name in ("lost+found", MARK) or number_of(name) is not None
 
 
 class Segment:

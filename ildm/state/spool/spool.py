@@ -11,6 +11,7 @@ from ildm.core.counters import Counters
 from ildm.core.spool import Delivery, Identity, Record, Waiting
 from ildm.state.spool.disk import Disk
 from ildm.state.spool.log import CallLater, Log, LogLine
+from ildm.state.spool.mark import Mark, Share, encode_mark
 from ildm.state.spool.outlets import FileOutlet
 from ildm.state.spool.records import (
     HEADERS,
@@ -542,6 +543,12 @@ class FileSpool:
         self._since_snapshot += others[-1].end if others else 0
         if self._since_snapshot >= 4 * self._snapshot_size:  # a large one is not to be all that is written
             self._snapshot_due = True
+
+    def mark(self, segment: Segment, end: int) -> bytes:
+        shares = [
+            Share(outlet.number, outlet.name, messages) for outlet, (messages, _) in segment.live.items()
+        ]
+        return encode_mark(Mark(self.segments.key, segment.number, self.epoch, end, segment.last, shares))
 
     def move(self, kind: int, entry: bytes, old: Segment, new: Segment) -> None:
         body, frames = entry, b""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ildm.core.counters import Counters
 from ildm.core.spool import Delivery, Identity, Record, Stored
 from ildm.state.spool import FileSpool
+from ildm.state.spool.segments import number_of
 from ildm.testing.virtual.disk import SimDisk
 
 
@@ -77,6 +78,11 @@ class Lives:
 
     def events(self) -> list[str]:
         return [event for _, event, _ in self.logged]
+
+
+def segments(disk: SimDisk) -> list[str]:
+    """Names of the files with entries, in order."""
+    return sorted(name for name in disk.files if number_of(name) is not None)
 
 
 def record(number: int, messages: int = 1, size: int = 50) -> Record:

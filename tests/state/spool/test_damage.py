@@ -14,7 +14,7 @@ from ildm.state.spool.records import HEADERS, Kind, decode_header, decode_name
 from ildm.state.spool.segments import DAMAGED, Segment, number_of
 from ildm.state.spool.walk import walk
 from ildm.testing.virtual.disk import SimDisk
-from tests.state.spool.lives import Lives, Settings, numbers, read_all, record, to
+from tests.state.spool.lives import Lives, Settings, numbers, read_all, record, segments, to
 
 SETTINGS = Settings(segment_bytes=700)
 ALL = [(number, 0) for number in range(12)]
@@ -38,9 +38,7 @@ def filled(settings: Settings = SETTINGS) -> SimDisk:
 
 
 IMAGE = filled()
-OFFSETS = [
-    (name, offset) for name, file in sorted(IMAGE.files.items()) for offset in range(len(file.content))
-]
+OFFSETS = [(name, offset) for name in sorted(IMAGE.files) for offset in range(len(IMAGE.files[name].content))]
 
 
 def reopened(disk: SimDisk) -> Lives:
@@ -77,7 +75,7 @@ def test_every_flipped_byte(part: int) -> None:
 
 @pytest.mark.parametrize("part", range(8))
 def test_a_tail_torn_at_every_byte(part: int) -> None:
-    name = max(IMAGE.files)
+    name = segments(IMAGE)[-1]
     for size in range(part, len(IMAGE.files[name].content) + 1, 8):
         disk = deepcopy(IMAGE)
         disk.cut(name, size)
@@ -129,7 +127,7 @@ def test_a_kill_ends_a_write_between_two_pages(tmp_path: Path) -> None:
 
 
 def test_a_segment_that_is_gone_is_named() -> None:
-    for name in sorted(IMAGE.files)[1:-1]:
+    for name in segments(IMAGE)[1:-1]:
         disk = deepcopy(IMAGE)
         del disk.files[name]
         lives = reopened(disk)
@@ -143,7 +141,7 @@ def test_a_segment_that_is_gone_is_named() -> None:
 
 def test_a_damaged_segment_is_set_aside_and_written_anew() -> None:
     disk = deepcopy(IMAGE)
-    name = sorted(disk.files)[1]
+    name = segments(disk)[1]
     disk.flip(name, 500)
     lives = reopened(disk)
     lives.spool.snapshot = lambda: b"later"
@@ -162,7 +160,7 @@ def test_a_damaged_segment_is_set_aside_and_written_anew() -> None:
 def test_the_number_of_a_name_that_is_lost_is_given_to_no_other() -> None:
     """Both copies of it in all segments, and all checkpoints: then only the records say that it was given."""
     disk = deepcopy(IMAGE)
-    for name in list(disk.files):
+    for name in segments(disk):
         file = disk.open(name)
         header = decode_header(file.read(0, HEADERS))
         assert header is not None
@@ -182,7 +180,7 @@ def test_the_number_of_a_name_that_is_lost_is_given_to_no_other() -> None:
 
 def test_garbage_where_the_disk_cannot_be_read() -> None:
     disk = deepcopy(IMAGE)
-    name = sorted(disk.files)[1]
+    name = segments(disk)[1]
     disk.files[name].failing = 5
     lives = reopened(disk)
     found = numbers(read_all(lives.spool, "a"))
@@ -192,7 +190,7 @@ def test_garbage_where_the_disk_cannot_be_read() -> None:
 
 def test_what_becomes_unreadable_while_it_waits_is_counted() -> None:
     lives = reopened(deepcopy(IMAGE))
-    name = sorted(lives.disk.files)[1]
+    name = segments(lives.disk)[1]
     lives.disk.files[name].content[HEADERS:] = bytes(len(lives.disk.files[name].content) - HEADERS)
     before = lives.spool.outlet("a").waiting.messages
     found = numbers(read_all(lives.spool, "a"))

@@ -193,6 +193,8 @@ class Model:
             assert outlet.beyond_messages == beyond
         assert not self.lives.counters["spool_damaged"]
         assert not self.lives.counters["spool_unreadable"]
+        assert not self.spool.losses, "the mark tells of nothing that is not lost"
+        assert not self.lives.counters["spool_marks_failed"]
 
     def end(self) -> None:
         self.spool.commit()

@@ -13,9 +13,9 @@ import pytest
 from ildm.core.spool import Identity, Record
 from ildm.state.spool.disk import OsDisk
 from ildm.state.spool.records import HEADERS, decode_header, encode_header
-from ildm.state.spool.segments import MISPLACED, MOVED, name_of
+from ildm.state.spool.segments import MARK, MISPLACED, MOVED, name_of
 from ildm.testing.virtual.disk import SimDisk, SimFile
-from tests.state.spool.lives import Lives, Settings, numbers, read_all, record, to
+from tests.state.spool.lives import Lives, Settings, numbers, read_all, record, segments, to
 
 SETTINGS = Settings(segment_bytes=700)
 COUNT = 12
@@ -33,7 +33,7 @@ def filled(seed: int = 0) -> SimDisk:
 
 def as_before(disk: SimDisk) -> SimDisk:
     """As an earlier version has written it: headers do not say the number."""
-    for file in disk.files.values():
+    for file in (disk.files[name] for name in segments(disk)):
         header = decode_header(bytes(file.content[:HEADERS]))
         if header is not None:
             file.content[:HEADERS] = encode_header(header._replace(number=0))
@@ -45,40 +45,36 @@ def put(disk: SimDisk, name: str, file: SimFile) -> None:
     copied.content = bytearray(file.content)
 
 
-def names(disk: SimDisk) -> list[str]:
-    return sorted(disk.files)
-
-
 def copied(disk: SimDisk) -> None:
-    put(disk, name_of(99), disk.files[names(disk)[1]])
+    put(disk, name_of(99), disk.files[segments(disk)[1]])
 
 
 def copied_over_all(disk: SimDisk) -> None:
-    put(disk, "9" * 16 + ".spool", disk.files[names(disk)[0]])
+    put(disk, "9" * 16 + ".spool", disk.files[segments(disk)[0]])
 
 
 def copied_below(disk: SimDisk) -> None:
-    first = names(disk)[0]
+    first = segments(disk)[0]
     assert first != name_of(0)
-    put(disk, name_of(0), disk.files[names(disk)[-2]])
+    put(disk, name_of(0), disk.files[segments(disk)[-2]])
 
 
 def renamed(disk: SimDisk) -> None:
-    disk.files[name_of(99)] = disk.files.pop(names(disk)[1])
+    disk.files[name_of(99)] = disk.files.pop(segments(disk)[1])
 
 
 def swapped(disk: SimDisk) -> None:
-    one, other = names(disk)[1:3]
+    one, other = segments(disk)[1:3]
     disk.files[one], disk.files[other] = disk.files[other], disk.files[one]
 
 
 def turned(disk: SimDisk) -> None:
-    one, two, three = names(disk)[:3]
+    one, two, three = segments(disk)[:3]
     disk.files[one], disk.files[two], disk.files[three] = (disk.files[each] for each in (two, three, one))
 
 
 def killed_amid(disk: SimDisk) -> None:
-    one, other = names(disk)[1:3]
+    one, other = segments(disk)[1:3]
     disk.files[one + MOVED], disk.files[other + MOVED] = disk.files.pop(one), disk.files.pop(other)
 
 
@@ -91,7 +87,7 @@ def test_a_file_is_bound_to_its_place(
 ) -> None:
     disk = made(filled())
     hurt(disk)
-    before = {bytes(file.content).rstrip(b"\0") for file in disk.files.values()} - {b""}
+    before = {bytes(file.content).rstrip(b"\0") for name, file in disk.files.items() if name != MARK} - {b""}
     lives = Lives(SETTINGS, disk)
     assert lives.counters["spool_misplaced"] >= 1
     assert lives.counters["spool_damaged"] == 0
@@ -107,7 +103,7 @@ def test_a_file_is_bound_to_its_place(
 @pytest.mark.parametrize("number", [0, 2, 99])
 def test_a_segment_of_another_spool_is_left_out(made: Callable[[SimDisk], SimDisk], number: int) -> None:
     disk, other = made(filled()), made(filled(seed=7))
-    theirs = other.files[names(other)[2]]
+    theirs = other.files[segments(other)[2]]
     replaced = name_of(number) in disk.files
     put(disk, name_of(number), theirs)
     lives = Lives(SETTINGS, disk)
@@ -132,7 +128,7 @@ def test_a_segment_of_an_earlier_version_is_read_and_written_anew_with_its_numbe
     disk = as_before(filled())
     lives = Lives(SETTINGS, disk)
     assert numbers(read_all(lives.spool, "a")) == ALL
-    headers = [decode_header(bytes(file.content[:HEADERS])) for file in disk.files.values()]
+    headers = [decode_header(bytes(disk.files[name].content[:HEADERS])) for name in segments(disk)]
     assert [header.number for header in headers if header is not None and header.number] == [
         headers[-1].number
     ]

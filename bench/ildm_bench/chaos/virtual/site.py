@@ -17,6 +17,7 @@ from ildm.core.local.client_session import ClientSession
 from ildm.core.node import Node
 from ildm.core.plugin.loading import PluginSpecs, load_plugins
 from ildm.state.spool import FileSpool
+from ildm.state.spool.segments import MARK
 from ildm.testing.virtual.disk import SimDisk
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.makes import MAKES
@@ -148,7 +149,8 @@ class Site:
 
     def _written(self) -> list[tuple[str, int]]:
         """Files of the spool and where what was written to each ends, in their order."""
-        ends = ((name, len(file.content.rstrip(b"\0"))) for name, file in sorted(self.disk.files.items()))
+        files = sorted(self.disk.files.items())
+        ends = ((name, len(file.content.rstrip(b"\0"))) for name, file in files if name != MARK)
         return [(name, end) for name, end in ends if end]
 
     def jump(self, seconds: float) -> None:
