@@ -24,7 +24,8 @@ help:
 	@echo 'make test          lint, types and tests (ARGS: for pytest)'
 	@echo 'make bench         ildm-bench with all it needs, Spark among it (ARGS: what it is to do; none: its help)'
 	@echo 'make fuzz          arbitrary bytes for TIME seconds into each part that reads any (TARGET: one; ARGS=--compiled)'
-	@echo 'make hunt          new examples for the property tests, in whole passes, for TIME seconds (ARGS: for pytest)'
+	@echo 'make hunt          new examples for the property tests, in whole passes, for TIME seconds (ARGS: for pytest);'
+	@echo '                   what fails is tried again, and it says how to keep it as a test'
 	@echo 'make setup-all     what make test and make bench need'
 	@echo 'make compiled      the hot modules as machine code, after their sources have changed'
 	@echo 'make lint          ruff and mypy alone'
@@ -82,11 +83,15 @@ unit-tests: $(STAMP_ALL)
 	$(PYTEST) $(UNIT_TESTS)
 
 # Examples that make test, whose are fixed, does not try; .hypothesis keeps those that fail, for the next hunt.
+# That directory is of one machine, and of one version of hypothesis: who finds one makes a test of it.
 hunt: $(STAMP_ALL) compiled
 	@end=$$(($$(date +%s) + $(TIME))); while :; do \
-	    ILDM_HUNT=1 $(BIN)/python -m pytest -m hypothesis $(or $(ARGS),tests) || exit 1; \
+	    ILDM_HUNT=1 $(BIN)/python -m pytest -m hypothesis $(or $(ARGS),tests) || break; \
 	    [ "$$(date +%s)" -lt "$$end" ] || exit 0; \
-	done
+	done; \
+	echo 'make hunt tries again what failed. To keep it for all: write the arguments of "Failing test case" above its test,'; \
+	echo 'as @example(...); drawn data and the steps of a state machine become a test of their own.'; \
+	exit 1
 
 # All others run in the compiled form where there is one.
 interpreted-tests: $(STAMP_ALL)
