@@ -1,6 +1,6 @@
 # make demo, make test, make bench: each sets up .venv first, and again only when the dependencies have
-# changed. The demo needs requirements.lock alone, the others requirements-all.lock. Each compiles the hot modules
-# where that is possible (ildm/core/compiled.md).
+# changed. The demo needs requirements.lock alone, the others requirements-all.lock. The others compile the hot
+# modules where that is possible (ildm/core/compiled.md); the demo runs interpreted where nobody has, to begin at once.
 # PYTHON chooses the interpreter (3.11 or newer); ARGS goes to pytest or to `ildm demo`.
 
 PYTHON ?= python3
@@ -118,7 +118,7 @@ format: $(STAMP_ALL)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-demo: $(STAMP) compiled
+demo: $(STAMP)
 	$(BIN)/ildm demo $(ARGS)
 
 bench: $(STAMP_ALL) compiled

@@ -212,7 +212,7 @@ def _report(
             f"{found}/{due} {'✓' if found == due else '✗'}", style="green" if found == due else "bold red"
         )
 
-    received = table(["published at", *(f">received at {name}" for name in NAMES)], "Messages")
+    received = table(["published at", *(f">at {name}" for name in NAMES)], "Messages received")
     for publisher in NAMES:
         cells = [verdict(s.received[publisher], _expected(sent, s.site)[publisher]) for s in subscribers]
         received.add_row(publisher, *cells)

@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from ildm import compiled
 from ildm.admin.client import AdminClient
 from ildm.admin.view import AdminError, Row
 from ildm.config import load_config
@@ -38,6 +39,8 @@ FIRST_PORT = 1883
 FIRST_PAGE = 9183
 """Port of the first node's dashboard."""
 CONFIG = "ildm.yaml"
+COMPILER = Path(__file__).parents[2] / "configs" / "release" / "compile.py"
+"""There in a tree of sources; what is installed has none."""
 MAKES = ("auto", "mosquitto", "amqtt", "mixed")
 START_TIMEOUT = 60.0
 STOP_GRACE = 5.0
@@ -125,7 +128,8 @@ class SitesInRow:
                 self.say(
                     f"Port {FIRST_PORT + index} is in use; clients of {site.name} connect to {site.port}."
                 )
-        self.say("Starting three brokers: " + ", ".join(described(site.make) for site in self.sites))
+        makes = dict.fromkeys(site.make for site in self.sites)
+        self.say("Starting three brokers: " + ", ".join(map(described, makes)))
         for site in self.sites:
             site.directory.mkdir()
             site.broker = Child(
@@ -134,6 +138,8 @@ class SitesInRow:
         for site in self.sites:
             self._wait(f"broker of {site.name}", lambda port=site.broker_port: answers_mqtt(port))  # type: ignore[misc]
         self.say("Starting three nodes")
+        if (line := fast_form()) is not None:
+            self.say(line)
         for index, site in enumerate(self.sites):
             dialled = self.sites[index + 1 : index + 2]
             site.node = Child(
@@ -182,6 +188,14 @@ class SitesInRow:
         path = site.directory / CONFIG
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         return [sys.executable, "-m", "ildm", "run", "--config", str(path)]
+
+
+def fast_form() -> str | None:
+    """How nodes that run interpreted would run faster; None: they are compiled, or shall not be."""
+    if os.environ.get(compiled.SWITCH) == "0" or compiled.form() == "compiled":
+        return None
+    way = "make compiled" if COMPILER.is_file() else "a wheel of make dist"
+    return f"They run interpreted. For the fast form: {way}"
 
 
 def status(site: Site) -> Row | None:

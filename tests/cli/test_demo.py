@@ -21,13 +21,14 @@ import pytest
 from rich.console import Console, ConsoleDimensions
 from rich.text import Text
 
-from ildm import terminal
+from ildm import compiled, terminal
 from ildm.demo import live, processes, proof, run, sites, traffic
 from ildm.demo.processes import Child, DemoError, answers_mqtt, free_ports, hidden_ports, wait_for
 from ildm.demo.sites import NAMES, Site, SitesInRow
 from tests.support.brokers import Broker, PahoClient
 from tests.support.ports import free_port
 
+PROJECT = Path(__file__).parents[2]
 ILDM = [sys.executable, "-m", "ildm"]
 needs_mosquitto = pytest.mark.skipif(sites.mosquitto() is None, reason="needs Mosquitto")
 
@@ -159,6 +160,43 @@ def test_a_broker_that_is_not_there(make: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sites.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DemoError, match="found: "):
         SitesInRow("sf", make, print)
+
+
+def test_make_demo_does_not_wait_for_the_compiler() -> None:
+    """It starts what is there; all else that compiles is asked for by name."""
+    plain = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKEOVERRIDES")}
+    for target, waits in (("demo", False), ("setup", True)):
+        told = subprocess.run(
+            ["make", "--dry-run", target], cwd=PROJECT, env=plain, capture_output=True, text=True, check=True
+        ).stdout
+        assert (sites.COMPILER.name in told) is waits
+        assert ("ildm demo" in told) is not waits
+
+
+@pytest.mark.parametrize(
+    ("form", "switch", "tree", "told"),
+    [
+        ("compiled", None, True, None),
+        ("interpreted: not asked for", "0", True, None),
+        ("interpreted: none", None, True, "They run interpreted. For the fast form: make compiled"),
+        ("interpreted: none", None, False, "They run interpreted. For the fast form: a wheel of make dist"),
+    ],
+)
+def test_nodes_that_run_interpreted_are_told_with_the_way_to_the_fast_form(
+    form: str,
+    switch: str | None,
+    tree: bool,
+    told: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(compiled, "form", lambda: form)
+    monkeypatch.delenv(compiled.SWITCH, raising=False)
+    if switch is not None:
+        monkeypatch.setenv(compiled.SWITCH, switch)
+    if not tree:
+        monkeypatch.setattr(sites, "COMPILER", tmp_path / "compile.py")
+    assert sites.fast_form() == told
 
 
 def test_the_choice_of_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
