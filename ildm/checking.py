@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ildm import compiled
 from ildm.api import PluginError
 from ildm.config import Config, ConfigError, load_config, read_secret
 from ildm.core.plugin.loading import check_reachable, load_plugins
@@ -85,6 +86,7 @@ def lines(config: Config) -> Iterator[str]:
         yield f"neighbours at  {config.link.listen or 'none'}"
         yield f"neighbours     {', '.join(map(str, config.link.addresses)) or 'none'}"
     yield f"state          {config.state_dir}"
+    yield f"code           {compiled.form()}"
 
 
 @contextmanager

@@ -8,6 +8,7 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ildm import compiled
 from ildm.admin.server import AdminServer
 from ildm.config import Config, ConfigError, parse_address
 from ildm.core.counters import Counters
@@ -208,6 +209,7 @@ class NodeServer:
             algorithm=self.node.algorithm_name,
             link_listen=str(config.link.listen) if config.link.listen and self.node.router.active else None,
             admin=str(config.admin_socket),
+            form=compiled.form(),
         )
 
     def request_stop(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ildm import compiled
 from ildm.testing.live.brokers import Broker
 from ildm.testing.live.client import PahoClient, RefusedError
 from ildm.testing.live.node import NodeProcess
@@ -59,7 +60,8 @@ def test_nodes_before_brokers(ildm_node: Start, ildm_client: Connect) -> None:
 
 def test_a_node_that_only_relays_and_its_log(ildm_node: Start, ildm_client: Connect) -> None:
     node = ildm_node(config={"log": {"level": "debug"}})
-    assert node.wait_for("node started")["level"] == "info"
+    started = node.wait_for("node started")
+    assert (started["level"], started["form"]) == ("info", compiled.form())
     ildm_client(node).publish("t", b"x")
     node.ask_to_end()
     assert node.wait_for("node stopped")
