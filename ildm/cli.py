@@ -15,7 +15,7 @@ import typer
 from ildm import cli_plugin
 from ildm.admin.client import AdminClient
 from ildm.admin.commands import COMMANDS, Command, Kind, Parameter, UsageError
-from ildm.cli_commands import ExtensibleGroup
+from ildm.cli_commands import ExtensibleGroup, WholeGroup
 from ildm.cli_mqtt import pub, sub
 from ildm.mqtt import IldmError
 from ildm.text import printable
@@ -81,7 +81,10 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """ILDM joins MQTT brokers of different make, so that they behave as one."""
+    """ILDM joins MQTT brokers of different make, so that they behave as one.
+
+    `ildm demo` shows it on this machine. A node runs with `ildm run --config FILE`.
+    """
 
 
 @app.command()
@@ -263,6 +266,7 @@ app.command(context_settings=OWN_H)(sub)
 def _add_admin_commands() -> None:
     families = {
         word: typer.Typer(
+            cls=WholeGroup,
             help=text,
             no_args_is_help=word not in COMMANDS,
             invoke_without_command=word in COMMANDS,

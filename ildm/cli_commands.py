@@ -20,10 +20,23 @@ if TYPE_CHECKING:
 
 COMMANDS = "ildm.commands"
 """Group of entry points."""
+UNLIMITED = 1000
+"""Characters of a help text."""
 ANYTHING = {"ignore_unknown_options": True, "allow_extra_args": True}
 
 
-class ExtensibleGroup(TyperGroup):
+class WholeGroup(TyperGroup):
+    """Commands whose help wraps on a narrow terminal, where typer cuts it off."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, one.get_short_help_str(UNLIMITED)) for name, one in found if one and not one.hidden]
+            )
+
+
+class ExtensibleGroup(WholeGroup):
     """The commands of ``ildm`` and those that packages add."""
 
     def list_commands(self, ctx: Any) -> list[str]:

@@ -265,12 +265,23 @@ def test_version_and_help(run: Run) -> None:
     assert "HOST:PORT" in run("neighbor", "add", "--help")[1]
 
 
+@pytest.mark.parametrize("words", [[], ["spool"]])
+def test_help_wraps_on_a_narrow_terminal(run: Run, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    _, out, _ = run(*words, "--help")
+    assert max(map(len, out.splitlines())) <= 50
+    commands = out.partition("Commands:")[2]
+    assert commands
+    assert "..." not in commands
+
+
 def test_check(run: Run, config: Path) -> None:
     status, out, _ = run("check", str(config))
     assert status == 0
     assert out.startswith(f"{config}: ok\n")
     assert "10.0.0.2:1885" in out
     assert f"{config.parent}/state\n" in out
+    assert out.endswith(f"  code           {compiled.form()}\n")
 
 
 def test_check_warns_and_refuses(run: Run, config: Path) -> None:
