@@ -44,6 +44,10 @@ MARKED = 0.05
 """Seconds from one mark to the next, while something changes; ..."""
 MARKED_EACH = 0.001
 """... and for each outlet in it."""
+MARKED_BYTES = 16 << 10
+"""Bytes from one mark to the next, at most; ..."""
+MARKED_BYTES_EACH = 4 << 10
+"""... and for each outlet in it."""
 
 CallLater = Callable[..., object]
 LogLine = Callable[..., None]
@@ -133,6 +137,8 @@ class Log:
         self._mark_due = True
         """The next batch takes a mark along."""
         self._mark_timed = False
+        self._mark_at = 0
+        """Or one that reaches this offset does."""
         self._marked = 0, 0
         """Number of the segment, and the offset up to which the mark tells of it."""
         self._mark_failure: str | None = None
@@ -298,7 +304,7 @@ class Log:
             return False
         if self.failure is not None:
             return False
-        if segment.end >= self._spare_at and self._spare is None:
+        if segment.end >= self._mark_at or (segment.end >= self._spare_at and self._spare is None):
             return False
         data = b"".join(tail)
         try:
@@ -351,6 +357,7 @@ class Log:
         active = segment is self.segments[-1]
         nearly = active and self._spare is None and not self.tight and segment.end >= self._spare_at
         data = b"".join(segment.tail)
+        marked = active and (self._mark_due or segment.end >= self._mark_at)
         return Batch(
             segment,
             segment.file,
@@ -363,7 +370,7 @@ class Log:
             cut=not active,
             spare=name_of(self._number) if nearly else None,
             wanted=self._segment_bytes,
-            mark=self._mark(segment, len(data)) if active and self._mark_due else None,
+            mark=self._mark(segment, len(data)) if marked else None,
         )
 
     def _ended(self, batch: Batch) -> None:
@@ -436,6 +443,7 @@ class Log:
     def _mark(self, segment: Segment, size: int) -> Callable[[], None]:
         """Write the mark of the newest segment with so many more bytes."""
         self._mark_due = False
+        self._mark_at = segment.end + MARKED_BYTES + MARKED_BYTES_EACH * len(segment.live)
         return partial(self._marker.write, self._contents.mark(segment, segment.safe + size))
 
     def _mark_ended(self, batch: Batch) -> None:

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from ildm.state.spool.batch import SMALLEST
+from ildm.state.spool.log import MARKED_BYTES, MARKED_BYTES_EACH
 from ildm.state.spool.mark import Mark, Share, decode_mark, encode_mark, read_mark
 from ildm.state.spool.records import HEADERS, DamageError
 from ildm.state.spool.segments import MARK
@@ -222,6 +223,22 @@ def test_a_commit_after_a_while_takes_the_mark_along_and_many_do_not() -> None:
     assert mark is not None
     assert (mark.last, mark.shares) == (10, [Share(1, "a", 10)])
     assert mark.end == lives.spool.disk_bytes
+
+
+def test_the_mark_follows_a_burst() -> None:
+    """No time passes."""
+    lives = Lives(SETTINGS._replace(segment_bytes=1 << 20, bytes=1 << 22))
+    before = 0
+    marks = set()
+    for number in range(1000):
+        lives.spool.append(record(number, size=200), to("a"))
+        lives.spool.commit()
+        mark = read_mark(lives.disk)
+        assert mark is not None
+        marks.add(mark.end)
+        before = max(before, lives.spool.disk_bytes - mark.end)
+    assert before <= MARKED_BYTES + MARKED_BYTES_EACH
+    assert len(marks) < 30
 
 
 @pytest.mark.parametrize("seed", range(60))
