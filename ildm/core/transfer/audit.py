@@ -7,10 +7,11 @@ of its own session, else what is contested. It subscribes to exact names, as not
 messages for wildcards, and injects what is missing or different, and deletes what should be gone. A value
 which a client has set behind the node's back, at the broker itself, is overruled that way.
 
-Silence proves that a value is missing only where the account may read. A value of the same first level, or
-the echo of :mod:`ildm.core.transfer.delivery`, proves that. Before one of them does, one value of the level
-is tried, and the others follow when the broker has shown it. Where the broker hides what it was given,
-nothing is mended. A will is judged by the broker: after the node has sent one, the value of the broker wins.
+Silence proves that a value is missing only where the account may read. A value of the same parent (all levels
+but the last) proves that. Before the broker has shown one, one value of the parent is tried, and the others
+follow when the broker has shown it. Where the broker hides what it was given, nothing is mended. A will is
+judged by the broker: after the node has sent one, the value of the broker wins. That it has none counts only
+on a topic which the broker has shown before: what the node takes for gone is deleted at all sites.
 
 Of a PUBLISH that comes then only the retain flag tells whether the broker kept it or somebody has just
 published it; Moquette clears the flag of all. A message without it counts when it is as it should be.
@@ -62,11 +63,13 @@ KEEP_ALIVE = 60
 KEEPS_NONE = "the broker keeps no retained messages; lost ones are not set again"
 SHOWS_NONE = "the broker hides retained messages from the node's account; lost ones are not set again"
 LEARN = 2.0
-"""Seconds between looks at levels of which it is unknown whether the account may read them."""
+"""Seconds between looks at parents of which it is unknown whether the account may read them."""
 WILL = 5.0
 """Seconds after a will of the node within which the broker publishes the same will."""
-LEVELS = 10_000
-"""First levels that are remembered, and topics of one search for further ones."""
+TOPICS = 10_000
+"""Topics of wills and of trials, and of one search for further parents."""
+MARKS = 100_000
+"""Parents and topics that are remembered, by hashes: names would take any room."""
 POISON = 10_000
 """Topics remembered whose value the broker hangs up on; of more, the oldest is tried again."""
 
@@ -95,14 +98,16 @@ class Auditor:
         self._checking = False
         self._alarm: Any = None
         self._stopped = False
-        self._readable: set[str] = set()
-        """First levels of topics that the broker has shown."""
-        self._blind: set[str] = set()
-        """First levels of which it has shown nothing although it had been given values."""
-        self._trials: dict[str, str] = {}
-        """Of first levels the value that was injected to see whether the broker shows it."""
+        self._shown: set[int] = set()
+        """Topics that the broker has shown."""
+        self._readable: set[int] = set()
+        """Their parents."""
+        self._blind: set[int] = set()
+        """Parents of which it has shown nothing although it had been given values."""
+        self._trials: dict[int, str] = {}
+        """Of parents the value that was injected to see whether the broker shows it."""
         self._learning: set[str] = set()
-        """Topics that are looked at for their levels alone."""
+        """Topics that are looked at for their parents alone."""
         self._learnt_at = 0
         self._came_at = 0
         """The latest stamp when the broker came: it has been given what is newer."""
@@ -126,8 +131,7 @@ class Auditor:
         self.unseen = None
         self._came_at = self.retained.clock.last
         self._trials.clear()
-        if self.injector.delivery.echoed:
-            self._blind.clear()  # its rules may have changed; else a restart would repeat a value of each
+        self._shown.clear()  # its rules may have changed
         self._wills.clear()  # silence of a broker that was away says nothing of them
         if not self.injector.keeps_retained:
             self._cannot(KEEPS_NONE)
@@ -156,7 +160,7 @@ class Auditor:
             self.driver.log("warning", "retained messages of the broker are not mended", reason=reason)
 
     def _learn(self) -> None:
-        """Look at one topic of each further first level, while the broker still has what it was given."""
+        """Look at one topic of each further parent, while the broker still has what it was given."""
         self._learner = self.driver.call_later(LEARN, self._learn)
         changed = self.retained.clock.last
         if changed == self._learnt_at or self._waiting is not None or not self.injector.connected:
@@ -164,10 +168,12 @@ class Auditor:
         if self.agenda or (self.session is not None and self.session.is_looking):
             return
         self._learnt_at = changed
-        levels = set()
-        for topic in islice(reversed(self.retained.values), LEVELS):
-            level = _level(topic)
-            if level in levels or level in self._readable or level in self._blind:
+        parents: set[int] = set()
+        for topic in islice(reversed(self.retained.values), TOPICS):
+            if len(self._readable) >= MARKS:
+                break
+            parent = _parent(topic)
+            if parent in parents or parent in self._readable or parent in self._blind:
                 continue
             if self.retained.values[topic].stamp.time <= self._came_at:
                 continue  # the broker may have lost it
@@ -178,24 +184,21 @@ class Auditor:
             if uncertain or contention.is_open(topic) or topic in self.agenda:
                 self._learnt_at = 0
                 continue
-            levels.add(level)
+            parents.add(parent)
             self._learning.add(topic)
             self.agenda[topic] = False
         self._look()
 
     def seen(self, topic: str) -> None:
         """The broker has shown a message on a topic."""
-        level = _level(topic)
-        if level not in self._readable and len(self._readable) < LEVELS:
-            self._readable.add(level)
-            self._trials.pop(level, None)
-            self._blind.discard(level)
+        _mark(self._shown, hash(topic))
+        parent = _parent(topic)
+        if parent not in self._readable:
+            _mark(self._readable, parent)
+            self._trials.pop(parent, None)
+            self._blind.discard(parent)
             if not self._blind:
                 self.unseen = None
-
-    def _may_read(self, topic: str) -> bool:
-        level = _level(topic)
-        return level in self._readable or (self.injector.delivery.echoed and level not in self._blind)
 
     def _was_given(self, topic: str) -> bool:
         """Whether the node has injected a value since the broker came, which then keeps it, shown or not.
@@ -212,26 +215,26 @@ class Auditor:
 
     def _hidden(self, topic: str, certain: bool) -> None:
         """The broker shows nothing on a topic, which says nothing of what it keeps."""
-        if certain and _level(topic) not in self._readable and len(self._blind) < LEVELS:
-            self._blind.add(_level(topic))
+        parent = _parent(topic)
+        if certain and parent not in self._readable:
+            _mark(self._blind, parent)
+            self._trials.pop(parent, None)
         self.node.counters["retained_audit_denied"] += 1
         self._cannot(SHOWS_NONE)
 
     def _try(self, topic: str) -> None:
-        """Inject one value of an unknown first level; further ones wait until it is looked at."""
-        level = _level(topic)
-        if level not in self._trials:
-            if len(self._trials) >= LEVELS:
-                self._hidden(topic, certain=False)
-                return
-            if self.repair(topic):
-                self.repaired += 1
-                self._trials[level] = topic
+        """Inject one value of an unknown parent; further ones wait until it is looked at."""
+        parent = _parent(topic)
+        if parent not in self._trials and len(self._trials) < TOPICS:
+            if not self.repair(topic):
+                return  # it is withheld, or on its way
+            self.repaired += 1
+            self._trials[parent] = topic
         self.retained.contention.contest(topic)
 
     def will_sent(self, topic: str, restored: bool) -> None:
         """The node has sent a retained will, which the broker may have judged otherwise."""
-        if self.enabled and not restored and len(self._wills) < LEVELS:
+        if self.enabled and not restored and len(self._wills) < TOPICS:
             self._wills[topic] = self.driver.now()
         elif not restored:
             return
@@ -367,21 +370,21 @@ class Auditor:
         unseen = set(missing)
         repairs = list(wrong)
         for topic in unseen:
-            level = _level(topic)
+            parent = _parent(topic)
             if topic in self._learning:
-                if level not in self._readable:
+                if parent not in self._readable:
                     self._hidden(topic, certain=True)
-            elif self._may_read(topic):
-                if not (topic in self._wills and self.overrules(topic, Publish(topic=topic, retain=True))):
-                    repairs.append(topic)
-            elif level in self._blind:
-                self._hidden(topic, certain=False)
-            elif self._trials.get(level) == topic or self._was_given(topic):
-                self._hidden(topic, certain=True)
-            elif self.injector.delivery.echoes():
-                self.retained.contention.contest(topic)
             elif topic in self._wills:
+                if hash(topic) in self._shown:
+                    self.overrules(topic, Publish(topic=topic, retain=True))
+                else:
+                    self._hidden(topic, certain=False)
+            elif parent in self._readable:
+                repairs.append(topic)
+            elif parent in self._blind or len(self._blind) >= MARKS:
                 self._hidden(topic, certain=False)
+            elif self._trials.get(parent) == topic or self._was_given(topic):
+                self._hidden(topic, certain=True)
             else:
                 self._try(topic)
         for topic in batch:
@@ -412,7 +415,7 @@ class Auditor:
             self.driver.log(
                 "warning", "the broker does not let the node see its retained messages", topic=topic
             )
-        self._blind.add(_level(topic))
+        _mark(self._blind, _parent(topic))
         self._learning.discard(topic)
         self._wills.pop(topic, None)
         self.unseen = SHOWS_NONE
@@ -634,5 +637,11 @@ class AuditSession(AskingSession):
         self._set_timer(max(0.001, len(self._stamps) / self.auditor.rate), self.go_on)
 
 
-def _level(topic: str) -> str:
-    return topic.split("/", 1)[0]
+def _parent(topic: str) -> int:
+    """What stands for all levels but the last."""
+    return hash(topic.rpartition("/")[:2])
+
+
+def _mark(marks: set[int], mark: int) -> None:
+    if len(marks) < MARKS:
+        marks.add(mark)

@@ -67,8 +67,6 @@ class Delivery:
         self._known: dict[str, Delivers] = {}
         self._attempts = 0
         self._found = False
-        self.echoed = False
-        """The broker has delivered to the node's account in this life."""
         self._probe: DeliveryProbe | None = None
 
     def restore(self) -> None:
@@ -91,7 +89,7 @@ class Delivery:
 
     def broker_moved(self) -> None:
         """The broker is looked for at another address."""
-        self._found = self.echoed = False
+        self._found = False
         self._attempts = 0
         if self._probe is not None:
             self._probe.abort()
@@ -105,11 +103,6 @@ class Delivery:
         self._probe = DeliveryProbe(self, ["$ildm/probe"])
         config = self.node.config.broker
         self.node.driver.dial(self.node.broker_address, self._probe, config.connect_timeout)
-
-    def echoes(self) -> bool:
-        """Whether an echo, which proves that the node's account may read, is still to be expected."""
-        self.broker_came()
-        return self._probe is not None
 
     def ended(self, probe: DeliveryProbe, found: Delivers | None) -> None:
         """A probe has ended; None: without an answer."""
@@ -248,7 +241,6 @@ class DeliveryProbe(AskingSession):
             self._try_next()
 
     def _delivered(self, payload: bytes) -> None:
-        self.delivery.echoed = True
         if payload == _MESSAGE:
             self._end(Delivers.AT_PUBLISH if self._before else Delivers.AT_RELEASE)
         elif payload == _BEFORE:

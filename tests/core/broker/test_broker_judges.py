@@ -112,14 +112,102 @@ def test_where_the_account_may_read_a_part_that_part_is_mended(
     assert injected(b, "shown/1") == 2
 
 
+@pytest.mark.parametrize("restart", ["broker", "node", "both"])
+@pytest.mark.parametrize(
+    ("shown", "hidden"), [("t/pub/", "t/secret/"), ("/pub/", "/secret/"), ("t/", "t/s/")]
+)
+def test_a_hidden_parent_beside_one_that_is_shown_is_tried_with_one_value_at_most(
+    world: World, monkeypatch: pytest.MonkeyPatch, restart: str, shown: str, hidden: str
+) -> None:
+    a, b = row(world, "ab", "pf")
+    hide(b.broker, monkeypatch, (hidden,))
+    for i in range(5):
+        set_value(a, f"{shown}{i}", b"1")
+        set_value(a, f"{hidden}{i}", b"1")
+    world.run(20)
+    if restart != "broker":
+        b.crash()
+    if restart != "node":
+        b.broker.crash(keeps=False)
+    if restart != "broker":
+        b.start(("a",))
+    world.run(100)
+    assert sum(injected(b, f"{hidden}{i}") for i in range(5)) == (5 if restart == "broker" else 6)
+    assert [injected(b, f"{shown}{i}") for i in range(5)] == [1 if restart == "node" else 2] * 5
+    assert b.node.injector.auditor.unseen is not None
+
+
+def test_a_broker_that_shows_the_account_more_after_a_restart_is_mended_from_then_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = row(world, "ab", "pf")
+    with monkeypatch.context() as hiding:
+        hide(b.broker, hiding, ("t/",))
+        for i in range(5):
+            set_value(a, f"t/{i}", b"1")
+        world.run(20)
+        assert b.node.injector.auditor.unseen is not None
+    b.broker.crash()
+    world.run(20)
+    assert b.node.injector.auditor.unseen is None
+    b.broker.crash(keeps=False)
+    world.run(20)
+    assert sorted(b.broker.retained) == [f"t/{i}" for i in range(5)]
+
+
+@pytest.mark.parametrize("bound", [1, 3])
+def test_more_parents_than_are_remembered_are_filled_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, bound: int
+) -> None:
+    monkeypatch.setattr("ildm.core.transfer.audit.MARKS", bound)
+    monkeypatch.setattr("ildm.core.transfer.audit.TOPICS", bound)
+    a, b = row(world, "ab", "pf")
+    topics = [f"t/{parent}/{i}" for parent in range(8) for i in range(3)]
+    for topic in topics:
+        set_value(a, topic, b"1")
+    world.run(20)
+    b.broker.crash(keeps=False)
+    world.run(200)
+    assert sorted(b.broker.retained) == topics
+
+
+@pytest.mark.parametrize("revoked", [False, True])
+@pytest.mark.parametrize("hidden", ["t/secret/", "t/secret/status", "t/pub/status"])
+def test_a_will_on_a_topic_that_the_account_may_not_read_stays(
+    world: World, monkeypatch: pytest.MonkeyPatch, hidden: str, revoked: bool
+) -> None:
+    a, b = row(world, "ab", "pf")
+    topic = hidden + "status" if hidden.endswith("/") else hidden
+    set_value(a, "t/pub/1", b"1")
+    if revoked:
+        set_value(a, topic, b"online")
+        world.run(10)
+        a.broker.crash()
+    hide(a.broker, monkeypatch, (hidden,))
+    world.run(10)
+    before = injected(a, topic)
+    will = Will(topic=topic, payload=b"offline", retain=True, qos=1)
+    device = a.client("device", Connect(client_id="device", will=will))
+    device.send(Publish(topic=topic, payload=b"online", retain=True, qos=1, packet_id=1))
+    world.run(20)
+    device.transport.abort()
+    world.run(30)
+    assert b.broker.retained[topic].payload == b"offline"
+    assert a.node.counters["retained_wills_overruled"] == 0
+    assert injected(a, topic) == before
+    assert a.node.injector.auditor.unseen is not None
+
+
 def judged(world: World, lasting: bytes | None) -> tuple[Site, Site]:
     """A client is gone for its node, while the broker has published no will, or another value since."""
     a, b = row(world, "ab", "pf")
     will = Will(topic="w", payload=b"offline", retain=True, qos=1)
     client = a.client("device", Connect(client_id="device", version=Version.V5, will=will))
-    if lasting is not None:
-        client.send(Publish(topic="w", payload=lasting, retain=True, qos=1, packet_id=1))
+    client.send(Publish(topic="w", payload=lasting or b"online", retain=True, qos=1, packet_id=1))
     world.run(5)
+    if lasting is None:
+        client.send(Publish(topic="w", retain=True, qos=1, packet_id=2))
+        world.run(5)
     client.transport.abort()
     return a, b
 
