@@ -115,7 +115,7 @@ BROKER = frozenset(
     persistence_file persistence_location persistent_client_expiration pid_file plugin plugin_load
     plugin_use proxy_protocol_v2_require_tls queue_qos0_messages retain_available retain_expiry_interval
     retained_persistence retry_interval set_tcp_nodelay sys_interval upgrade_outgoing_qos
-    use_username_as_clientid user websockets_headers_size websockets_log_level websockets_origin
+    use_username_as_clientid user websockets_headers_size websockets_log_level
     """.split()  # noqa: SIM905 - a list would take a line for each
 )
 """Options of the broker up to Mosquitto 2.1, which stay with it; those of listeners are in ``listeners``."""

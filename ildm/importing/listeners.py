@@ -15,7 +15,7 @@ from ildm.importing.bridge_options import TRUTHS
 from ildm.importing.lines import Line, Remark, number, remark
 
 TLS = ("cafile", "capath", "certfile", "ciphers", "crlfile", "keyfile", "require_certificate", "tls_version")
-TAKEN = frozenset((*TLS, "bind_address", "listener", "port", "protocol"))
+TAKEN = frozenset((*TLS, "bind_address", "listener", "port", "protocol", "websockets_origin"))
 """Options of a listener that one of the node has, too."""
 SAME = {
     ("enable_proxy_protocol", "0"),
@@ -48,6 +48,20 @@ WITHOUT = {
 }
 """Those that a node has not, and what there is in their place."""
 OPTIONS = TAKEN | WITHOUT.keys()
+JUDGED = frozenset(
+    """
+    accept_protocol_versions listener_allow_anonymous listener_auto_id_prefix max_qos max_topic_alias
+    max_topic_alias_broker maximum_qos
+    """.split()  # noqa: SIM905 - a list would take a line for each
+)
+"""Options by which the broker judges the clients of one listener."""
+JUDGED_APART = frozenset(
+    """
+    acl_file allow_anonymous allow_zero_length_clientid auth_plugin auto_id_prefix password_file plugin
+    plugin_use psk_file
+    """.split()  # noqa: SIM905
+)
+"""Those besides, with ``per_listener_settings``."""
 ANYWHERE = "0.0.0.0"  # noqa: S104 - as the broker whose place is taken
 
 
@@ -57,6 +71,9 @@ class Listening:
 
     line: Line | None = None
     values: dict[str, Line] = field(default_factory=dict)
+    origins: list[str] = field(default_factory=list)
+    judged: dict[str, Line] = field(default_factory=dict)
+    """What the broker has by itself for clients of this listener."""
 
 
 def _is_same(line: Line) -> bool:
@@ -73,6 +90,7 @@ class Listeners:
         """Of each file: its lines belong to no listener of another."""
         self._named: list[Listening] = []
         self.remarks: list[Remark] = []
+        self._apart = False
 
     @property
     def given(self) -> bool:
@@ -84,6 +102,8 @@ class Listeners:
         if line.option == "listener":
             self._last[line.file] = last = Listening(line)
             self._named.append(last)
+        elif line.option == "websockets_origin":
+            last.origins.append(line.value)
         elif _is_same(line):
             return
         elif line.option in WITHOUT:
@@ -95,11 +115,31 @@ class Listeners:
         else:
             last.values[line.option] = line
 
+    def broker_has(self, line: Line) -> None:
+        """A line that stays with the broker, which may be about one listener alone."""
+        if line.option == "per_listener_settings":
+            self._apart = TRUTHS.get(line.word, line.word) == "true"
+        elif line.option in JUDGED or (self._apart and line.option in JUDGED_APART):
+            self._last.get(line.file, self._default).judged[line.option] = line
+
+    def _compare(self, listeners: list[Listening]) -> None:
+        """The broker keeps one listener, and so one judgement of all clients."""
+        for option in sorted({option for each in listeners for option in each.judged}):
+            said = [each.judged.get(option) for each in listeners]
+            if len({None if line is None else line.value for line in said}) > 1:
+                self.remarks += (
+                    remark(line, "the broker's one listener judges the clients of all listeners alike")
+                    for line in said
+                    if line is not None
+                )
+
     def finish(self) -> dict[str, Any]:
         """``listen`` and ``listeners``."""
         found = []
         values = self._default.values
-        if not self.given or "port" in values or "bind_address" in values:
+        has_default = not self.given or "port" in values or "bind_address" in values
+        self._compare([*([self._default] if has_default else []), *self._named])
+        if has_default:
             port = values["port"].word if "port" in values else "1883"
             host = values["bind_address"].word if "bind_address" in values else ""
             if not self.given:
@@ -146,6 +186,8 @@ class Listeners:
             document["tls"] = self._tls(each)
         if protocol == "websockets":
             document["path"] = None  # Mosquitto takes any
+            if each.origins:
+                document["origins"] = each.origins
         try:
             ListenerConfig.model_validate(document)
         except ValidationError as error:

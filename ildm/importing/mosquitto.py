@@ -232,6 +232,7 @@ class _Reader:
             self.remark(line, "Mosquitto knows no such option")
             return
         self.of_the_broker += 1
+        self.listeners.broker_has(line)
         if line.option == "allow_anonymous":
             self.anonymous = TRUTHS.get(line.word, line.word) == "true"
         elif line.option == "acl_file":

@@ -67,6 +67,11 @@ def listening(imported: Imported) -> tuple[Any, Any]:
             ],
         ),
         (
+            ["listener 9001", "protocol websockets", "websockets_origin a", "websockets_origin https://b"],
+            None,
+            [{"url": "ws://0.0.0.0:9001", "path": None, "origins": ["a", "https://b"]}],
+        ),
+        (
             ["listener 9001", "protocol websockets", "certfile c", "keyfile k"],
             None,
             [{"url": "wss://0.0.0.0:9001", "tls": {"cert": "c", "key": "k"}, "path": None}],
@@ -138,6 +143,28 @@ def test_every_option_is_taken_is_the_same_or_is_named() -> None:
         )
     for option, value in SAME:
         assert converted("listener 1883", f"{option} {value}").remarks == []
+
+
+APART = ["per_listener_settings true", "listener 1883 127.0.0.1", "allow_anonymous true", "listener 8883"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "named"),
+    [
+        ([*APART, "allow_anonymous false", "password_file /p"], [4, 6, 7]),
+        ([*APART, "password_file /p"], [4, 6]),
+        ([*APART, "allow_anonymous true"], []),
+        (APART[:3], []),
+        (APART[1:], []),  # then it is for all
+        (["listener 1883", "accept_protocol_versions 4", "listener 1884", "maximum_qos 0"], [3, 5]),
+        (["listener 1883", "maximum_qos 1", "listener 1884", "maximum_qos 1"], []),
+        (["listener 1883", "max_topic_alias 0"], []),
+    ],
+)
+def test_what_the_broker_judges_by_listener_is_named(lines: list[str], named: list[int]) -> None:
+    found = [each for each in converted(*lines).remarks if "judges" in each.text]
+    assert sorted(each.line for each in found) == named
+    assert all(each.differs for each in found)
 
 
 def test_the_broker_moves_past_all_of_them() -> None:
