@@ -221,7 +221,7 @@ class Missed:
     """Nodes that have said so before, and up to which message: older ones are not missing."""
 
     def encode(self) -> bytes:
-        parts = [b"L", _U32.pack(self.number), _U32.pack(len(self.confirmed))]
+        parts = [b"X", _U32.pack(self.number), _U32.pack(len(self.confirmed))]
         for origin, number in self.confirmed.items():
             parts += _put(origin.encode()), _U64.pack(number)
         parts += (_U32.pack(age) + _put(name.encode()) for name, age in self.filters)
@@ -346,7 +346,9 @@ def _decode(data: bytes) -> Payload:
             return Statuses(list(_statuses(data)))
         case b"A":
             return _answer(data)
-        case b"L":
+        case b"L":  # before nodes confirmed what they had offered
+            return Missed(_aged_filters(data, 1))
+        case b"X":
             return _missed(data)
         case b"O":
             return Offer(_U64.unpack_from(data, 1)[0], list(_offered(data)))
@@ -451,12 +453,16 @@ def _missed(data: bytes) -> Missed:
         origin, at = _take(data, at)
         confirmed[origin.decode()] = _U64.unpack_from(data, at)[0]
         at += _U64.size
+    return Missed(_aged_filters(data, at), _U32.unpack_from(data, 1)[0], confirmed)
+
+
+def _aged_filters(data: bytes, at: int) -> list[tuple[str, int]]:
     filters = []
     while at < len(data):
         age = _U32.unpack_from(data, at)[0]
         name, at = _take(data, at + 4)
         filters.append((name.decode(), age))
-    return Missed(filters, _U32.unpack_from(data, 1)[0], confirmed)
+    return filters
 
 
 def _offered(data: bytes) -> Iterable[tuple[str, Sequence[tuple[int, int]]]]:

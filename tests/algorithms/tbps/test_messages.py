@@ -85,7 +85,7 @@ def test_there_and_back(payload: Payload) -> None:
 
 
 @given(
-    st.sampled_from([kind.encode() for kind in "MSRQGKTALOWFIHVN"]),
+    st.sampled_from([kind.encode() for kind in "MSRQGKTAXOUWFIHVN"]),
     st.binary(max_size=40),
 )
 @example(b"S", b"")
@@ -129,3 +129,11 @@ def test_what_is_kept_of_others_is_not_longer_than_it_can_be(payload: Payload) -
     """Bounds count segments and nodes: one that takes megabytes is none."""
     with pytest.raises(MessageError):
         decode_payload(payload.encode())
+
+
+def test_a_question_of_earlier_nodes_is_understood() -> None:
+    data = b"L" + b"".join(age.to_bytes(4, "big") + len(name).to_bytes(4, "big") + name for name, age in OLD)
+    assert decode_payload(data) == Missed([(name.decode(), age) for name, age in OLD])
+
+
+OLD = [(b"a/#", 5), (b"", 2**32 - 1)]
