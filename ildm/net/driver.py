@@ -23,7 +23,7 @@ from ildm.log import get_logger, is_logged
 from ildm.net.history import History
 from ildm.net.transport import Dialing
 from ildm.net.transport.dialing import tls_reason
-from ildm.net.transport.turns import Turns
+from ildm.net.transport.turns import Turns, pace_of
 from ildm.net.workers import Workers
 
 if TYPE_CHECKING:
@@ -164,11 +164,13 @@ class AsyncioDriver:
         if error is not None:
             self._loop.call_soon(_tell, dial, error)  # not within the call that has asked for the dial
         elif (
-            transport is not None
-            and not transport.is_closing()  # by the session, as soon as it was made
-            and isinstance(dial.endpoint, LinkSession)
+            transport is not None and not transport.is_closing()  # by the session, as soon as it was made
         ):
-            self.bound_unsent(transport.get_extra_info("socket"))
+            if isinstance(dial.endpoint, LinkSession):
+                self.bound_unsent(transport.get_extra_info("socket"))
+            answers = getattr(transport, "answers", None)
+            if answers is not None:
+                answers(pace_of(getattr(dial.endpoint, "paired", None)))
         if self._last is not None and not self._dials and not self._last.done():
             self._last.set_result(None)
 

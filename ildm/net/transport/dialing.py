@@ -11,6 +11,7 @@ from ildm.net.transport.arrival import own_session
 from ildm.net.transport.paced import Paced
 from ildm.net.transport.schemes import TRANSPORTS
 from ildm.net.transport.sockets import dialed
+from ildm.net.transport.turns import pace_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -88,15 +89,15 @@ class Dialing:
             return self._connect_told(loop, factory, address, client, options)
         if self.reactor is not None and not transport.tls:
             return self._connect_asked(loop, factory, address)
-        return transport.sockets.dial(loop, self._paced(factory), address, **options)
+        return transport.sockets.dial(loop, self._paced(factory, client), address, **options)
 
     async def _connect_asked(self, loop: Loop, factory: Factory, address: Address) -> Connected:
         """Connect to a host whose address has to be asked for."""
         return self._taken(await dialed(loop, address), factory)
 
-    def _paced(self, factory: Factory) -> Factory:
+    def _paced(self, factory: Factory, client: ClientSession | None) -> Factory:
         turns = self.turns
-        return factory if turns is None else lambda: Paced(factory(), turns)
+        return factory if turns is None else lambda: Paced(factory(), turns, pace_of(client))
 
     def _taken(self, sock: socket.socket, factory: Factory) -> Connected:
         assert self.reactor is not None
@@ -121,7 +122,7 @@ class Dialing:
             await loop.sock_sendall(made, header)  # before TLS
             if self.reactor is not None and not options:
                 return self._taken(made, factory)
-            return await loop.create_connection(self._paced(factory), sock=made, **options)
+            return await loop.create_connection(self._paced(factory, client), sock=made, **options)
         except BaseException:
             made.close()
             raise

@@ -17,10 +17,12 @@ class Paced(asyncio.Protocol):
     Towards the event loop it is the protocol, towards the session the transport.
     """
 
-    def __init__(self, protocol: Any, turns: Turns) -> None:
+    def __init__(self, protocol: Any, turns: Turns, partner: Pace | None = None) -> None:
+        """``partner``: of a connection that this one answers, and waits with."""
         self._protocol = protocol
         self._turns = turns
-        self._pace = Pace()
+        self.pace = Pace()
+        self._partner = partner
         self._transport: Any = None
         self._rest = b""
         """What has come and not gone on; nothing more is read meanwhile."""
@@ -42,20 +44,24 @@ class Paced(asyncio.Protocol):
         self._protocol.connection_made(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._rest or len(data) > self._pace.share or self._pace.waits:
+        if self._rest or self.pace.waits or (self._partner is not None and self._partner.waits):
             self._rest += data
+        else:
+            self._rest = data
+            self._pass_on_shares()
+        if self._rest:
             self._transport.pause_reading()
             self._wait()
-        else:
-            self._pass_on(data)
 
     def eof_received(self) -> bool:
         self._pass_on_rest()
         return bool(self._protocol.eof_received())
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._pass_on_rest()
-        self._protocol.connection_lost(exc)
+        try:
+            self._pass_on_rest()
+        finally:
+            self._protocol.connection_lost(exc)
 
     def pause_writing(self) -> None:
         self._protocol.pause_writing()
@@ -100,19 +106,32 @@ class Paced(asyncio.Protocol):
         self._waits = False
         if not self._reading or not self._rest:
             return
-        share = self._pace.share
-        part, self._rest = self._rest[:share], self._rest[share:]
-        self._pass_on(part)
+        try:
+            self._pass_on_share()
+        except Exception as error:
+            context = {"message": f"the turn of {self._protocol!r} failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(context)
+            self.abort()
+            return
         if self._rest:
             self._wait()
         elif self._reading:
             self._transport.resume_reading()
 
-    def _pass_on(self, data: bytes) -> None:
+    def _pass_on_shares(self) -> None:
+        """What is little goes on to its end."""
+        while self._rest and self._reading and not self.pace.waits:
+            self._pass_on_share()
+
+    def _pass_on_share(self) -> None:
+        share, rest = self.pace.share, self._rest
+        part, self._rest = rest[:share], rest[share:]
         clock = self._turns.clock
         begun = clock()
-        self._protocol.data_received(data)
-        self._pace.read(len(data), clock() - begun)
+        self._protocol.data_received(part)
+        self.pace.read(len(part), clock() - begun)
+        if not self._rest:
+            self.pace.nothing_left()
 
     def _pass_on_rest(self) -> None:
         """The connection ends: what has come before is not lost."""

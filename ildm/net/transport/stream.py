@@ -79,7 +79,8 @@ class Stream(Watched):
         self._peer = peer
         self._socket = sock
         self._reading = True
-        self._pace = Pace()
+        self.pace = Pace()
+        self._partner: Pace | None = None
         self._waits = False
         """For its turn to read; it is not watched for what comes meanwhile."""
         self._closing = False
@@ -109,11 +110,11 @@ class Stream(Watched):
         if self._waiting and events & (WRITABLE | BROKEN):
             self._send_waiting()
         if self._reading and events & (READABLE | BROKEN):
-            reactor = self._reactor
-            if self._pace.waits and (reactor.turns.busy or reactor.last_read > reactor.served_until):
+            if self._has_to_wait():
                 self._wait()
             else:
-                self._read()
+                while self._read() and self._reading and not self.pace.waits:
+                    """What is little is read to its end."""
 
     def end(self) -> None:
         protocol, self._protocol = self._protocol, None
@@ -127,6 +128,12 @@ class Stream(Watched):
             else:
                 self._socket.close()
 
+    def _has_to_wait(self) -> bool:
+        partner, reactor = self._partner, self._reactor
+        if not (self.pace.waits or (partner is not None and partner.waits)):
+            return False
+        return reactor.turns.busy or reactor.last_read > reactor.served_until
+
     def _wait(self) -> None:
         if not self._waits:
             self._waits = True
@@ -135,7 +142,7 @@ class Stream(Watched):
 
     def _go_on(self) -> None:
         self._waits = False
-        if self._reading and self._read():
+        if self._reading and self._read() and self._reading:
             self._wait()
         else:
             self._follow()
@@ -143,7 +150,7 @@ class Stream(Watched):
     def _read(self) -> bool:
         """Whether there may be more to read."""
         reactor = self._reactor
-        pace = self._pace
+        pace = self.pace
         share = pace.share
         try:
             if share == READ:
@@ -153,6 +160,7 @@ class Stream(Watched):
                 data = os.read(self.fd, share)
                 count = len(data)
         except (BlockingIOError, InterruptedError):
+            pace.nothing_left()
             if self._broken:
                 self._lose(self._error)
             return False
@@ -216,6 +224,10 @@ class Stream(Watched):
                 self._protocol.resume_writing()
             except Exception as error:
                 self._fault(error, "resume_writing")
+
+    def answers(self, other: Pace | None) -> None:
+        """What comes here answers what comes by another connection: it waits while that one does."""
+        self._partner = other
 
     # what sessions call -----------------------------------------------------------------------
 

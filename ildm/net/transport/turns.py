@@ -2,7 +2,8 @@
 
 A small packet may cost a thousand times as much as a byte of a large one, so bytes alone bound nothing. What
 the last read of a connection has cost says how many bytes the next one takes. A connection that has more
-than that is read in a queue of all such, for a part of each turn of the loop; others are read as they come.
+than that, again and again, is read in a queue of all such, for a part of each turn of the loop. Others are
+read as they come.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ LEAST: Final = 512
 """Bytes read at once, at least, and at first: nobody knows yet what they cost."""
 PART: Final = 200e-6
 """Seconds that a read is to cost at most."""
-MUCH: Final = 1e-3
-"""Seconds that a read may cost that has taken all there was: more, and the next one waits for others."""
+BURST: Final = 500e-6
+"""Seconds that the reads of a connection may cost until there is nothing left to read: more, and it waits."""
+MUCH: Final = 5e-3
+"""The same for a single read. It lasts longer than most pauses that the system makes."""
 TURN: Final = 1e-3
 """Seconds for all that wait, in one turn of the loop."""
 
@@ -78,21 +81,38 @@ class Turns:
                 self._ask()
 
 
+def pace_of(client: Any) -> Pace | None:
+    """Of the connection of a session."""
+    return None if client is None else getattr(client.transport, "pace", None)
+
+
 class Pace:
     """What the reads of one connection may cost."""
 
-    __slots__ = ("share", "waits")
+    __slots__ = ("_burst", "share", "waits")
 
     def __init__(self) -> None:
         self.share = LEAST
         """Bytes of the next read."""
         self.waits = False
         """The next read is to wait for those of others."""
+        self._burst = 0.0
+        """Seconds, since there was nothing left to read."""
+
+    def nothing_left(self) -> None:
+        """All that has come was read."""
+        self._burst = 0.0
+        self.waits = False
 
     def read(self, count: int, cost: float) -> None:
         """``count`` bytes were read and have cost so many seconds."""
         share = self.share
-        self.waits = count == share or cost > MUCH
+        if count < share:
+            self.nothing_left()
+            self.waits = cost > MUCH
+        else:
+            self._burst += cost
+            self.waits = self._burst > BURST
         if cost > PART:
             self.share = max(LEAST, min(share, int(count * PART / cost)))
         elif count == share and cost < PART / 2:

@@ -12,7 +12,7 @@ import pytest
 from ildm.core.counters import Counters
 from ildm.net.transport.paced import Paced
 from ildm.net.transport.reactor import Reactor
-from ildm.net.transport.turns import LEAST, MUCH, PART, READ, TURN, Pace, Turns
+from ildm.net.transport.turns import BURST, LEAST, MUCH, PART, READ, TURN, Pace, Turns
 from tests.net.transport.test_reactor import Noted, until
 
 
@@ -108,16 +108,31 @@ def test_the_share_follows_what_bytes_cost() -> None:
     assert pace.share == LEAST, "neither more nor less where it is about right"
 
 
-def test_who_has_more_than_a_share_waits_and_who_does_not_is_read_as_it_comes() -> None:
+def test_who_costs_much_again_and_again_waits_until_there_is_nothing_left() -> None:
     pace = Pace()
-    pace.read(10, MUCH / 2)
-    assert not pace.waits
-    pace.read(LEAST, 0.0)
+    spent = 0.0
+    while not pace.waits:
+        pace.read(pace.share, PART)
+        spent += PART
+    assert BURST < spent <= BURST + PART
+    pace.read(pace.share, PART)
     assert pace.waits
-    pace.read(10, 0.0)
+    pace.read(10, PART)
     assert not pace.waits
     pace.read(10, 2 * MUCH)
     assert pace.waits
+    pace.read(10, MUCH / 2)
+    assert not pace.waits
+
+
+def test_a_large_cheap_packet_does_not_wait() -> None:
+    pace = Pace()
+    read = 0
+    while read < 1 << 20:
+        read += pace.share
+        pace.read(pace.share, pace.share * 4e-10)
+        assert not pace.waits
+    assert pace.share == READ
 
 
 class Costly(Noted):
@@ -173,11 +188,11 @@ async def test_an_innocent_waits_for_one_turn_whoever_floods(flooders: int) -> N
             innocent.told.clear()
             far.send(b"!")
             await innocent.told_of("asked")
-            if Costly.taken > flooders * READ // 8:  # by then it is known what they cost
+            if Costly.taken > 2 * flooders * BURST / Costly.cost:  # by then they wait
                 longest = max(longest, clock.now - begun)
             await asyncio.sleep(0)
-        # a turn for those that wait, one for who is served at once, and the last read of each
-        assert longest <= 2 * (TURN + PART + 2 * LEAST * Costly.cost)
+        # two turns for those that wait, each with the last read that it has begun
+        assert longest <= 2 * (TURN + 2 * LEAST * Costly.cost)
         await until(lambda: Costly.taken == sent)
         taken = [len(protocol.got) for protocol in protocols[:-1]]
         assert sum(taken) == sent, "all of it goes on, in the end"
@@ -217,6 +232,7 @@ class Carried:
     def __init__(self) -> None:
         self.reading = True
         self.written = b""
+        self.ended = ""
 
     def write(self, data: bytes) -> None:
         self.written += data
@@ -227,13 +243,30 @@ class Carried:
     def resume_reading(self) -> None:
         self.reading = True
 
+    def abort(self) -> None:
+        self.ended = "abort"
+
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 
 
-def paced() -> tuple[Clock, Carried, Paced, Noted]:
-    clock, carried, session = Clock(), Carried(), Noted()
-    between = Paced(session, clock.turns)
+class Dear(Noted):
+    """Each byte takes a microsecond."""
+
+    clock: Clock
+    raises_after = 1 << 30
+
+    def data_received(self, data: bytes) -> None:
+        self.clock.now += 1e-6 * len(data)
+        super().data_received(data)
+        if len(self.got) > self.raises_after:
+            raise ValueError("in its turn")
+
+
+def paced(partner: Pace | None = None) -> tuple[Clock, Carried, Paced, Dear]:
+    clock, carried, session = Clock(), Carried(), Dear()
+    session.clock = clock
+    between = Paced(session, clock.turns, partner)
     between.connection_made(carried)
     return clock, carried, between, session
 
@@ -242,7 +275,7 @@ def test_what_an_event_loop_reads_goes_on_in_shares_and_in_order() -> None:
     clock, carried, between, session = paced()
     data = bytes(range(256)) * 40
     between.data_received(data)
-    assert session.got == b"", "it waits for its turn"
+    assert len(session.got) == LEAST, "the rest waits for its turn"
     assert not carried.reading
     parts = []
     while clock.soon:
@@ -250,15 +283,43 @@ def test_what_an_event_loop_reads_goes_on_in_shares_and_in_order() -> None:
         clock.turn()
         parts.append(len(session.got) - before)
     assert bytes(session.got) == data
-    assert parts[0] == LEAST
+    assert max(parts) == LEAST
     assert carried.reading
     between.data_received(b"few")
-    assert session.got.endswith(b"few"), "what is small goes on at once"
+    assert session.got.endswith(b"few"), "what is little goes on at once"
+
+
+def test_answers_wait_with_what_they_answer() -> None:
+    partner = Pace()
+    clock, _, between, session = paced(partner)
+    partner.waits = True
+    between.data_received(b"answer")
+    assert not session.got
+    clock.turn()
+    assert session.got == b"answer"
+    partner.waits = False
+    between.data_received(b", another")
+    assert session.got == b"answer, another"
+
+
+async def test_one_that_raises_in_its_turn_is_ended() -> None:
+    clock, carried, between, session = paced()
+    session.raises_after = 4 * LEAST
+    told: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    between.data_received(bytes(20 * LEAST))
+    while clock.soon:
+        clock.turn()
+    assert carried.ended == "abort"
+    assert [str(each["exception"]) for each in told] == ["in its turn"]
+    got = len(session.got)
+    between.connection_lost(None)
+    assert (len(session.got), session.told[-1]) == (got, "lost")
 
 
 def test_a_session_that_pauses_gets_nothing_until_it_goes_on() -> None:
     clock, carried, between, session = paced()
-    between.data_received(bytes(4 * LEAST))
+    between.data_received(bytes(8 * LEAST))
     clock.turn()
     between.pause_reading()
     got = len(session.got)
@@ -269,7 +330,7 @@ def test_a_session_that_pauses_gets_nothing_until_it_goes_on() -> None:
     assert not carried.reading, "what is kept goes on first"
     while clock.soon:
         clock.turn()
-    assert len(session.got) == 4 * LEAST
+    assert len(session.got) == 8 * LEAST
     assert carried.reading
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Transport
     from ildm.core.session import Origin
+    from ildm.net.transport.turns import Pace
 
 UPGRADES = 2048
 """Connections of one listener that have not become WebSockets yet; further ones are closed."""
@@ -224,6 +225,11 @@ class WebSocket(asyncio.Protocol):
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return self._transport.get_extra_info(name, default)
+
+    @property
+    def pace(self) -> Pace | None:
+        """Of the connection below."""
+        return getattr(self._transport, "pace", None)
 
     def get_write_buffer_size(self) -> int:
         return self._transport.get_write_buffer_size()
