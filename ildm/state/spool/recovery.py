@@ -348,6 +348,8 @@ class Recovery:
             scan.end = begin
         else:
             self.damaged(segment, begin, segment.end)
+            last = max(scan.highest, segment.first - 1)
+            scan.holes.append(_Hole(begin, segment.end, last, self._ceiling))
 
     def _weigh(self, hole: _Hole, read: Read) -> None:
         """What has been lost with a part that cannot be read: the heads of its records may be whole."""

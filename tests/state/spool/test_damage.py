@@ -197,3 +197,27 @@ def test_what_becomes_unreadable_while_it_waits_is_counted() -> None:
     assert lives.counters["spool_unreadable"] == before - len(found) > 0
     assert lives.spool.outlet("a").beyond_messages == 0
     assert lives.spool.outlet("a").waiting.messages == len(found)
+
+
+@pytest.mark.parametrize("part", [1 / 2, 1 / 3])
+@pytest.mark.parametrize("place", [0, 1, -2])
+def test_a_segment_cut_in_the_middle_of_the_spool_is_told_in_messages_or_entries(
+    part: float, place: int
+) -> None:
+    lives = Lives(Settings(segment_bytes=4_000, bytes=100_000))
+    count = 150
+    for number in range(count):
+        lives.spool.append(record(number), to("a"))
+        lives.spool.commit()
+    lives.run(1)
+    lives.disk.kill()
+    name = segments(lives.disk)[place]
+    lives.disk.cut(name, int(len(lives.disk.files[name].content) * part))
+    lives.open()
+    left = len(read_all(lives.spool, "a"))
+    missing = count - left
+    assert missing > 1
+    told = lives.spool.losses.get("a", 0)
+    assert told <= missing <= told + lives.spool.lost_entries
+    # the entries beside the records are few: headers and checkpoints
+    assert lives.spool.lost_entries < 2 * missing + 10
