@@ -1,7 +1,10 @@
 """CONNACK codes of the broker in words, with the configuration key that answers them."""
 
 _ACCOUNT = "bad user name or password; see broker.username"
-_ACCESS = "not authorized; see broker.username and the access rules of the broker"
+_ACCESS = (
+    "not authorized; see broker.username and the access rules of the broker, which may be about the node's"
+    " own client identifiers (ildm-...), too"
+)
 _CLIENT_ID = "client identifier not valid; the broker has to accept the node's own ones (ildm-... or ildm...)"
 
 CONNACK_WORDS: dict[int, str] = {

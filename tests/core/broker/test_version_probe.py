@@ -163,7 +163,8 @@ def test_wrong_credentials_are_reported_and_decide_nothing(
     assert broker.versions[-1] is spoken
     assert site.node.broker_down_reason == (
         f"the broker refused the node's own session with code 0x{refusal[3]:02X}: not authorized;"
-        " see broker.username and the access rules of the broker"
+        " see broker.username and the access rules of the broker, which may be about the node's own client"
+        " identifiers (ildm-...), too"
     )
     wrong = False
     world.run(60)
