@@ -176,7 +176,7 @@ class Stream(Watched):
             reactor.last_read = end = reactor.clock()
             if reactor.turns.busy:
                 self._acknowledge()
-            if end - begun > PART or count == share or pace.waits:
+            if end - begun > PART or count == share or pace.burst or pace.waits:
                 pace.read(count, end - begun)
             return count == share
         if self._broken:

@@ -89,19 +89,19 @@ def pace_of(client: Any) -> Pace | None:
 class Pace:
     """What the reads of one connection may cost."""
 
-    __slots__ = ("_burst", "share", "waits")
+    __slots__ = ("burst", "share", "waits")
 
     def __init__(self) -> None:
         self.share = LEAST
         """Bytes of the next read."""
         self.waits = False
         """The next read is to wait for those of others."""
-        self._burst = 0.0
+        self.burst = 0.0
         """Seconds, since there was nothing left to read."""
 
     def nothing_left(self) -> None:
         """All that has come was read."""
-        self._burst = 0.0
+        self.burst = 0.0
         self.waits = False
 
     def read(self, count: int, cost: float) -> None:
@@ -111,8 +111,8 @@ class Pace:
             self.nothing_left()
             self.waits = cost > MUCH
         else:
-            self._burst += cost
-            self.waits = self._burst > BURST
+            self.burst += cost
+            self.waits = self.burst > BURST
         if cost > PART:
             self.share = max(LEAST, min(share, int(count * PART / cost)))
         elif count == share and cost < PART / 2:

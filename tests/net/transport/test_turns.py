@@ -135,6 +135,16 @@ def test_a_large_cheap_packet_does_not_wait() -> None:
     assert pace.share == READ
 
 
+def test_full_reads_now_and_then_are_no_flood() -> None:
+    pace = Pace()
+    for _ in range(100):
+        pace.read(pace.share, PART)
+        assert pace.burst
+        pace.read(10, PART / 10)
+        assert not pace.burst
+        assert not pace.waits
+
+
 class Costly(Noted):
     """Each byte takes its time; those of an innocent do not."""
 
