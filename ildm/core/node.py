@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ildm.api import OverlayAlgorithm, PluginError, Source, TreeAlgorithm
+from ildm.api import OverlayAlgorithm, PluginError, Source, Stamp, TreeAlgorithm
 from ildm.config import refuse_site_rules
 from ildm.core.calendar import Calendar
 from ildm.core.counters import Counters
@@ -532,11 +532,14 @@ class Node:
         if self.retained.releases.any_of(key):
             self.driver.call_later(ABSENCE, self.retained.releases.overdue, key)
 
-    def _publish_will(self, message: Publish, turn: int, restored: bool) -> None:
+    def _publish_will(self, message: Publish, turn: int, restored: bool, stamp: Stamp | None) -> None:
         """Send a will to the neighbours; local clients get it from the broker (thesis 5.3.3)."""
         if self.router.active and self.state.status.value != "stopped":
             self.counters["wills"] += 1
-            self.router.publish(message, turn, None)
+            known = self.retained.newest(message.topic)
+            if stamp is not None and known is not None and known > stamp:
+                stamp = None  # it comes behind what is newer: the broker judges which of them lasts
+            self.router.publish(message, turn, None, stamp)
             if message.retain:
                 # the broker may have discarded it, or been given another node's value meanwhile
                 self.injector.auditor.will_sent(message.topic, restored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
-from ildm.api import Role, Source
+from ildm.api import Role, Source, Stamp
 from ildm.core.frames import PUBLISH, head_topic, packet_ids, publish_run, run_to_v5
 from ildm.core.local.actions import Action
 from ildm.core.local.aliases import TopicAliases
@@ -109,6 +109,7 @@ class ClientSession(RefusingClient):
         "messages_in",
         "origin",
         "state",
+        "taken_over_at",
     )
     role = Role.CLIENT
 
@@ -119,6 +120,8 @@ class ClientSession(RefusingClient):
         self.connect: Connect | None = None
         self.disconnected = False
         """The client has sent a DISCONNECT that discards its will."""
+        self.taken_over_at: Stamp | None = None
+        """Of its will, where another connection has taken the session over: what that one sets is newer."""
         self._said_goodbye = False
         """It has sent a DISCONNECT: nothing that follows is of any effect (MQTT-3.14.4-2)."""
         self.messages_in = 0

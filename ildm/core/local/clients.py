@@ -274,6 +274,9 @@ class ClientRegistry:
             self._set_expiry(record, int(wish or 0))
         else:
             self._set_expiry(record, 0 if connect.clean_start else NEVER)
+        earlier = record.session
+        if earlier is not None and earlier.connect is not None and earlier.connect.will is not None:
+            earlier.taken_over_at = session.node.retained.next_stamp()
         record.session = session
         record.expires_at = None
         self._save(record)
@@ -359,7 +362,8 @@ class ClientRegistry:
         if not clean and connect.will is not None and not self._continued(record, session, connect):
             if session.may_send(connect.will.topic):
                 turn = session.publisher_index()
-                self.wills.due(record.key, connect, turn, record.expiry, delay_allowed=current)
+                stamp = session.taken_over_at
+                self.wills.due(record.key, connect, turn, record.expiry, delay_allowed=current, stamp=stamp)
             else:
                 self.counters["publish_denied"] += 1
         elif current:

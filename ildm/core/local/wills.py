@@ -17,14 +17,15 @@ from ildm.core.tables import WILLS
 from ildm.mqtt import MqttError, Property, Publish, Version, decode
 
 if TYPE_CHECKING:
-    from ildm.api import Timer
+    from ildm.api import Stamp, Timer
     from ildm.config import LimitsConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Store
     from ildm.mqtt import Connect
 
-    PublishWill = Callable[[Publish, int, bool], None]
-    """Sends a will across: the message, the publisher's turn, and whether an earlier run has left it."""
+    PublishWill = Callable[[Publish, int, bool, Stamp | None], None]
+    """Sends a will across: the message, the publisher's turn, whether an earlier run has left it, and since
+    when it is due if that is some time ago."""
 
 OVERHEAD = 300
 """Bytes a saved will is taken to need besides its frame."""
@@ -33,11 +34,14 @@ OVERHEAD = 300
 class Pending:
     """A will that is due at some time."""
 
-    __slots__ = ("delayed", "message", "restored", "timer", "turn")
+    __slots__ = ("delayed", "message", "restored", "stamp", "timer", "turn")
 
-    def __init__(self, message: Publish, turn: int, *, delayed: bool, restored: bool) -> None:
+    def __init__(
+        self, message: Publish, turn: int, *, delayed: bool, restored: bool, stamp: Stamp | None = None
+    ) -> None:
         self.message = message
         self.turn = turn
+        self.stamp = stamp
         self.delayed = delayed
         """Its client has asked for a delay (MQTT 5, 3.1.3.2.2): the broker has not published it yet."""
         self.restored = restored
@@ -112,15 +116,24 @@ class Wills:
         if self._keep(key, len(frame)):
             self.store.put(WILLS, (key,), (frame, _delay(connect, expiry), None))
 
-    def due(self, key: str, connect: Connect, turn: int, expiry: int, delay_allowed: bool) -> None:
+    def due(
+        self,
+        key: str,
+        connect: Connect,
+        turn: int,
+        expiry: int,
+        delay_allowed: bool,
+        stamp: Stamp | None = None,
+    ) -> None:
         """A connection with a will has ended otherwise than by DISCONNECT.
 
-        ``delay_allowed``: it was the client's latest; then the will saved is its own.
+        ``delay_allowed``: it was the client's latest; then the will saved is its own. ``stamp``: of when
+        another connection took the session over.
         """
         if self._stopped:
             return  # it is for the next run, if it is saved
         delay = _delay(connect, expiry) if delay_allowed else 0
-        pending = Pending(will_message(connect), turn, delayed=delay > 0, restored=False)
+        pending = Pending(will_message(connect), turn, delayed=delay > 0, restored=False, stamp=stamp)
         if not delay:
             self._send(pending)
             if delay_allowed:
@@ -186,7 +199,7 @@ class Wills:
         return pending
 
     def _send(self, pending: Pending) -> None:
-        self._publish(pending.message, pending.turn, pending.restored)
+        self._publish(pending.message, pending.turn, pending.restored, pending.stamp)
 
 
 def will_message(connect: Connect) -> Publish:

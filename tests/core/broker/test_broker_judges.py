@@ -238,6 +238,32 @@ def test_a_will_that_the_broker_publishes_later_than_the_node_stays(world: World
     assert injected(a, "w") == 0
 
 
+@pytest.mark.parametrize(
+    ("closes", "expected"),
+    [(0.1, [b"online", b"offline", b"back"]), (1.0, [b"online", b"back", b"offline", b"back"])],
+)
+def test_a_will_of_a_session_that_is_taken_over_is_older_than_what_the_next_connection_sets(
+    world: World, closes: float, expected: list[bytes]
+) -> None:
+    """The broker closes the earlier connection when that value is under way, or is there."""
+    a, b = row(world, "ab", "pf")
+    will = Will(topic="w", payload=b"offline", retain=True, qos=1)
+    client = a.client("device", Connect(client_id="device", clean_start=False, will=will))
+    client.send(Publish(topic="w", payload=b"online", retain=True, qos=1, packet_id=1))
+    world.run(10)
+    (earlier,) = [each for each in a.broker.connections if each.client_id == "device"]
+    earlier.client_id = "closed later"
+    client = a.client("device", Connect(client_id="device", clean_start=False, will=will))
+    a.broker.answer_delay = 0.5
+    client.send(Publish(topic="w", payload=b"back", retain=True, qos=1, packet_id=1))
+    world.run(closes)
+    earlier.transport.close()
+    world.run(30)
+    assert [packet.payload for _, packet in b.broker.published if packet.topic == "w"] == expected
+    assert a.broker.retained["w"].payload == b.broker.retained["w"].payload == b"back"
+    assert injected(a, "w") == 0
+
+
 def test_a_value_set_after_the_will_is_newer_than_both(world: World) -> None:
     a, b = judged(world, b"online")
     world.run(2)
