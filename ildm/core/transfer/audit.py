@@ -68,6 +68,8 @@ WILL = 5.0
 """Seconds after a will of the node within which the broker publishes the same will."""
 TOPICS = 10_000
 """Topics of wills and of trials, and of one search for further parents."""
+LOOKS = 3
+"""Times, a second or two apart, that a value is looked for again before its parent counts as hidden."""
 MARKS = 100_000
 """Parents and topics that are remembered, by hashes: names would take any room."""
 POISON = 10_000
@@ -105,6 +107,8 @@ class Auditor:
         self._blind: set[int] = set()
         """Parents of which it has shown nothing although it had been given values."""
         self._trials: dict[int, str] = {}
+        self._looks: dict[int, int] = {}
+        """Parent -> how often a value was not shown that the broker has got."""
         """Of parents the value that was injected to see whether the broker shows it."""
         self._learning: set[str] = set()
         """Topics that are looked at for their parents alone."""
@@ -131,6 +135,7 @@ class Auditor:
         self.unseen = None
         self._came_at = self.retained.clock.last
         self._trials.clear()
+        self._looks.clear()
         self._shown.clear()  # its rules may have changed
         self._wills.clear()  # silence of a broker that was away says nothing of them
         if not self.injector.keeps_retained:
@@ -195,10 +200,14 @@ class Auditor:
         parent = _parent(topic)
         if parent not in self._readable:
             _mark(self._readable, parent)
-            self._trials.pop(parent, None)
+            self._end_trial(parent)
             self._blind.discard(parent)
             if not self._blind:
                 self.unseen = None
+
+    def _end_trial(self, parent: int) -> None:
+        self._trials.pop(parent, None)
+        self._looks.pop(parent, None)
 
     def _was_given(self, topic: str) -> bool:
         """Whether the node has injected a value since the broker came, which then keeps it, shown or not.
@@ -218,9 +227,19 @@ class Auditor:
         parent = _parent(topic)
         if certain and parent not in self._readable:
             _mark(self._blind, parent)
-            self._trials.pop(parent, None)
+            self._end_trial(parent)
         self.node.counters["retained_audit_denied"] += 1
         self._cannot(SHOWS_NONE)
+
+    def _look_again(self, topic: str) -> None:
+        """The broker has got a value that it does not show, or not yet: it may be busy."""
+        parent = _parent(topic)
+        looks = self._looks.get(parent, 0)
+        if looks == LOOKS or len(self._looks) == TOPICS:
+            self._hidden(topic, certain=True)
+        else:
+            self._looks[parent] = looks + 1
+            self.retained.contention.contest(topic)
 
     def _try(self, topic: str) -> None:
         """Inject one value of an unknown parent; further ones wait until it is looked at."""
@@ -384,7 +403,7 @@ class Auditor:
             elif parent in self._blind or len(self._blind) >= MARKS:
                 self._hidden(topic, certain=False)
             elif self._trials.get(parent) == topic or self._was_given(topic):
-                self._hidden(topic, certain=True)
+                self._look_again(topic)
             else:
                 self._try(topic)
         for topic in batch:

@@ -155,6 +155,34 @@ def test_a_broker_that_shows_the_account_more_after_a_restart_is_mended_from_the
     assert sorted(b.broker.retained) == [f"t/{i}" for i in range(5)]
 
 
+@pytest.mark.parametrize("late", [0.5, 5.0])
+def test_a_busy_broker_that_shows_its_values_late_is_mended(
+    world: World, monkeypatch: pytest.MonkeyPatch, late: float
+) -> None:
+    a, b = row(world, "ab", "pf")
+    for i in range(5):
+        set_value(a, f"t/{i}", b"1")
+    world.run(20)
+    b.crash()
+    b.broker.crash(keeps=False)
+    b.start(("a",))
+    deliver = MiniConnection._deliver
+
+    def delayed(self: MiniConnection, packet: Publish, retain: bool = False) -> None:
+        if self.broker is b.broker and self.client_id.startswith("ildm-"):
+            world.call_at(
+                world.time + late, lambda: self.transport.is_closing() or deliver(self, packet, retain)
+            )
+        else:
+            deliver(self, packet, retain)
+
+    monkeypatch.setattr(MiniConnection, "_deliver", delayed)
+    world.run(9)
+    monkeypatch.setattr(MiniConnection, "_deliver", deliver)
+    world.run(60)
+    assert sorted(b.broker.retained) == [f"t/{i}" for i in range(5)]
+
+
 @pytest.mark.parametrize("bound", [1, 3])
 def test_more_parents_than_are_remembered_are_filled_again(
     world: World, monkeypatch: pytest.MonkeyPatch, bound: int
