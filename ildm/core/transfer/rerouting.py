@@ -294,9 +294,9 @@ class Rerouting:
         """Let a page of what an outlet has, up to an LSN, go round; whether there is more that may go at
         once."""
         assert self.custody is not None
-        custody, page, size, left_bytes = self.custody, self.custody.config.page_bytes, 0, 0
+        page, size, left_bytes = self.custody.config.page_bytes, 0, 0
         left: list[Entry] = []
-        while size < page and left_bytes < IN_MEMORY * page and queue and not custody.full:
+        while size < page and left_bytes < IN_MEMORY * page and queue:
             entry = queue.first
             deposit = entry.receipt
             queue.remove(entry.count)
@@ -326,6 +326,8 @@ class Rerouting:
         ]
         if not ways:
             return bool(targets)  # what crosses at QoS 0 only has done so, or never will
+        if custody.full and not self._has_place(targets):
+            return False
         again = custody.number_again(entry.count)
         if entry.message is not None:
             origin = Origin(deposit.identity, None).at(entry.packet_id - 1)
@@ -336,6 +338,13 @@ class Rerouting:
             custody.take_run(frames, len(frames) // entry.count, ways, index, origin.identity, again)
         self.counters["link_rerouted"] += entry.count
         return True
+
+    def _has_place(self, targets: Targets) -> bool:
+        """Whether a message may go round although there is no room. It takes the place of what is here, and
+        leaves again soon, where little waits. A spool that is full of nothing else would stay so for ever."""
+        assert self.custody is not None
+        most = self.custody.config.segment_bytes
+        return self.custody.spool.failure is None and all(link.queued_bytes <= most for link, _, _ in targets)
 
     def _targets(self, entry: Entry, hop: NeighborLink | None) -> Targets:
         """Where a message goes that has lost its way; ``hop``: where the node is that it was for."""
