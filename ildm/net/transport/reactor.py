@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ildm.net.transport.sockets import AT_ONCE, BACKLOG, EXHAUSTED, FAMILIES, PAUSE
 from ildm.net.transport.stream import READABLE, WRITABLE, Stream, Watched
-from ildm.net.transport.turns import PART, READ, Turns
+from ildm.net.transport.turns import PART, READ, SHARES, Turns
 
 if TYPE_CHECKING:
     import asyncio
@@ -51,7 +51,7 @@ class Reactor:
         self._buffer = bytearray(READ)
         self.buffer = memoryview(self._buffer)
         """Where all read: what has come is taken out before the next one reads."""
-        self.into = [self._buffer]
+        self.into = {share: [self.buffer[:share]] for share in SHARES}
         self._epoll = select.epoll()
         self._poll = self._epoll.poll
         self.watched: dict[int, Watched] = {}

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ildm.net.transport.sockets import FAMILIES
-from ildm.net.transport.turns import PART, READ, Pace
+from ildm.net.transport.turns import PART, Pace
 
 if TYPE_CHECKING:
     from ildm.net.transport.reactor import Reactor
@@ -153,12 +153,7 @@ class Stream(Watched):
         pace = self.pace
         share = pace.share
         try:
-            if share == READ:
-                count = os.readv(self.fd, reactor.into)
-                data = reactor.buffer[:count].tobytes()
-            else:
-                data = os.read(self.fd, share)
-                count = len(data)
+            count = os.readv(self.fd, reactor.into[share])
         except (BlockingIOError, InterruptedError):
             pace.nothing_left()
             if self._broken:
@@ -170,7 +165,7 @@ class Stream(Watched):
         if count:
             begun = reactor.clock()
             try:
-                self._protocol.data_received(data)
+                self._protocol.data_received(reactor.buffer[:count].tobytes())
             except Exception as error:
                 self._fault(error, "data_received")
             reactor.last_read = end = reactor.clock()

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from ildm.core.counters import Counters
 
-READ: Final = 64 * 1024
+READ: Final = 256 * 1024
 """Bytes read of a connection at once, at most."""
 LEAST: Final = 512
 """Bytes read at once, at least, and at first: nobody knows yet what they cost."""
-PART: Final = 200e-6
+SHARES: Final = tuple(LEAST << doubled for doubled in range((READ // LEAST).bit_length()))
+"""Bytes of a read, one of these."""
+PART: Final = 600e-6
 """Seconds that a read is to cost at most."""
-BURST: Final = 500e-6
+BURST: Final = 800e-6
 """Seconds that the reads of a connection may cost until there is nothing left to read: more, and it waits."""
 MUCH: Final = 5e-3
 """The same for a single read. It lasts longer than most pauses that the system makes."""
@@ -114,6 +116,7 @@ class Pace:
             self.burst += cost
             self.waits = self.burst > BURST
         if cost > PART:
-            self.share = max(LEAST, min(share, int(count * PART / cost)))
+            while self.share > LEAST and self.share > count * PART / cost:
+                self.share //= 2
         elif count == share and cost < PART / 2:
             self.share = min(READ, 2 * share)
