@@ -129,7 +129,7 @@ class Paced(asyncio.Protocol):
         clock = self._turns.clock
         begun = clock()
         self._protocol.data_received(part)
-        self.pace.read(len(part), clock() - begun)
+        self.pace.read(len(part), clock() - begun, self._turns.part)
         if not self._rest:
             self.pace.nothing_left()
 

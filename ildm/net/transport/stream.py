@@ -172,7 +172,7 @@ class Stream(Watched):
             if reactor.turns.busy:
                 self._acknowledge()
             if end - begun > PART or count == share or pace.burst or pace.waits:
-                pace.read(count, end - begun)
+                pace.read(count, end - begun, reactor.turns.part)
             return count == share
         if self._broken:
             self._lose(self._error)

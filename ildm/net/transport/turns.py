@@ -22,8 +22,11 @@ LEAST: Final = 512
 """Bytes read at once, at least, and at first: nobody knows yet what they cost."""
 SHARES: Final = tuple(LEAST << doubled for doubled in range((READ // LEAST).bit_length()))
 """Bytes of a read, one of these."""
-PART: Final = 600e-6
+PART: Final = 250e-6
 """Seconds that a read is to cost at most."""
+FEW: Final = 4
+"""As long as no more wait, a read may cost more: messages go in larger groups then, which is cheaper."""
+PART_OF_FEW: Final = 1.5e-3
 BURST: Final = 800e-6
 """Seconds that the reads of a connection may cost until there is nothing left to read: more, and it waits."""
 MUCH: Final = 5e-3
@@ -57,6 +60,11 @@ class Turns:
     def busy(self) -> bool:
         """Somebody waits."""
         return bool(self._waiting)
+
+    @property
+    def part(self) -> float:
+        """Seconds that a read is to cost at most, with so many waiting as there are."""
+        return PART_OF_FEW if len(self._waiting) <= FEW else PART
 
     def wait(self, go_on: Callable[[], None]) -> None:
         """Call once, after all that wait. Who asks waits for one call at a time, which bounds the queue."""
@@ -106,8 +114,8 @@ class Pace:
         self.burst = 0.0
         self.waits = False
 
-    def read(self, count: int, cost: float) -> None:
-        """``count`` bytes were read and have cost so many seconds."""
+    def read(self, count: int, cost: float, part: float = PART) -> None:
+        """``count`` bytes were read and have cost so many seconds, ``part`` at most as was meant."""
         share = self.share
         if count < share:
             self.nothing_left()
@@ -115,8 +123,8 @@ class Pace:
         else:
             self.burst += cost
             self.waits = self.burst > BURST
-        if cost > PART:
-            while self.share > LEAST and self.share > count * PART / cost:
+        if cost > part:
+            while self.share > LEAST and self.share > count * part / cost:
                 self.share //= 2
-        elif count == share and cost < PART / 2:
+        elif count == share and cost < part / 2:
             self.share = min(READ, 2 * share)

@@ -285,7 +285,7 @@ def test_what_an_event_loop_reads_goes_on_in_shares_and_in_order() -> None:
     clock, carried, between, session = paced()
     data = bytes(range(256)) * 40
     between.data_received(data)
-    assert len(session.got) == 2 * LEAST, "the rest waits for its turn"
+    assert len(session.got) == 3 * LEAST, "the rest waits for its turn"
     assert not carried.reading
     parts = []
     while clock.soon:
@@ -293,7 +293,7 @@ def test_what_an_event_loop_reads_goes_on_in_shares_and_in_order() -> None:
         clock.turn()
         parts.append(len(session.got) - before)
     assert bytes(session.got) == data
-    assert max(parts) == LEAST
+    assert max(parts) <= 2 * LEAST
     assert carried.reading
     between.data_received(b"few")
     assert session.got.endswith(b"few"), "what is little goes on at once"
