@@ -417,7 +417,7 @@ class Missing:
         only = next(iter(asked))
         # who has not published for longer than that keeps messages, but has no key for their topics any more
         keyed = now - asked[only] <= self.config.publisher_idle
-        ranges = publisher_ranges(only) if len(asked) == 1 and keyed and not number else [ALL_NODES]
+        ranges = publisher_ranges(only) if len(asked) == 1 and keyed else [ALL_NODES]
         left = len(ranges)
         complete = True
         self._open += 1
@@ -444,6 +444,9 @@ class Missing:
 
         for target in ranges:
             self.graph.cast(target, payload, reliable=True, done=done)
+        if number and ranges != [ALL_NODES]:
+            # nothing waits for the others: who is not reached confirms another time
+            self.graph.cast(ALL_NODES, payload, reliable=True)
 
     def _again(self, asked: dict[str, float], attempt: int, number: int) -> None:
         self._open -= 1

@@ -672,8 +672,11 @@ class Wire:
         """So many levels that there are more nodes than can ask within a fifth of the interest period."""
         return [(None, None)] * 10
 
-    def cast(self, target: Range, payload: bytes, reliable: bool, done: Callable[[CastResult], None]) -> None:
-        done(CastResult(True, 0, 0, 0, 0, None))
+    def cast(
+        self, target: Range, payload: bytes, reliable: bool, done: Callable[[CastResult], None] | None = None
+    ) -> None:
+        if done is not None:
+            done(CastResult(True, 0, 0, 0, 0, None))
 
     def tell(self, to: Peer, payload: bytes, turn: int = 0) -> None:
         self.told.append(decode_payload(payload))
