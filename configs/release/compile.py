@@ -42,7 +42,7 @@ HOT = {
     " retained_view router same_broker silence spooled_queue stamps suspects version_probe window",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor stream turns",
-    "ildm/state/spool": "outlets records segments spool",
+    "ildm/state/spool": "log outlets records segments spool",
     "ildm/mqtt": "connect_fields covering filter_table framing members packets properties topics validate"
     " wire",
 }

@@ -44,9 +44,9 @@ MARKED = 0.05
 """Seconds from one mark to the next, while something changes; ..."""
 MARKED_EACH = 0.001
 """... and for each outlet in it."""
-MARKED_BYTES = 16 << 10
+MARKED_BYTES = 128 << 10
 """Bytes from one mark to the next, at most; ..."""
-MARKED_BYTES_EACH = 4 << 10
+MARKED_BYTES_EACH = 16 << 10
 """... and for each outlet in it."""
 
 CallLater = Callable[..., object]
@@ -299,10 +299,10 @@ class Log:
         False: the long way is to be gone, or to be gone on after what has failed.
         """
         segment = self.segments[-1]
-        file, tail = segment.file, segment.tail
+        file, tail, failure = segment.file, segment.tail, self.failure
         if len(self.open) > 1 or file is None or not segment.safe or not tail or self._mark_due:
             return False
-        if self.failure is not None:
+        if failure is not None:
             return False
         if segment.end >= self._mark_at or (segment.end >= self._spare_at and self._spare is None):
             return False
