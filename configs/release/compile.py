@@ -33,13 +33,14 @@ from ildm import compiled  # noqa: E402
 
 HOT = {
     "ildm/core": "counters frames node session timer_queue timing",
+    "ildm/core/broker": "asking audit broker_choice delivery injection injection_session loop_guard own_ids"
+    " retained_order same_broker version_probe",
     "ildm/core/link": "control rules scope session translation",
-    "ildm/core/local": "actions admission aliases barrier broker_choice broker_session client_session clients"
-    " filtered gate leaving loop_guard partial publisher refusing requests rules unanswered wills",
+    "ildm/core/local": "actions admission aliases barrier broker_session client_session clients filtered gate"
+    " leaving partial publisher refusing requests rules unanswered wills",
     "ildm/core/plugin": "peer_session",
-    "ildm/core/transfer": "asking audit contention custody delivery deposit identity inbound injection"
-    " injection_session introduction lane mixed outgoing own_ids qos1 queue receipt retained_order"
-    " retained_view router same_broker silence spooled_queue stamps suspects version_probe window",
+    "ildm/core/transfer": "contention custody deposit identity inbound introduction lane mixed outgoing qos1"
+    " queue receipt retained_view router silence spooled_queue stamps suspects window",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor stream turns",
     "ildm/state/spool": "log outlets records segments spool",

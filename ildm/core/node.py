@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 from ildm.api import OverlayAlgorithm, PluginError, Source, Stamp, TreeAlgorithm
 from ildm.config import refuse_site_rules
+from ildm.core.broker.broker_choice import BrokerChoice
+from ildm.core.broker.injection import Injector
+from ildm.core.broker.loop_guard import LoopGuard
 from ildm.core.calendar import Calendar
 from ildm.core.counters import Counters
 from ildm.core.driver import NO_DESCRIPTOR
@@ -14,11 +17,9 @@ from ildm.core.link.manager import LinkManager
 from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
-from ildm.core.local.broker_choice import BrokerChoice
 from ildm.core.local.client_session import ClientSession, State
 from ildm.core.local.clients import ClientRecord, ClientRegistry, digest_of, interest_of
 from ildm.core.local.gate import Told
-from ildm.core.local.loop_guard import LoopGuard
 from ildm.core.local.partial import Partials
 from ildm.core.local.refusing import Refusal
 from ildm.core.local.rules import PublishRules
@@ -34,7 +35,6 @@ from ildm.core.status import NodeState
 from ildm.core.timing import Timings
 from ildm.core.transfer.contention import ABSENCE
 from ildm.core.transfer.custody import Custody
-from ildm.core.transfer.injection import Injector
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.router import Router
 from ildm.mqtt import ConnAck, Connect, MqttError, OverLimit, Publish, Version

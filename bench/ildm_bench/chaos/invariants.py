@@ -73,7 +73,7 @@ RETRIES_LATE = "moquette"
 """The make that sends again what was under way 5 s after its session is back; what has waited goes first,
 against MQTT-4.6.0-1."""
 PROBE = "$ildm/probe/"
-"""How topics begin on which nodes try their brokers (`ildm.core.transfer.delivery`)."""
+"""How topics begin on which nodes try their brokers (`ildm.core.broker.delivery`)."""
 SHOW_DOLLAR = ("rabbitmq", "moquette")
 """The makes that give topics with ``$`` to subscribers of ``#``, against MQTT-4.7.2-1."""
 NODE_KILLS = "(topic LIKE 'kill%' AND session LIKE 'node/%')"

@@ -59,7 +59,7 @@ class Hello:
     time: int = 0
     """What the clock of the node shows, in ms of Unix time; 0: not told."""
     broker: int = 0
-    """Which connection of this node with its broker is in use; see :mod:`ildm.core.transfer.same_broker`."""
+    """Which connection of this node with its broker is in use; see :mod:`ildm.core.broker.same_broker`."""
 
     def properties(self) -> list[tuple[str, str]]:
         return [

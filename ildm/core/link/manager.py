@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Peer, Unreachable
 from ildm.config import Address, LinkConfig, refuse_rules, required_address
+from ildm.core.broker.same_broker import number_in
 from ildm.core.link import judging
 from ildm.core.link.cooperation import Cooperation
 from ildm.core.link.dialer import Dialer, Neighbor, address_of
@@ -27,7 +28,6 @@ from ildm.core.link.start_gate import StartGate
 from ildm.core.link.state import LinkEvent
 from ildm.core.link.tree import TreeMembership
 from ildm.core.link.turned_away import TurnedAway
-from ildm.core.transfer.same_broker import number_in
 from ildm.mqtt import IldmError, LocalError, ReasonCode
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ildm.config import LinkConfig
+    from ildm.core.broker.injection import Injector
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.memory import Memory
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.transfer.custody import Custody
-    from ildm.core.transfer.injection import Injector
     from ildm.core.transfer.retained import Retained
     from ildm.core.transfer.router import Router
 

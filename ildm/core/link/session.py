@@ -262,7 +262,7 @@ class LinkSession(BaseSession):
     def refuse(self, refusal: Refusal, number: int) -> None:
         """End a session of a link for what was found out since the handshake.
 
-        ``number``: this node's, see :mod:`ildm.core.transfer.same_broker`.
+        ``number``: this node's, see :mod:`ildm.core.broker.same_broker`.
         """
         self.refusal = refusal
         said = [("refusal", refusal.kind), ("broker", str(number))]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ildm.api import Stamp
+    from ildm.core.broker.injection import Injector
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from ildm.core.spool import Identity, Outlet
     from ildm.core.transfer.custody import Custody, Way
     from ildm.core.transfer.inbound import Inbound
-    from ildm.core.transfer.injection import Injector
     from ildm.core.transfer.receipt import Holdable
     from ildm.core.transfer.watch import Recorder
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
+from ildm.core.broker.delivery import ATTEMPTS, Delivers
 from ildm.core.tables import BROKERS
-from ildm.core.transfer.delivery import ATTEMPTS, Delivers
 from ildm.mqtt import ConnAck, Connect, Property, PubAck, PubComp, Publish, PubRec, PubRel, Subscribe
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection, MiniSession
 from ildm.testing.virtual.store import MemoryStore

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
-from ildm.core.transfer.own_ids import OwnIds
+from ildm.core.broker.own_ids import OwnIds
 from ildm.mqtt import ConnAck, Connect, Publish, PubRel, Subscribe, Version
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World

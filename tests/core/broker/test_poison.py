@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
-from ildm.core.transfer.injection_session import AT_ONCE
+from ildm.core.broker.injection_session import AT_ONCE
 from ildm.mqtt import MalformedPacket, Property, Publish, PubRel, Version
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.world import World

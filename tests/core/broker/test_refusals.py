@@ -2,7 +2,7 @@
 
 import pytest
 
-from ildm.core.transfer.refusals import own_session_refused, refused_in_every_version
+from ildm.core.broker.refusals import own_session_refused, refused_in_every_version
 from ildm.testing.virtual.world import World
 from tests.support.site import row
 

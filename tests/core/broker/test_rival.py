@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from ildm.core.transfer.rival import LONGER, SHORT_LIVES, Rival
+from ildm.core.broker.rival import LONGER, SHORT_LIVES, Rival
 
 LONGEST = 10.0
 

@@ -8,7 +8,7 @@ import pytest
 
 from ildm.api import SendResult
 from ildm.config import Address
-from ildm.core.transfer.same_broker import ATTEMPTS, BATCH, CHECKED_AFTER, PREFIX, number_in, topic_of
+from ildm.core.broker.same_broker import ATTEMPTS, BATCH, CHECKED_AFTER, PREFIX, number_in, topic_of
 from ildm.mqtt import Connect, PingReq, Publish, Subscribe, Unsubscribe, topic_matches
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 from ildm.testing.virtual.driver import WorldDriver

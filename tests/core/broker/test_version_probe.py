@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ildm.config import Address
-from ildm.core.transfer.refusals import own_session_refused
+from ildm.core.broker.refusals import own_session_refused
 from ildm.mqtt import Connect, Publish, Version
 from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 from ildm.testing.virtual.world import World

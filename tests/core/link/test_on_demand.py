@@ -8,7 +8,7 @@ import pytest
 
 from ildm.api import Peer, SendResult
 from ildm.config import Address, ConfigError
-from ildm.core.transfer.same_broker import PREFIX
+from ildm.core.broker.same_broker import PREFIX
 from ildm.mqtt import Connect, Property, Publish, Subscribe, Subscription, Version, Will
 from ildm.testing.virtual.world import World
 from tests.support.talkers import Site, sites

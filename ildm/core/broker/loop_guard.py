@@ -17,9 +17,9 @@ from ildm.core.session import BaseSession
 from ildm.mqtt import Connect, Disconnect, PacketType, Version
 
 if TYPE_CHECKING:
+    from ildm.core.broker.broker_choice import BrokerChoice
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
-    from ildm.core.local.broker_choice import BrokerChoice
 
 SUSPICIOUS = 16
 """Equal CONNECTs without an answer; clients that all have no identifier may well send as many."""

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Injections
 from ildm.core.backoff import Backoff
-from ildm.core.transfer.audit import Auditor
-from ildm.core.transfer.delivery import Delivery
-from ildm.core.transfer.injection_session import InjectionSession
+from ildm.core.broker.audit import Auditor
+from ildm.core.broker.delivery import Delivery
+from ildm.core.broker.injection_session import InjectionSession
+from ildm.core.broker.own_ids import OwnIds
+from ildm.core.broker.retained_order import RetainedOrder
+from ildm.core.broker.same_broker import SameBroker
+from ildm.core.broker.version_probe import VersionProbe
+from ildm.core.broker.whereabouts import Whereabouts
 from ildm.core.transfer.lane import Lane, QueueLimits, total
-from ildm.core.transfer.own_ids import OwnIds
 from ildm.core.transfer.queue import Entry
-from ildm.core.transfer.retained_order import RetainedOrder
-from ildm.core.transfer.same_broker import SameBroker
-from ildm.core.transfer.version_probe import VersionProbe
-from ildm.core.transfer.whereabouts import Whereabouts
 from ildm.mqtt import (
     Publish,
     Version,

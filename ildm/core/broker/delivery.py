@@ -14,10 +14,10 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Unreachable
+from ildm.core.broker.asking import AskingSession
+from ildm.core.broker.own_ids import PROBE
 from ildm.core.local.broker_session import connack_code
 from ildm.core.tables import BROKERS
-from ildm.core.transfer.asking import AskingSession
-from ildm.core.transfer.own_ids import PROBE
 from ildm.mqtt import (
     ConnAck,
     Disconnect,
@@ -35,7 +35,7 @@ from ildm.mqtt import (
 )
 
 if TYPE_CHECKING:
-    from ildm.core.transfer.injection import Injector
+    from ildm.core.broker.injection import Injector
 
 ATTEMPTS = 3
 """Connections to the broker, one after each of the node's own sessions, that may bring no answer."""

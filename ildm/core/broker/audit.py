@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Stamp, Unreachable
 from ildm.core.backoff import Backoff
+from ildm.core.broker.asking import AskingSession
+from ildm.core.broker.own_ids import AUDIT
 from ildm.core.local.broker_session import connack_code
-from ildm.core.transfer.asking import AskingSession
 from ildm.core.transfer.contention import SETTLE
-from ildm.core.transfer.own_ids import AUDIT
 from ildm.mqtt import (
     Disconnect,
     PacketType,
@@ -44,7 +44,7 @@ from ildm.mqtt import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ildm.core.transfer.injection import Injector
+    from ildm.core.broker.injection import Injector
 
 VALUES = 100
 """Values asked for at once: some brokers drop what they cannot send at once."""

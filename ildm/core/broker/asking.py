@@ -11,7 +11,7 @@ from ildm.core.session import BaseSession
 from ildm.mqtt import Connect, Framer, MqttError, Version
 
 if TYPE_CHECKING:
-    from ildm.core.transfer.injection import Injector
+    from ildm.core.broker.injection import Injector
 
 
 class AskingSession(BaseSession):

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Unreachable
 from ildm.core.backoff import Backoff
+from ildm.core.broker.asking import AskingSession
+from ildm.core.broker.own_ids import SAME
 from ildm.core.local.broker_session import connack_code
-from ildm.core.transfer.asking import AskingSession
-from ildm.core.transfer.own_ids import SAME
 from ildm.mqtt import (
     ConnAck,
     Disconnect,
@@ -37,7 +37,7 @@ from ildm.mqtt import (
 
 if TYPE_CHECKING:
     from ildm.api import Timer
-    from ildm.core.transfer.injection import Injector
+    from ildm.core.broker.injection import Injector
 
 PREFIX = "$ildm/probe/same/"
 ATTEMPTS = 3

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, Unreachable
 from ildm.core.backoff import Backoff
+from ildm.core.broker.own_ids import PROBE
+from ildm.core.broker.refusals import own_session_refused, refused_in_every_version
 from ildm.core.local.broker_session import CANNOT_SERVE, connack_code
 from ildm.core.session import BaseSession
-from ildm.core.transfer.own_ids import PROBE
-from ildm.core.transfer.refusals import own_session_refused, refused_in_every_version
 from ildm.mqtt import Connect, Disconnect, Framer, MqttError, PacketType, Version, decode
 
 if TYPE_CHECKING:
-    from ildm.core.transfer.injection import Injector
+    from ildm.core.broker.injection import Injector
 
 REFUSED_VERSION = (0x01, 0x84)
 SILENT_CLOSES = 3

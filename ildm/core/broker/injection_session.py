@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Role, SessionStatus, Unreachable
 from ildm.core.backoff import Backoff
+from ildm.core.broker.own_ids import NOT_VALID
+from ildm.core.broker.refusals import own_session_refused
+from ildm.core.broker.rival import Rival
 from ildm.core.local.broker_session import CANNOT_SERVE, connack_code
 from ildm.core.session import BaseSession
 from ildm.core.transfer.lane import Lane
-from ildm.core.transfer.own_ids import NOT_VALID
 from ildm.core.transfer.qos1 import acknowledged_ids
-from ildm.core.transfer.refusals import own_session_refused
-from ildm.core.transfer.rival import Rival
 from ildm.mqtt import (
     ConnAck,
     Connect,
@@ -33,7 +33,7 @@ from ildm.mqtt import (
 )
 
 if TYPE_CHECKING:
-    from ildm.core.transfer.injection import Injector
+    from ildm.core.broker.injection import Injector
 
 SESSION_EXPIRY = 3600
 FOR_YEARS = 0xFFFFFFFE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ildm.config import Address
-from ildm.core.local.broker_choice import FAILURES, BrokerChoice
+from ildm.core.broker.broker_choice import FAILURES, BrokerChoice
 
 A, B, C = (Address(name, 1) for name in "abc")
 LASTING = 5.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ildm.config import Address
-from ildm.core.local.loop_guard import INTERVAL, SUSPICIOUS
+from ildm.core.broker.loop_guard import INTERVAL, SUSPICIOUS
 from ildm.core.node import Node
 from ildm.mqtt import ConnAck, Connect, ConnectReturnCode, ReasonCode, Version
 from ildm.testing.virtual.broker import MiniBroker

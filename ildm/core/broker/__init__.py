@@ -1,0 +1,1 @@
+"""The node's own talk with its broker: injection, queries, audit, and which broker serves."""
