@@ -11,7 +11,7 @@ from ildm import compiled
 from ildm.api import PluginError
 from ildm.config import Config, ConfigError, load_config, read_secret
 from ildm.core.plugin.loading import check_reachable, load_plugins
-from ildm.core.plugin.trial import try_plugins
+from ildm.core.trial import try_plugins
 from ildm.mqtt import IldmError
 from ildm.preflight import Finding, examine
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ildm.config import SHORT_SECRET, Address, Config, ConfigError, read_secret
-from ildm.core.link.rules import remaps
+from ildm.core.transfer.rules import remaps
 from ildm.hosts import Hosts
 from ildm.net.dashboard.token import read_token
 from ildm.net.transport import NodeTls, uses_tls

@@ -35,12 +35,12 @@ HOT = {
     "ildm/core": "counters frames node session timer_queue timing",
     "ildm/core/broker": "asking audit broker_choice delivery injection injection_session loop_guard own_ids"
     " retained_order same_broker version_probe",
-    "ildm/core/link": "control rules scope session translation",
+    "ildm/core/link": "control scope session translation",
     "ildm/core/local": "actions admission aliases barrier broker_session client_session clients filtered gate"
     " leaving partial publisher refusing requests rules unanswered wills",
-    "ildm/core/plugin": "peer_session",
+    "ildm/core/host": "peer_session",
     "ildm/core/transfer": "contention custody deposit identity inbound introduction lane mixed outgoing qos1"
-    " queue receipt retained_view router silence spooled_queue stamps suspects window",
+    " queue receipt retained_view router rules silence spooled_queue stamps suspects window",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor stream turns",
     "ildm/state/spool": "log outlets records segments spool",

@@ -105,7 +105,7 @@ class NodeView(Protocol):
         Each with ``rule`` (its key in the configuration), ``neighbor``, ``action``, ``filters``,
         ``direction``, ``qos``, ``local``, ``remote``, and the messages it has decided about, ``hits_in`` and
         ``hits_out``
-        (see :class:`ildm.core.link.rules.Hits`).
+        (see :class:`ildm.core.transfer.rules.Hits`).
         """
 
     def bans(self) -> list[Row]:

@@ -1,4 +1,4 @@
-"""Rules for what crosses: of links (:mod:`ildm.core.link.rules`), of a site, and of what clients publish."""
+"""Rules for what crosses links (:mod:`ildm.core.transfer.rules`), leaves a site, and what clients publish."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ildm.address import Address, parse_address
 from ildm.config.errors import ConfigError
 from ildm.config.section import Section
 from ildm.config.transports import Fingerprint, LinkAddress
-from ildm.core.link.rules import MAX_FILTERS, MAX_PREFIX, MAX_RULES, flaw
+from ildm.core.transfer.rules import MAX_FILTERS, MAX_PREFIX, MAX_RULES, flaw
 from ildm.mqtt import MqttError, split_shared, validate_topic_filter, validate_topic_name
 
 if TYPE_CHECKING:

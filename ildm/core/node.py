@@ -13,6 +13,8 @@ from ildm.core.broker.loop_guard import LoopGuard
 from ildm.core.calendar import Calendar
 from ildm.core.counters import Counters
 from ildm.core.driver import NO_DESCRIPTOR
+from ildm.core.host.kept import saved_states
+from ildm.core.host.node_api import PluginApi
 from ildm.core.link.manager import LinkManager
 from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.core.local.admission import Admission
@@ -29,8 +31,6 @@ from ildm.core.plugin.arguments import described
 from ildm.core.plugin.checking import kind_of
 from ildm.core.plugin.dispatch import Dispatch, Loaded
 from ildm.core.plugin.filtering import Awaited
-from ildm.core.plugin.kept import saved_states
-from ildm.core.plugin.node_api import PluginApi
 from ildm.core.status import NodeState
 from ildm.core.timing import Timings
 from ildm.core.transfer.contention import ABSENCE

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from ildm.address import Address, parse_address
 from ildm.config import Config, ConfigError, TopicRule, parse_config
-from ildm.core.link.rules import MAX_FILTERS, flaw
+from ildm.core.transfer.rules import MAX_FILTERS, flaw
 from ildm.importing.bridge_options import (
     BOOLEAN,
     BRIDGE,

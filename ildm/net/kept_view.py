@@ -9,8 +9,8 @@ from ildm.net.rules_view import REST
 
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.rules import Side
     from ildm.core.node import Node
+    from ildm.core.transfer.rules import Side
 
 
 def kept_rows(node: Node, topic: str, client_id: str) -> list[dict[str, Any]]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ildm.core.link.rules import Hits, Rule
     from ildm.core.node import Node
+    from ildm.core.transfer.rules import Hits, Rule
 
 REST = "rest"
 """Stands in the place of a number for what no rule of a set matches, which is denied."""

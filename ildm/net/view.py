@@ -9,9 +9,9 @@ from ildm.admin.view import AdminError, UnknownError
 from ildm.api import MessageTrace, OverlayAlgorithm, OverlayView, PluginError
 from ildm.config import ConfigError, load_config
 from ildm.core.counters import Tally
+from ildm.core.host.reloading import CHANGED, SAME, differing_keys, reload_options
 from ildm.core.link.clocks import concerns
 from ildm.core.link.watching import Asked
-from ildm.core.plugin.reloading import CHANGED, SAME, differing_keys, reload_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import set_log_level
 from ildm.mqtt import IldmError

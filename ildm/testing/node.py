@@ -25,6 +25,7 @@ from ildm.api import (
 )
 from ildm.config import LimitsConfig, LinkConfig
 from ildm.core.counters import Counters
+from ildm.core.host.kept import PluginState
 from ildm.core.link.pauses import Pauses
 from ildm.core.plugin.account import FAILURES, Account
 from ildm.core.plugin.arguments import (
@@ -41,7 +42,6 @@ from ildm.core.plugin.arguments import (
     checked_fields,
     checked_ways,
 )
-from ildm.core.plugin.kept import PluginState
 from ildm.core.status import NodeState
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import Algorithm, Filter, Plugin, PluginConfig, Session, Source
 from ildm.config import LimitsConfig, PluginChoice
+from ildm.core.host.kept import PluginState
 from ildm.core.plugin.account import OTHER, Account
 from ildm.core.plugin.arguments import checked_fields
 from ildm.core.plugin.checking import check_plugin
 from ildm.core.plugin.filtering import FilterChain
-from ildm.core.plugin.kept import PluginState
 from ildm.core.plugin.loading import checked_options
 from ildm.mqtt import Connect, Packet, PacketType, Version
 from ildm.testing.keeping import Keeper, Keeping

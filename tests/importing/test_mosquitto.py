@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm.config import ConfigError, parse_config
-from ildm.core.link.rules import MAX_FILTERS
+from ildm.core.transfer.rules import MAX_FILTERS
 from ildm.importing.bridge_options import (
     BOOLEAN,
     BRIDGE,

@@ -12,8 +12,8 @@ from ildm.mqtt import Property, Publish, Version
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.parts import Parts
-    from ildm.core.link.rules import LinkRules
     from ildm.core.transfer.inbound import Inbound, NeighborReceipt
+    from ildm.core.transfer.rules import LinkRules
 
     Found = tuple[Publish, bytes, NeighborReceipt | None, Origin]
 

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.membership import Membership
     from ildm.core.link.parts import Parts
-    from ildm.core.link.rules import LinkRules
     from ildm.core.link.session import LinkSession
     from ildm.core.link.start_gate import StartGate
     from ildm.core.transfer.identity import Origin
     from ildm.core.transfer.inbound import NeighborReceipt
+    from ildm.core.transfer.rules import LinkRules
 
 ELSEWHERE = frozenset(("blocked", "other_path"))
 """Reasons why a link leaves whose neighbour is still part of the cooperation."""

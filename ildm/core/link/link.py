@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from ildm.core.declared import Left
     from ildm.core.driver import Driver
     from ildm.core.link.hello import Hello
-    from ildm.core.link.rules import LinkRules
     from ildm.core.link.scope import Scope
     from ildm.core.link.session import LinkSession
     from ildm.core.transfer.custody import Custody
+    from ildm.core.transfer.rules import LinkRules
 
 
 class NeighborLink(Stateful):

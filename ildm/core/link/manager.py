@@ -22,19 +22,19 @@ from ildm.core.link.membership import Membership, OpenMembership
 from ildm.core.link.memory import Memory
 from ildm.core.link.on_demand import OnDemand
 from ildm.core.link.parts import Parts
-from ildm.core.link.rules import Hits, LinkRules
 from ildm.core.link.session import LinkSession
 from ildm.core.link.start_gate import StartGate
 from ildm.core.link.state import LinkEvent
 from ildm.core.link.tree import TreeMembership
 from ildm.core.link.turned_away import TurnedAway
+from ildm.core.transfer.rules import Hits, LinkRules
 from ildm.mqtt import IldmError, LocalError, ReasonCode
 
 if TYPE_CHECKING:
     from ildm.core.declared import Left
     from ildm.core.driver import Store
-    from ildm.core.link.rules import Rule
     from ildm.core.node import Node
+    from ildm.core.transfer.rules import Rule
 
 __all__ = ["LinkManager", "Neighbor"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from ildm.core.link.rules import MAX_FILTERS, LinkRules
+from ildm.core.transfer.rules import MAX_FILTERS, LinkRules
 from ildm.mqtt import MalformedPacket, MqttError, topic_matches, validate_topic_filter
 
 MAX_SCOPE = 512 << 10

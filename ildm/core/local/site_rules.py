@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ildm.core.link.rules import Hits, LinkRules
+from ildm.core.transfer.rules import Hits, LinkRules
 
 if TYPE_CHECKING:
-    from ildm.core.link.rules import Rule
+    from ildm.core.transfer.rules import Rule
 
 
 class SiteRules:

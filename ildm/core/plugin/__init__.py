@@ -1,1 +1,1 @@
-"""Plugins: found, checked, called, and what the node offers them."""
+"""Plugins: found, checked and called."""

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from ildm.config import LimitsConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
+    from ildm.core.host.peer_session import PeerSession
     from ildm.core.link.link import NeighborLink
     from ildm.core.plugin.loading import PluginSpec
-    from ildm.core.plugin.peer_session import PeerSession
     from ildm.core.transfer.router import Targets
 
 

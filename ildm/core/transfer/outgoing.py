@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver, Transport
-    from ildm.core.link.rules import LinkRules
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.queue import Entry
     from ildm.core.transfer.receipt import Receipt
+    from ildm.core.transfer.rules import LinkRules
     from ildm.core.transfer.watch import LaneWatch
 
 

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.rules import LinkRules
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.spool import Identity, Outlet
     from ildm.core.transfer.custody import Custody, Way
     from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.receipt import Holdable
+    from ildm.core.transfer.rules import LinkRules
     from ildm.core.transfer.watch import Recorder
 
     Targets = tuple[tuple[NeighborLink, int, int], ...]

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import PluginError
 from ildm.config import ConfigError, load_config
+from ildm.core.host.reloading import wanted_options
 from ildm.core.plugin.loading import check_reachable
-from ildm.core.plugin.reloading import wanted_options
 from ildm.core.tables import NEIGHBORS
 from ildm.log import configure_logging, get_logger
 from ildm.net.metrics import MetricsServer

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ildm.config import TopicRule
 from ildm.core.frames import id_offset, publish_run, renamed
-from ildm.core.link.rules import LinkRules, flaw
 from ildm.core.link.translation import Translation
+from ildm.core.transfer.rules import LinkRules, flaw
 from ildm.mqtt import Publish, Version, decode, encode_varint, topic_matches
 from tests.support.examples import examples
 

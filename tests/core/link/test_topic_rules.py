@@ -7,7 +7,7 @@ import pytest
 from ildm.config import Address, TopicRule
 from ildm.core.link import scope
 from ildm.core.link.control import SCOPE, send_control
-from ildm.core.link.rules import LinkRules
+from ildm.core.transfer.rules import LinkRules
 from ildm.mqtt import Connect, MalformedPacket, Property, Publish, Version, Will
 from ildm.testing.virtual.world import World
 from tests.support.memory_spool import MemorySpool, reborn

@@ -8,9 +8,9 @@ import pytest
 
 from ildm.api import Filter, PluginConfig, PluginError, TreeAlgorithm
 from ildm.config import Config
+from ildm.core.host.reloading import differing_keys, reload_options
 from ildm.core.node import Node
 from ildm.core.plugin.loading import PluginSpec, PluginSpecs
-from ildm.core.plugin.reloading import differing_keys, reload_options
 from ildm.testing.virtual.driver import WorldDriver
 from ildm.testing.virtual.node import make_node
 from ildm.testing.virtual.world import World

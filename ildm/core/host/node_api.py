@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ildm.api import Injections, Link, NodeStatus, Peer, PluginError, SendResult, Session, Stamp, Timer
 from ildm.config import Address
+from ildm.core.host.keeping import Keeping
+from ildm.core.host.kept import PluginState
+from ildm.core.host.peer_session import PeerSession
 from ildm.core.link.link import NeighborLink
 from ildm.core.local.broker_session import BrokerSession
 from ildm.core.local.client_session import ClientSession
@@ -30,9 +33,6 @@ from ildm.core.plugin.arguments import (
     check_transfer,
     checked_fields,
 )
-from ildm.core.plugin.keeping import Keeping
-from ildm.core.plugin.kept import PluginState
-from ildm.core.plugin.peer_session import PeerSession
 from ildm.core.session import BaseSession
 from ildm.core.spool import Identity
 from ildm.core.tables import PLUGIN_STATE

@@ -1,0 +1,1 @@
+"""What plugins are handed: the node's API, its sessions, what they keep."""
