@@ -4,7 +4,7 @@ Framing (``Framer``), packets (``decode``, ``encode`` of each class, ``create_me
 the data path (``PublishView``), topic names and filters. Nothing here knows time, chance, tasks or logs.
 """
 
-from ildm.mqtt.connect import ConnAck, Connect, Will
+from ildm.mqtt.connect import CANNOT_SERVE, ConnAck, Connect, Will, connack_code
 from ildm.mqtt.constants import ConnectReturnCode, PacketType, Property, ReasonCode, Version
 from ildm.mqtt.control import Auth, Disconnect, PingReq, PingResp
 from ildm.mqtt.covering import CoveringSet, Delta
@@ -39,6 +39,7 @@ from ildm.mqtt.topics import covers, intersection, intersects, split_shared, top
 from ildm.mqtt.validate import validate_topic_filter, validate_topic_name
 
 __all__ = [
+    "CANNOT_SERVE",
     "CLIENT_FIRST_BYTE",
     "LARGEST",
     "SERVER_FIRST_BYTE",
@@ -82,6 +83,7 @@ __all__ = [
     "Version",
     "Will",
     "check_first_byte",
+    "connack_code",
     "covers",
     "create_message",
     "decode",

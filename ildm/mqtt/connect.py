@@ -7,14 +7,17 @@ from typing import ClassVar, Self
 
 from ildm.mqtt import members
 from ildm.mqtt.connect_fields import BRIDGE, PROTOCOL_NAMES, WillFields, data_without_method, read_connect
-from ildm.mqtt.constants import ConnectReturnCode, PacketType, Version
+from ildm.mqtt.constants import ConnectReturnCode, PacketType, ReasonCode, Version
 from ildm.mqtt.control import ControlPacket, check_reason_codes, put_reason_codes, require_plain
 from ildm.mqtt.errors import EncodeError, MalformedPacket, ProtocolViolation
+from ildm.mqtt.framing import decode_varint
 from ildm.mqtt.limits import LARGEST, PacketLimits
 from ildm.mqtt.properties import Properties, decode_properties, encode_properties
 from ildm.mqtt.wire import check_end, put_binary, put_frame, put_string, put_topic, put_u16, read_byte
 
 _LAST_CODE = max(ConnectReturnCode)
+CANNOT_SERVE = (ConnectReturnCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_UNAVAILABLE)
+"""Codes in a CONNACK of a broker that is there and does not work (3.1.1: 3.2.2.3; 5: 3.2.2.2)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -165,3 +168,14 @@ class ConnAck(ControlPacket):
             raise ProtocolViolation(f"CONNACK with return code {reason_code}", clause="MQTT-3.2.2.3 (3.1.1)")
         check_end(frame, pos, "CONNACK")
         return cls(session_present=bool(flags), reason_code=reason_code, properties=properties)
+
+
+def connack_code(frame: bytes) -> int:
+    """The return or reason code of a CONNACK, which stands at the same place in all versions.
+
+    To be asked before decoding: a broker of 3.1.1 refuses a CONNECT of version 5 with code 1, in the form of
+    3.1.1 (3.1.1, 3.1.2.2) or, as Moquette does, with the empty properties of version 5. 0 for a packet too
+    short to have one.
+    """
+    length = decode_varint(frame, 1)
+    return frame[length[1] + 1] if length is not None and len(frame) > length[1] + 1 else 0

@@ -26,7 +26,6 @@ from ildm.api import Stamp, Unreachable
 from ildm.core.backoff import Backoff
 from ildm.core.broker.asking import AskingSession
 from ildm.core.broker.own_ids import AUDIT
-from ildm.core.local.broker_session import connack_code
 from ildm.core.transfer.contention import SETTLE
 from ildm.mqtt import (
     Disconnect,
@@ -38,6 +37,7 @@ from ildm.mqtt import (
     Subscription,
     Unsubscribe,
     Version,
+    connack_code,
     decode,
 )
 

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from ildm.api import Unreachable
 from ildm.core.broker.asking import AskingSession
 from ildm.core.broker.own_ids import PROBE
-from ildm.core.local.broker_session import connack_code
 from ildm.core.tables import BROKERS
 from ildm.mqtt import (
     ConnAck,
@@ -31,6 +30,7 @@ from ildm.mqtt import (
     SubAck,
     Subscribe,
     Subscription,
+    connack_code,
     decode,
 )
 

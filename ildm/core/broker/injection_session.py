@@ -9,11 +9,11 @@ from ildm.core.backoff import Backoff
 from ildm.core.broker.own_ids import NOT_VALID
 from ildm.core.broker.refusals import own_session_refused
 from ildm.core.broker.rival import Rival
-from ildm.core.local.broker_session import CANNOT_SERVE, connack_code
 from ildm.core.session import BaseSession
 from ildm.core.transfer.lane import Lane
 from ildm.core.transfer.qos1 import acknowledged_ids
 from ildm.mqtt import (
+    CANNOT_SERVE,
     ConnAck,
     Connect,
     Disconnect,
@@ -29,6 +29,7 @@ from ildm.mqtt import (
     PubRec,
     ReasonCode,
     Version,
+    connack_code,
     decode,
 )
 

@@ -20,7 +20,6 @@ from ildm.api import Unreachable
 from ildm.core.backoff import Backoff
 from ildm.core.broker.asking import AskingSession
 from ildm.core.broker.own_ids import SAME
-from ildm.core.local.broker_session import connack_code
 from ildm.mqtt import (
     ConnAck,
     Disconnect,
@@ -32,6 +31,7 @@ from ildm.mqtt import (
     Subscribe,
     Subscription,
     Unsubscribe,
+    connack_code,
     decode,
 )
 

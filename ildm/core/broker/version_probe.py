@@ -14,9 +14,18 @@ from ildm.api import Role, Unreachable
 from ildm.core.backoff import Backoff
 from ildm.core.broker.own_ids import PROBE
 from ildm.core.broker.refusals import own_session_refused, refused_in_every_version
-from ildm.core.local.broker_session import CANNOT_SERVE, connack_code
 from ildm.core.session import BaseSession
-from ildm.mqtt import Connect, Disconnect, Framer, MqttError, PacketType, Version, decode
+from ildm.mqtt import (
+    CANNOT_SERVE,
+    Connect,
+    Disconnect,
+    Framer,
+    MqttError,
+    PacketType,
+    Version,
+    connack_code,
+    decode,
+)
 
 if TYPE_CHECKING:
     from ildm.core.broker.injection import Injector

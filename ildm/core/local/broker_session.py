@@ -11,8 +11,8 @@ from ildm.core.local.clients import granted_filters
 from ildm.core.local.gate import PACKET_IDS, PASSED, Answer, Gate, GateScanner
 from ildm.core.session import BaseSession
 from ildm.mqtt import (
+    CANNOT_SERVE,
     ConnAck,
-    ConnectReturnCode,
     Framer,
     MqttError,
     OverLimit,
@@ -22,12 +22,11 @@ from ildm.mqtt import (
     PubAck,
     PublishView,
     PubRec,
-    ReasonCode,
     SubAck,
     Subscription,
     UnsubAck,
+    connack_code,
     decode,
-    decode_varint,
     frame_length,
     members,
 )
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
 
 ANSWERS = 10.0
 """Seconds that a broker, which may be standing still, has to answer what a client had sent that is gone."""
-CANNOT_SERVE = (ConnectReturnCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_UNAVAILABLE)
-"""Codes in a CONNACK of a broker that is there and does not work (3.1.1: 3.2.2.3; 5: 3.2.2.2)."""
 _PLAIN: Final = b"\x20\x02\0\0"
 _ACCEPTED: Final = ConnAck()
 """What nearly every CONNACK before MQTT 5 is, and says."""
@@ -569,14 +566,3 @@ class BrokerSession(BaseSession):
             (timer, finished), self._lingering = self._lingering, None
             timer.cancel()
             finished()
-
-
-def connack_code(frame: bytes) -> int:
-    """The return or reason code of a CONNACK, which stands at the same place in all versions.
-
-    To be asked before decoding: a broker of 3.1.1 refuses a CONNECT of version 5 with code 1, in the form of
-    3.1.1 (3.1.1, 3.1.2.2) or, as Moquette does, with the empty properties of version 5. 0 for a packet too
-    short to have one.
-    """
-    length = decode_varint(frame, 1)
-    return frame[length[1] + 1] if length is not None and len(frame) > length[1] + 1 else 0
