@@ -14,10 +14,9 @@ from math import inf
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ildm.mqtt import IldmError
 from ildm_algorithms.octopia.content import ContentFilter
 from ildm_algorithms.octopia.messages import Ask, Asked, Late, Offer, Want
-from ildm_algorithms.tbps.messages import Message, decode_payload, milliseconds
+from ildm_algorithms.tbps.messages import Message, milliseconds
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Timer
@@ -360,9 +359,7 @@ class Missing:
             return
         question.attempts = 0
         for one in late.messages:
-            message = decode_payload(one.payload)
-            if not isinstance(message, Message):
-                raise IldmError("a late message that is none")
+            message = Message.decode(one.payload)
             if self._arrived(question, message.number):
                 self.count("fetched")
                 self.take(sender, message)

@@ -17,7 +17,7 @@ from ildm.api import SendResult
 from ildm.mqtt import FilterTable, Publish, Version, decode
 from ildm_algorithms.octopia.index import ContentIndex
 from ildm_algorithms.octopia.messages import Ask, Late, LateOne, Numbered, Offer, OverlayError, Owed, Want
-from ildm_algorithms.tbps.messages import Message, decode_payload, milliseconds
+from ildm_algorithms.tbps.messages import Message, milliseconds
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
@@ -207,9 +207,7 @@ class Offers:
         read: list[Mapping[str, Value]] = []
 
         def attributes() -> Mapping[str, Value]:
-            carried = decode_payload(entry.payload)
-            assert isinstance(carried, Message)
-            message = decode(carried.frame, Version.V5)
+            message = decode(Message.decode(entry.payload).frame, Version.V5)
             assert isinstance(message, Publish)
             read.append(self.reader(message))
             return read[0]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ildm.mqtt import IldmError, Property, Publish, Version, decode
 from ildm_algorithms.tbps.gone import KIND, Gone, read
-from ildm_algorithms.tbps.messages import Message, MessageError, decode_payload
+from ildm_algorithms.tbps.messages import Message, MessageError
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
@@ -43,11 +43,10 @@ _ON_DISK = Struct(">dd")
 
 def read_message(payload: bytes) -> tuple[Message, Publish]:
     """What is kept. Raises: IldmError: it is no client's message."""
-    carried = decode_payload(payload)
-    if isinstance(carried, Message):
-        message = decode(carried.frame, Version.V5)
-        if isinstance(message, Publish) and message.topic:
-            return carried, message
+    carried = Message.decode(payload)
+    message = decode(carried.frame, Version.V5)
+    if isinstance(message, Publish) and message.topic:
+        return carried, message
     raise MessageError("no message of a client")
 
 

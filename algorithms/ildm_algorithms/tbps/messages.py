@@ -89,6 +89,14 @@ class Message(NamedTuple):
     def encode(self) -> bytes:
         return b"M" + _MESSAGE.pack(self.number, self.behind, self.turn) + self.frame
 
+    @classmethod
+    def decode(cls, payload: bytes) -> Message:
+        """Read a payload. Raises: MessageError: it is no client's message."""
+        if payload[:1] != b"M" or len(payload) <= _MESSAGE.size:
+            raise MessageError("no message of a client")
+        number, behind, turn = _MESSAGE.unpack_from(payload, 1)
+        return cls(number, behind, turn, payload[1 + _MESSAGE.size :])
+
 
 @dataclass(frozen=True, slots=True)
 class Signal:
@@ -319,8 +327,7 @@ def decode_payload(data: bytes) -> Payload:
 def _decode(data: bytes) -> Payload:
     match data[:1]:
         case b"M":
-            number, behind, turn = _MESSAGE.unpack_from(data, 1)
-            return Message(number, behind, turn, data[1 + _MESSAGE.size :])
+            return Message.decode(data)
         case b"S":
             return Signal(*_one_status(data))
         case b"R":

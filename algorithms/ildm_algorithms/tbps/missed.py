@@ -18,7 +18,7 @@ from ildm.mqtt import IldmError, topic_matches
 from ildm_algorithms.tbps.confirmed import Confirmed
 from ildm_algorithms.tbps.keys import ALL_NODES, publisher_ranges, segments_of_topic
 from ildm_algorithms.tbps.memory import LOOKBACK, Memory
-from ildm_algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload, milliseconds
+from ildm_algorithms.tbps.messages import Late, Message, Missed, Offer, Want, milliseconds
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer, Timer
@@ -560,9 +560,7 @@ class Missing:
         source = self._sources.get(sender.node_id)
         now = self.api.now()
         for age, data in late.messages:
-            message = decode_payload(data)
-            if not isinstance(message, Message):
-                raise IldmError("a late message that is none")
+            message = Message.decode(data)
             if source is None or message.number not in source.lacking:
                 self.count("late_unwanted")
                 continue
