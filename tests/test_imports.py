@@ -33,6 +33,9 @@ class Layer(NamedTuple):
 PLUGINS = ("ildm.mqtt", "ildm.api")
 """What an outside author's plugin imports is all that those here import, too."""
 
+SHARED = ("ildm_algorithms.overlay", "ildm_algorithms.exchange")
+"""What the algorithms that are overlays have in common."""
+
 LAYERS = (
     Layer("ildm.mqtt", ("ildm.mqtt",), pure=True),
     Layer("ildm.api", ("ildm.mqtt", "ildm.api"), pure=True),
@@ -40,8 +43,10 @@ LAYERS = (
     Layer("ildm.core", ("ildm.mqtt", "ildm.api", "ildm.config", "ildm.text", "ildm.core"), pure=True),
     Layer("ildm", ("ildm",)),
     Layer("ildm_algorithms.overlay", (*PLUGINS, "ildm_algorithms.overlay"), pure=True),
-    Layer("ildm_algorithms.tbps", (*PLUGINS, "ildm_algorithms.overlay", "ildm_algorithms.tbps"), pure=True),
-    Layer("ildm_algorithms", (*PLUGINS, "ildm_algorithms.overlay", "ildm_algorithms.tbps"), pure=True),
+    Layer("ildm_algorithms.exchange", (*PLUGINS, "ildm_algorithms.exchange"), pure=True),
+    Layer("ildm_algorithms.tbps", (*PLUGINS, *SHARED, "ildm_algorithms.tbps"), pure=True),
+    Layer("ildm_algorithms.octopia", (*PLUGINS, *SHARED, "ildm_algorithms.octopia"), pure=True),
+    Layer("ildm_algorithms", (*PLUGINS, *SHARED, "ildm_algorithms.tbps"), pure=True),
     Layer("ildm_bench", ("ildm", "ildm_algorithms", "ildm_bench")),
     Layer("tests", tuple(OURS)),
 )
@@ -177,7 +182,9 @@ def test_all_layers_were_looked_at() -> None:
         ("ildm_algorithms/x/rings.py", "from ..sf import SubscriptionFlooding"),
         ("ildm_algorithms/overlay/keys.py", "from ildm_algorithms.x.rings import Ring"),
         ("ildm_algorithms/overlay/graph.py", "from ildm_algorithms.tbps import TopicBased"),
+        ("ildm_algorithms/exchange/kept.py", "from ildm_algorithms.overlay.wire import U32"),
         ("ildm_algorithms/tbps/outbox.py", "from ildm_algorithms.sg_tbps import SgTbpsConfig"),
+        ("ildm_algorithms/octopia/missed.py", "from ildm_algorithms.tbps.messages import Missed"),
         ("ildm_algorithms/x/rings.py", "from ildm_algorithms.sg_tbps import SgTbps"),
         ("ildm_algorithms/x.py", "import logging"),
         ("ildm_bench/x.py", "from tests.support.ports import free_port"),

@@ -14,10 +14,10 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ildm.api import SendResult
+from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.octopia.carried import Carried, Reader
 from ildm_algorithms.octopia.messages import Ack, Acked, OverlayError, Pub
 from ildm_algorithms.octopia.routing import Copy, Routed, idr, spr
-from ildm_algorithms.tbps.seen import Seen
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi

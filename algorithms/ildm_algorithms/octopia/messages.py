@@ -279,7 +279,7 @@ class Want(NamedTuple):
 class LateOne(NamedTuple):
     age: int
     payload: bytes
-    """An encoded :class:`ildm_algorithms.tbps.messages.Message`."""
+    """An encoded :class:`ildm_algorithms.exchange.messages.Message`."""
 
 
 class Late(NamedTuple):

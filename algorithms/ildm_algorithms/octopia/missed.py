@@ -14,15 +14,15 @@ from math import inf
 from struct import Struct
 from typing import TYPE_CHECKING
 
+from ildm_algorithms.exchange.messages import Message, milliseconds
 from ildm_algorithms.octopia.content import ContentFilter
 from ildm_algorithms.octopia.messages import Ask, Asked, Late, Offer, Want
-from ildm_algorithms.tbps.messages import Message, milliseconds
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Timer
+    from ildm_algorithms.exchange.seen import Seen
     from ildm_algorithms.octopia.config import OctopiaConfig
     from ildm_algorithms.octopia.members import Members
-    from ildm_algorithms.tbps.seen import Seen
 
 __all__ = ["Missing"]
 

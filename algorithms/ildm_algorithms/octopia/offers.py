@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 
 from ildm.api import SendResult
 from ildm.mqtt import FilterTable, Publish, Version, decode
+from ildm_algorithms.exchange.messages import Message, milliseconds
 from ildm_algorithms.octopia.index import ContentIndex
 from ildm_algorithms.octopia.messages import Ask, Late, LateOne, Numbered, Offer, OverlayError, Owed, Want
-from ildm_algorithms.tbps.messages import Message, milliseconds
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
+    from ildm_algorithms.exchange.kept import Entry, Kept
     from ildm_algorithms.octopia.carried import Reader
     from ildm_algorithms.octopia.config import OctopiaConfig
     from ildm_algorithms.octopia.content import Value
     from ildm_algorithms.octopia.members import Members
-    from ildm_algorithms.tbps.kept import Entry, Kept
 
 __all__ = ["Offers"]
 

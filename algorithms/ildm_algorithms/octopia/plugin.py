@@ -20,6 +20,11 @@ from ildm.api import (
     TracedTree,
 )
 from ildm.mqtt import IldmError, PacketType, Property, Publish, ReasonCode, Unsubscribe, Version, decode
+from ildm_algorithms.exchange.config import with_absence
+from ildm_algorithms.exchange.kept import Kept
+from ildm_algorithms.exchange.messages import Message
+from ildm_algorithms.exchange.repeated import identity_of, inject_known
+from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.octopia.attributes import AttributeReader
 from ildm_algorithms.octopia.carried import Carried
 from ildm_algorithms.octopia.casting import Casting
@@ -59,11 +64,6 @@ from ildm_algorithms.octopia.offers import Offers
 from ildm_algorithms.octopia.published import Published
 from ildm_algorithms.octopia.replicas import Replicas
 from ildm_algorithms.octopia.retained import Retained
-from ildm_algorithms.tbps.config import with_absence
-from ildm_algorithms.tbps.kept import Kept
-from ildm_algorithms.tbps.messages import Message
-from ildm_algorithms.tbps.retained import identity_of, inject_known
-from ildm_algorithms.tbps.seen import Seen
 
 if TYPE_CHECKING:
     from ildm.api import Link, NodeApi, OverlayView, Peer, Session, Unreachable

@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING
 
 from ildm.api import Stamp
 from ildm.mqtt import Publish, Version, decode, topic_matches
+from ildm_algorithms.exchange.fetched import Fetched
+from ildm_algorithms.exchange.pacing import Pace
 from ildm_algorithms.octopia.messages import Digests, Held, OverlayError
-from ildm_algorithms.tbps.fetched import Fetched
-from ildm_algorithms.tbps.pacing import Pace
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from ildm.api import PluginConfig
 from ildm_algorithms.overlay.config import OverlayConfig
 
-__all__ = ["Place", "TbpsConfig", "with_absence"]
+__all__ = ["Place", "TbpsConfig"]
 
 Place = Annotated[str, Field(min_length=1)]
 """Name of a region or site."""
@@ -91,13 +91,3 @@ class TbpsConfig(PluginConfig):
     locality: tuple[Place, ...] = ()
     """Path of sites from the largest to the smallest: nodes close to each other are so in the graph."""
     overlay: OverlayConfig = Field(default_factory=OverlayConfig)
-
-
-AnyConfig = TypeVar("AnyConfig", bound=PluginConfig)
-
-
-def with_absence(config: AnyConfig, expiry: float) -> AnyConfig:
-    """The options with ``absence_period`` as ``link.expiry`` says it, if they do not say it themselves."""
-    if "absence_period" in config.model_fields_set:
-        return config
-    return config.model_copy(update={"absence_period": expiry})

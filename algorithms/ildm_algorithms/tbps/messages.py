@@ -29,9 +29,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from ildm.mqtt import IldmError
+from ildm_algorithms.exchange.messages import Message, MessageError
 from ildm_algorithms.overlay.wire import LONGEST_TEXT
 from ildm_algorithms.tbps.keys import MAX_CODE, KeyFormatError, Segment
 from ildm_algorithms.tbps.publisher import Epoch, Status
@@ -42,8 +41,6 @@ __all__ = [
     "Filters",
     "Late",
     "Merged",
-    "Message",
-    "MessageError",
     "Missed",
     "Needed",
     "Newer",
@@ -57,45 +54,17 @@ __all__ = [
     "Survey",
     "Want",
     "decode_payload",
-    "milliseconds",
 ]
 
 MOST_TEXTS = 10_000
 """In one message; no node sends more at once (:data:`~ildm_algorithms.tbps.surveys.PIECE_BYTES`)."""
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
-_MESSAGE = struct.Struct(">QIH")
 _OFFERED = struct.Struct(">QI")
 
 
 _COMPLETE = {False: b"\0", True: b"\1", None: b"\2"}
 _COMPLETE_OF = {value: key for key, value in _COMPLETE.items()}
-
-
-class MessageError(IldmError):
-    """Bytes from another node that are no payload of a topic-based overlay."""
-
-
-class Message(NamedTuple):
-    """A client's message on its way to subscribers."""
-
-    number: int
-    """At its origin: grows by one with each message, and more from one life of the node to the next."""
-    behind: int
-    """How many numbers before it the one before it with the same topic and turn is; 0: there is none."""
-    turn: int
-    frame: bytes
-
-    def encode(self) -> bytes:
-        return b"M" + _MESSAGE.pack(self.number, self.behind, self.turn) + self.frame
-
-    @classmethod
-    def decode(cls, payload: bytes) -> Message:
-        """Read a payload. Raises: MessageError: it is no client's message."""
-        if payload[:1] != b"M" or len(payload) <= _MESSAGE.size:
-            raise MessageError("no message of a client")
-        number, behind, turn = _MESSAGE.unpack_from(payload, 1)
-        return cls(number, behind, turn, payload[1 + _MESSAGE.size :])
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,11 +337,6 @@ def _decode(data: bytes) -> Payload:
             return _late(data)
         case kind:
             raise MessageError(f"unknown kind {kind!r}")
-
-
-def milliseconds(seconds: float) -> int:
-    """An age as it is sent, 49 days at most."""
-    return min(int(1000 * max(0.0, seconds)), 0xFFFF_FFFF)
 
 
 def _put(text: bytes) -> bytes:

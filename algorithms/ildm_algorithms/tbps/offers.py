@@ -15,17 +15,18 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.mqtt import FilterTable, IldmError, topic_matches
+from ildm_algorithms.exchange.messages import milliseconds
 from ildm_algorithms.tbps.aggregates import ASK_EVERY
 from ildm_algorithms.tbps.keys import ALL_NODES, segments_of_topic
 from ildm_algorithms.tbps.memory import LIFE
-from ildm_algorithms.tbps.messages import Late, Missed, Offer, Offered, Want, milliseconds
+from ildm_algorithms.tbps.messages import Late, Missed, Offer, Offered, Want
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer, Timer
+    from ildm_algorithms.exchange.kept import Kept
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
     from ildm_algorithms.overlay.keys import Range
     from ildm_algorithms.tbps.config import TbpsConfig
-    from ildm_algorithms.tbps.kept import Kept
     from ildm_algorithms.tbps.keys import Segment
     from ildm_algorithms.tbps.segments import Member
 

@@ -16,7 +16,7 @@ from ildm_algorithms.tbps.memory import LIFE
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Timer
-    from ildm_algorithms.tbps.seen import Seen
+    from ildm_algorithms.exchange.seen import Seen
 
 __all__ = ["OVERHEAD", "Order", "Stream", "Streams"]
 

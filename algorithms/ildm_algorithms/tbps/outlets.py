@@ -16,9 +16,9 @@ from ildm_algorithms.tbps.keys import Segment, prefixes_above, segments_of_topic
 
 if TYPE_CHECKING:
     from ildm.mqtt import Publish
+    from ildm_algorithms.exchange.messages import Message
     from ildm_algorithms.tbps.aggregates import Aggregate
     from ildm_algorithms.tbps.config import TbpsConfig
-    from ildm_algorithms.tbps.messages import Message
     from ildm_algorithms.tbps.segments import Segments
     from ildm_algorithms.tbps.surveys import Surveys
 

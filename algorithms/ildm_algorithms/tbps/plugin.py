@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING, TypeVar
 from ildm.api import OverlayAlgorithm
 from ildm.api import Role as SessionRole
 from ildm.mqtt import FilterTable, IldmError, Publish, Version, decode
+from ildm_algorithms.exchange.config import with_absence
+from ildm_algorithms.exchange.kept import Kept
+from ildm_algorithms.exchange.messages import Message
+from ildm_algorithms.exchange.pacing import Pace
+from ildm_algorithms.exchange.repeated import deleted, identity_of, inject_known, is_repeated, repeated
+from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.overlay.graph import SkipGraph
-from ildm_algorithms.tbps.config import TbpsConfig, with_absence
+from ildm_algorithms.tbps.config import TbpsConfig
 from ildm_algorithms.tbps.describe import Tracer, describe
-from ildm_algorithms.tbps.kept import Kept
 from ildm_algorithms.tbps.keys import ALL_NODES, Role, default_key, segment_of_filter
 from ildm_algorithms.tbps.memory import begin_life
 from ildm_algorithms.tbps.merging import Damper, MergeTeller, MergeWatch
@@ -26,7 +31,6 @@ from ildm_algorithms.tbps.messages import (
     Filters,
     Late,
     Merged,
-    Message,
     Missed,
     Needed,
     Newer,
@@ -44,17 +48,8 @@ from ildm_algorithms.tbps.missed import Missing
 from ildm_algorithms.tbps.offers import Offers
 from ildm_algorithms.tbps.order import Order, Stream
 from ildm_algorithms.tbps.outbox import Outbox
-from ildm_algorithms.tbps.pacing import Pace
-from ildm_algorithms.tbps.retained import (
-    Retained,
-    deleted,
-    identity_of,
-    inject_known,
-    is_repeated,
-    repeated,
-)
+from ildm_algorithms.tbps.retained import Retained
 from ildm_algorithms.tbps.scans import Scans
-from ildm_algorithms.tbps.seen import Seen
 from ildm_algorithms.tbps.segments import Segments
 from ildm_algorithms.tbps.surveys import Surveys
 from ildm_algorithms.tbps.suspension import Suspension

@@ -18,11 +18,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ildm.api import STAMP_PROPERTY, Stamp
-from ildm.mqtt import FilterTable, IldmError, Property, Publish, Version, covers, decode, topic_matches
+from ildm.api import Stamp
+from ildm.mqtt import FilterTable, IldmError, Publish, Version, covers, decode, topic_matches
+from ildm_algorithms.exchange.fetched import Fetched
+from ildm_algorithms.exchange.pacing import Pace
+from ildm_algorithms.exchange.repeated import inject_known, repeated
 from ildm_algorithms.tbps.announcing import Announcer
 from ildm_algorithms.tbps.clearing import Clearing
-from ildm_algorithms.tbps.fetched import Fetched
 from ildm_algorithms.tbps.following import Following
 from ildm_algorithms.tbps.keys import (
     Role,
@@ -32,7 +34,6 @@ from ildm_algorithms.tbps.keys import (
     segment_of_filter,
 )
 from ildm_algorithms.tbps.messages import Answer, Filters, Newer, Query
-from ildm_algorithms.tbps.pacing import Pace
 from ildm_algorithms.tbps.segments import Progress
 from ildm_algorithms.tbps.surveys import first_of_segment
 
@@ -56,44 +57,6 @@ MESSAGES = 20
 """Messages in one."""
 VOLUNTEERS = 8
 """How many of the nodes that only have a copy answer a query, on average, besides the first."""
-
-
-def repeated(message: Publish) -> Publish:
-    """A copy marked as a repetition: where something newer is known, nobody gets to see it."""
-    users = [
-        (name, f"{value}:sync" if name == STAMP_PROPERTY and not value.endswith(":sync") else value)
-        for name, value in message.properties.get(Property.USER_PROPERTY, ())
-    ]
-    return replace(message, properties={**message.properties, Property.USER_PROPERTY: users})
-
-
-def deleted(message: Publish) -> Publish:
-    """A copy for those who subscribe: it is retained no more."""
-    users = message.properties.get(Property.USER_PROPERTY, ())
-    properties = {
-        **message.properties,
-        Property.USER_PROPERTY: [(name, value) for name, value in users if name != STAMP_PROPERTY],
-    }
-    return replace(message, retain=False, properties=properties)
-
-
-def identity_of(message: Publish) -> tuple[str, int] | None:
-    """Of a retained message of QoS 1 or 2, by its stamp, so that it is the same however the message comes;
-    None: it has none."""
-    stamp = Stamp.of(message)
-    return (f"{stamp.node}/retained", stamp.time) if message.qos and stamp is not None else None
-
-
-def inject_known(api: NodeApi, message: Publish) -> bool:
-    """Give the local broker an answer or a repetition, also if it has had that message before; when it comes
-    by itself then, it is known."""
-    return api.inject(message, identity_of(message)) or api.inject(message)
-
-
-def is_repeated(message: Publish) -> bool:
-    """Whether a message is so marked."""
-    users = message.properties.get(Property.USER_PROPERTY, ())
-    return any(name == STAMP_PROPERTY and Stamp.parse(value)[1] for name, value in users)
 
 
 class Retained:

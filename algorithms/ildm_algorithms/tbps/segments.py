@@ -3,7 +3,7 @@
 A node takes part in a segment with one key: as subscriber while a local filter leads there, else as
 publisher while a topic of local clients does (a node that is both is a subscriber, thesis 3.2.1).
 Changing from one to the other it first enters with the new key and then leaves with the old one, so
-that nothing is missed in between. Keys enter and leave in turns (:mod:`ildm_algorithms.tbps.pacing`).
+that nothing is missed in between. Keys enter and leave in turns (:mod:`ildm_algorithms.exchange.pacing`).
 
 Where the graph has no room for all, subscribers' keys come first: a publisher can send without a key, a
 subscriber gets nothing. So keys of publishers leave for them, those of aggregates last.
@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ildm.mqtt import IldmError
+from ildm_algorithms.exchange.pacing import Pace
 from ildm_algorithms.tbps.keys import Role, Segment
-from ildm_algorithms.tbps.pacing import Pace
 from ildm_algorithms.tbps.publisher import Publisher, State
 
 if TYPE_CHECKING:

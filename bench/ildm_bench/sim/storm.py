@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from random import Random
 
 from ildm.testing import Delivery, LinkModel, SimNode, World, lognormal
+from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.overlay.graph import Arrival, SkipGraph
 from ildm_algorithms.sg_tbps import SgTbps
-from ildm_algorithms.tbps.messages import Message, Signal, decode_payload
+from ildm_algorithms.tbps.messages import Signal, decode_payload
 from ildm_bench.sim.member import overlay_kinds
 
 __all__ = ["Storm", "Window"]

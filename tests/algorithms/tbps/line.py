@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ildm.api import Peer
 from ildm.mqtt import Publish, Version, decode
+from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.overlay.graph import Arrival, CastResult
 from ildm_algorithms.overlay.keys import Range, Ref
 from ildm_algorithms.tbps.keys import key_text
@@ -20,7 +21,6 @@ from ildm_algorithms.tbps.messages import (
     Filters,
     Late,
     Merged,
-    Message,
     Missed,
     Needed,
     Newer,

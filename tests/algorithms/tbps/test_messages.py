@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ildm_algorithms.exchange.messages import Message, MessageError
 from ildm_algorithms.tbps.keys import Segment
 from ildm_algorithms.tbps.messages import (
     Answer,
@@ -15,8 +16,6 @@ from ildm_algorithms.tbps.messages import (
     Filters,
     Late,
     Merged,
-    Message,
-    MessageError,
     Missed,
     Needed,
     Newer,

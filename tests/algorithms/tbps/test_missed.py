@@ -12,16 +12,17 @@ import pytest
 from ildm.api import Injections, Peer
 from ildm.mqtt import IldmError, Property, Publish, Version, decode
 from ildm.testing import LinkModel, SimNode, World, uniform
+from ildm_algorithms.exchange.kept import OVERHEAD, Kept
+from ildm_algorithms.exchange.messages import Message
+from ildm_algorithms.exchange.repeated import repeated
+from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.overlay.casting import CastResult
 from ildm_algorithms.overlay.keys import Range
 from ildm_algorithms.sg_tbps import SgTbps
-from ildm_algorithms.tbps.kept import OVERHEAD, Kept
 from ildm_algorithms.tbps.keys import segment_of_filter
-from ildm_algorithms.tbps.messages import Late, Message, Missed, Offer, Want, decode_payload
+from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want, decode_payload
 from ildm_algorithms.tbps.missed import HOLD, RETURN, SETTLE, Missing
 from ildm_algorithms.tbps.offers import ATTEMPTS, FOUND, Offers
-from ildm_algorithms.tbps.retained import repeated
-from ildm_algorithms.tbps.seen import Seen
 from ildm_algorithms.tbps.segments import Segments
 from tests.algorithms.tbps.clock import FakeApi
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm.testing import LinkModel, World, uniform
+from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.tbps.order import OVERHEAD, Order, Stream
-from ildm_algorithms.tbps.seen import Seen
 from tests.algorithms.tbps.clock import FakeApi
 
 WAIT = 0.2

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from ildm.api import MessageTrace
+from ildm_algorithms.exchange.pacing import BURST, Pace
 from ildm_algorithms.tbps.describe import NO_KEY, UNPUBLISHED
-from ildm_algorithms.tbps.pacing import BURST, Pace
 from tests.algorithms.tbps.world import Node, World
 
 

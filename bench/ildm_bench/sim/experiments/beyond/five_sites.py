@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from ildm.api import Algorithm
 from ildm.testing import Between, Delay, LinkModel, SimNode, World, lognormal
 from ildm_algorithms.atm_tbps import AtmTbps
+from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.overlay.keys import EVERYTHING
 from ildm_algorithms.overlay.messages import Cast, decode
 from ildm_algorithms.overlay.wire import OverlayError
@@ -16,7 +17,7 @@ from ildm_algorithms.sf import SubscriptionFlooding
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.stla import Stla
 from ildm_algorithms.tbps.keys import parse_key
-from ildm_algorithms.tbps.messages import Message, decode_payload
+from ildm_algorithms.tbps.messages import decode_payload
 from ildm_algorithms.tbps.plugin import TopicBased
 
 REGIONS = 3

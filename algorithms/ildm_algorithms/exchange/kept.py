@@ -14,8 +14,8 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from ildm.mqtt import IldmError, Property, Publish, Version, decode
-from ildm_algorithms.tbps.gone import KIND, Gone, read
-from ildm_algorithms.tbps.messages import Message, MessageError
+from ildm_algorithms.exchange.gone import KIND, Gone, read
+from ildm_algorithms.exchange.messages import Message, MessageError
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
@@ -90,7 +90,7 @@ class Kept:
     """By number, for ``period`` seconds, within ``max_bytes``; the oldest makes room.
 
     What some site may have missed by the time it goes is counted (``kept_missed``) and logged by topic.
-    Numbers and topics of what is gone stay (:mod:`~ildm_algorithms.tbps.gone`).
+    Numbers and topics of what is gone stay (:mod:`~ildm_algorithms.exchange.gone`).
     """
 
     def __init__(

@@ -9,9 +9,9 @@ import pytest
 
 from ildm.mqtt import Publish, Version
 from ildm.testing.keeping import Disk, Keeping
-from ildm_algorithms.tbps.gone import KIND, PAGE, Gone
-from ildm_algorithms.tbps.kept import UNSENT, Kept
-from ildm_algorithms.tbps.messages import Message
+from ildm_algorithms.exchange.gone import KIND, PAGE, Gone
+from ildm_algorithms.exchange.kept import UNSENT, Kept
+from ildm_algorithms.exchange.messages import Message
 from tests.algorithms.tbps.clock import FakeApi
 
 PERIOD = 300.0
@@ -147,7 +147,7 @@ def test_what_is_gone_is_known_in_later_lives() -> None:
 
 
 def test_what_is_gone_is_forgotten_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ildm_algorithms.tbps.gone.MOST", 1_000)
+    monkeypatch.setattr("ildm_algorithms.exchange.gone.MOST", 1_000)
     disk = Disk()
     life = Life(disk, BEGIN)
     gone = Gone(life, b"", life.count)  # type: ignore[arg-type]

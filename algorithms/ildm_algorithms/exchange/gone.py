@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from typing import TYPE_CHECKING
 
-from ildm_algorithms.tbps.messages import MessageError
+from ildm_algorithms.exchange.messages import MessageError
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi

@@ -1,0 +1,1 @@
+"""What overlays share to give every message once: log, receipts, pacing."""
