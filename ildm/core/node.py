@@ -10,11 +10,13 @@ from ildm.config import refuse_site_rules
 from ildm.core.broker.broker_choice import BrokerChoice
 from ildm.core.broker.injection import Injector
 from ildm.core.broker.loop_guard import LoopGuard
+from ildm.core.broker.parts import BrokerParts
 from ildm.core.calendar import Calendar
 from ildm.core.counters import Counters
 from ildm.core.driver import NO_DESCRIPTOR
 from ildm.core.host.kept import saved_states
 from ildm.core.host.node_api import PluginApi
+from ildm.core.host.parts import HostParts
 from ildm.core.link.manager import LinkManager
 from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.core.local.admission import Admission
@@ -87,7 +89,6 @@ class Node:
             self._try_next_broker,
             self._broker_changed,
         )
-        self.broker_password = broker_password
         self.counters = Counters() if counters is None else counters
         self.timings = Timings()
         self.limits = config.limits
@@ -116,7 +117,21 @@ class Node:
         self.loop_guard = LoopGuard(
             driver, self.brokers, connect_timeout, self.counters, self.broker_reachable
         )
-        self.injector = Injector(self)
+        self.broker = BrokerParts(
+            node_id,
+            config,
+            driver,
+            store,
+            self.counters,
+            self.dispatch,
+            self.brokers,
+            self.retained,
+            self.custody,
+            broker_password,
+            plugins.algorithm is not None,  # the router gets to know the algorithm later
+            self,
+        )
+        self.injector = Injector(self.broker)
         self.router = Router(
             driver,
             self.dispatch,
@@ -152,8 +167,23 @@ class Node:
         self.drain_deadline = 0.0
         chosen_plugins = [*plugins.filters, *([plugins.algorithm] if plugins.algorithm else [])]
         states = saved_states(store) if chosen_plugins else {}
+        host = HostParts(
+            node_id=node_id,
+            config=config,
+            driver=driver,
+            store=store,
+            counters=self.counters,
+            state=self.state,
+            dispatch=self.dispatch,
+            custody=self.custody,
+            retained=self.retained,
+            router=self.router,
+            injector=self.injector,
+            links=self.links,
+            site_rules=self.site_rules,
+        )
         for spec in chosen_plugins:
-            self._make(spec, states)
+            self._make(spec, host, states)
         self.transfers_acknowledged = self.router.active and config.link.transfer == "acknowledged"
         """A client's QoS 1 and 2 messages are transferred when the broker has taken them."""
         looked_at = self.dispatch.looked_at(Source.CLIENT)
@@ -171,12 +201,12 @@ class Node:
         """How messages are refused that find the spool full; None: their senders wait."""
         self.broker_wanted = broker_wanted(self.dispatch.looked_at(Source.BROKER))
 
-    def _make(self, spec: PluginSpec, states: Mapping[str, dict[str, bytes]]) -> None:
+    def _make(self, spec: PluginSpec, host: HostParts, states: Mapping[str, dict[str, bytes]]) -> None:
         kind = kind_of(spec.plugin)
         number = 1 + sum((each.kind, each.name) == (kind, spec.name) for each in self.dispatch.loaded)
         loaded = Loaded(spec, kind, number, self.dispatch, self.config.limits)
         try:
-            plugin = spec.plugin(PluginApi(self, loaded, states.get(loaded.key, {})), spec.config)
+            plugin = spec.plugin(PluginApi(host, loaded, states.get(loaded.key, {})), spec.config)
             self.dispatch.add(loaded, plugin)
         except PluginError as error:  # it says what is wrong in its own words
             raise PluginError(f"{kind} {spec.name!r}: {error}") from error
@@ -281,7 +311,7 @@ class Node:
         if limit is not None:
             return self.admission.refused(session, limit)
         self.sessions.add(session)
-        self.session_established(session)
+        self.dispatch.session_established(session)
         return True
 
     def client_connected(self, session: ClientSession, connect: Connect, connack: ConnAck) -> ClientRecord:
@@ -302,7 +332,7 @@ class Node:
         if session.paired is not None and session.paired.messages_out:
             self.counters["messages_out"] += session.paired.messages_out
         unexpected = None if session.disconnected else exc or ConnectionError("closed without DISCONNECT")
-        self.session_closed(session, unexpected)
+        self.dispatch.session_closed(session, unexpected)
         if session.record is not None and session.connect is not None:
             self.clients.disconnected(session, session.record, session.connect, session.disconnected)
             self.driver.log(
@@ -402,18 +432,17 @@ class Node:
         self.driver.log("error", "broker broke the protocol", clause=error.clause, error=str(error))
         self.dispatch.call("on_recv_failure", session, error)
 
+    def left_will(self, topic: str, payload: bytes) -> bool:
+        """Whether a client of this node has left such a will."""
+        return self.clients.wills.is_left(topic, payload)
+
+    def value_found(self, value: Publish) -> None:
+        """A retained message of the broker's has prevailed: the other sites get it."""
+        self.router.publish(value, 0, None)
+
     # sessions and changes: the status and event listeners ---------------------------------------
 
-    def session_established(self, session: BaseSession) -> None:
-        if self.dispatch.follows_sessions:
-            self.dispatch.call("on_session_established", session)
-
-    def session_closed(self, session: BaseSession, unexpected: Exception | None) -> None:
-        if not self.dispatch.follows_sessions:
-            return
-        if unexpected is not None:
-            self.dispatch.call("on_tcp_down", session)
-        self.dispatch.call("on_session_closed", session)
+    # changes: the event listener -----------------------------------------------------------------
 
     def change_begins(self, change: str, address: Address) -> None:
         """Adding (``add``) or removing (``remove``) a neighbour begins (thesis Fig. 5.4)."""

@@ -25,7 +25,7 @@ class AskingSession(BaseSession):
     role = Role.INJECTION
 
     def __init__(self, injector: Injector, client_id: str, version: Version, packet_size: int) -> None:
-        super().__init__(injector.node.driver)
+        super().__init__(injector.parts.driver)
         self.injector = injector
         self.client_id = client_id
         self.version = version
@@ -41,7 +41,7 @@ class AskingSession(BaseSession):
         """
 
     def _greet(self, keep_alive: int) -> None:
-        broker = self.injector.node.config.broker
+        broker = self.injector.parts.config.broker
         connect = Connect(
             client_id=self.client_id,
             version=self.version,
@@ -70,5 +70,5 @@ class AskingSession(BaseSession):
                 if self.status is SessionStatus.ESTABLISHED:
                     self._packet(frame)
         except MqttError as error:
-            self.injector.node.broker_failed(self, error)
+            self.injector.parts.events.broker_failed(self, error)
             self.abort()

@@ -81,10 +81,10 @@ class Auditor:
 
     def __init__(self, injector: Injector) -> None:
         self.injector = injector
-        self.node = injector.node
-        self.driver = injector.node.driver
-        self.retained = injector.node.retained
-        config = injector.node.config.broker
+        self.parts = injector.parts
+        self.driver = injector.parts.driver
+        self.retained = injector.parts.retained
+        config = injector.parts.config.broker
         self.enabled = config.audit
         self.rate = config.audit_rate
         self.agenda: dict[str, bool] = {}
@@ -217,7 +217,7 @@ class Auditor:
         value = self.retained.values.get(topic)
         return (
             value is not None
-            and value.stamp.node != self.node.node_id
+            and value.stamp.node != self.parts.node_id
             and value.stamp.time > self._came_at
             and topic not in self.retained.contention.contested
         )
@@ -228,7 +228,7 @@ class Auditor:
         if certain and parent not in self._readable:
             _mark(self._blind, parent)
             self._end_trial(parent)
-        self.node.counters["retained_audit_denied"] += 1
+        self.parts.counters["retained_audit_denied"] += 1
         self._cannot(SHOWS_NONE)
 
     def _look_again(self, topic: str) -> None:
@@ -263,22 +263,22 @@ class Auditor:
         """Whether the broker's value stays, as it judged a will otherwise; empty: it has none."""
         sent = self._wills.get(topic)
         if sent is None:
-            return self.node.clients.wills.is_left(topic, found.payload)
+            return self.parts.events.left_will(topic, found.payload)
         if self.driver.now() - sent < WILL:
             self.retained.contention.contest(topic)  # the broker may publish it a little later
             return True
         del self._wills[topic]
-        self.node.counters["retained_wills_overruled"] += 1
+        self.parts.counters["retained_wills_overruled"] += 1
         properties = dict(found.properties)
         properties.pop(Property.SUBSCRIPTION_IDENTIFIER, None)
         value = Publish(
             topic=topic,
             payload=found.payload,
-            qos=self.node.config.link.qos and 1,
+            qos=self.parts.config.link.qos and 1,
             retain=True,
             properties=properties,
         )
-        self.node.router.publish(value, 0, None)
+        self.parts.events.value_found(value)
         return True
 
     def _contested(self) -> None:
@@ -353,8 +353,8 @@ class Auditor:
             return
         if self.session is None:
             self.session = AuditSession(self)
-            config = self.node.config.broker
-            self.driver.dial(self.node.broker_address, self.session, config.connect_timeout)
+            config = self.parts.config.broker
+            self.driver.dial(self.parts.broker_address, self.session, config.connect_timeout)
         else:
             self.session.go_on()
 
@@ -428,7 +428,7 @@ class Auditor:
 
     def denied(self, topic: str, contested: bool) -> None:
         """The broker does not let the node subscribe to a topic."""
-        self.node.counters["retained_audit_denied"] += 1
+        self.parts.counters["retained_audit_denied"] += 1
         if not self._denied:
             self._denied = True
             self.driver.log(
@@ -452,7 +452,7 @@ class Auditor:
         self._failed += 1
         if self._failed >= ATTEMPTS and batch:
             self._failed = 0
-            self.node.counters["retained_audit_failed"] += len(batch)
+            self.parts.counters["retained_audit_failed"] += len(batch)
             self.driver.log(
                 "warning", "retained messages of the broker cannot be compared", topics=len(batch)
             )
@@ -476,13 +476,13 @@ class Auditor:
         """Inject what the broker should have on a topic, unless the broker hangs up on that, or a client is
         about to release just that."""
         if topic in self._poison and self._poison[topic] == self.retained.newest(topic):
-            self.node.counters["retained_repair_withheld"] += 1
+            self.parts.counters["retained_repair_withheld"] += 1
             return False
         if not self.injector.keeps_retained or self._is_on_its_way(topic):
             return False
         injected = self.injector.inject_newest(topic)
         if injected:
-            self.node.counters["retained_repaired"] += 1
+            self.parts.counters["retained_repaired"] += 1
         return injected
 
 
@@ -504,9 +504,9 @@ class AuditSession(AskingSession):
     )
 
     def __init__(self, auditor: Auditor) -> None:
-        node, injector = auditor.node, auditor.injector
+        parts, injector = auditor.parts, auditor.injector
         version = injector.version or Version.V311
-        super().__init__(injector, injector.ids.of(AUDIT), version, node.config.limits.packet_size)
+        super().__init__(injector, injector.ids.of(AUDIT), version, parts.config.limits.packet_size)
         self.auditor = auditor
         self._accepted = False
         self._ended = False
@@ -525,7 +525,7 @@ class AuditSession(AskingSession):
             self.abort()
             return
         self._greet(KEEP_ALIVE)
-        self._set_timer(self.auditor.node.config.broker.connect_timeout, self.abort)
+        self._set_timer(self.auditor.parts.config.broker.connect_timeout, self.abort)
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
@@ -586,7 +586,7 @@ class AuditSession(AskingSession):
         self._packet_id = self._packet_id % 65535 + 1
         packet = Subscribe(packet_id=self._packet_id, subscriptions=subscriptions)
         self.write(packet.encode(self.version))
-        self._set_timer(self.auditor.node.config.broker.connack_timeout, self.abort)
+        self._set_timer(self.auditor.parts.config.broker.connack_timeout, self.abort)
 
     def _suback(self, packet: SubAck) -> None:
         if packet.packet_id != self._packet_id or not self._batch:

@@ -63,7 +63,7 @@ class Delivery:
 
     def __init__(self, injector: Injector) -> None:
         self.injector = injector
-        self.node = injector.node
+        self.parts = injector.parts
         self._known: dict[str, Delivers] = {}
         self._attempts = 0
         self._found = False
@@ -71,21 +71,21 @@ class Delivery:
 
     def restore(self) -> None:
         """Take up what an earlier life has found out about this broker."""
-        for key, (delivers,) in list(self.node.store.load(BROKERS)):
+        for key, (delivers,) in list(self.parts.store.load(BROKERS)):
             try:
                 known = Delivers(delivers)
             except ValueError:
-                self.node.store.set_aside(BROKERS, key, f"delivers {delivers!r}")
+                self.parts.store.set_aside(BROKERS, key, f"delivers {delivers!r}")
                 continue
-            if key[0] in [str(address) for address in self.node.brokers.addresses]:
+            if key[0] in [str(address) for address in self.parts.brokers.addresses]:
                 self._known[str(key[0])] = known
             else:
-                self.node.store.put(BROKERS, key, None)
+                self.parts.store.put(BROKERS, key, None)
 
     @property
     def known(self) -> Delivers | None:
         """Of the broker in use: found out in this life, or an earlier one."""
-        return self._known.get(str(self.node.broker_address))
+        return self._known.get(str(self.parts.broker_address))
 
     def broker_moved(self) -> None:
         """The broker is looked for at another address."""
@@ -101,8 +101,8 @@ class Delivery:
             return
         self._attempts += 1
         self._probe = DeliveryProbe(self, ["$ildm/probe"])
-        config = self.node.config.broker
-        self.node.driver.dial(self.node.broker_address, self._probe, config.connect_timeout)
+        config = self.parts.config.broker
+        self.parts.driver.dial(self.parts.broker_address, self._probe, config.connect_timeout)
 
     def ended(self, probe: DeliveryProbe, found: Delivers | None) -> None:
         """A probe has ended; None: without an answer."""
@@ -116,8 +116,8 @@ class Delivery:
             self._found = True
             if found is not self._known.get(address):
                 self._known[address] = found
-                self.node.store.put(BROKERS, (address,), (found.value,))
-                self.node.driver.log("info", "found out when the broker delivers QoS 2", at=_PACKETS[found])
+                self.parts.store.put(BROKERS, (address,), (found.value,))
+                self.parts.driver.log("info", "found out when the broker delivers QoS 2", at=_PACKETS[found])
 
     def stop(self) -> None:
         if self._probe is not None:
@@ -135,8 +135,8 @@ class Delivery:
             return True
         if released and known is Delivers.AT_PUBLISH:
             return False
-        again = self.node.config.spool.uncertain == "resend"
-        self.node.counters["injection_uncertain_resent" if again else "injection_uncertain_dropped"] += 1
+        again = self.parts.config.spool.uncertain == "resend"
+        self.parts.counters["injection_uncertain_resent" if again else "injection_uncertain_dropped"] += 1
         return again
 
 
@@ -164,7 +164,7 @@ class DeliveryProbe(AskingSession):
         assert injector.version is not None
         super().__init__(injector, injector.ids.of(PROBE), injector.version, 1 << 20)
         self.delivery = delivery
-        self.address = injector.node.broker_address
+        self.address = injector.parts.broker_address
         self.found: Delivers | None = None
         self._prefixes = prefixes
         self._topic = ""
@@ -180,7 +180,7 @@ class DeliveryProbe(AskingSession):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        self._greet(self.delivery.node.config.broker.keep_alive)
+        self._greet(self.delivery.parts.config.broker.keep_alive)
         self._set_timer(PATIENCE, self._end, None)
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
@@ -229,7 +229,7 @@ class DeliveryProbe(AskingSession):
             self._end(None)
             return
         token = self.driver.token(8).hex()
-        self._topic = f"{self._prefixes.pop(0)}/{self.delivery.node.node_id}/{token}"
+        self._topic = f"{self._prefixes.pop(0)}/{self.delivery.parts.node_id}/{token}"
         self._message_id += 2
         self._echoed = False
         wanted = [Subscription(topic_filter=self._topic, qos=0)]

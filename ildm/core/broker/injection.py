@@ -25,7 +25,7 @@ from ildm.mqtt import (
 
 if TYPE_CHECKING:
     from ildm.api import Timer
-    from ildm.core.node import Node
+    from ildm.core.broker.parts import BrokerParts
     from ildm.core.transfer.custody import Way
     from ildm.core.transfer.receipt import Receipt
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 class Injector:
     """The node's own sessions with the local broker: as many as a link has."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        config = node.config
+    def __init__(self, parts: BrokerParts) -> None:
+        self.parts = parts
+        config = parts.config
         count = config.link.sessions
         limits = QueueLimits(
             messages=max(1, config.link.queue_messages // count),
@@ -44,12 +44,12 @@ class Injector:
             inflight_bytes=config.link.inflight_bytes,
             overflow=config.link.overflow,
         )
-        self.custody = custody = node.custody
+        self.custody = custody = parts.custody
         self.lanes = [
             Lane(
-                node.driver,
+                parts.driver,
                 limits,
-                node.counters,
+                parts.counters,
                 "injection",
                 i,
                 None if custody is None else custody.queue(f"injection/{i}"),
@@ -63,14 +63,13 @@ class Injector:
         self.version = self._fixed_version
         """MQTT version spoken with the broker; None until one was accepted."""
         self.last_refusal: str | None = None
-        cooperates = node.algorithm_name is not None  # the router gets to know the algorithm later
-        self.ids = OwnIds(node.node_id, count, node.driver.log)
-        self.client_ids = self.ids.all if cooperates else frozenset()
+        self.ids = OwnIds(parts.node_id, count, parts.driver.log)
+        self.client_ids = self.ids.all if parts.cooperates else frozenset()
         """Both kinds of all own sessions; no client may have one."""
         self._probe: VersionProbe | None = None
-        self.order = RetainedOrder(node.retained, self.lanes)
-        self.whereabouts = Whereabouts(node)
-        self._backoff = Backoff(node.driver.random, config.broker.reconnect_min, config.broker.reconnect_max)
+        self.order = RetainedOrder(parts.retained, self.lanes)
+        self.whereabouts = Whereabouts(parts, self.ids)
+        self._backoff = Backoff(parts.driver.random, config.broker.reconnect_min, config.broker.reconnect_max)
         self._moves = 0  # to other addresses since a session was accepted, or the last pause
         self._restart: Timer | None = None
         self.auditor = Auditor(self)
@@ -94,7 +93,7 @@ class Injector:
 
     @property
     def password(self) -> bytes | None:
-        password = self.node.broker_password
+        password = self.parts.password
         return None if password is None else password.encode()
 
     def start(self) -> None:
@@ -125,7 +124,7 @@ class Injector:
         self._backoff.reset()
         self.same_broker.broker_came()
         self.auditor.broker_came()
-        if self.node.custody is not None and self.node.config.link.qos == 2:
+        if self.parts.custody is not None and self.parts.config.link.qos == 2:
             self.delivery.broker_came()
 
     def broker_is_there(self) -> None:
@@ -150,17 +149,17 @@ class Injector:
         self.sessions = []
         pause = 0.0
         self._moves += 1
-        if self._moves >= len(self.node.brokers.addresses):  # all have been tried
+        if self._moves >= len(self.parts.brokers.addresses):  # all have been tried
             self._moves = 0
             pause = self._backoff.next()
-        self._restart = self.node.driver.call_later(pause, self._begin)
+        self._restart = self.parts.driver.call_later(pause, self._begin)
 
     def _sends_anew(self, lane: Lane, released: bool) -> bool:
         return self.delivery.sends_anew(released, self.whereabouts.of(lane))
 
     def _lost(self, message: Publish) -> None:
         if message.retain:
-            self.node.retained.contention.contest(message.topic)
+            self.parts.retained.contention.contest(message.topic)
 
     def broker_absent(self) -> None:
         """Nobody listens at its address: who does so next may take what it did not."""
@@ -169,7 +168,7 @@ class Injector:
 
     def inject_newest(self, topic: str) -> bool:
         """Inject what the broker should have on a topic; False: nothing is known of it."""
-        found = self.node.retained.wanted(topic)
+        found = self.parts.retained.wanted(topic)
         if found is None:
             return False
         message, expires_at = found
@@ -197,7 +196,7 @@ class Injector:
 
     def give_up(self) -> int:
         """The node stops; answers how many messages are lost by that, each counted."""
-        if self.node.custody is not None:
+        if self.parts.custody is not None:
             self._under_way = {lane.index for lane in self.lanes if lane.inflight}
         return sum(lane.give_up() for lane in self.lanes)
 
@@ -222,7 +221,7 @@ class Injector:
     @property
     def contested(self) -> str | None:
         """Who else uses a client identifier of the node's, for people; None: nobody, as far as is known."""
-        now = self.node.driver.now()
+        now = self.parts.driver.now()
         return next(filter(None, (session.rival.reason(now) for session in self.sessions)), None)
 
     def refused(self, reason_code: int) -> None:
@@ -230,7 +229,7 @@ class Injector:
         text = f"PUBLISH refused with reason 0x{reason_code:02X}"
         if text != self.last_refusal:
             self.last_refusal = text
-            self.node.driver.log("warning", "the broker refuses transferred messages", reason=text)
+            self.parts.driver.log("warning", "the broker refuses transferred messages", reason=text)
 
     def send_frames(self, frames: bytes, size: int, index: int, receipt: Receipt | None) -> None:
         """Inject a run of MQTT 5 frames of QoS 0 or 1 without properties, ``size`` bytes each.

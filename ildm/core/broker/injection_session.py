@@ -94,14 +94,14 @@ class InjectionSession(BaseSession):
 
     def __init__(self, injector: Injector, lane: Lane, *, goes_on: bool) -> None:
         """``goes_on``: with the session of this name that the broker may have."""
-        super().__init__(injector.node.driver)
+        super().__init__(injector.parts.driver)
         self.injector = injector
         self.lane = lane
         lane.silence.ask = self._ask
         self.client_id = injector.ids.of(lane.index)
-        broker = injector.node.config.broker
+        broker = injector.parts.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
-        self.rival = Rival(self.client_id, injector.node.node_id, self.driver.random, broker.reconnect_max)
+        self.rival = Rival(self.client_id, injector.parts.node_id, self.driver.random, broker.reconnect_max)
         self._framer = Framer(1 << 20)
         self._cut = b""  # the beginning of an acknowledgement
         self._timer: Any = None
@@ -118,12 +118,12 @@ class InjectionSession(BaseSession):
         self._cleaned = goes_on
         self._renamed = False  # the next connection is to have another client identifier
         self._cleanings = 0  # in a row
-        self.address = injector.node.broker_address
+        self.address = injector.parts.broker_address
 
     def dial(self) -> None:
         self._timer = None
-        node = self.injector.node
-        self.driver.dial(self.address, self, node.config.broker.connect_timeout)
+        parts = self.injector.parts
+        self.driver.dial(self.address, self, parts.config.broker.connect_timeout)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -132,8 +132,8 @@ class InjectionSession(BaseSession):
         if self._stopped:
             self.abort()
             return
-        node = self.injector.node
-        transport.set_write_buffer_limits(high=node.config.limits.write_buffer)
+        parts = self.injector.parts
+        transport.set_write_buffer_limits(high=parts.config.limits.write_buffer)
         self._framer = Framer(1 << 20)
         self._cut = b""
         self._refusal = None
@@ -144,31 +144,31 @@ class InjectionSession(BaseSession):
             self.client_id = self.rival.client_id = self.injector.ids.of(self.lane.index)
             self._cleaned = False  # what the broker has of that name is not what is under way
         # a session that survives lets the QoS 2 handshake go on after a reconnection
-        persistent = node.config.link.qos == 2
+        persistent = parts.config.link.qos == 2
         properties: Properties = {}
         if self.version is Version.V5 and persistent:
-            kept = SESSION_EXPIRY if node.custody is None else int(node.config.link.expiry)
+            kept = SESSION_EXPIRY if parts.custody is None else int(parts.config.link.expiry)
             properties[Property.SESSION_EXPIRY_INTERVAL] = min(max(SESSION_EXPIRY, kept), FOR_YEARS)
         connect = Connect(
             client_id=self.client_id,
             version=self.version,
             clean_start=not (persistent and self._cleaned),
-            keep_alive=node.config.broker.keep_alive,
-            username=node.config.broker.username,
+            keep_alive=parts.config.broker.keep_alive,
+            username=parts.config.broker.username,
             password=self.injector.password,
             properties=properties,
         )
         self.write(connect.encode(self.version))
-        self._timer = self.driver.call_later(node.config.broker.connect_timeout, self._no_connack)
+        self._timer = self.driver.call_later(parts.config.broker.connect_timeout, self._no_connack)
 
     def _no_connack(self) -> None:
         self._refusal = "no answer to CONNECT"
-        self.injector.node.brokers.failed(self.address)
+        self.injector.parts.brokers.failed(self.address)
         self.abort()
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
-        self.injector.node.broker_missed(self.address, reason)
+        self.injector.parts.events.broker_missed(self.address, reason)
         self._absent = True
         self.injector.broker_absent()
         self.rival.explained()
@@ -190,7 +190,7 @@ class InjectionSession(BaseSession):
             for frame in self._framer.feed(data):
                 self._packet(frame)
         except MqttError as error:
-            self.injector.node.broker_failed(self, error)
+            self.injector.parts.events.broker_failed(self, error)
             self._refusal = str(error)
             self.close()
 
@@ -245,7 +245,7 @@ class InjectionSession(BaseSession):
 
     def _connack(self, packet: Any) -> None:
         assert isinstance(packet, ConnAck)
-        node = self.injector.node
+        parts = self.injector.parts
         if packet.reason_code != 0:
             code = packet.reason_code
             self._renamed = code in NOT_VALID
@@ -253,12 +253,12 @@ class InjectionSession(BaseSession):
             self._refusal = AGAIN if again else own_session_refused(code)
             self.close()
             if packet.reason_code in CANNOT_SERVE:
-                node.brokers.failed(self.address)
+                parts.brokers.failed(self.address)
             return
         self._cancel_timer()
         if not self._cleaned:
             self._cleaned = True
-            if self.version is not Version.V5 and node.config.link.qos == 2:
+            if self.version is not Version.V5 and parts.config.link.qos == 2:
                 # in MQTT 3 a session that begins clean ends with its connection
                 self._cleanings += 1
                 self._connect_anew()
@@ -277,7 +277,7 @@ class InjectionSession(BaseSession):
         self._take_up(packet)
 
     def _keep_alive_of(self, accepted: ConnAck) -> int:
-        own = self.injector.node.config.broker.keep_alive
+        own = self.injector.parts.config.broker.keep_alive
         return max(1, int(accepted.properties.get(Property.SERVER_KEEP_ALIVE, own)))
 
     def _trial_stood(self, packet: ConnAck) -> None:
@@ -288,14 +288,14 @@ class InjectionSession(BaseSession):
 
     def _take_up(self, packet: ConnAck) -> None:
         """The broker has accepted the session: it sends what waits."""
-        node, said = self.injector.node, packet.properties
+        parts, said = self.injector.parts, packet.properties
         self._sent_before = self.lane.sent
         self.lane.attach(
             self.transport,  # type: ignore[arg-type]  # there is one: the CONNACK came over it
             version=self.version,
             window=int(said.get(Property.RECEIVE_MAXIMUM, 65535)),
             max_packet_size=min(
-                int(said.get(Property.MAXIMUM_PACKET_SIZE, 1 << 28)), node.config.broker.packet_size
+                int(said.get(Property.MAXIMUM_PACKET_SIZE, 1 << 28)), parts.config.broker.packet_size
             ),
             max_qos=int(said.get(Property.MAXIMUM_QOS, 2)),
             retain_available=bool(said.get(Property.RETAIN_AVAILABLE, 1)),
@@ -303,9 +303,9 @@ class InjectionSession(BaseSession):
         self.lane.set_writable(self.writable)
         keep_alive = self._keep_alive_of(packet)
         self._timer = self.driver.call_later(keep_alive * 0.7, self._ping, keep_alive)
-        node.broker_reachable(None)
-        node.brokers.reached(self.address)
-        node.session_established(self)
+        parts.events.broker_reachable(None)
+        parts.brokers.reached(self.address)
+        parts.dispatch.session_established(self)
         self.lane.resume(packet.session_present)
         self.injector.whereabouts.accepted(self.lane, self.client_id)
         if self.lane.index == 0:
@@ -335,7 +335,7 @@ class InjectionSession(BaseSession):
         self._cancel_timer()
         if accepted:
             self.lane.detach()
-            self.injector.node.brokers.ended(self.address)
+            self.injector.parts.brokers.ended(self.address)
         elif not on_trial:
             self.rival.explained()
         now = self.driver.now()
@@ -346,7 +346,7 @@ class InjectionSession(BaseSession):
         sent = accepted and self.lane.sent != self._sent_before
         taken = unasked and not why_else and self.rival.has_taken(now, lived, self._taken_over, sent)
         if unasked and sent and not (why_else or taken):
-            self.injector.node.counters["broker_hang_ups"] += 1
+            self.injector.parts.counters["broker_hang_ups"] += 1
             self.injector.hung_up = True
         # a rival that is only inferred may be none: a message at fault would be in the way for ever
         judged = unasked and accepted and not (self._taken_over or self._guiltless)
@@ -355,17 +355,18 @@ class InjectionSession(BaseSession):
         if lived >= self._backoff.maximum:
             self._progressed()
         if accepted:
-            self.injector.node.session_closed(self, None if expected else exc or ConnectionError("closed"))
+            unexpected = None if expected else exc or ConnectionError("closed")
+            self.injector.parts.dispatch.session_closed(self, unexpected)
         if self._stopped:
             return
         if self._refusal == AGAIN:
             self.dial()
             return
         if taken:
-            self.injector.node.counters["broker_sessions_taken"] += 1
+            self.injector.parts.counters["broker_sessions_taken"] += 1
             self._refusal = self.rival.reason(now)
         reason = self._refusal or (str(exc) if exc else "the broker closed the node's own session")
-        self.injector.node.broker_reachable(reason)
+        self.injector.parts.events.broker_reachable(reason)
         if taken:
             self._again(self.rival.pause())
         elif judged and (sent or accused) and self._at_once < AT_ONCE:
@@ -406,7 +407,7 @@ class InjectionSession(BaseSession):
         self._cancel_timer()
         if self.transport is not None and self.lane.transport is not None:
             self.lane.suspend()
-            ends = self.version is Version.V5 and self.injector.node.config.link.qos == 2 and not under_way
+            ends = self.version is Version.V5 and self.injector.parts.config.link.qos == 2 and not under_way
             properties: Properties = {Property.SESSION_EXPIRY_INTERVAL: 0} if ends else {}
             self.write(Disconnect(properties=properties).encode(self.version))
         self.close()

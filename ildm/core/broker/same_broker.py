@@ -88,8 +88,8 @@ class SameBroker:
 
     def __init__(self, injector: Injector) -> None:
         self.injector = injector
-        self.node = injector.node
-        self.driver = injector.node.driver
+        self.parts = injector.parts
+        self.driver = injector.parts.driver
         self.number = 0
         """Changes with each connection to the broker: what a neighbour has found holds for one number."""
         self.found: Callable[[str, int], None] = lambda node, number: None
@@ -104,7 +104,7 @@ class SameBroker:
         """Neighbours with the same broker: boot, number, and when their link was last refused."""
         self._checked: dict[str, tuple[int, int]] = {}
         """Neighbours with another one: boot, number."""
-        config = self.node.config.broker
+        config = self.parts.config.broker
         self._backoff = Backoff(self.driver.random, config.reconnect_min, config.reconnect_max)
         self._attempts = 0
         self._is_new = False
@@ -150,8 +150,8 @@ class SameBroker:
         wanted = bool(self._links) and not self._stopped and self._attempts < ATTEMPTS
         if self.session is None and wanted and self.injector.connected:
             self.session = HearingSession(self)
-            timeout = self.node.config.broker.connect_timeout
-            self.driver.dial(self.node.broker_address, self.session, timeout)
+            timeout = self.parts.config.broker.connect_timeout
+            self.driver.dial(self.parts.broker_address, self.session, timeout)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -218,7 +218,7 @@ class SameBroker:
     def linked(self, node: str, token: str, boot: int, number: int) -> None:
         """There is a link with a neighbour, which has said its boot and number."""
         self.unlinked(node)
-        topic = topic_of(token, self.node.node_id)
+        topic = topic_of(token, self.parts.node_id)
         self._links[node] = _Link(token, topic, boot, number)
         self._topics[topic] = node
         if self.session is not None:
@@ -299,7 +299,7 @@ class HearingSession(AskingSession):
         """Topics of the SUBSCRIBE that is not answered yet."""
         self._subscribed: set[str] = set()
         self._packet_id = 0
-        self._keep_alive = injector.node.config.broker.keep_alive
+        self._keep_alive = injector.parts.config.broker.keep_alive
         self._last_heard = 0.0
         self._made_at = 0.0
 
@@ -314,7 +314,7 @@ class HearingSession(AskingSession):
             self.abort()
             return
         self._greet(self._keep_alive)
-        self._set_timer(self.injector.node.config.broker.connect_timeout, self.abort)
+        self._set_timer(self.injector.parts.config.broker.connect_timeout, self.abort)
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)

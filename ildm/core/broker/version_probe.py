@@ -53,14 +53,14 @@ class VersionProbe(BaseSession):
     role = Role.INJECTION
 
     def __init__(self, injector: Injector) -> None:
-        super().__init__(injector.node.driver)
+        super().__init__(injector.parts.driver)
         self.injector = injector
         self.client_id = injector.ids.of(PROBE)  # that of a session proper would end it
         self.version = Version.V5
-        broker = injector.node.config.broker
+        broker = injector.parts.config.broker
         self._backoff = Backoff(self.driver.random, broker.reconnect_min, broker.reconnect_max)
         self._at_once = 0  # other addresses tried since the last pause
-        self.address = injector.node.broker_address
+        self.address = injector.parts.broker_address
         self._framer = Framer(1 << 20)
         self._timer: Any = None
         self._silent = 0
@@ -71,13 +71,13 @@ class VersionProbe(BaseSession):
 
     def dial(self) -> None:
         self._timer = None
-        node = self.injector.node
-        if node.broker_address != self.address:  # somebody else, of whom nothing is known
-            self.address = node.broker_address
+        parts = self.injector.parts
+        if parts.broker_address != self.address:  # somebody else, of whom nothing is known
+            self.address = parts.broker_address
             self.version = Version.V5
             self._silent = 0
             self._confirming = False
-        self.driver.dial(self.address, self, node.config.broker.connect_timeout)
+        self.driver.dial(self.address, self, parts.config.broker.connect_timeout)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -87,21 +87,21 @@ class VersionProbe(BaseSession):
             return
         self._framer = Framer(1 << 20)
         self._outcome = None
-        node = self.injector.node
+        parts = self.injector.parts
         self.client_id = self.injector.ids.of(PROBE)
         connect = Connect(
             client_id=self.client_id,
             version=self.version,
             clean_start=True,
-            keep_alive=node.config.broker.keep_alive,
-            username=node.config.broker.username,
+            keep_alive=parts.config.broker.keep_alive,
+            username=parts.config.broker.username,
             password=self.injector.password,
         )
         self.write(connect.encode())
-        self._timer = self.driver.call_later(node.config.broker.connect_timeout, self._no_answer)
+        self._timer = self.driver.call_later(parts.config.broker.connect_timeout, self._no_answer)
 
     def _no_answer(self) -> None:
-        self.injector.node.brokers.failed(self.address)
+        self.injector.parts.brokers.failed(self.address)
         self.abort()
 
     def data_received(self, data: bytes) -> None:
@@ -114,12 +114,12 @@ class VersionProbe(BaseSession):
                     self.write(Disconnect().encode(self.version))
                 self._outcome = outcome
         except MqttError as error:
-            self.injector.node.broker_failed(self, error)
+            self.injector.parts.events.broker_failed(self, error)
         self.close()
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
-        self.injector.node.broker_missed(self.address, reason)
+        self.injector.parts.events.broker_missed(self.address, reason)
         self._absent = True
         self._again()
 
@@ -149,16 +149,16 @@ class VersionProbe(BaseSession):
                 self.dial()
             else:
                 self.version = Version.V5
-                self.injector.node.broker_reachable(refused_in_every_version(self._outcome))
+                self.injector.parts.events.broker_reachable(refused_in_every_version(self._outcome))
                 self._again()
         elif self._outcome is not None and self.injector.ids.refused(self.client_id, self._outcome):
             self.dial()
         else:
             if self._outcome is not None:
                 reason = own_session_refused(self._outcome)
-                self.injector.node.broker_reachable(reason)
+                self.injector.parts.events.broker_reachable(reason)
                 if self._outcome in CANNOT_SERVE:
-                    self.injector.node.brokers.failed(self.address)
+                    self.injector.parts.brokers.failed(self.address)
             self._again()
 
     def _silence(self) -> bool:
@@ -179,7 +179,7 @@ class VersionProbe(BaseSession):
     def _again(self) -> None:
         if self.stopped:
             return
-        brokers = self.injector.node.brokers
+        brokers = self.injector.parts.brokers
         pause = 0.0
         if brokers.current != self.address and self._at_once < len(brokers.addresses) - 1:
             self._at_once += 1

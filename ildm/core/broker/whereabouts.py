@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from ildm.core.tables import IN_USE
 
 if TYPE_CHECKING:
-    from ildm.core.node import Node
+    from ildm.core.broker.own_ids import OwnIds
+    from ildm.core.broker.parts import BrokerParts
     from ildm.core.transfer.lane import Lane
 
 SHORT = ("short client identifiers",)
@@ -21,8 +22,9 @@ SHORT = ("short client identifiers",)
 class Whereabouts:
     """One per node."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, parts: BrokerParts, ids: OwnIds) -> None:
+        self.parts = parts
+        self._ids = ids
         self._saved: str | None = None
         self._saved_short = False
         self._last: dict[int, tuple[str, str]] = {}
@@ -30,13 +32,13 @@ class Whereabouts:
 
     def restore(self) -> None:
         """Take up where an earlier life of the node has been."""
-        for key, (address,) in list(self.node.store.load(IN_USE)):
+        for key, (address,) in list(self.parts.store.load(IN_USE)):
             if key == ("broker",) and isinstance(address, str):
                 self._saved = address
             elif key == SHORT:
-                self._saved_short = self.node.injector.ids.short = True
+                self._saved_short = self._ids.short = True
             else:
-                self.node.store.set_aside(IN_USE, key, f"of {key[0]!r}")
+                self.parts.store.set_aside(IN_USE, key, f"of {key[0]!r}")
 
     def of(self, lane: Lane) -> str:
         """Where the last session of a lane was; where it is to be when there was none."""
@@ -52,26 +54,26 @@ class Whereabouts:
         """
         if self.of(lane) != self._now:
             return False
-        ids, last = self.node.injector.ids, self._last.get(lane.index)
+        ids, last = self._ids, self._last.get(lane.index)
         if last is not None:
             return last[1] == ids.of(lane.index)
         if ids.short is not self._saved_short:
             return False
-        custody = self.node.custody
+        custody = self.parts.custody
         return lane.has_noted and custody is not None and not custody.lacks
 
     def accepted(self, lane: Lane, client_id: str) -> None:
         """A session of a lane has been accepted, and what was under way is dealt with."""
         self._last[lane.index] = self._now, client_id
-        short = self.node.injector.ids.is_short(client_id)
+        short = self._ids.is_short(client_id)
         if short is not self._saved_short:
             self._saved_short = short
-            self.node.store.put(IN_USE, SHORT, (self._now,) if short else None)
-        several = len(self.node.brokers.addresses) > 1
+            self.parts.store.put(IN_USE, SHORT, (self._now,) if short else None)
+        several = len(self.parts.brokers.addresses) > 1
         if self._now != self._saved and (several or self._saved is not None):
             self._saved = self._now
-            self.node.store.put(IN_USE, ("broker",), (self._now,))
+            self.parts.store.put(IN_USE, ("broker",), (self._now,))
 
     @property
     def _now(self) -> str:
-        return str(self.node.broker_address)
+        return str(self.parts.broker_address)

@@ -39,7 +39,7 @@ from ildm.core.tables import PLUGIN_STATE
 from ildm.mqtt import PacketType, Publish, Version, create_message
 
 if TYPE_CHECKING:
-    from ildm.core.node import Node
+    from ildm.core.host.parts import HostParts
     from ildm.core.plugin.dispatch import Loaded
 
 Result = TypeVar("Result")
@@ -48,47 +48,47 @@ Result = TypeVar("Result")
 class PluginApi:
     """See :class:`ildm.api.NodeApi` for the meaning of each member."""
 
-    def __init__(self, node: Node, loaded: Loaded, saved: dict[str, bytes]) -> None:
-        self._node = node
+    def __init__(self, parts: HostParts, loaded: Loaded, saved: dict[str, bytes]) -> None:
+        self._parts = parts
         self._loaded = loaded
-        self._on_demand = node.links.on_demand
+        self._on_demand = parts.links.on_demand
 
         def save(key: str, value: bytes | None) -> None:
-            node.store.put(PLUGIN_STATE, (loaded.key, key), None if value is None else (value,))
+            parts.store.put(PLUGIN_STATE, (loaded.key, key), None if value is None else (value,))
 
         self.state: MutableMapping[str, bytes] = PluginState(loaded, saved, save)
-        self._keeping = Keeping(node.custody, loaded.key)
-        self.random: Random = Random(node.driver.random.getrandbits(64))  # noqa: S311 - not for secrets
+        self._keeping = Keeping(parts.custody, loaded.key)
+        self.random: Random = Random(parts.driver.random.getrandbits(64))  # noqa: S311 - not for secrets
 
     @property
     def node_id(self) -> str:
-        return self._node.node_id
+        return self._parts.node_id
 
     @property
     def peer(self) -> Peer:
-        return self._node.links.peer
+        return self._parts.links.peer
 
     @property
     def status(self) -> NodeStatus:
-        return self._node.state.status
+        return self._parts.state.status
 
     @property
     def links(self) -> Sequence[Link]:
-        return tuple(self._node.links.cooperating)
+        return tuple(self._parts.links.cooperating)
 
     @property
     def expiry(self) -> float:
-        return self._node.config.link.expiry
+        return self._parts.config.link.expiry
 
     @property
     def local_interest(self) -> Mapping[str, int]:
-        return MappingProxyType(self._node.site_rules.told)
+        return MappingProxyType(self._parts.site_rules.told)
 
     def now(self) -> float:
-        return self._node.driver.now()
+        return self._parts.driver.now()
 
     def wall(self) -> float:
-        return self._node.driver.wall()
+        return self._parts.driver.wall()
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
         check_delay(delay)
@@ -107,15 +107,15 @@ class PluginApi:
             loaded.offloads -= 1
             loaded.timers.call_now(done, (as_result(result),))
 
-        self._node.driver.offload(loaded.key, work, finished)
+        self._parts.driver.offload(loaded.key, work, finished)
 
     def create_session(self, host: str, port: int) -> Session:
         check_address(host, port)
         loaded, limit = self._loaded, self._loaded.limits.plugin_sessions
         if len(loaded.sessions) >= limit:
             raise loaded.refuse("sessions", f"{limit} sessions are there (limits.plugin_sessions)")
-        session = PeerSession(self._node, loaded.sessions)
-        self._node.driver.dial(Address(host, port), session, self._node.config.link.connect_timeout)
+        session = PeerSession(self._parts, loaded.sessions)
+        self._parts.driver.dial(Address(host, port), session, self._parts.config.link.connect_timeout)
         return session
 
     def close_session(self, session: Session) -> None:
@@ -146,16 +146,16 @@ class PluginApi:
 
     def transfer(self, link: Link, message: Publish, turn: int = 0, priority: int = 0) -> bool:
         check_transfer(message, turn, priority)
-        if not isinstance(link, NeighborLink) or link.driver is not self._node.driver:
+        if not isinstance(link, NeighborLink) or link.driver is not self._parts.driver:
             raise PluginError(f"{link!r} is not a link of this node")
-        node = self._node
+        parts = self._parts
         if not link.in_cooperation:
-            node.counters["transfer_refused_no_link"] += 1
+            parts.counters["transfer_refused_no_link"] += 1
             return False
-        if not link.offer(message.copy(), turn, node.router.expiry(message), priority):
-            node.counters["transfer_refused_full"] += 1
+        if not link.offer(message.copy(), turn, parts.router.expiry(message), priority):
+            parts.counters["transfer_refused_full"] += 1
             return False
-        node.counters["transferred_out"] += 1
+        parts.counters["transferred_out"] += 1
         return True
 
     def send(self, to: Peer, data: bytes, turn: int = 0) -> SendResult:
@@ -167,23 +167,23 @@ class PluginApi:
 
     def retained(self, topic_filter: str) -> Sequence[Publish]:
         check_pattern(topic_filter)
-        return list(self._node.retained.matching(topic_filter))
+        return list(self._parts.retained.matching(topic_filter))
 
     def retained_topics(self) -> Iterator[tuple[str, Stamp]]:
-        return self._node.retained.stamps()
+        return self._parts.retained.stamps()
 
     def inject(self, message: Publish, identity: tuple[str, int] | None = None) -> bool:
         check_message(message)
-        return self._node.router.inject(message.copy(), self._identity(identity))
+        return self._parts.router.inject(message.copy(), self._identity(identity))
 
     def inject_frame(self, frame: bytes, identity: tuple[str, int] | None = None) -> bool:
         message = check_frame(frame)
         if message is None:
-            return self._node.router.inject_frame(frame, self._identity(identity))
-        return self._node.router.inject(message, self._identity(identity))
+            return self._parts.router.inject_frame(frame, self._identity(identity))
+        return self._parts.router.inject(message, self._identity(identity))
 
     def has_injected(self, origin: str, number: int) -> bool | None:
-        identity, custody = self._identity((origin, number)), self._node.custody
+        identity, custody = self._identity((origin, number)), self._parts.custody
         return None if identity is None or custody is None else custody.has_come(identity)
 
     def _identity(self, identity: tuple[str, int] | None) -> Identity | None:
@@ -195,7 +195,7 @@ class PluginApi:
 
     @property
     def injections(self) -> Injections:
-        injections, custody = self._node.injector.injections, self._node.custody
+        injections, custody = self._parts.injector.injections, self._parts.custody
         if custody is None or not custody.covers(custody.last):
             return injections
         return Injections(injections.given, injections.given)
@@ -209,7 +209,7 @@ class PluginApi:
 
     def when_kept(self, callback: Callable[[], None]) -> None:
         check_callable(callback)
-        custody = self._node.custody
+        custody = self._parts.custody
         if custody is None:
             callback()
         else:
@@ -219,7 +219,7 @@ class PluginApi:
         return self._keeping.kept()
 
     def routes_changed(self) -> None:
-        self._node.router.invalidate()
+        self._parts.router.invalidate()
 
     def count(self, name: str, by: int = 1) -> None:
         self._loaded.count(name, by)
@@ -229,7 +229,7 @@ class PluginApi:
 
     def log(self, event: str, **fields: object) -> None:
         plain = checked_fields(event, fields)
-        loaded, driver = self._loaded, self._node.driver
+        loaded, driver = self._loaded, self._parts.driver
         if loaded.may_log(driver.now()):
             driver.log("info", event[:LONGEST_TEXT], plugin=loaded.name, **loaded.take_left_out(), **plain)
 

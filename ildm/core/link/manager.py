@@ -332,14 +332,14 @@ class LinkManager:
     # sessions come and go -----------------------------------------------------------------------
 
     def session_closed(self, session: LinkSession, unexpected: Exception | None) -> None:
-        self.node.session_closed(session, unexpected)
+        self.node.dispatch.session_closed(session, unexpected)
         if unexpected is not None:
             self.parts.counters["link_sessions_lost"] += 1
 
     def session_established(self, session: LinkSession, hello: Hello) -> None:
         self._inbound.pop(session, None)  # those of a link have bounds of their own
         self.turned_away.accepted(address_of(session.peer).host, hello.node)
-        self.node.session_established(session)
+        self.node.dispatch.session_established(session)
         link = self.links.get(hello.node)
         if session.index > 0:
             self._further_session(session, link)

@@ -129,7 +129,7 @@ class BrokerSession(BaseSession):
         self._asked_at = now
         connect, self._connect = self._connect, b""
         self.write(connect)
-        self.node.session_established(self)
+        self.node.dispatch.session_established(self)
         self.node.dispatch.arrived(_CLIENT, self.paired, members.CONNECT, connect)
         self.paired.broker_connected()
         self.node.dispatch.deliver()
@@ -192,7 +192,7 @@ class BrokerSession(BaseSession):
         if self._admitted:
             self.node.brokers.ended(self.address)
         if was_open:
-            self.node.session_closed(self, exc)
+            self.node.dispatch.session_closed(self, exc)
         self._end_lingering()
         self.paired.broker_lost()
         self.paired.unpair()

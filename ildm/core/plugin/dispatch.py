@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from ildm.config import LimitsConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
-    from ildm.core.host.peer_session import PeerSession
     from ildm.core.link.link import NeighborLink
     from ildm.core.plugin.loading import PluginSpec
+    from ildm.core.session import BaseSession
     from ildm.core.transfer.router import Targets
 
 
@@ -65,7 +65,7 @@ class Loaded(Account):
         """In all calls together."""
         self.slow = 0
         """Calls that took longer than ``limits.hook_warn``."""
-        self.sessions: set[PeerSession] = set()
+        self.sessions: set[BaseSession] = set()
         """Its own, also those that are only being made."""
         self.offloads = 0
         """Under way."""
@@ -168,6 +168,19 @@ class Dispatch:
             except FAILURES as error:
                 self._failed(loaded, hook, error)
             self._returned(loaded, hook, began)
+
+    def session_established(self, session: Session) -> None:
+        """Tell the plugins that have a hook for it."""
+        if self.follows_sessions:
+            self.call("on_session_established", session)
+
+    def session_closed(self, session: Session, unexpected: Exception | None) -> None:
+        """Tell the plugins that have a hook for it; ``unexpected`` is None after an end in order."""
+        if not self.follows_sessions:
+            return
+        if unexpected is not None:
+            self.call("on_tcp_down", session)
+        self.call("on_session_closed", session)
 
     def interest_changed(self, source: NeighborLink | None, changes: Mapping[str, int | None]) -> None:
         if changes:

@@ -244,7 +244,7 @@ class Reloader:
             configure_logging(config.log.level, config.log.format)
         take_up(server.config, config)
         server.secrets = read.secrets
-        server.node.broker_password = read.secrets.broker_password
+        server.node.broker.password = read.secrets.broker_password
         server.node.links.change_secret(read.secrets.link_secret)
         gate = for_clients.gate
         gate = gate if exempt == config.limits.exempt else gate.renewed()

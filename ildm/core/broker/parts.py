@@ -1,0 +1,75 @@
+"""The rest of the node, as far as its own talk with the broker needs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from ildm.config import Address, Config
+    from ildm.core.broker.broker_choice import BrokerChoice
+    from ildm.core.counters import Counters
+    from ildm.core.driver import Driver, Store
+    from ildm.core.plugin.dispatch import Dispatch
+    from ildm.core.session import BaseSession
+    from ildm.core.transfer.custody import Custody
+    from ildm.core.transfer.retained import Retained
+    from ildm.mqtt import MqttError, Publish
+
+
+class BrokerEvents(Protocol):
+    """What the node is told of its broker, and asked about it."""
+
+    def broker_reachable(self, reason: str | None) -> None:
+        """The broker has answered; or a reason, for people, why it serves nobody."""
+
+    def broker_missed(self, address: Address, reason: str) -> None:
+        """Nobody has answered at an address of the broker."""
+
+    def broker_failed(self, session: BaseSession, error: MqttError) -> None:
+        """The broker has sent what cannot be MQTT."""
+
+    def left_will(self, topic: str, payload: bytes) -> bool:
+        """Whether a client of this node has left such a will."""
+
+    def value_found(self, value: Publish) -> None:
+        """A retained message of the broker's has prevailed: the other sites are to get it."""
+
+
+class BrokerParts:
+    """Handed to everything in this wing, so that nothing climbs up to the node."""
+
+    def __init__(
+        self,
+        node_id: str,
+        config: Config,
+        driver: Driver,
+        store: Store,
+        counters: Counters,
+        dispatch: Dispatch,
+        brokers: BrokerChoice,
+        retained: Retained,
+        custody: Custody | None,
+        password: str | None,
+        cooperates: bool,
+        events: BrokerEvents,
+    ) -> None:
+        self.node_id = node_id
+        self.config = config
+        self.driver = driver
+        self.store = store
+        self.counters = counters
+        self.dispatch = dispatch
+        self.brokers = brokers
+        self.retained = retained
+        self.custody = custody
+        """What survives this node of messages that cross; None: nothing does."""
+        self.password = password
+        """Of the node's own sessions; a reload may change it."""
+        self.cooperates = cooperates
+        """An algorithm is loaded."""
+        self.events = events
+
+    @property
+    def broker_address(self) -> Address:
+        """Where the broker is dialed."""
+        return self.brokers.current
