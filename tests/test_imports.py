@@ -183,7 +183,7 @@ def test_all_layers_were_looked_at() -> None:
         ("ildm_algorithms/overlay/keys.py", "from ildm_algorithms.x.rings import Ring"),
         ("ildm_algorithms/overlay/graph.py", "from ildm_algorithms.tbps import TopicBased"),
         ("ildm_algorithms/exchange/kept.py", "from ildm_algorithms.overlay.wire import U32"),
-        ("ildm_algorithms/tbps/outbox.py", "from ildm_algorithms.sg_tbps import SgTbpsConfig"),
+        ("ildm_algorithms/tbps/publishers/outbox.py", "from ildm_algorithms.sg_tbps import SgTbpsConfig"),
         ("ildm_algorithms/octopia/missed.py", "from ildm_algorithms.tbps.messages import Missed"),
         ("ildm_algorithms/x/rings.py", "from ildm_algorithms.sg_tbps import SgTbps"),
         ("ildm_algorithms/x.py", "import logging"),
@@ -214,7 +214,7 @@ def test_what_is_forbidden_is_found(path: str, source: str) -> None:
         ),
         ("ildm_algorithms/x/__init__.py", "from ildm_algorithms.tbps import TopicBased"),
         (
-            "ildm_algorithms/tbps/keys.py",
+            "ildm_algorithms/tbps/keys/encoding.py",
             "from ildm_algorithms.overlay.keys import Range\nfrom . import segments",
         ),
         ("ildm_algorithms/overlay/keys.py", "from . import tables"),

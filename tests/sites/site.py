@@ -17,7 +17,7 @@ from ildm.core.node import Node
 from ildm.core.plugin.loading import PluginSpec, PluginSpecs, load_plugins
 from ildm.net.run import NodeServer
 from ildm.testing.live.client import UNKNOWN_FILTER
-from ildm_algorithms.tbps.keys import segment_of_filter
+from ildm_algorithms.tbps.keys.encoding import segment_of_filter
 from tests.sites.client import PATIENCE, Client, until
 from tests.sites.overlay import OVERLAYS, list_fault, overlay_fault, placed, rows_of, status_fault
 from tests.support.brokers import Broker

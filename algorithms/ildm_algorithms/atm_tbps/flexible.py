@@ -14,7 +14,7 @@ from ildm_algorithms.atm_tbps.spreading import FAR
 from ildm_algorithms.overlay.graph import SkipGraph
 from ildm_algorithms.overlay.ways import Remembered
 from ildm_algorithms.overlay.wire import OverlayError
-from ildm_algorithms.tbps.keys import KeyFormatError, Role, Segment, key_text, parse_key
+from ildm_algorithms.tbps.keys.encoding import KeyFormatError, Role, Segment, key_text, parse_key
 
 if TYPE_CHECKING:
     from ildm.api import Fact

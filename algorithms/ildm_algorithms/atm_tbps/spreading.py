@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ildm_algorithms.overlay.keys import Range
 from ildm_algorithms.overlay.routing import Forward, Levels, Routing, Step
 from ildm_algorithms.tbps.describe import bounded
-from ildm_algorithms.tbps.spreading import Direct
+from ildm_algorithms.tbps.keys.spreading import Direct
 
 if TYPE_CHECKING:
     from ildm.api import Fact
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ildm_algorithms.overlay.keys import Ref
     from ildm_algorithms.overlay.routing import View
     from ildm_algorithms.tbps.describe import Tables
-    from ildm_algorithms.tbps.keys import Role
-    from ildm_algorithms.tbps.segments import Member
+    from ildm_algorithms.tbps.keys.encoding import Role
+    from ildm_algorithms.tbps.keys.segments import Member
 
 __all__ = ["FAR", "Farthest"]
 

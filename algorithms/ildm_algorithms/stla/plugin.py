@@ -14,15 +14,15 @@ from ildm_algorithms.stla.start import Order, Start, State, nearest
 from ildm_algorithms.tbps import TbpsConfig, TopicBased
 from ildm_algorithms.tbps.config import Place
 from ildm_algorithms.tbps.describe import bounded
-from ildm_algorithms.tbps.keys import Role, Segment, key_text
+from ildm_algorithms.tbps.keys.encoding import Role, Segment, key_text
 
 if TYPE_CHECKING:
     from ildm.api import Fact, NodeApi
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
     from ildm_algorithms.overlay.keys import Range, Ref
     from ildm_algorithms.tbps.describe import Tables
-    from ildm_algorithms.tbps.publisher import Epoch
-    from ildm_algorithms.tbps.segments import Member
+    from ildm_algorithms.tbps.keys.segments import Member
+    from ildm_algorithms.tbps.publishers.publisher import Epoch
 
 __all__ = ["FromStart", "Stla", "StlaConfig"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum, StrEnum
 from typing import TYPE_CHECKING
 
-from ildm_algorithms.tbps.keys import KeyFormatError, Segment, parse_key
+from ildm_algorithms.tbps.keys.encoding import KeyFormatError, Segment, parse_key
 
 if TYPE_CHECKING:
     from ildm_algorithms.overlay.keys import Ref

@@ -8,15 +8,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Fact, MessageTrace, OverlayKey, OverlayView, TracedTree, TreeNode
-from ildm_algorithms.tbps.keys import Role, default_key, key_text, segments_of_topic
-from ildm_algorithms.tbps.segments import KeyState
+from ildm_algorithms.tbps.keys.encoding import Role, default_key, key_text, segments_of_topic
+from ildm_algorithms.tbps.keys.segments import KeyState
 
 if TYPE_CHECKING:
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
     from ildm_algorithms.overlay.keys import Ref
-    from ildm_algorithms.tbps.keys import Segment
-    from ildm_algorithms.tbps.segments import Member, Segments
-    from ildm_algorithms.tbps.spreading import Spreading
+    from ildm_algorithms.tbps.keys.encoding import Segment
+    from ildm_algorithms.tbps.keys.segments import Member, Segments
+    from ildm_algorithms.tbps.keys.spreading import Spreading
 
 __all__ = ["NO_KEY", "UNPUBLISHED", "Tables", "Tracer", "bounded", "describe"]
 

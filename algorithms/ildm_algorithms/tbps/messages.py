@@ -32,8 +32,8 @@ from dataclasses import dataclass, field
 
 from ildm_algorithms.exchange.messages import Message, MessageError
 from ildm_algorithms.overlay.wire import LONGEST_TEXT
-from ildm_algorithms.tbps.keys import MAX_CODE, KeyFormatError, Segment
-from ildm_algorithms.tbps.publisher import Epoch, Status
+from ildm_algorithms.tbps.keys.encoding import MAX_CODE, KeyFormatError, Segment
+from ildm_algorithms.tbps.publishers.publisher import Epoch, Status
 
 __all__ = [
     "Answer",
@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 MOST_TEXTS = 10_000
-"""In one message; no node sends more at once (:data:`~ildm_algorithms.tbps.surveys.PIECE_BYTES`)."""
+"""In one message; no node sends more at once (``PIECE_BYTES`` of `surveys.py`)."""
 _U32 = struct.Struct(">I")
 _U64 = struct.Struct(">Q")
 _OFFERED = struct.Struct(">QI")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from ildm.mqtt import IldmError, topic_matches
 from ildm_algorithms.exchange.messages import Message, milliseconds
 from ildm_algorithms.tbps.confirmed import Confirmed
-from ildm_algorithms.tbps.keys import ALL_NODES, publisher_ranges, segments_of_topic
+from ildm_algorithms.tbps.keys.encoding import ALL_NODES, publisher_ranges, segments_of_topic
 from ildm_algorithms.tbps.memory import LOOKBACK, Memory
 from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ildm_algorithms.exchange.seen import Seen
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
     from ildm_algorithms.tbps.config import TbpsConfig
-    from ildm_algorithms.tbps.segments import Segments
+    from ildm_algorithms.tbps.keys.segments import Segments
 
 __all__ = ["Missing"]
 

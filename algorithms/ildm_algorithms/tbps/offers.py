@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.mqtt import FilterTable, IldmError, topic_matches
 from ildm_algorithms.exchange.messages import milliseconds
-from ildm_algorithms.tbps.aggregates import ASK_EVERY
-from ildm_algorithms.tbps.keys import ALL_NODES, segments_of_topic
+from ildm_algorithms.tbps.keys.encoding import ALL_NODES, segments_of_topic
 from ildm_algorithms.tbps.memory import LIFE
 from ildm_algorithms.tbps.messages import Late, Missed, Offer, Offered, Want
+from ildm_algorithms.tbps.publishers.aggregates import ASK_EVERY
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer, Timer
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
     from ildm_algorithms.overlay.keys import Range
     from ildm_algorithms.tbps.config import TbpsConfig
-    from ildm_algorithms.tbps.keys import Segment
-    from ildm_algorithms.tbps.segments import Member
+    from ildm_algorithms.tbps.keys.encoding import Segment
+    from ildm_algorithms.tbps.keys.segments import Member
 
 __all__ = ["Offers"]
 

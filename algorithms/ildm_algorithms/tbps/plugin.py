@@ -22,7 +22,8 @@ from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.overlay.graph import SkipGraph
 from ildm_algorithms.tbps.config import TbpsConfig
 from ildm_algorithms.tbps.describe import Tracer, describe
-from ildm_algorithms.tbps.keys import ALL_NODES, Role, default_key, segment_of_filter
+from ildm_algorithms.tbps.keys.encoding import ALL_NODES, Role, default_key, segment_of_filter
+from ildm_algorithms.tbps.keys.segments import Segments
 from ildm_algorithms.tbps.memory import begin_life
 from ildm_algorithms.tbps.merging import Damper, MergeTeller, MergeWatch
 from ildm_algorithms.tbps.messages import (
@@ -47,12 +48,11 @@ from ildm_algorithms.tbps.messages import (
 from ildm_algorithms.tbps.missed import Missing
 from ildm_algorithms.tbps.offers import Offers
 from ildm_algorithms.tbps.order import Order, Stream
-from ildm_algorithms.tbps.outbox import Outbox
-from ildm_algorithms.tbps.retained import Retained
-from ildm_algorithms.tbps.scans import Scans
-from ildm_algorithms.tbps.segments import Segments
-from ildm_algorithms.tbps.surveys import Surveys
-from ildm_algorithms.tbps.suspension import Suspension
+from ildm_algorithms.tbps.publishers.outbox import Outbox
+from ildm_algorithms.tbps.publishers.surveys import Surveys
+from ildm_algorithms.tbps.publishers.suspension import Suspension
+from ildm_algorithms.tbps.retained.queries import Retained
+from ildm_algorithms.tbps.retained.scans import Scans
 from ildm_algorithms.tbps.telling import Telling
 from ildm_algorithms.tbps.wishes import Wish, Wishes
 
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from ildm.api import Fact, Link, MessageTrace, NodeApi, OverlayView, Peer, Session, Unreachable
     from ildm_algorithms.overlay.graph import Arrival, CastResult
     from ildm_algorithms.overlay.keys import Ref
-    from ildm_algorithms.tbps.outlets import Outlet
-    from ildm_algorithms.tbps.segments import Member
-    from ildm_algorithms.tbps.spreading import Spreading
+    from ildm_algorithms.tbps.keys.segments import Member
+    from ildm_algorithms.tbps.keys.spreading import Spreading
+    from ildm_algorithms.tbps.publishers.outlets import Outlet
 
 __all__ = ["TopicBased"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ildm_algorithms.tbps.publisher import State
+from ildm_algorithms.tbps.publishers.publisher import State
 from tests.algorithms.tbps.world import Node, World
 from tests.support.transcripts import check_transcript
 

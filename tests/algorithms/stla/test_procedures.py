@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from ildm.api import MessageTrace, TreeNode
 from ildm_algorithms.stla import Stla
 from ildm_algorithms.stla.plugin import FromStart
-from ildm_algorithms.tbps.keys import Segment
+from ildm_algorithms.tbps.keys.encoding import Segment
 from tests.algorithms.tbps.world import Node, World
 
 

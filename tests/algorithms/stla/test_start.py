@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ildm.api import Peer
 from ildm_algorithms.overlay.keys import Ref
 from ildm_algorithms.stla.start import RETRY, Order, Start, State, nearest, shared_layers
-from ildm_algorithms.tbps.keys import Segment, parse_key
+from ildm_algorithms.tbps.keys.encoding import Segment, parse_key
 
 TOPIC = Segment.exact("t")
 Place = tuple[str, ...]

@@ -14,7 +14,7 @@ from ildm.mqtt import Publish, Version, decode
 from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.overlay.graph import Arrival, CastResult
 from ildm_algorithms.overlay.keys import Range, Ref
-from ildm_algorithms.tbps.keys import key_text
+from ildm_algorithms.tbps.keys.encoding import key_text
 from ildm_algorithms.tbps.messages import (
     Answer,
     Ask,

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ildm_algorithms.exchange.messages import Message, MessageError
-from ildm_algorithms.tbps.keys import Segment
+from ildm_algorithms.tbps.keys.encoding import Segment
 from ildm_algorithms.tbps.messages import (
     Answer,
     Ask,
@@ -30,7 +30,7 @@ from ildm_algorithms.tbps.messages import (
     Want,
     decode_payload,
 )
-from ildm_algorithms.tbps.publisher import Epoch, Status
+from ildm_algorithms.tbps.publishers.publisher import Epoch, Status
 
 U32, U64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1)
 SEGMENT = st.sampled_from(

@@ -19,11 +19,11 @@ from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.overlay.casting import CastResult
 from ildm_algorithms.overlay.keys import Range
 from ildm_algorithms.sg_tbps import SgTbps
-from ildm_algorithms.tbps.keys import segment_of_filter
+from ildm_algorithms.tbps.keys.encoding import segment_of_filter
+from ildm_algorithms.tbps.keys.segments import Segments
 from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want, decode_payload
 from ildm_algorithms.tbps.missed import HOLD, RETURN, SETTLE, Missing
 from ildm_algorithms.tbps.offers import ATTEMPTS, FOUND, Offers
-from ildm_algorithms.tbps.segments import Segments
 from tests.algorithms.tbps.clock import FakeApi
 
 QUICK = {"ping_interval": 0.5, "ping_timeout": 0.5, "check_interval": 3.0, "cast_deadline": 5.0}

@@ -15,7 +15,7 @@ from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.stla import Stla
 from ildm_algorithms.stla.plugin import FromStart
 from ildm_algorithms.stla.start import shared_layers
-from ildm_algorithms.tbps.keys import Segment
+from ildm_algorithms.tbps.keys.encoding import Segment
 from ildm_bench.sim.clusters import (
     Hierarchy,
     Route,

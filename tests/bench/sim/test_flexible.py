@@ -13,7 +13,7 @@ from ildm.api import MessageTrace, Peer, TreeNode
 from ildm_algorithms.atm_tbps.entries import Entries
 from ildm_algorithms.atm_tbps.flexible import FlexibleGraph
 from ildm_algorithms.overlay.keys import Ref
-from ildm_algorithms.tbps.keys import Segment
+from ildm_algorithms.tbps.keys.encoding import Segment
 from ildm_bench.sim.flexible import FlexibleTopic, shares
 from ildm_bench.sim.tables import Graph, build, ideal_vectors, random_vectors
 from tests.algorithms.tbps.world import Node, World

@@ -16,7 +16,7 @@ from ildm_algorithms.overlay.wire import OverlayError
 from ildm_algorithms.sf import SubscriptionFlooding
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.stla import Stla
-from ildm_algorithms.tbps.keys import parse_key
+from ildm_algorithms.tbps.keys.encoding import parse_key
 from ildm_algorithms.tbps.messages import decode_payload
 from ildm_algorithms.tbps.plugin import TopicBased
 

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from ildm.mqtt import IldmError
 from ildm_algorithms.exchange.pacing import Pace
-from ildm_algorithms.tbps.keys import Role, Segment
-from ildm_algorithms.tbps.publisher import Publisher, State
+from ildm_algorithms.tbps.keys.encoding import Role, Segment
+from ildm_algorithms.tbps.publishers.publisher import Publisher, State
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ildm_algorithms.tbps.keys import Segment
+from ildm_algorithms.tbps.keys.encoding import Segment
 from ildm_algorithms.tbps.messages import Signal, decode_payload
-from ildm_algorithms.tbps.publisher import Epoch, Left, Order, Publisher, State, Status
+from ildm_algorithms.tbps.publishers.publisher import Epoch, Left, Order, Publisher, State, Status
 
 EPOCH = st.builds(Epoch, st.integers(0, 4), st.sampled_from(["", "a", "m", "z"]))
 STATUS = st.builds(Status, EPOCH, st.booleans())

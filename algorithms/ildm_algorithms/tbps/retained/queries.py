@@ -23,25 +23,25 @@ from ildm.mqtt import FilterTable, IldmError, Publish, Version, covers, decode, 
 from ildm_algorithms.exchange.fetched import Fetched
 from ildm_algorithms.exchange.pacing import Pace
 from ildm_algorithms.exchange.repeated import inject_known, repeated
-from ildm_algorithms.tbps.announcing import Announcer
-from ildm_algorithms.tbps.clearing import Clearing
-from ildm_algorithms.tbps.following import Following
-from ildm_algorithms.tbps.keys import (
+from ildm_algorithms.tbps.keys.encoding import (
     Role,
     Segment,
     parse_key,
     publisher_ranges,
     segment_of_filter,
 )
+from ildm_algorithms.tbps.keys.segments import Progress
 from ildm_algorithms.tbps.messages import Answer, Filters, Newer, Query
-from ildm_algorithms.tbps.segments import Progress
-from ildm_algorithms.tbps.surveys import first_of_segment
+from ildm_algorithms.tbps.publishers.announcing import Announcer
+from ildm_algorithms.tbps.publishers.surveys import first_of_segment
+from ildm_algorithms.tbps.retained.clearing import Clearing
+from ildm_algorithms.tbps.retained.following import Following
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
-    from ildm_algorithms.tbps.scans import Scans
-    from ildm_algorithms.tbps.segments import Member, Segments
+    from ildm_algorithms.tbps.keys.segments import Member, Segments
+    from ildm_algorithms.tbps.retained.scans import Scans
 
 ANSWER_BYTES = 32_768
 """Bytes of retained messages in one answer; a larger message makes one of its own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from ildm_algorithms.tbps.surveys import pieces
+from ildm_algorithms.tbps.publishers.surveys import pieces
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi

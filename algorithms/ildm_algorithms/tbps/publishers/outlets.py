@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ildm_algorithms.overlay.keys import Range
-from ildm_algorithms.tbps.keys import Segment, prefixes_above, segments_of_topic, topics_below
+from ildm_algorithms.tbps.keys.encoding import Segment, prefixes_above, segments_of_topic, topics_below
 
 if TYPE_CHECKING:
     from ildm.mqtt import Publish
     from ildm_algorithms.exchange.messages import Message
-    from ildm_algorithms.tbps.aggregates import Aggregate
     from ildm_algorithms.tbps.config import TbpsConfig
-    from ildm_algorithms.tbps.segments import Segments
-    from ildm_algorithms.tbps.surveys import Surveys
+    from ildm_algorithms.tbps.keys.segments import Segments
+    from ildm_algorithms.tbps.publishers.aggregates import Aggregate
+    from ildm_algorithms.tbps.publishers.surveys import Surveys
 
 __all__ = ["Outlet", "Outlets", "Waiting"]
 

@@ -1,4 +1,4 @@
-"""Carries the signals of :mod:`~ildm_algorithms.tbps.publisher` between the publishers of a segment."""
+"""Carries the signals of `publisher.py` between the publishers of a segment."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ildm.mqtt import IldmError
-from ildm_algorithms.tbps.keys import Role, Segment
+from ildm_algorithms.tbps.keys.encoding import Role, Segment
 from ildm_algorithms.tbps.messages import Ask, Report, Signal, Statuses, decode_payload
-from ildm_algorithms.tbps.publisher import UNKNOWN, Command, Left, Order, State, Status
+from ildm_algorithms.tbps.publishers.publisher import UNKNOWN, Command, Left, Order, State, Status
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer
     from ildm_algorithms.overlay.graph import SkipGraph
     from ildm_algorithms.overlay.keys import Ref
-    from ildm_algorithms.tbps.segments import Member, Segments
-    from ildm_algorithms.tbps.surveys import Surveys
+    from ildm_algorithms.tbps.keys.segments import Member, Segments
+    from ildm_algorithms.tbps.publishers.surveys import Surveys
 
 __all__ = ["FIRST_CHECK", "Suspension"]
 
@@ -240,7 +240,7 @@ class Suspension:
 
 
 def _publishes(member: Member) -> bool:
-    """A publisher of one segment; aggregates have :class:`~ildm_algorithms.tbps.surveys.Surveys`."""
+    """A publisher of one segment; aggregates have ``Surveys``."""
     return member.publisher.state is not State.JOINING and not member.segment.is_aggregate
 
 

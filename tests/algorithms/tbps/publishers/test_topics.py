@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ildm.api import MessageTrace
 from ildm.mqtt import topic_matches
-from ildm_algorithms.tbps.keys import segments_of_topic
+from ildm_algorithms.tbps.keys.encoding import segments_of_topic
 from tests.algorithms.tbps.world import Node, World
 
 OVER = pytest.mark.parametrize("over", ["line", "graph"])

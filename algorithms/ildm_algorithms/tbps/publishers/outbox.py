@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 from ildm.mqtt import Property, Publish, Version
 from ildm_algorithms.exchange.kept import read_message
 from ildm_algorithms.exchange.messages import Message
-from ildm_algorithms.tbps.announcing import Announcer
-from ildm_algorithms.tbps.keys import prefixes_above, segments_of_topic
+from ildm_algorithms.tbps.keys.encoding import prefixes_above, segments_of_topic
 from ildm_algorithms.tbps.memory import LOOKBACK
 from ildm_algorithms.tbps.messages import Newer
 from ildm_algorithms.tbps.order import Streams
-from ildm_algorithms.tbps.outlets import Outlet, Outlets, Waiting
+from ildm_algorithms.tbps.publishers.announcing import Announcer
+from ildm_algorithms.tbps.publishers.outlets import Outlet, Outlets, Waiting
 
 if TYPE_CHECKING:
     from ildm.api import Fact, NodeApi
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
     from ildm_algorithms.overlay.keys import Range
     from ildm_algorithms.tbps.config import TbpsConfig
-    from ildm_algorithms.tbps.keys import Segment
-    from ildm_algorithms.tbps.segments import Member, Segments
-    from ildm_algorithms.tbps.spreading import Spreading
-    from ildm_algorithms.tbps.surveys import Surveys
+    from ildm_algorithms.tbps.keys.encoding import Segment
+    from ildm_algorithms.tbps.keys.segments import Member, Segments
+    from ildm_algorithms.tbps.keys.spreading import Spreading
+    from ildm_algorithms.tbps.publishers.surveys import Surveys
 
 __all__ = ["OVERHEAD", "Outbox"]
 

@@ -1,4 +1,4 @@
-"""Carries the questions of :mod:`~ildm_algorithms.tbps.aggregates` to subscribers, and their answers back."""
+"""Carries the questions of `aggregates.py` to subscribers, and their answers back."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ildm_algorithms.overlay.keys import Range, Ref
-from ildm_algorithms.tbps.aggregates import Aggregate, Command, Order
-from ildm_algorithms.tbps.keys import Role, Segment, parse_key, segment_of_filter, topics_below
+from ildm_algorithms.tbps.keys.encoding import Role, Segment, parse_key, segment_of_filter, topics_below
 from ildm_algorithms.tbps.messages import Needed, Survey
+from ildm_algorithms.tbps.publishers.aggregates import Aggregate, Command, Order
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
-    from ildm_algorithms.tbps.segments import Member, Segments
+    from ildm_algorithms.tbps.keys.segments import Member, Segments
 
 __all__ = ["Surveys", "first_of_segment", "pieces"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ildm.api import Peer
-from ildm_algorithms.tbps.following import FOLLOWED, LONGEST, MOST, UNDER_WAY, Following
+from ildm_algorithms.tbps.retained.following import FOLLOWED, LONGEST, MOST, UNDER_WAY, Following
 
 A, B = Peer("a", "a:1"), Peer("b", "b:1")
 

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from ildm_algorithms.overlay.keys import Range
     from ildm_algorithms.overlay.routing import Routing
     from ildm_algorithms.tbps.describe import Tables
-    from ildm_algorithms.tbps.keys import Role, Segment
-    from ildm_algorithms.tbps.segments import Member
+    from ildm_algorithms.tbps.keys.encoding import Role, Segment
+    from ildm_algorithms.tbps.keys.segments import Member
 
 __all__ = ["Direct", "Spreading"]
 

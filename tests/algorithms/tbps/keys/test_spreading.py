@@ -7,8 +7,8 @@ from collections.abc import Callable
 from ildm_algorithms.overlay.graph import CastResult
 from ildm_algorithms.overlay.keys import Range
 from ildm_algorithms.tbps import Direct
-from ildm_algorithms.tbps.keys import Segment
-from ildm_algorithms.tbps.segments import Member
+from ildm_algorithms.tbps.keys.encoding import Segment
+from ildm_algorithms.tbps.keys.segments import Member
 from tests.algorithms.tbps.world import OverLine, World
 
 

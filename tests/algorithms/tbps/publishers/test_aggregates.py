@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ildm_algorithms.tbps.aggregates import ASK_EVERY, PROBES, Aggregate, Command, Knowledge, Order
+from ildm_algorithms.tbps.publishers.aggregates import ASK_EVERY, PROBES, Aggregate, Command, Knowledge, Order
 
 LIMIT = 3
 CODES = [bytes((number,)) for number in range(5)]

@@ -8,7 +8,7 @@ from ildm.api import STAMP_PROPERTY, Injections
 from ildm.mqtt import Property, Publish
 from ildm_algorithms.exchange.fetched import Fetched
 from ildm_algorithms.exchange.repeated import deleted
-from ildm_algorithms.tbps.clearing import WAITING, Clearing
+from ildm_algorithms.tbps.retained.clearing import WAITING, Clearing
 from tests.algorithms.tbps.clock import FakeApi
 
 

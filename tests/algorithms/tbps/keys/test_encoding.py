@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ildm.mqtt import topic_matches
 from ildm_algorithms.overlay.keys import EVERYTHING
-from ildm_algorithms.tbps.keys import (
+from ildm_algorithms.tbps.keys.encoding import (
     MAX_PATH,
     KeyFormatError,
     Role,

@@ -1,7 +1,7 @@
 """What an aggregate knows of the subscribers below its prefix.
 
-A machine without time or messages, like that of :mod:`~ildm_algorithms.tbps.publisher`: events in, at most
-one command out. See README.md for its table.
+A machine without time or messages, like that of `publisher.py`: events in, at most one command out. The
+README of `tbps` has its table.
 
 The left neighbour of a publisher's key tells whether its one topic has subscribers. That of an aggregate's
 does not: below its prefix there are many topics, and publishers of them. So an aggregate *asks*, once it is

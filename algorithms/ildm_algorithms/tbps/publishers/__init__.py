@@ -1,0 +1,1 @@
+"""What publishers do: keys or aggregates for topics, suspension, sending."""

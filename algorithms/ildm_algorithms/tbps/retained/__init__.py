@@ -1,0 +1,1 @@
+"""Retained messages without flooding."""
