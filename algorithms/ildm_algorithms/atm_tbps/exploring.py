@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ildm_algorithms.atm_tbps.entries import Entries
     from ildm_algorithms.atm_tbps.known import Known
     from ildm_algorithms.overlay.context import Context
-    from ildm_algorithms.overlay.tables import Table
+    from ildm_algorithms.overlay.lists.tables import Table
 
 __all__ = ["Exploring", "divided"]
 

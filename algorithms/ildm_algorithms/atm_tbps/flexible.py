@@ -11,19 +11,19 @@ from ildm_algorithms.atm_tbps.exploring import Exploring, divided
 from ildm_algorithms.atm_tbps.known import Known
 from ildm_algorithms.atm_tbps.messages import FORMATS, Forget, Note, Query, read_note, write_note
 from ildm_algorithms.atm_tbps.spreading import FAR
+from ildm_algorithms.overlay.casts.ways import Remembered
 from ildm_algorithms.overlay.graph import SkipGraph
-from ildm_algorithms.overlay.ways import Remembered
-from ildm_algorithms.overlay.wire import OverlayError
+from ildm_algorithms.overlay.wire.codec import OverlayError
 from ildm_algorithms.tbps.keys.encoding import KeyFormatError, Role, Segment, key_text, parse_key
 
 if TYPE_CHECKING:
     from ildm.api import Fact
     from ildm_algorithms.atm_tbps.config import AtmTbpsConfig
+    from ildm_algorithms.overlay.casts.routing import Forward
     from ildm_algorithms.overlay.graph import Env, Hooks
     from ildm_algorithms.overlay.keys import Range, Ref
-    from ildm_algorithms.overlay.messages import Cast
-    from ildm_algorithms.overlay.routing import Forward
-    from ildm_algorithms.overlay.tables import VirtualNode
+    from ildm_algorithms.overlay.lists.tables import VirtualNode
+    from ildm_algorithms.overlay.wire.messages import Cast
 
 __all__ = ["FlexibleGraph"]
 

@@ -10,7 +10,7 @@ from ildm_algorithms.atm_tbps.entries import Entries
 from ildm_algorithms.atm_tbps.messages import Note, digest
 from ildm_algorithms.overlay.context import Context
 from ildm_algorithms.overlay.keys import Range, Ref
-from ildm_algorithms.overlay.tables import Table
+from ildm_algorithms.overlay.lists.tables import Table
 from ildm_algorithms.tbps.keys.encoding import KeyFormatError, Role, Segment, parse_key
 
 __all__ = ["Known"]

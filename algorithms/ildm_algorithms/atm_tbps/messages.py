@@ -20,8 +20,8 @@ from zlib import crc32
 
 from ildm.api import Peer
 from ildm_algorithms.overlay.keys import Ref
-from ildm_algorithms.overlay.messages import PEER, REF
-from ildm_algorithms.overlay.wire import FLAG, KEY, U8, U16, Codec, Format, OverlayError
+from ildm_algorithms.overlay.wire.codec import FLAG, KEY, U8, U16, Codec, Format, OverlayError
+from ildm_algorithms.overlay.wire.messages import PEER, REF
 
 __all__ = [
     "FORMATS",

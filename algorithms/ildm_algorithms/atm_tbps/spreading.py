@@ -13,17 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from ildm_algorithms.overlay.casts.routing import Forward, Levels, Routing, Step
 from ildm_algorithms.overlay.keys import Range
-from ildm_algorithms.overlay.routing import Forward, Levels, Routing, Step
 from ildm_algorithms.tbps.describe import bounded
 from ildm_algorithms.tbps.keys.spreading import Direct
 
 if TYPE_CHECKING:
     from ildm.api import Fact
     from ildm_algorithms.atm_tbps.flexible import FlexibleGraph
+    from ildm_algorithms.overlay.casts.routing import View
     from ildm_algorithms.overlay.graph import CastResult
     from ildm_algorithms.overlay.keys import Ref
-    from ildm_algorithms.overlay.routing import View
     from ildm_algorithms.tbps.describe import Tables
     from ildm_algorithms.tbps.keys.encoding import Role
     from ildm_algorithms.tbps.keys.segments import Member

@@ -1,4 +1,4 @@
-"""What OctopiA's nodes send each other, and its formats (see :mod:`ildm_algorithms.overlay.wire`).
+"""What OctopiA's nodes send each other, and its formats (see :mod:`ildm_algorithms.overlay.wire.codec`).
 
 ========= ======================= ==================================================================
 HELLO     cluster, region         who the sender is, whom it hears, how far its tables are
@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 from ildm.mqtt import MqttError, validate_topic_filter
 from ildm_algorithms.octopia.content import ANYTHING, ContentError, ContentFilter, ExpressionLimits, parse
 from ildm_algorithms.octopia.tables import Civ, CivSet, CivUnset
-from ildm_algorithms.overlay.wire import (
+from ildm_algorithms.overlay.wire.codec import (
     FLAG,
     KEY,
     PAYLOAD,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from ildm_algorithms.overlay.routing import ROUTINGS
+from ildm_algorithms.overlay.casts.routing import ROUTINGS
 
 __all__ = ["OverlayConfig"]
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ildm.api import Peer, SendResult, Timer
 from ildm_algorithms.overlay.config import OverlayConfig
-from ildm_algorithms.overlay.messages import (
+from ildm_algorithms.overlay.peers import Peers
+from ildm_algorithms.overlay.wire.codec import Codec, OverlayError
+from ildm_algorithms.overlay.wire.messages import (
     Lookup,
     LookupReply,
     Ping,
@@ -19,8 +21,6 @@ from ildm_algorithms.overlay.messages import (
     Walk,
     WalkReply,
 )
-from ildm_algorithms.overlay.peers import Peers
-from ildm_algorithms.overlay.wire import Codec, OverlayError
 
 if TYPE_CHECKING:
     from random import Random

@@ -7,16 +7,22 @@ from functools import partial
 from typing import Any, Protocol
 
 from ildm.api import Peer
-from ildm_algorithms.overlay.answers import Answers
-from ildm_algorithms.overlay.casting import Arrival, Caster, CastResult
+from ildm_algorithms.overlay.casts.casting import Arrival, Caster, CastResult
+from ildm_algorithms.overlay.casts.routing import ROUTINGS, Forward, Routing
+from ildm_algorithms.overlay.casts.ways import CAST
 from ildm_algorithms.overlay.config import OverlayConfig
 from ildm_algorithms.overlay.context import Context, Env
-from ildm_algorithms.overlay.ddll import Lists
-from ildm_algorithms.overlay.finder import Finder
-from ildm_algorithms.overlay.joining import Joining
 from ildm_algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, Ref
-from ildm_algorithms.overlay.leaving import Leaving
-from ildm_algorithms.overlay.messages import (
+from ildm_algorithms.overlay.lists.answers import Answers
+from ildm_algorithms.overlay.lists.ddll import Lists
+from ildm_algorithms.overlay.lists.finder import Finder
+from ildm_algorithms.overlay.lists.joining import Joining
+from ildm_algorithms.overlay.lists.leaving import Leaving
+from ildm_algorithms.overlay.lists.tables import Table, VirtualNode
+from ildm_algorithms.overlay.lists.watch import Watch
+from ildm_algorithms.overlay.terms import Agreement, Difference
+from ildm_algorithms.overlay.wire.codec import Codec, Format, OverlayError
+from ildm_algorithms.overlay.wire.messages import (
     CODEC,
     FORMATS,
     Cast,
@@ -37,12 +43,6 @@ from ildm_algorithms.overlay.messages import (
     WalkReply,
     decode,
 )
-from ildm_algorithms.overlay.routing import ROUTINGS, Forward, Routing
-from ildm_algorithms.overlay.tables import Table, VirtualNode
-from ildm_algorithms.overlay.terms import Agreement, Difference
-from ildm_algorithms.overlay.watch import Watch
-from ildm_algorithms.overlay.ways import CAST
-from ildm_algorithms.overlay.wire import Codec, Format, OverlayError
 
 __all__ = ["Arrival", "CastResult", "Env", "Hooks", "OverlayConfig", "SkipGraph"]
 

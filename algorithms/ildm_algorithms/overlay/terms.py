@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from ildm.api import Peer
+from ildm_algorithms.overlay.casts.routing import Routing
 from ildm_algorithms.overlay.context import Context
-from ildm_algorithms.overlay.messages import Lookup, SetL, SetR, SetRNak, Term, Terms
-from ildm_algorithms.overlay.routing import Routing
-from ildm_algorithms.overlay.wire import Format
+from ildm_algorithms.overlay.wire.codec import Format
+from ildm_algorithms.overlay.wire.messages import Lookup, SetL, SetR, SetRNak, Term, Terms
 
 __all__ = ["PROTOCOL", "Agreement", "Difference"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ildm_algorithms.overlay.routing import ROUTINGS
+from ildm_algorithms.overlay.casts.routing import ROUTINGS
 from ildm_algorithms.tbps import Direct, TbpsConfig, TopicBased
 
 __all__ = ["SgTbps", "SgTbpsConfig"]

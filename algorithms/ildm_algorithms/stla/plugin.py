@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ildm_algorithms.overlay.routing import SFB
+from ildm_algorithms.overlay.casts.routing import SFB
 from ildm_algorithms.stla.start import Order, Start, State, nearest
 from ildm_algorithms.tbps import TbpsConfig, TopicBased
 from ildm_algorithms.tbps.config import Place

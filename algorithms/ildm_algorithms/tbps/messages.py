@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ildm_algorithms.exchange.messages import Message, MessageError
-from ildm_algorithms.overlay.wire import LONGEST_TEXT
+from ildm_algorithms.overlay.wire.codec import LONGEST_TEXT
 from ildm_algorithms.tbps.keys.encoding import MAX_CODE, KeyFormatError, Segment
 from ildm_algorithms.tbps.publishers.publisher import Epoch, Status
 

@@ -8,7 +8,7 @@ from typing import Any
 from ildm.api import Link, NodeApi, OverlayAlgorithm, Peer, PluginConfig, Unreachable
 from ildm_algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
 from ildm_algorithms.overlay.keys import Range, Ref
-from ildm_algorithms.overlay.messages import decode
+from ildm_algorithms.overlay.wire.messages import decode
 
 
 class MemberConfig(PluginConfig):

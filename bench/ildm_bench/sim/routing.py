@@ -1,6 +1,6 @@
 """Range queries over converged tables, wave by wave in arrays (thesis 2.2.5, 4.1.1, 4.1.2).
 
-The same decisions as :mod:`ildm_algorithms.overlay.routing`, for all messages of one depth at once. A message
+The same decisions as in `overlay/casts/routing.py`, for all messages of one depth at once. A message
 is addressed to a key and carries the range its receiver answers for. The receiver's keys divide the range
 into gaps; into each gap it forwards from the own key on its left, from the one on its right, or from both.
 """
@@ -201,7 +201,7 @@ def _toward(graph: Graph, before: Ranks, after: Ranks, low: Ranks, high: Ranks) 
     from_right = (right != NONE) & (right >= low)
     from_left = (left != NONE) & (left < high)
     chosen = np.where(from_left & (~from_right | (left_level > right_level)), left, right)
-    # Outside the range from the left wherever possible, as in ildm_algorithms.overlay.routing.
+    # Outside the range from the left wherever possible, as in ildm_algorithms.overlay.casts.routing.
     outside = np.where(right == NONE, left, right)
     chosen = np.where(from_right | from_left, chosen, outside)
     nothing = (low >= high) & ((before == low - 1) & (before != NONE) | (after == high))

@@ -23,9 +23,9 @@ from ildm_algorithms.atm_tbps.messages import (
     write_note,
 )
 from ildm_algorithms.overlay.keys import Ref
-from ildm_algorithms.overlay.messages import FORMATS as COMMON
-from ildm_algorithms.overlay.messages import Cast
-from ildm_algorithms.overlay.wire import Codec, OverlayError
+from ildm_algorithms.overlay.wire.codec import Codec, OverlayError
+from ildm_algorithms.overlay.wire.messages import FORMATS as COMMON
+from ildm_algorithms.overlay.wire.messages import Cast
 from ildm_algorithms.tbps.keys.encoding import Segment, key_text
 from tests.algorithms.tbps.world import Node, World
 from tests.support.transcripts import check_transcript

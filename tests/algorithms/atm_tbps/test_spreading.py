@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ildm.api import Peer
 from ildm_algorithms.atm_tbps.spreading import FAR
+from ildm_algorithms.overlay.casts.routing import SFB, Forward, Levels
 from ildm_algorithms.overlay.keys import Range, Ref
-from ildm_algorithms.overlay.routing import SFB, Forward, Levels
 from ildm_bench.sim.tables import ideal_vectors
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ildm.api import Peer, SendResult
 from ildm_algorithms.overlay.graph import Arrival, OverlayConfig, SkipGraph
 from ildm_algorithms.overlay.keys import Ref, prefix
-from ildm_algorithms.overlay.messages import FORMATS, Message, Seq, decode
+from ildm_algorithms.overlay.wire.messages import FORMATS, Message, Seq, decode
 
 __all__ = ["Network", "Node", "key_of"]
 

@@ -9,12 +9,12 @@ import pytest
 from pydantic import ValidationError
 
 from ildm.api import Peer
+from ildm_algorithms.overlay.casts.routing import Forward, Routing, View, dividing
 from ildm_algorithms.overlay.config import OverlayConfig
 from ildm_algorithms.overlay.graph import CastResult, SkipGraph
 from ildm_algorithms.overlay.keys import EVERYTHING, Range, Ref
-from ildm_algorithms.overlay.messages import PEER, Cast, decode, encode
-from ildm_algorithms.overlay.routing import Forward, Routing, View, dividing
-from ildm_algorithms.overlay.wire import KEY, U16, U32, Codec, Format, OverlayError, many
+from ildm_algorithms.overlay.wire.codec import KEY, U16, U32, Codec, Format, OverlayError, many
+from ildm_algorithms.overlay.wire.messages import PEER, Cast, decode, encode
 from tests.algorithms.overlay.scheduler import Network, Node, union
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from ildm.api import Peer
+from ildm_algorithms.overlay.casts.routing import MRF, ROUTINGS, SFB, Routing
 from ildm_algorithms.overlay.graph import CastResult
 from ildm_algorithms.overlay.keys import EVERYTHING, Range, Ref
-from ildm_algorithms.overlay.messages import (
+from ildm_algorithms.overlay.wire.messages import (
     Lookup,
     OverlayError,
     Pong,
@@ -21,7 +22,6 @@ from ildm_algorithms.overlay.messages import (
     WalkReply,
     encode,
 )
-from ildm_algorithms.overlay.routing import MRF, ROUTINGS, SFB, Routing
 from tests.algorithms.overlay.scheduler import Network, Node, expected, key_of, union
 
 

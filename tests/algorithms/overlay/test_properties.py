@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ildm_algorithms.overlay.casts.routing import ROUTINGS
 from ildm_algorithms.overlay.graph import CastResult
 from ildm_algorithms.overlay.keys import EVERYTHING
-from ildm_algorithms.overlay.routing import ROUTINGS
 from tests.algorithms.overlay.scheduler import Network, Node, union
 from tests.support.examples import examples
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pytest
 
 from ildm.api import Peer
+from ildm_algorithms.overlay.casts.routing import SFB, Routing
 from ildm_algorithms.overlay.graph import CastResult
 from ildm_algorithms.overlay.keys import EVERYTHING, Ref
-from ildm_algorithms.overlay.messages import Seq, SetL, Term, Terms, encode
-from ildm_algorithms.overlay.routing import SFB, Routing
+from ildm_algorithms.overlay.wire.messages import Seq, SetL, Term, Terms, encode
 from tests.algorithms.overlay.scheduler import Network, Node, expected
 from tests.algorithms.overlay.test_graph import grown
 

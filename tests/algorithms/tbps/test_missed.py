@@ -16,7 +16,7 @@ from ildm_algorithms.exchange.kept import OVERHEAD, Kept
 from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.exchange.repeated import repeated
 from ildm_algorithms.exchange.seen import Seen
-from ildm_algorithms.overlay.casting import CastResult
+from ildm_algorithms.overlay.casts.casting import CastResult
 from ildm_algorithms.overlay.keys import Range
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.tbps.keys.encoding import segment_of_filter

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from ildm.testing import Cause, LinkModel, SimNode, World, lognormal, uniform
+from ildm_algorithms.overlay.casts.routing import ROUTINGS
 from ildm_algorithms.overlay.graph import Arrival, SkipGraph
 from ildm_algorithms.overlay.keys import EVERYTHING, Range
-from ildm_algorithms.overlay.routing import ROUTINGS
 from ildm_bench.sim.growth import graphs, grow, member, quiet
 from ildm_bench.sim.member import Member, expected_tables, overlay_kinds, wrong_links
 from ildm_bench.sim.routing import Routing, spread

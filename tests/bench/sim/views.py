@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from ildm.api import Peer
+from ildm_algorithms.overlay.casts.routing import ROUTINGS, Levels
 from ildm_algorithms.overlay.keys import Range, Ref, common_digits, prefix
-from ildm_algorithms.overlay.routing import ROUTINGS, Levels
 from ildm_bench.sim.routing import Routing
 from ildm_bench.sim.tables import NONE, Ranks, Vectors
 

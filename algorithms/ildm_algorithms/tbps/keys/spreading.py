@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from ildm.api import Fact
+    from ildm_algorithms.overlay.casts.routing import Routing
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
     from ildm_algorithms.overlay.keys import Range
-    from ildm_algorithms.overlay.routing import Routing
     from ildm_algorithms.tbps.describe import Tables
     from ildm_algorithms.tbps.keys.encoding import Role, Segment
     from ildm_algorithms.tbps.keys.segments import Member

@@ -11,8 +11,8 @@ from ildm.testing import Between, Delay, LinkModel, SimNode, World, lognormal
 from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.overlay.keys import EVERYTHING
-from ildm_algorithms.overlay.messages import Cast, decode
-from ildm_algorithms.overlay.wire import OverlayError
+from ildm_algorithms.overlay.wire.codec import OverlayError
+from ildm_algorithms.overlay.wire.messages import Cast, decode
 from ildm_algorithms.sf import SubscriptionFlooding
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.stla import Stla

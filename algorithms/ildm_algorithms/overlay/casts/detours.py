@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from ildm_algorithms.overlay.casts.memory import without
+from ildm_algorithms.overlay.casts.routing import Forward
 from ildm_algorithms.overlay.context import Context
 from ildm_algorithms.overlay.keys import Range, Ref
-from ildm_algorithms.overlay.memory import without
-from ildm_algorithms.overlay.routing import Forward
-from ildm_algorithms.overlay.tables import Status, Table
+from ildm_algorithms.overlay.lists.tables import Status, Table
 
 __all__ = ["Detours"]
 

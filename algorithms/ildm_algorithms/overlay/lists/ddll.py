@@ -14,10 +14,18 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ildm_algorithms.overlay.context import Context
-from ildm_algorithms.overlay.finder import Finder
 from ildm_algorithms.overlay.keys import Ref
-from ildm_algorithms.overlay.messages import NO_SEQ, SetL, SetR, SetRAck, SetRNak
-from ildm_algorithms.overlay.tables import Link, Status, Table, VirtualNode, between, distinct, nearer_left
+from ildm_algorithms.overlay.lists.finder import Finder
+from ildm_algorithms.overlay.lists.tables import (
+    Link,
+    Status,
+    Table,
+    VirtualNode,
+    between,
+    distinct,
+    nearer_left,
+)
+from ildm_algorithms.overlay.wire.messages import NO_SEQ, SetL, SetR, SetRAck, SetRNak
 
 __all__ = ["Attach", "Lists"]
 

@@ -4,7 +4,7 @@ The messages of one publisher on one topic take the same way for as long as the 
 same. So the division of the range is worked out once, with the copies to be sent as bytes; further ones are
 known by the bytes between their number and their payload. Whatever is not plain (a note, nodes that are
 quiet, neighbours that are not known, keys that are not here) is left to the
-:class:`~ildm_algorithms.overlay.casting.Caster`.
+:class:`~ildm_algorithms.overlay.casts.casting.Caster`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from struct import Struct
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from ildm_algorithms.overlay.keys import Range, Ref
-from ildm_algorithms.overlay.messages import FORMATS, Cast
+from ildm_algorithms.overlay.wire.messages import FORMATS, Cast
 
 if TYPE_CHECKING:
     from ildm.api import Peer
+    from ildm_algorithms.overlay.casts.memory import CastId
+    from ildm_algorithms.overlay.casts.routing import Routing, Step
     from ildm_algorithms.overlay.context import Context
-    from ildm_algorithms.overlay.memory import CastId
-    from ildm_algorithms.overlay.routing import Routing, Step
-    from ildm_algorithms.overlay.tables import Table
+    from ildm_algorithms.overlay.lists.tables import Table
 
 __all__ = ["BODY", "CAST", "Way", "Ways", "plain_body"]
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ildm_algorithms.overlay.context import Context
-from ildm_algorithms.overlay.ddll import Lists
 from ildm_algorithms.overlay.keys import Ref
-from ildm_algorithms.overlay.messages import NO_SEQ, SetL, SetR, SetRAck, SetRNak
-from ildm_algorithms.overlay.tables import Link, Status, Table, VirtualNode, between, distinct, nearer_left
+from ildm_algorithms.overlay.lists.ddll import Lists
+from ildm_algorithms.overlay.lists.tables import (
+    Link,
+    Status,
+    Table,
+    VirtualNode,
+    between,
+    distinct,
+    nearer_left,
+)
+from ildm_algorithms.overlay.wire.messages import NO_SEQ, SetL, SetR, SetRAck, SetRNak
 
 __all__ = ["Answers"]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from struct import Struct, error
 from typing import Any
 
-from ildm_algorithms.overlay.messages import OverlayError
+from ildm_algorithms.overlay.wire.messages import OverlayError
 
 __all__ = ["TREE_BYTES_PER_NODE", "read_tree", "write_tree"]
 

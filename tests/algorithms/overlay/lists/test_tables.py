@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm_algorithms.overlay.keys import EVERYTHING, Range
-from ildm_algorithms.overlay.tables import Status, Table
+from ildm_algorithms.overlay.lists.tables import Status, Table
 from tests.algorithms.overlay.scheduler import Network, Node, key_of
 from tests.algorithms.overlay.test_properties import Schedule, schedules
 from tests.support.examples import examples

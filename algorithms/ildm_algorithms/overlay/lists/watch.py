@@ -11,12 +11,12 @@ from zlib import crc32
 
 from ildm.api import Peer
 from ildm_algorithms.overlay.context import Context
-from ildm_algorithms.overlay.ddll import Lists
-from ildm_algorithms.overlay.finder import Finder
 from ildm_algorithms.overlay.keys import Ref
-from ildm_algorithms.overlay.messages import LinkAnswer, LinkClaim, Ping, Pong
+from ildm_algorithms.overlay.lists.ddll import Lists
+from ildm_algorithms.overlay.lists.finder import Finder
+from ildm_algorithms.overlay.lists.tables import Link, Status, Table, VirtualNode, distinct, nearer_left
 from ildm_algorithms.overlay.slices import in_slices
-from ildm_algorithms.overlay.tables import Link, Status, Table, VirtualNode, distinct, nearer_left
+from ildm_algorithms.overlay.wire.messages import LinkAnswer, LinkClaim, Ping, Pong
 
 __all__ = ["Watch"]
 

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from ildm.api import Peer
 from ildm_algorithms.overlay.keys import VECTOR_BITS, Range, Ref, prefix
-from ildm_algorithms.overlay.messages import NO_SEQ, Seq, SetRAck
+from ildm_algorithms.overlay.wire.messages import NO_SEQ, Seq, SetRAck
 
 __all__ = ["LEFTS", "Link", "Status", "Table", "VirtualNode", "between", "distinct", "nearer_left"]
 
@@ -108,7 +108,7 @@ class VirtualNode:
 
 
 class Table:
-    """All keys of the node; the :class:`ildm_algorithms.overlay.routing.View` of its own.
+    """All keys of the node; the :class:`ildm_algorithms.overlay.casts.routing.View` of its own.
 
     ``changed`` is called with a key when its neighbours at level 0 have changed as readers see them.
     """

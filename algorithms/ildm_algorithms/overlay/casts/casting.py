@@ -1,8 +1,8 @@
 """Range casts: one query to every key of a range (thesis 2.2.5, 4.1).
 
-How a query is divided is :mod:`ildm_algorithms.overlay.routing`'s matter; here own keys get it, each once,
+How a query is divided is the matter of `routing.py`; here own keys get it, each once,
 and the parts of others are sent. An unreliable cast leaves nothing behind but its number; what is kept of a
-reliable one is in :mod:`ildm_algorithms.overlay.parts`.
+reliable one is in :mod:`ildm_algorithms.overlay.casts.parts`.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import Peer
+from ildm_algorithms.overlay.casts.detours import Detours
+from ildm_algorithms.overlay.casts.memory import CastId, Work, without
+from ildm_algorithms.overlay.casts.parts import Parts
+from ildm_algorithms.overlay.casts.routing import Forward, Routing
+from ildm_algorithms.overlay.casts.trees import read_tree
+from ildm_algorithms.overlay.casts.ways import Way, Ways
 from ildm_algorithms.overlay.context import Context
-from ildm_algorithms.overlay.detours import Detours
 from ildm_algorithms.overlay.keys import Range, Ref
-from ildm_algorithms.overlay.memory import CastId, Work, without
-from ildm_algorithms.overlay.messages import Cast, CastAck, CastBusy, OverlayError, Why
-from ildm_algorithms.overlay.parts import Parts
-from ildm_algorithms.overlay.routing import Forward, Routing
-from ildm_algorithms.overlay.tables import Table
-from ildm_algorithms.overlay.trees import read_tree
-from ildm_algorithms.overlay.ways import Way, Ways
+from ildm_algorithms.overlay.lists.tables import Table
+from ildm_algorithms.overlay.wire.messages import Cast, CastAck, CastBusy, OverlayError, Why
 
 if TYPE_CHECKING:
-    from ildm_algorithms.overlay.finder import Finder
+    from ildm_algorithms.overlay.lists.finder import Finder
 
 __all__ = ["Arrival", "CastResult", "Caster"]
 

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from ildm.api import Peer
+from ildm_algorithms.overlay.casts.ways import BODY, plain_body
 from ildm_algorithms.overlay.keys import EVERYTHING, Range
-from ildm_algorithms.overlay.messages import Cast, encode
-from ildm_algorithms.overlay.ways import BODY, plain_body
+from ildm_algorithms.overlay.wire.messages import Cast, encode
 from tests.algorithms.overlay.scheduler import Network, Node, key_of
 from tests.algorithms.overlay.test_graph import grown
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ildm_algorithms.overlay.context import Context
-from ildm_algorithms.overlay.ddll import Lists
-from ildm_algorithms.overlay.finder import Finder
 from ildm_algorithms.overlay.keys import Ref
-from ildm_algorithms.overlay.messages import SetR, SetRAck, SetRNak
-from ildm_algorithms.overlay.tables import Link, Status, Table, VirtualNode, nearer_left
+from ildm_algorithms.overlay.lists.ddll import Lists
+from ildm_algorithms.overlay.lists.finder import Finder
+from ildm_algorithms.overlay.lists.tables import Link, Status, Table, VirtualNode, nearer_left
+from ildm_algorithms.overlay.wire.messages import SetR, SetRAck, SetRNak
 
 __all__ = ["Leaving"]
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ildm.api import Peer
 from ildm_algorithms.overlay.keys import Ref
-from ildm_algorithms.overlay.messages import Seq, SetR, encode
-from ildm_algorithms.overlay.tables import between, distinct, nearer_left
+from ildm_algorithms.overlay.lists.tables import between, distinct, nearer_left
+from ildm_algorithms.overlay.wire.messages import Seq, SetR, encode
 from tests.algorithms.overlay.scheduler import Network, Node
 from tests.support.transcripts import check_transcript
 

@@ -8,15 +8,15 @@ the two whatever the order, and however many nodes join each other at once.
 from __future__ import annotations
 
 from ildm.api import Peer
-from ildm_algorithms.overlay.casting import Caster
+from ildm_algorithms.overlay.casts.casting import Caster
+from ildm_algorithms.overlay.casts.routing import MRF
 from ildm_algorithms.overlay.context import Context
-from ildm_algorithms.overlay.ddll import Lists
-from ildm_algorithms.overlay.finder import Finder
 from ildm_algorithms.overlay.keys import EVERYTHING, Ref
-from ildm_algorithms.overlay.messages import Invite, encode
-from ildm_algorithms.overlay.routing import MRF
+from ildm_algorithms.overlay.lists.ddll import Lists
+from ildm_algorithms.overlay.lists.finder import Finder
+from ildm_algorithms.overlay.lists.tables import Table, nearer_left
 from ildm_algorithms.overlay.slices import in_slices
-from ildm_algorithms.overlay.tables import Table, nearer_left
+from ildm_algorithms.overlay.wire.messages import Invite, encode
 
 __all__ = ["Joining"]
 

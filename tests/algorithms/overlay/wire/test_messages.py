@@ -7,9 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm.api import Peer
-from ildm_algorithms.overlay import messages
 from ildm_algorithms.overlay.keys import Ref
-from ildm_algorithms.overlay.messages import Cast, Invite, Message, OverlayError, Seq, SetRNak, decode, encode
+from ildm_algorithms.overlay.wire import messages
+from ildm_algorithms.overlay.wire.messages import (
+    Cast,
+    Invite,
+    Message,
+    OverlayError,
+    Seq,
+    SetRNak,
+    decode,
+    encode,
+)
 
 text = st.text(max_size=8)
 key = st.binary(min_size=1, max_size=12)

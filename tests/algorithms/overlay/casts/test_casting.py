@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from ildm_algorithms.overlay.casts.memory import AT_ONCE, Work, without
+from ildm_algorithms.overlay.casts.routing import SFB
 from ildm_algorithms.overlay.config import OverlayConfig
 from ildm_algorithms.overlay.graph import CastResult
 from ildm_algorithms.overlay.keys import EVERYTHING, Range
-from ildm_algorithms.overlay.memory import AT_ONCE, Work, without
-from ildm_algorithms.overlay.messages import Cast, CastAck, CastBusy, Ping, decode, encode
 from ildm_algorithms.overlay.peers import Peers
-from ildm_algorithms.overlay.routing import SFB
+from ildm_algorithms.overlay.wire.messages import Cast, CastAck, CastBusy, Ping, decode, encode
 from tests.algorithms.overlay.scheduler import Network, Node
 from tests.algorithms.overlay.test_graph import grown
 

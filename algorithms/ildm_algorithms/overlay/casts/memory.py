@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ildm_algorithms.overlay.context import Context
 from ildm_algorithms.overlay.keys import Range
-from ildm_algorithms.overlay.messages import Cast, CastAck, Why
+from ildm_algorithms.overlay.wire.messages import Cast, CastAck, Why
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,8 +8,8 @@ from functools import partial
 from ildm.api import Peer
 from ildm_algorithms.overlay.context import Context
 from ildm_algorithms.overlay.keys import Ref
-from ildm_algorithms.overlay.messages import Lookup, LookupReply, Walk, WalkReply
-from ildm_algorithms.overlay.tables import Table, VirtualNode, between
+from ildm_algorithms.overlay.lists.tables import Table, VirtualNode, between
+from ildm_algorithms.overlay.wire.messages import Lookup, LookupReply, Walk, WalkReply
 
 __all__ = ["Finder"]
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ildm.api import Peer, Timer
+from ildm_algorithms.overlay.casts.memory import Done, Memory, PartId, Taken, Work, without
+from ildm_algorithms.overlay.casts.trees import TREE_BYTES_PER_NODE, write_tree
 from ildm_algorithms.overlay.context import Context
 from ildm_algorithms.overlay.keys import Range
-from ildm_algorithms.overlay.memory import Done, Memory, PartId, Taken, Work, without
-from ildm_algorithms.overlay.messages import Cast, CastAck, CastBusy, Ping, Why
-from ildm_algorithms.overlay.trees import TREE_BYTES_PER_NODE, write_tree
+from ildm_algorithms.overlay.wire.messages import Cast, CastAck, CastBusy, Ping, Why
 
 __all__ = ["Child", "Parts", "Work"]
 

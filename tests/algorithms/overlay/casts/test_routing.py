@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm.api import Peer
-from ildm_algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, Ref, prefix
-from ildm_algorithms.overlay.routing import (
+from ildm_algorithms.overlay.casts.routing import (
     BROADCAST,
     BROADCAST_MEMORY,
     MRF,
@@ -27,6 +26,7 @@ from ildm_algorithms.overlay.routing import (
     Routing,
     next_hop,
 )
+from ildm_algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, Ref, prefix
 from tests.support.transcripts import check_transcript
 
 ONCE: tuple[Routing, ...] = (SFB, MRF, SEQUENTIAL)

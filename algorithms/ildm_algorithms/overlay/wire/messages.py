@@ -1,4 +1,4 @@
-"""Messages of the overlay and their formats (see :mod:`ildm_algorithms.overlay.wire`).
+"""Messages of the overlay and their formats (see :mod:`ildm_algorithms.overlay.wire.codec`).
 
 A :class:`Ref` is framed as a whole, so that a known one is recognised by its bytes and decoded once: it is
 what most of the traffic consists of.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ildm.api import Peer
 from ildm_algorithms.overlay.keys import Ref
-from ildm_algorithms.overlay.wire import (
+from ildm_algorithms.overlay.wire.codec import (
     FLAG,
     KEY,
     PAYLOAD,

@@ -1,0 +1,1 @@
+"""Range queries: how they are divided, handed on and acknowledged."""

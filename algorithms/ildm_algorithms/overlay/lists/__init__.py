@@ -1,0 +1,1 @@
+"""The sorted lists: tables of own keys, insertion, repair, lookup, watching."""

@@ -1,0 +1,1 @@
+"""Messages between nodes, and the codec that reads and writes them."""
