@@ -33,8 +33,8 @@ from ildm import compiled  # noqa: E402
 
 HOT = {
     "ildm/core": "counters frames node session timer_queue timing",
-    "ildm/core/broker": "asking audit audit_session broker_choice delivery injection injection_session loop_guard"
-    " own_ids parts retained_order same_broker version_probe",
+    "ildm/core/broker": "asking audit audit_session broker_choice delivery injection injection_session"
+    " loop_guard own_ids parts retained_order same_broker version_probe visibility",
     "ildm/core/link": "control scope session translation",
     "ildm/core/local": "actions admission aliases barrier broker_session client_session clients filtered gate"
     " leaving partial publisher refusing requests rules unanswered wills",

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ildm.api import Stamp
 from ildm.core.backoff import Backoff
 from ildm.core.broker.audit_session import AuditSession
+from ildm.core.broker.visibility import Silence, Visibility, parent_of
 from ildm.core.transfer.contention import SETTLE
 from ildm.mqtt import Property, Publish, Version
 
@@ -46,11 +47,7 @@ LEARN = 2.0
 WILL = 5.0
 """Seconds after a will of the node within which the broker publishes the same will."""
 TOPICS = 10_000
-"""Topics of wills and of trials, and of one search for further parents."""
-LOOKS = 3
-"""Times, a second or two apart, that a value is looked for again before its parent counts as hidden."""
-MARKS = 100_000
-"""Parents and topics that are remembered, by hashes: names would take any room."""
+"""Topics of wills, and of one search for further parents."""
 POISON = 10_000
 """Topics remembered whose value the broker hangs up on; of more, the oldest is tried again."""
 
@@ -79,16 +76,7 @@ class Auditor:
         self._checking = False
         self._alarm: Any = None
         self._stopped = False
-        self._shown: set[int] = set()
-        """Topics that the broker has shown."""
-        self._readable: set[int] = set()
-        """Their parents."""
-        self._blind: set[int] = set()
-        """Parents of which it has shown nothing although it had been given values."""
-        self._trials: dict[int, str] = {}
-        self._looks: dict[int, int] = {}
-        """Parent -> how often a value was not shown that the broker has got."""
-        """Of parents the value that was injected to see whether the broker shows it."""
+        self._visibility = Visibility()
         self._learning: set[str] = set()
         """Topics that are looked at for their parents alone."""
         self._learnt_at = 0
@@ -113,9 +101,7 @@ class Auditor:
         delay, self._first = (AT_START if self._first else SETTLE), False
         self.unseen = None
         self._came_at = self.retained.clock.last
-        self._trials.clear()
-        self._looks.clear()
-        self._shown.clear()  # its rules may have changed
+        self._visibility.forget()
         self._wills.clear()  # silence of a broker that was away says nothing of them
         if not self.injector.keeps_retained:
             self._cannot(KEEPS_NONE)
@@ -154,10 +140,8 @@ class Auditor:
         self._learnt_at = changed
         parents: set[int] = set()
         for topic in islice(reversed(self.retained.values), TOPICS):
-            if len(self._readable) >= MARKS:
-                break
-            parent = _parent(topic)
-            if parent in parents or parent in self._readable or parent in self._blind:
+            parent = parent_of(topic)
+            if parent in parents or self._visibility.is_known(topic):
                 continue
             if self.retained.values[topic].stamp.time <= self._came_at:
                 continue  # the broker may have lost it
@@ -175,18 +159,8 @@ class Auditor:
 
     def seen(self, topic: str) -> None:
         """The broker has shown a message on a topic."""
-        _mark(self._shown, hash(topic))
-        parent = _parent(topic)
-        if parent not in self._readable:
-            _mark(self._readable, parent)
-            self._end_trial(parent)
-            self._blind.discard(parent)
-            if not self._blind:
-                self.unseen = None
-
-    def _end_trial(self, parent: int) -> None:
-        self._trials.pop(parent, None)
-        self._looks.pop(parent, None)
+        if self._visibility.shown(topic):
+            self.unseen = None
 
     def _was_given(self, topic: str) -> bool:
         """Whether the node has injected a value since the broker came, which then keeps it, shown or not.
@@ -201,33 +175,18 @@ class Auditor:
             and topic not in self.retained.contention.contested
         )
 
-    def _hidden(self, topic: str, certain: bool) -> None:
+    def _hidden(self) -> None:
         """The broker shows nothing on a topic, which says nothing of what it keeps."""
-        parent = _parent(topic)
-        if certain and parent not in self._readable:
-            _mark(self._blind, parent)
-            self._end_trial(parent)
         self.parts.counters["retained_audit_denied"] += 1
         self._cannot(SHOWS_NONE)
 
-    def _look_again(self, topic: str) -> None:
-        """The broker has got a value that it does not show, or not yet: it may be busy."""
-        parent = _parent(topic)
-        looks = self._looks.get(parent, 0)
-        if looks == LOOKS or len(self._looks) == TOPICS:
-            self._hidden(topic, certain=True)
-        else:
-            self._looks[parent] = looks + 1
-            self.retained.contention.contest(topic)
-
     def _try(self, topic: str) -> None:
         """Inject one value of an unknown parent; further ones wait until it is looked at."""
-        parent = _parent(topic)
-        if parent not in self._trials and len(self._trials) < TOPICS:
+        if self._visibility.may_try(topic):
             if not self.repair(topic):
                 return  # it is withheld, or on its way
             self.repaired += 1
-            self._trials[parent] = topic
+            self._visibility.tried(topic)
         self.retained.contention.contest(topic)
 
     def will_sent(self, topic: str, restored: bool) -> None:
@@ -368,23 +327,17 @@ class Auditor:
         unseen = set(missing)
         repairs = list(wrong)
         for topic in unseen:
-            parent = _parent(topic)
             if topic in self._learning:
-                if parent not in self._readable:
-                    self._hidden(topic, certain=True)
+                if not self._visibility.is_readable(topic):
+                    self._visibility.hidden(topic)
+                    self._hidden()
             elif topic in self._wills:
-                if hash(topic) in self._shown:
+                if self._visibility.has_shown(topic):
                     self.overrules(topic, Publish(topic=topic, retain=True))
                 else:
-                    self._hidden(topic, certain=False)
-            elif parent in self._readable:
+                    self._hidden()
+            elif self._is_missing(topic):
                 repairs.append(topic)
-            elif parent in self._blind or len(self._blind) >= MARKS:
-                self._hidden(topic, certain=False)
-            elif self._trials.get(parent) == topic or self._was_given(topic):
-                self._look_again(topic)
-            else:
-                self._try(topic)
         for topic in batch:
             self._learning.discard(topic)
             if topic not in self.retained.contention.contested:
@@ -405,6 +358,17 @@ class Auditor:
             )
             self.looked_at = self.repaired = 0
 
+    def _is_missing(self, topic: str) -> bool:
+        """Whether the broker's silence proves that it lacks a value; else do what it asks for."""
+        silence = self._visibility.silence(topic, self._was_given(topic))
+        if silence is Silence.HIDDEN:
+            self._hidden()
+        elif silence is Silence.BUSY:
+            self.retained.contention.contest(topic)
+        elif silence is Silence.UNKNOWN:
+            self._try(topic)
+        return silence is Silence.MISSING
+
     def denied(self, topic: str, contested: bool) -> None:
         """The broker does not let the node subscribe to a topic."""
         self.parts.counters["retained_audit_denied"] += 1
@@ -413,7 +377,7 @@ class Auditor:
             self.driver.log(
                 "warning", "the broker does not let the node see its retained messages", topic=topic
             )
-        _mark(self._blind, _parent(topic))
+        self._visibility.denied(topic)
         self._learning.discard(topic)
         self._wills.pop(topic, None)
         self.unseen = SHOWS_NONE
@@ -463,13 +427,3 @@ class Auditor:
         if injected:
             self.parts.counters["retained_repaired"] += 1
         return injected
-
-
-def _parent(topic: str) -> int:
-    """What stands for all levels but the last."""
-    return hash(topic.rpartition("/")[:2])
-
-
-def _mark(marks: set[int], mark: int) -> None:
-    if len(marks) < MARKS:
-        marks.add(mark)

@@ -187,7 +187,8 @@ def test_a_busy_broker_that_shows_its_values_late_is_mended(
 def test_more_parents_than_are_remembered_are_filled_again(
     world: World, monkeypatch: pytest.MonkeyPatch, bound: int
 ) -> None:
-    monkeypatch.setattr("ildm.core.broker.audit.MARKS", bound)
+    monkeypatch.setattr("ildm.core.broker.visibility.MARKS", bound)
+    monkeypatch.setattr("ildm.core.broker.visibility.TRIALS", bound)
     monkeypatch.setattr("ildm.core.broker.audit.TOPICS", bound)
     a, b = row(world, "ab", "pf")
     topics = [f"t/{parent}/{i}" for parent in range(8) for i in range(3)]
