@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from ildm_algorithms.octopia.content import parse
+from ildm_algorithms.octopia.content.content import parse
 from ildm_bench.report import write_comparison
 from ildm_bench.results import content, slow_link
 from ildm_bench.results.common import QUICK, Bench

@@ -11,10 +11,17 @@ import yaml
 from pydantic import ValidationError
 
 from ildm.mqtt import IldmError, Property, Publish, topic_matches
-from ildm_algorithms.octopia.attributes import AttributeReader
-from ildm_algorithms.octopia.content import ContentError, ContentFilter, Value, parse, show_name, show_value
-from ildm_algorithms.octopia.local import ContentConfig
-from ildm_algorithms.octopia.relations import contradictions
+from ildm_algorithms.octopia.content.attributes import AttributeReader
+from ildm_algorithms.octopia.content.content import (
+    ContentError,
+    ContentFilter,
+    Value,
+    parse,
+    show_name,
+    show_value,
+)
+from ildm_algorithms.octopia.content.relations import contradictions
+from ildm_algorithms.octopia.delivery.local import ContentConfig
 
 __all__ = ["CommandError", "app", "explained"]
 

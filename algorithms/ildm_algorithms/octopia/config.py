@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from ildm.mqtt import MqttError, validate_topic_filter
-from ildm_algorithms.octopia.content import ANYTHING, ContentError, ContentFilter, Expression, parse
-from ildm_algorithms.octopia.local import ContentConfig
-from ildm_algorithms.octopia.scot import Grid, GridError, Place
+from ildm_algorithms.octopia.content.content import ANYTHING, ContentError, ContentFilter, Expression, parse
+from ildm_algorithms.octopia.delivery.local import ContentConfig
+from ildm_algorithms.octopia.grid.scot import Grid, GridError, Place
 
 __all__ = ["OctopiaConfig"]
 

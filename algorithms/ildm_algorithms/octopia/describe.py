@@ -7,18 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ildm.api import Fact, MessageTrace, OverlayView, TracedTree, TreeNode
-from ildm_algorithms.octopia.contacts import State
-from ildm_algorithms.octopia.content import ContentFilter
+from ildm_algorithms.octopia.content.content import ContentFilter
+from ildm_algorithms.octopia.content.relations import overlaps
+from ildm_algorithms.octopia.grid.contacts import State
+from ildm_algorithms.octopia.grid.routing import spr
 from ildm_algorithms.octopia.messages import OverlayError, Trace, Traced
-from ildm_algorithms.octopia.relations import overlaps
-from ildm_algorithms.octopia.routing import spr
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
-    from ildm_algorithms.octopia.loads import Loads
-    from ildm_algorithms.octopia.members import Members
+    from ildm_algorithms.octopia.grid.loads import Loads
+    from ildm_algorithms.octopia.grid.members import Members
     from ildm_algorithms.octopia.plugin import Octopia
-    from ildm_algorithms.octopia.replicas import Replicas
+    from ildm_algorithms.octopia.tables.replicas import Replicas
 
 __all__ = ["Tracer", "describe"]
 

@@ -33,8 +33,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from ildm.mqtt import MqttError, validate_topic_filter
-from ildm_algorithms.octopia.content import ANYTHING, ContentError, ContentFilter, ExpressionLimits, parse
-from ildm_algorithms.octopia.tables import Civ, CivSet, CivUnset
+from ildm_algorithms.octopia.content.content import (
+    ANYTHING,
+    ContentError,
+    ContentFilter,
+    ExpressionLimits,
+    parse,
+)
+from ildm_algorithms.octopia.tables.tables import Civ, CivSet, CivUnset
 from ildm_algorithms.overlay.wire.codec import (
     FLAG,
     KEY,

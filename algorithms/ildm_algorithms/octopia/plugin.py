@@ -25,16 +25,18 @@ from ildm_algorithms.exchange.kept import Kept
 from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.exchange.repeated import identity_of, inject_known
 from ildm_algorithms.exchange.seen import Seen
-from ildm_algorithms.octopia.attributes import AttributeReader
-from ildm_algorithms.octopia.carried import Carried
-from ildm_algorithms.octopia.casting import Casting
 from ildm_algorithms.octopia.config import OctopiaConfig
-from ildm_algorithms.octopia.content import ContentFilter
+from ildm_algorithms.octopia.content.attributes import AttributeReader
+from ildm_algorithms.octopia.content.content import ContentFilter
+from ildm_algorithms.octopia.delivery.carried import Carried
+from ildm_algorithms.octopia.delivery.casting import Casting
+from ildm_algorithms.octopia.delivery.local import LocalFilters, NoAccess
+from ildm_algorithms.octopia.delivery.missed import Missing
+from ildm_algorithms.octopia.delivery.offers import Offers
+from ildm_algorithms.octopia.delivery.retained import Retained
 from ildm_algorithms.octopia.describe import Tracer, describe
-from ildm_algorithms.octopia.holders import Holders
-from ildm_algorithms.octopia.loads import Loads
-from ildm_algorithms.octopia.local import LocalFilters, NoAccess
-from ildm_algorithms.octopia.members import Hooks, Members, Tables
+from ildm_algorithms.octopia.grid.loads import Loads
+from ildm_algorithms.octopia.grid.members import Hooks, Members, Tables
 from ildm_algorithms.octopia.messages import (
     CODEC,
     Ack,
@@ -59,16 +61,14 @@ from ildm_algorithms.octopia.messages import (
     Traced,
     Want,
 )
-from ildm_algorithms.octopia.missed import Missing
-from ildm_algorithms.octopia.offers import Offers
-from ildm_algorithms.octopia.published import Published
-from ildm_algorithms.octopia.replicas import Replicas
-from ildm_algorithms.octopia.retained import Retained
+from ildm_algorithms.octopia.tables.holders import Holders
+from ildm_algorithms.octopia.tables.published import Published
+from ildm_algorithms.octopia.tables.replicas import Replicas
 
 if TYPE_CHECKING:
     from ildm.api import Link, NodeApi, OverlayView, Peer, Session, Unreachable
     from ildm.mqtt import Connect, Subscribe, Subscription
-    from ildm_algorithms.octopia.scot import View
+    from ildm_algorithms.octopia.grid.scot import View
 
 __all__ = ["Octopia"]
 

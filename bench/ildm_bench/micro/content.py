@@ -23,8 +23,8 @@ from random import Random
 from typing import Any
 
 from ildm.mqtt import topic_matches
-from ildm_algorithms.octopia.content import ContentFilter, Expression, Predicate, Value
-from ildm_algorithms.octopia.index import ContentIndex
+from ildm_algorithms.octopia.content.content import ContentFilter, Expression, Predicate, Value
+from ildm_algorithms.octopia.content.index import ContentIndex
 from ildm_bench.micro.measure import cpu_per_call, machine, resident_bytes
 
 MATCHES = 100

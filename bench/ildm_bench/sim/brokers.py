@@ -13,7 +13,7 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any, NamedTuple
 
-from ildm_algorithms.octopia.scot import Grid, Place, View
+from ildm_algorithms.octopia.grid.scot import Grid, Place, View
 
 EDGES = ("A-F", "B-F", "C-F", "D-G", "E-G", "F-G", "G-H", "H-I", "J-H", "K-H", "L-I", "M-I", "N-I")
 """Fourteen regions: F, G, H and I are inner ones. Which edge brokers each has the paper does not say."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ildm_algorithms.octopia.congestion import LinkLoad
-from ildm_algorithms.octopia.routing import NOBODY, Copy, idr, spr
-from ildm_algorithms.octopia.scot import Grid, View
-from ildm_algorithms.octopia.tables import CivSet, Clt, Prt, Told
+from ildm_algorithms.octopia.grid.congestion import LinkLoad
+from ildm_algorithms.octopia.grid.routing import NOBODY, Copy, idr, spr
+from ildm_algorithms.octopia.grid.scot import Grid, View
+from ildm_algorithms.octopia.tables.tables import CivSet, Clt, Prt, Told
 from ildm_bench.sim.brokers import Links, Selection
 from ildm_bench.sim.workload import TOPIC, Publication, Publisher, Subscriber, attributes
 
@@ -18,7 +18,7 @@ Reached = Callable[[str, Any, float], None]
 
 
 class Broker:
-    """One node's tables, and what it knows of its links: a `ildm_algorithms.octopia.routing.Load`."""
+    """One node's tables, and what it knows of its links: a `ildm_algorithms.octopia.grid.routing.Load`."""
 
     def __init__(self, view: View, prt: Prt, links: Links, tau: float, window: float) -> None:
         self.view = view

@@ -11,7 +11,7 @@ from functools import lru_cache
 from random import Random
 from typing import NamedTuple
 
-from ildm_algorithms.octopia.content import ContentFilter, Expression, Predicate
+from ildm_algorithms.octopia.content.content import ContentFilter, Expression, Predicate
 
 SYMBOLS = 500
 TOPIC = "stock"

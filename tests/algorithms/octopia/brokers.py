@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from ildm_algorithms.octopia.content import ContentFilter, parse
-from ildm_algorithms.octopia.scot import Grid
-from ildm_algorithms.octopia.tables import Civ, CivSet, Clt, Prt, Told
+from ildm_algorithms.octopia.content.content import ContentFilter, parse
+from ildm_algorithms.octopia.grid.scot import Grid
+from ildm_algorithms.octopia.tables.tables import Civ, CivSet, Clt, Prt, Told
 
-from .grids import Routes, Spread
+from .grid.grids import Routes, Spread
 
 
 def content(topic_filter: str, text: str = "") -> ContentFilter:

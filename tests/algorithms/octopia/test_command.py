@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ildm_algorithms.octopia.command import CommandError, app
-from ildm_algorithms.octopia.content import ContentError
+from ildm_algorithms.octopia.content.content import ContentError
 
 CONFIG = """
 algorithm:

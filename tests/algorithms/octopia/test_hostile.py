@@ -11,7 +11,7 @@ from ildm.api import Peer, PluginError
 from ildm.mqtt import Publish, Version
 from ildm.testing import FakeNode, World
 from ildm_algorithms.octopia import Octopia
-from ildm_algorithms.octopia.content import ContentFilter
+from ildm_algorithms.octopia.content.content import ContentFilter
 from ildm_algorithms.octopia.messages import (
     CODEC,
     GONE,
@@ -46,7 +46,7 @@ from ildm_algorithms.octopia.messages import (
     Traced,
     Want,
 )
-from ildm_algorithms.octopia.tables import CivSet, CivUnset
+from ildm_algorithms.octopia.tables.tables import CivSet, CivUnset
 from tests.algorithms.octopia.worlds import LINE, grid, make, octopia, payloads
 
 T = ContentFilter("t")

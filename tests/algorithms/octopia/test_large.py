@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-import ildm_algorithms.octopia.pages
+import ildm_algorithms.octopia.tables.pages
 from ildm.testing import LinkModel
 from ildm_algorithms.octopia.messages import CODEC, Civs
-from ildm_algorithms.octopia.pages import whole_or_parts
-from ildm_algorithms.octopia.tables import CivSet, CivUnset
+from ildm_algorithms.octopia.tables.pages import whole_or_parts
+from ildm_algorithms.octopia.tables.tables import CivSet, CivUnset
 from tests.algorithms.octopia.worlds import make, octopia, payloads
 
 SMALL = LinkModel(packet_size=200_000)
@@ -17,7 +17,7 @@ SMALL = LinkModel(packet_size=200_000)
 
 def test_a_filter_that_overlaps_very_many_advertisements(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wire format counts to 65,535; with that many this would take long."""
-    monkeypatch.setattr(ildm_algorithms.octopia.pages, "UIDS", 50)
+    monkeypatch.setattr(ildm_algorithms.octopia.tables.pages, "UIDS", 50)
     world = make(("a",), 2)
     heard: list[Civs] = []
     sessions = octopia(world, "a0").replicas.sessions

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ildm.api import MessageTrace
 from ildm.testing import LinkModel, constant
-from ildm_algorithms.octopia.contacts import State
+from ildm_algorithms.octopia.grid.contacts import State
 from tests.algorithms.octopia.worlds import LINE, CutWorld, grid, make, octopia, payloads
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ildm_algorithms.octopia.contacts import State
-from ildm_algorithms.octopia.members import BOOT, MOST_BOOT
+from ildm_algorithms.octopia.grid.contacts import State
+from ildm_algorithms.octopia.grid.members import BOOT, MOST_BOOT
 from ildm_algorithms.octopia.messages import CODEC
 from tests.algorithms.octopia.worlds import make, octopia, payloads
 

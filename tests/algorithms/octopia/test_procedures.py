@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ildm_algorithms.octopia.content import ContentFilter
+from ildm_algorithms.octopia.content.content import ContentFilter
 from tests.algorithms.octopia.worlds import make, octopia, payloads, sent, topics
 
 PAPER = {"summary": 0, "qos": 0}

@@ -10,7 +10,7 @@ from ildm.testing import World
 from ildm.testing.link import SimLink
 from ildm.testing.network import Network
 from ildm_algorithms.octopia import Octopia
-from ildm_algorithms.octopia.content import ContentFilter
+from ildm_algorithms.octopia.content.content import ContentFilter
 from ildm_algorithms.octopia.messages import (
     CODEC,
     GONE,
@@ -28,7 +28,7 @@ from ildm_algorithms.octopia.messages import (
     Subs,
     Want,
 )
-from ildm_algorithms.octopia.tables import CivSet
+from ildm_algorithms.octopia.tables.tables import CivSet
 from tests.algorithms.octopia.worlds import LINE, grid, octopia
 from tests.support.transcripts import check_transcript
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ildm_algorithms.octopia.scot import View
+from ildm_algorithms.octopia.grid.scot import View
 from ildm_bench.sim.brokers import Costs, Links, neighbors, whole_grid
 from ildm_bench.sim.experiments import experiments
 from ildm_bench.sim.experiments.framework import Setting, carry_out

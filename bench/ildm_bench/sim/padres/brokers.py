@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from ildm_algorithms.octopia.congestion import LinkLoad
+from ildm_algorithms.octopia.grid.congestion import LinkLoad
 from ildm_bench.sim.brokers import Links, Selection
 from ildm_bench.sim.workload import Publication, Publisher, Subscriber
 

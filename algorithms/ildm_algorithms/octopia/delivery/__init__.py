@@ -1,0 +1,1 @@
+"""A message on its way: copies, local clients, catch-up, and retained values."""

@@ -1,0 +1,251 @@
+"""Retained messages are the same at all nodes (thesis 5.3.3); here is what makes them so again.
+
+Each goes everywhere when it is published. Nodes tell each other a digest of what they have in every HELLO;
+two whose digests differ for a while compare them by hash of the topic, and send each other what they have
+where they differ. The stamps that the messages carry tell which is the newest.
+
+A content filter that is new at its node gets the retained messages that match it, as ordinary ones: the
+broker has none under the topics of such filters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from ildm.api import Stamp
+from ildm.mqtt import Publish, Version, decode, topic_matches
+from ildm_algorithms.exchange.fetched import Fetched
+from ildm_algorithms.exchange.pacing import Pace
+from ildm_algorithms.octopia.messages import Digests, Held, OverlayError
+
+if TYPE_CHECKING:
+    from ildm.api import NodeApi
+    from ildm_algorithms.octopia.grid.members import Members
+
+__all__ = ["Retained"]
+
+BUCKETS = 256
+HELD_BYTES = 32_768
+"""Bytes in one message with retained ones; a larger one makes one of its own."""
+AT_ONCE = 100
+"""Retained messages sent at once."""
+LOOKS = 500
+"""Looked at at once."""
+PAUSE = 0.05
+"""Seconds until the next ones."""
+PATIENCE = 2
+"""HELLO with another digest in a row after which it is no chance: messages may be on their way."""
+NEW = 10.0
+"""Seconds in which a node that has started does not wait for that."""
+CALM = 4.0
+"""Seconds between two nodes that this one compares itself with: after the first there may be nothing left."""
+_BUCKETS = Struct(f">{BUCKETS}Q")
+
+
+class Retained:
+    """Compares what this node remembers with what others do.
+
+    Args:
+        arrived: gets a message that is newer than what was known here, to hand it to local clients.
+        deliver: hands a message to a filter of local clients if it matches, and answers whether it does.
+        root: of filters with an expression.
+        most: messages that one filter gets.
+        rate: filters a second that get any.
+    """
+
+    def __init__(
+        self,
+        api: NodeApi,
+        members: Members,
+        arrived: Callable[[Publish], None],
+        deliver: Callable[[str, Publish], bool],
+        root: str,
+        most: int,
+        rate: float,
+        count: Callable[..., None],
+    ) -> None:
+        self.api = api
+        self.members = members
+        self.arrived = arrived
+        self.deliver = deliver
+        self.root = root
+        self.most = most
+        self.count = count
+        self.fetched = Fetched()
+        self.unwritten: Callable[[str], bool] = lambda topic: False
+        """Whether what a local client has published on a topic is not on disk yet."""
+        self._stamps: dict[str, Stamp] = {}
+        """Of the messages, without deletions."""
+        self._digests = [0] * BUCKETS
+        self._topics: list[dict[str, None]] = [{} for _ in range(BUCKETS)]
+        """Those of deletions, too."""
+        self._differ: dict[str, int] = {}
+        self._sending: set[str] = set()
+        """Nodes that are being told what is retained here."""
+        self._pace = Pace(api, rate)
+        self._complete = False
+        self._started = 0.0
+        self._calm_until = 0.0
+
+    def start(self) -> None:
+        """Take up what the node remembers of an earlier run."""
+        self._started = self.api.now()
+        self._look(self.api.retained_topics())
+
+    def _look(self, topics: Iterator[tuple[str, Stamp]]) -> None:
+        some = list(islice(topics, LOOKS))
+        for topic, _ in some:
+            self.entered(topic)
+        self._complete = len(some) < LOOKS
+        if not self._complete:
+            self.api.call_later(PAUSE, self._look, topics)
+
+    def __len__(self) -> int:
+        return len(self._stamps)
+
+    def entered(self, topic: str) -> None:
+        """What is retained on a topic has changed here."""
+        self._enter(topic, self._newest(topic))
+
+    def is_old(self, message: Publish) -> bool:
+        """Whether this retained message, or a newer one of its topic, is known."""
+        newest = self._newest(message.topic)
+        known, stamp = Stamp.of(newest) if newest is not None else None, Stamp.of(message)
+        return known is not None and stamp is not None and known >= stamp
+
+    def _enter(self, topic: str, message: Publish | None) -> None:
+        bucket = zlib.crc32(topic.encode()) % BUCKETS
+        stamp = self._stamps.pop(topic, None)
+        if stamp is not None:
+            self._digests[bucket] ^= _digest(topic, stamp)
+        self._topics[bucket].pop(topic, None)
+        if message is None:
+            return
+        self._topics[bucket][topic] = None
+        stamp = Stamp.of(message)
+        if message.payload and stamp is not None:
+            self._stamps[topic] = stamp
+            self._digests[bucket] ^= _digest(topic, stamp)
+
+    # what others have -------------------------------------------------------------------------------
+
+    @property
+    def digest(self) -> int:
+        """Equal where the same messages are retained."""
+        whole = 0
+        for one in self._digests:
+            whole ^= one
+        return whole
+
+    def hello(self, node_id: str, digest: int) -> None:
+        """A node has told its digest."""
+        now = self.api.now()
+        if digest == self.digest or not self._complete:
+            self._differ.pop(node_id, None)
+            return
+        times = self._differ[node_id] = self._differ.get(node_id, 0) + 1
+        if now < self._calm_until or (times < PATIENCE and now > self._started + NEW):
+            return
+        self._differ[node_id] = 0
+        self._calm_until = now + CALM
+        self.count("retained_compared")
+        self.members.send(node_id, Digests(True, _BUCKETS.pack(*self._digests)))
+
+    def on_digests(self, sender: str, digests: Digests) -> None:
+        """Another node's digests: it gets what is retained here where they differ."""
+        if len(digests.buckets) != _BUCKETS.size:
+            raise OverlayError(f"digests of {len(digests.buckets)} bytes")
+        theirs = _BUCKETS.unpack(digests.buckets)
+        if digests.answer:
+            self.members.send(sender, Digests(False, _BUCKETS.pack(*self._digests)))
+        if sender in self._sending:
+            return
+        topics = [
+            topic
+            for number, topics in enumerate(self._topics)
+            if theirs[number] != self._digests[number]
+            for topic in topics
+        ]
+        self._sending.add(sender)
+        self._send(sender, iter(topics))
+
+    def _send(self, node_id: str, topics: Iterator[str]) -> None:
+        """What is retained on these topics, some at a time."""
+        batch: list[bytes] = []
+        size = 0
+        some = list(islice(topics, AT_ONCE))
+        for topic in some:
+            message = self._newest(topic)
+            if message is None:
+                self._enter(topic, None)  # it has expired
+                continue
+            if self.unwritten(topic):
+                continue  # it goes everywhere when it is
+            frame = replace(message, packet_id=1 if message.qos else None).encode(Version.V5)
+            if batch and size + len(frame) > HELD_BYTES:
+                self.members.send(node_id, Held(tuple(batch)))
+                batch, size = [], 0
+            batch.append(frame)
+            size += len(frame)
+        if batch:
+            self.count("retained_sent", len(some))
+            self.members.send(node_id, Held(tuple(batch)))
+        if some:
+            self.api.call_later(PAUSE, self._send, node_id, topics)
+        else:
+            self._sending.discard(node_id)
+
+    def on_held(self, held: Held) -> None:
+        """Retained messages of another node: those that are newer than what is known here count."""
+        for frame in held.frames:
+            message = decode(frame, Version.V5)
+            if not isinstance(message, Publish) or not message.topic or not message.retain:
+                raise OverlayError("what is held is no retained message")
+            if Stamp.of(message) is None or self.is_old(message):
+                continue
+            if not message.payload and message.topic not in self._stamps:
+                continue  # nobody has to be told that there is nothing, if there was nothing
+            self.count("retained_fetched")
+            self.fetched.add(message)
+            self.arrived(message)
+
+    # new content filters ------------------------------------------------------------------------------
+
+    def ask(self, topic_filter: str) -> None:
+        """Hand over what is retained and matches a filter with an expression, soon."""
+        self._pace.add(partial(self._ask, topic_filter))
+
+    def _ask(self, topic_filter: str) -> bool:
+        _, _, wanted = topic_filter.removeprefix(f"{self.root}/").partition("/")
+        if wanted and not wanted.startswith("$"):
+            self._hand(topic_filter, wanted, iter(list(self._stamps)), 0)
+        return True
+
+    def _hand(self, topic_filter: str, wanted: str, topics: Iterator[str], found: int) -> None:
+        """Hand over what matches of some topics; there may be very many."""
+        some = list(islice(topics, LOOKS))
+        for topic in some:
+            message = self._newest(topic) if topic_matches(wanted, topic) else None
+            if message is not None and message.payload and self.deliver(topic_filter, message):
+                found += 1
+                if found == self.most:
+                    self.count("retained_answers_cut")
+                    return
+        if some:
+            self.api.call_later(PAUSE, self._hand, topic_filter, wanted, topics, found)
+
+    def _newest(self, topic: str) -> Publish | None:
+        found = self.api.retained(topic)
+        return found[-1] if found else None
+
+
+def _digest(topic: str, stamp: Stamp) -> int:
+    text = f"{topic}\0{stamp.text()}"
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())

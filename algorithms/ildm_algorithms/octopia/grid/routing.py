@@ -1,0 +1,131 @@
+"""Which copies of a publication leave a node (OctopiA, Algorithms 3 and 4), as pure functions.
+
+Static routing (SPR) sends a copy over each target link. Dynamic routing (IDR) lets one of the copies carry
+the clusters whose iLinks are congested, as ``clusters`` (CIV_p): whoever gets it serves them. Where an iLink
+is *down* both do so, which the paper leaves open; and where no target link is left, a copy that is for the
+clusters alone looks for a way through the cluster (a *search*).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Set
+from typing import NamedTuple, Protocol
+
+from ildm_algorithms.octopia.grid.scot import View
+
+NOBODY: frozenset[int] = frozenset()
+
+
+class Copy(NamedTuple):
+    """One copy, to a neighbour."""
+
+    to: str
+    clusters: frozenset[int] = NOBODY
+    """Indices of the clusters that this copy still has to serve beside the receiver's own (CIV_p)."""
+    tried: tuple[str, ...] = ()
+    """Not empty: a search. The receiver does nothing for its own cluster with this copy; these regions of
+    it were visited, in this order."""
+
+
+class Routed(NamedTuple):
+    """What a node does with a publication."""
+
+    copies: list[Copy]
+    undeliverable: frozenset[int] = NOBODY
+    """Clusters that no way leads to from anywhere in this cluster."""
+
+
+class Load(Protocol):
+    """What a node knows of its links, by the neighbour's id."""
+
+    def usable(self, node_id: str) -> bool:
+        """Whether anything can be sent there."""
+
+    def queued(self, node_id: str) -> float:
+        """Messages in the output queue."""
+
+    def congested(self, node_id: str) -> bool:
+        """By Eq. 3."""
+
+
+def spr(
+    here: View, targets: Collection[str], wanted: Set[int], load: Load, tried: tuple[str, ...] = ()
+) -> Routed:
+    """Static publication routing: reroutes where links are down alone.
+
+    Args:
+        targets: primary neighbours on the way to matching subscriptions, without the sender.
+        wanted: indices of clusters to serve: at the publisher's node those whose bits are set, elsewhere
+            what the copy carried.
+        tried: of the copy; a search has no ``targets``.
+    """
+    return _routed(here, targets, wanted, load, load.usable, tried)
+
+
+def idr(
+    here: View, targets: Collection[str], wanted: Set[int], load: Load, tried: tuple[str, ...] = ()
+) -> Routed:
+    """Inter-cluster dynamic routing: goes round congested iLinks, too; otherwise like :func:`spr`."""
+    return _routed(
+        here,
+        targets,
+        wanted,
+        load,
+        lambda node_id: load.usable(node_id) and not load.congested(node_id),
+        tried,
+    )
+
+
+def _routed(
+    here: View,
+    targets: Collection[str],
+    wanted: Set[int],
+    load: Load,
+    free: Callable[[str], bool],
+    tried: tuple[str, ...],
+) -> Routed:
+    along = [node_id for node_id in here.primary.values() if node_id in targets]
+    asked = sorted(wanted - {here.cluster})
+    across = [index for index in asked if index in here.secondary and free(here.secondary[index])]
+    rest = [index for index in asked if index not in across]
+    if not rest:
+        return Routed([*map(Copy, along), *(Copy(here.secondary[index]) for index in across)])
+    undeliverable = NOBODY
+    search: list[Copy] = []
+    carrier: str | None = None
+    if across:  # case I
+        carrier = min((here.secondary[index] for index in across), key=load.queued)
+    elif free_along := [node_id for node_id in along if free(node_id)]:  # case II
+        carrier = min(free_along, key=load.queued)
+    elif left := [i for i in rest if i in here.secondary and load.usable(here.secondary[i])]:  # case III
+        index = min(left, key=lambda i: load.queued(here.secondary[i]))
+        carrier = here.secondary[index]
+        across = [index]
+        rest.remove(index)
+    elif up_along := [node_id for node_id in along if load.usable(node_id)]:
+        carrier = min(up_along, key=load.queued)
+    elif step := _step(here, load, tried):
+        to, visited = step
+        search = [Copy(to, frozenset(rest), visited)]
+    else:
+        undeliverable = frozenset(rest)
+    copies = [
+        Copy(node_id, frozenset(rest) if node_id == carrier else NOBODY)
+        for node_id in (*along, *(here.secondary[index] for index in across))
+    ]
+    return Routed(copies + search, undeliverable)
+
+
+def _step(here: View, load: Load, tried: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
+    """The next node of a depth-first search through the tree of this cluster, and the regions visited.
+
+    The one that a node was reached from is its only neighbour that was visited before it, so the regions in
+    order are all that a search has to remember.
+    """
+    visited = tried if here.region in tried else (*tried, here.region)
+    new = [node_id for region, node_id in here.primary.items() if region not in visited]
+    if near := [node_id for node_id in new if load.usable(node_id)]:
+        return min(near, key=load.queued), visited
+    before = visited[: visited.index(here.region)]
+    back = [here.primary[region] for region in before if region in here.primary]
+    return (back[0], visited) if back and load.usable(back[0]) else None

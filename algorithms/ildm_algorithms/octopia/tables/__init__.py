@@ -1,0 +1,1 @@
+"""Tables of subscriptions and advertisements, and how those of neighbours come to agree."""
