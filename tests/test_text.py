@@ -51,9 +51,12 @@ PLAIN = [
     *sorted((PROJECT / ".github").rglob("*.md")),
     PROJECT / "configs" / "choosing.md",
     PROJECT / "configs" / "operating.md",
+    *sorted((PROJECT / "ildm" / "core" / "crossing").glob("*.md")),
 ]
 """Documents whose sentences are held to the rules of CONTRIBUTING.md."""
 WORDS = 25
+CELL = 60
+"""Words in a cell of a table."""
 FENCE = re.compile(r"^ *(```|~~~).*?^ *\1 *$", re.M | re.S)
 LINK = re.compile(r"!?\[([^\]]*)\]\(([^)\s]*)\)")
 
@@ -90,6 +93,13 @@ def faults(text: str) -> list[str]:
 @pytest.mark.parametrize("path", PLAIN, ids=lambda path: str(path.relative_to(PROJECT)))
 def test_sentences_are_short_and_begin_with_a_noun(path: Path) -> None:
     assert faults(path.read_text()) == []
+
+
+@pytest.mark.parametrize("path", PLAIN, ids=lambda path: str(path.relative_to(PROJECT)))
+def test_cells_of_tables_are_short(path: Path) -> None:
+    rows = re.findall(r"^\|.*\|$", without_code(path.read_text()), re.M)
+    cells = [cell for row in rows for cell in row.split("|")]
+    assert [cell for cell in cells if len(cell.split()) > CELL] == []
 
 
 def test_faults_are_found_where_they_are_and_nowhere_else() -> None:
