@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ildm.api import Peer, SendResult, Timer
@@ -25,7 +25,9 @@ from ildm_algorithms.overlay.wire.messages import (
 if TYPE_CHECKING:
     from random import Random
 
-__all__ = ["Context", "Env"]
+    from ildm_algorithms.overlay.events import Events, Hooks
+
+__all__ = ["Context", "Env", "Handlers"]
 
 
 class Env(Protocol):
@@ -53,6 +55,7 @@ class Env(Protocol):
 
 Record = tuple[Any, ...]
 """A message of any format, a named tuple."""
+Handlers = Mapping[type[Record], Callable[[Any], None]]
 Done = Callable[[Any], None]
 """Gets the answer to a request, or None when there was none."""
 STALLS = 5
@@ -106,28 +109,31 @@ class _Request:
 class Context:
     """Messages to this node itself go through the same handlers, from a queue, never recursively."""
 
-    def __init__(self, env: Env, config: OverlayConfig, codec: Codec) -> None:
+    def __init__(
+        self,
+        env: Env,
+        config: OverlayConfig,
+        codec: Codec,
+        terms: int,
+        handlers: Handlers,
+        hooks: Hooks,
+        events: Events,
+    ) -> None:
+        """``terms``: checksum of what all nodes must have alike. ``handlers``: of messages, by their type."""
         self.env = env
         self.config = config
         self.codec = codec
+        self.terms = terms
+        self.handlers = handlers
+        self.hooks = hooks
+        self.events = events
         self.peer = env.peer
         self.node_id = env.node_id
-        self.terms = 0
-        """Checksum of what all nodes must have alike."""
         self.random = env.random
         self.closed = False
         self.counters: dict[str, int] = {}
         self.local: deque[Record] = deque()
-        self.handle: Callable[[Record], None] = lambda message: None
         self._busy = False
-        self.merging: Callable[[bool, float | None], None] = lambda others, since: None
-        """Called at each sign that this graph is becoming one with another; see `Hooks.merging`."""
-        self.passed_over: Callable[[float], None] = lambda since: None
-        """Called when a node is heard of that a link was repaired past; see `Hooks.passed_over`."""
-        self.suspected: Callable[[str], None] = lambda node_id: None
-        """Called when a node has become suspected."""
-        self.quieted: Callable[[str], None] = lambda node_id: None
-        """Called when a node has become quiet."""
         # Numbers of an earlier life of this node must not meet those of this one.
         self._number = env.random.getrandbits(48)
         self._requests: dict[int, _Request] = {}
@@ -163,6 +169,9 @@ class Context:
         self.counters["sent"] = self.counters.get("sent", 0) + 1
         if not self.env.send(to, data, turn):
             self.count("send_queue_full")
+
+    def handle(self, message: Record) -> None:
+        self.handlers[type(message)](message)
 
     def run(self, callback: Callable[..., None], *args: object) -> None:
         """Call, and then handle what is for this node itself; within another call that one does it."""
@@ -322,7 +331,7 @@ class Context:
             self._forget(request)
             # Not at once: who asks may be in the middle of something.
             self.later(0.0, request.done, None)
-        self.suspected(node_id)
+        self.events.suspected(node_id)
 
     def avoid(self, node_id: str) -> bool:
         """Whether a node is suspected."""
@@ -344,7 +353,7 @@ class Context:
             del self._quiet[next(iter(self._quiet))]
             self.count("suspects_full")
         self._quiet[node_id] = self.env.now() + self.config.suspect_time
-        self.quieted(node_id)
+        self.events.quieted(node_id)
 
     def quiet(self, node_id: str) -> bool:
         """Whether a node is suspected, or may be soon."""
@@ -365,7 +374,7 @@ class Context:
         if self._passed:
             since = self._passed.pop(node_id, None)
             if since is not None:
-                self.passed_over(since)
+                self.hooks.passed_over(since)
 
     def pass_over(self, node_id: str) -> None:
         """A link is repaired past a node that is taken for dead."""

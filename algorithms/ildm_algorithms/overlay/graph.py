@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from ildm.api import Peer
 from ildm_algorithms.overlay.casts.casting import Arrival, Caster, CastResult
@@ -12,6 +12,7 @@ from ildm_algorithms.overlay.casts.routing import ROUTINGS, Forward, Routing
 from ildm_algorithms.overlay.casts.ways import CAST
 from ildm_algorithms.overlay.config import OverlayConfig
 from ildm_algorithms.overlay.context import Context, Env
+from ildm_algorithms.overlay.events import Hooks
 from ildm_algorithms.overlay.keys import EVERYTHING, VECTOR_BITS, Range, Ref
 from ildm_algorithms.overlay.lists.answers import Answers
 from ildm_algorithms.overlay.lists.ddll import Lists
@@ -20,7 +21,7 @@ from ildm_algorithms.overlay.lists.joining import Joining
 from ildm_algorithms.overlay.lists.leaving import Leaving
 from ildm_algorithms.overlay.lists.tables import Table, VirtualNode
 from ildm_algorithms.overlay.lists.watch import Watch
-from ildm_algorithms.overlay.terms import Agreement, Difference
+from ildm_algorithms.overlay.terms import Agreement, Difference, terms_of
 from ildm_algorithms.overlay.wire.codec import Codec, Format, OverlayError
 from ildm_algorithms.overlay.wire.messages import (
     CODEC,
@@ -51,41 +52,6 @@ _POLL = 0.05
 """Seconds between looks at whether a graph that is to stop may leave."""
 
 
-class Hooks(Protocol):
-    """What the application of a Skip Graph is told. Calls from within a hook into the graph are fine."""
-
-    def delivered(self, arrival: Arrival) -> None:
-        """A cast has reached own keys; for one cast each key is told of once."""
-
-    def told(self, sender: Peer, payload: bytes) -> None:
-        """A message from :meth:`SkipGraph.tell` of another node (or of this one)."""
-
-    def neighbors_changed(self, key: bytes) -> None:
-        """The neighbours of an own key at level 0, seen as a line, have changed."""
-
-    def merging(self, others: bool, since: float | None) -> None:
-        """A sign that this graph is becoming one with another; there may be many in a row. ``others``: with
-        keys of other nodes; else only keys of this one were apart. ``since``: casts of this node may have
-        passed over keys of others since then; None: no more than casts of others.
-
-        Own keys stay in it meanwhile, and a node may be in the other part without a sign here.
-        """
-
-    def passed_over(self, since: float) -> None:
-        """A node was taken for dead, links of own keys were repaired past it, and it lives: casts of this
-        node may have passed over its keys since that time, and will for a moment yet."""
-
-    def status_for(self, key: bytes, joining: Ref) -> bytes:
-        """What the answer is to tell ``joining``, which is to enter right of the own ``key``; around the ring
-        that may be the greatest one."""
-
-    def joined(self, key: bytes, left: Ref | None, status: bytes) -> None:
-        """An own key is in the graph; ``status`` is its left neighbour's, b"" if it has none."""
-
-    def left(self, key: bytes) -> None:
-        """An own key is in the graph no more."""
-
-
 class SkipGraph:
     """Keys of one physical node in a Skip Graph of many.
 
@@ -111,39 +77,33 @@ class SkipGraph:
         self.vector = env.random.getrandbits(VECTOR_BITS) if vector is None else vector
         more = dict(messages)
         codec = Codec((*FORMATS, *more)) if more else CODEC
-        self._context = context = Context(env, self.config, codec)
-        self._table = table = Table(env.peer, self.vector, self.config.base, self._neighbors_changed)
-        self._finder = finder = Finder(context, table)
         routings = tuple(routings)
-        self._agreement = agreement = Agreement(context, routings, more, finder.forget)
-        context.terms = agreement.check
+        own_terms = terms_of(self.config.base, routings, tuple(more))
+        self._handlers: dict[type[tuple[Any, ...]], Callable[[Any], None]] = {}
+        self._context = context = Context(
+            env, self.config, codec, own_terms.check, self._handlers, hooks, _Events(self)
+        )
+        self._table = table = Table(
+            env.peer, self.vector, self.config.base, self._neighbors_changed, self.learned
+        )
+        self._finder = finder = Finder(context, table)
+        self._agreement = agreement = Agreement(context, own_terms, finder.forget)
         self._lists = lists = Lists(context, table, finder)
-        self._leaving = leaving = Leaving(context, table, finder, lists)
+        self._leaving = Leaving(context, table, finder, lists)
         answers = Answers(context, table, lists)
         self._watch = watch = Watch(context, table, finder, lists)
-        self._caster = caster = Caster(context, table, finder, (*ROUTINGS.values(), *routings))
+        self._caster = caster = Caster(
+            context,
+            table,
+            finder,
+            (*ROUTINGS.values(), *routings),
+            holds=lists.holds,
+            notes=self.notes,
+            strayed=self.strayed,
+        )
         self._joining = joining = Joining(context, table, finder, lists, caster)
-        table.learned = self.learned
-        caster.notes = self.notes
-        caster.strayed = self.strayed
-        lists.entered = self._entered
-        lists.leave = leaving.leave
-        leaving.departed = self._departed
-        answers.status_for = hooks.status_for
-        lists.repaired = lambda node, level: watch.check(node, level + 1)
-        watch.astray = joining.invited
-        lists.placed = caster.release
-        lists.closed = caster.closed
-        caster.holds = caster.ways.holds = lists.holds
-        caster.delivered = hooks.delivered
-        caster.control = self._control
-        context.handle = lambda message: self._handlers[type(message)](message)
-        context.suspected = self._suspected
-        context.quieted = caster.parts.quieted
-        context.merging = hooks.merging
-        context.passed_over = hooks.passed_over
         self._stopped: Callable[[], None] | None = None
-        self._handlers: dict[type[tuple[Any, ...]], Callable[[Any], None]] = {
+        self._handlers |= {
             Lookup: agreement.guarded(finder.on_lookup),
             Walk: finder.on_walk,
             SetR: agreement.guarded(answers.on_set_r),
@@ -431,7 +391,43 @@ class SkipGraph:
         self._watch.suspected(node_id)
         self._caster.parts.suspected(node_id)
 
-    def _control(self, payload: bytes) -> None:
+
+class _Events:
+    """Leads what a part tells to the parts that were made after it."""
+
+    __slots__ = ("_graph",)
+
+    def __init__(self, graph: SkipGraph) -> None:
+        self._graph = graph
+
+    def suspected(self, node_id: str) -> None:
+        self._graph._suspected(node_id)
+
+    def quieted(self, node_id: str) -> None:
+        self._graph._caster.parts.quieted(node_id)
+
+    def entered(self, node: VirtualNode, status: bytes) -> None:
+        self._graph._entered(node, status)
+
+    def departed(self, node: VirtualNode) -> None:
+        self._graph._departed(node)
+
+    def leave(self, node: VirtualNode) -> None:
+        self._graph._leaving.leave(node)
+
+    def repaired(self, node: VirtualNode, level: int) -> None:
+        self._graph._watch.check(node, level + 1)
+
+    def placed(self, key: bytes) -> None:
+        self._graph._caster.release(key)
+
+    def closed(self, key: bytes, right: bool) -> None:
+        self._graph._caster.closed(key, right)
+
+    def astray(self, peer: Peer) -> None:
+        self._graph._joining.invited(peer)
+
+    def control(self, payload: bytes) -> None:
         message = decode(payload)
         if isinstance(message, Invite):
-            self._joining.invited(message.peer)
+            self._graph._joining.invited(message.peer)

@@ -9,7 +9,7 @@ with its own: both then know by name what differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import starmap
 from typing import Any, NamedTuple
@@ -21,7 +21,7 @@ from ildm_algorithms.overlay.context import Context
 from ildm_algorithms.overlay.wire.codec import Format
 from ildm_algorithms.overlay.wire.messages import Lookup, SetL, SetR, SetRNak, Term, Terms
 
-__all__ = ["PROTOCOL", "Agreement", "Difference"]
+__all__ = ["PROTOCOL", "Agreement", "Difference", "OwnTerms", "terms_of"]
 
 PROTOCOL = "1"
 """Version of the messages that every graph has, and of what they mean."""
@@ -43,17 +43,18 @@ class Difference(NamedTuple):
         return f"{self.name} is {self.here} here, {self.there} there"
 
 
-class _Said(NamedTuple):
+class OwnTerms(NamedTuple):
     """The terms of a node; all nodes of a process that have the same share them."""
 
     by_name: Mapping[str, str]
+    """By name as the configuration has it."""
     terms: tuple[Term, ...]
     check: int
 
 
 @lru_cache(maxsize=64)
-def _said(base: int, routings: tuple[Routing, ...], formats: tuple[Format, ...]) -> _Said:
-    """By name as the configuration has it."""
+def terms_of(base: int, routings: tuple[Routing, ...], formats: tuple[Format, ...]) -> OwnTerms:
+    """Of a node with a base, and ``routings`` and ``formats`` that not every graph has."""
     by_name = {
         "messages": " ".join(sorted(f"{one.code}:{one.kind.__name__}" for one in formats)) or _ABSENT,
         "overlay.base": str(base),
@@ -61,23 +62,16 @@ def _said(base: int, routings: tuple[Routing, ...], formats: tuple[Format, ...])
         "routings": " ".join(sorted(f"{routing.code}:{routing.name}" for routing in routings)) or _ABSENT,
     }
     text = "\n".join(f"{name}={value}" for name, value in by_name.items())
-    return _Said(by_name, tuple(starmap(Term, by_name.items())), crc32(text.encode()))
+    return OwnTerms(by_name, tuple(starmap(Term, by_name.items())), crc32(text.encode()))
 
 
 class Agreement:
     """Keeps those out with which a node could not be in one graph."""
 
-    def __init__(
-        self,
-        context: Context,
-        routings: Iterable[Routing],
-        formats: Iterable[Format],
-        forget: Callable[[str], None],
-    ) -> None:
-        """``routings`` and ``formats``: those that not every graph has. ``forget``: called with a refused
-        node, which is no use as a contact."""
+    def __init__(self, context: Context, own: OwnTerms, forget: Callable[[str], None]) -> None:
+        """``forget``: called with a refused node, which is no use as a contact."""
         self.context = context
-        self.terms, self._own, self.check = _said(context.config.base, tuple(routings), tuple(formats))
+        self.terms, self._own, self.check = own
         self.forget = forget
         self.refused: dict[str, tuple[Difference, ...]] = {}
         """By node id, the latest last: what differs."""

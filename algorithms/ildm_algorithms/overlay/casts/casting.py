@@ -104,21 +104,28 @@ A copy without a note (None) of a cast that is not delivered to anybody is not s
 class Caster:
     """The casts of one node and its part in those of others."""
 
-    def __init__(self, context: Context, table: Table, finder: Finder, routings: Iterable[Routing]) -> None:
+    def __init__(
+        self,
+        context: Context,
+        table: Table,
+        finder: Finder,
+        routings: Iterable[Routing],
+        *,
+        holds: Callable[[bytes], bool],
+        notes: Notes,
+        strayed: Callable[[Cast], None],
+    ) -> None:
+        """``holds``: whether casts to an own key must wait, as it does not know its neighbours yet.
+        ``strayed`` is called when a copy has come to a key that is not here."""
         self.context = context
         self.table = table
         self.finder = finder
-        self.parts = Parts(context)
+        self.parts = Parts(context, self._spread)
         self._detours = Detours(context, table)
-        self.parts.spread = self._spread
-        self.delivered: Callable[[Arrival], None] = lambda arrival: None
-        self.control: Callable[[bytes], None] = lambda payload: None
-        """Gets the payload of a cast that is the overlay's own."""
-        self.holds: Callable[[bytes], bool] = lambda key: False
-        """Whether casts to an own key must wait, as it does not know its neighbours yet."""
-        self.notes: Notes = lambda message, own, forwards: [message.note] * len(forwards)
-        self.strayed: Callable[[Cast], None] = lambda message: None
-        """Called when a copy has come to a key that is not here."""
+        self.delivered = context.hooks.delivered
+        self.holds = holds
+        self.notes = notes
+        self.strayed = strayed
         self._routings: dict[int, Routing] = {}
         for routing in routings:
             if not 0 <= routing.code <= 0xFF or routing.code in self._routings:
@@ -133,7 +140,7 @@ class Caster:
         self._seen: dict[CastId, tuple[bytes, ...]] = {}
         """Own keys that unreliable casts have reached."""
         self._view = _View(table, context.quiet)
-        self.ways = Ways(context, table, self._routings, self._reach)
+        self.ways = Ways(context, table, self._routings, self._reach, holds)
 
     def cast(
         self,
@@ -437,7 +444,7 @@ class Caster:
             self.context.count("repeated_copies")
             return False
         if message.control:
-            self.control(message.payload)
+            self.context.events.control(message.payload)
         elif message.deliver:
             config = self.context.config
             age = max(0.0, config.cast_deadline - message.left / 100) if message.reliable else 0.0

@@ -69,11 +69,12 @@ class Child:
 class Parts:
     """The parts of one node, its own casts among them."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: Context, spread: Callable[[Cast, Work, int], None]) -> None:
+        """``spread`` serves own keys and hands on the rest. Its number: how often the part was divided
+        before."""
         self.context = context
         self.memory = Memory(context)
-        self.spread: Callable[[Cast, Work, int], None] = lambda message, work, attempt: None
-        """Serves own keys and hands on the rest. The number: how often the part was divided before."""
+        self.spread = spread
         self._done: dict[PartId, Callable[[CastAck], None]] = {}
         """Of the works under way."""
         self._children: dict[int, Child] = {}

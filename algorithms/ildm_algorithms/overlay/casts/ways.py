@@ -114,14 +114,15 @@ class Ways:
         table: Table,
         routings: Mapping[int, Routing],
         reach: Callable[[CastId, Way, bytes], None],
+        holds: Callable[[bytes], bool],
     ) -> None:
-        """``reach`` gives own keys a cast; the bytes are its payload with the length before it."""
+        """``reach`` gives own keys a cast; the bytes are its payload with the length before it. ``holds``:
+        whether casts to an own key must wait."""
         self.context = context
         self.table = table
         self.routings = routings
         self.reach = reach
-        self.holds: Callable[[bytes], bool] = lambda key: False
-        """Whether casts to an own key must wait."""
+        self.holds = holds
         self._ways: Remembered[Way] = Remembered(context, table)
         self._steps: Remembered[Step] = Remembered(context, table)
 

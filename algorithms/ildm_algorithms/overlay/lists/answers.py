@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ildm_algorithms.overlay.context import Context
-from ildm_algorithms.overlay.keys import Ref
 from ildm_algorithms.overlay.lists.ddll import Lists
 from ildm_algorithms.overlay.lists.tables import (
     Link,
@@ -28,8 +25,6 @@ class Answers:
         self.context = context
         self.table = table
         self.lists = lists
-        self.status_for: Callable[[bytes, Ref], bytes] = lambda key, joining: b""
-        """What a key has to tell to one that joins on its right."""
 
     def on_set_r(self, message: SetR) -> None:
         node = self.table.nodes.get(message.to)
@@ -88,7 +83,7 @@ class Answers:
             # It is taken for its earlier life. A graph is joined with keys that are in one.
             return SetRNak(message.id, False, None)
         lefts = self.table.lefts(node, level)
-        status = self.status_for(node.key, new) if message.joining else b""
+        status = self.context.hooks.status_for(node.key, new) if message.joining else b""
         if right.key == new.key:
             self.table.set_right(node, level, new, message.seq)
             return SetRAck(message.id, None, NO_SEQ, lefts, status)
@@ -98,7 +93,7 @@ class Answers:
             told = SetL(level, right.key, new, rseq, b"", lefts, message.terms)
             self.context.send(right.peer, told)
             if level == 0 and right.key != node.key and self._was_passed_over(message):
-                self.context.merging(False, node.placed_at)
+                self.context.hooks.merging(False, node.placed_at)
             return SetRAck(message.id, right, rseq, lefts, status)
         if right.peer.node_id == self.table.node_id:
             dead = not self.table.present(right.key, level)
@@ -108,7 +103,7 @@ class Answers:
             return SetRNak(message.id, True, right)
         self.table.set_right(node, level, new, message.seq)
         if level == 0:
-            self.lists.closed(node.key, True)
+            self.context.events.closed(node.key, True)
         return SetRAck(message.id, None, NO_SEQ, lefts, status)
 
     def _was_passed_over(self, message: SetR) -> bool:

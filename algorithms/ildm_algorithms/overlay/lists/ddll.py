@@ -86,15 +86,7 @@ class Lists:
         self.table = table
         self.finder = finder
         self.attaching: dict[tuple[bytes, int], Attach] = {}
-        self.entered: Callable[[VirtualNode, bytes], None] = lambda node, status: None
-        self.repaired: Callable[[VirtualNode, int], None] = lambda node, level: None
-        """A key that was in a list has moved to another left neighbour by itself."""
-        self.leave: Callable[[VirtualNode], None] = lambda node: None
-        """Takes out a key that was told to leave before it had entered."""
-        self.closed: Callable[[bytes, bool], None] = lambda key, right: None
-        """Who was next to a key at level 0, on its right or left, is lost, and a farther one is now."""
-        self.placed: Callable[[bytes], None] = lambda key: None
-        """:meth:`holds` may be false now."""
+        self.events = context.events
         self._entering: list[bytes] = []
         """Keys on their way into the list of level 0, ascending."""
         self._behind: dict[bytes, list[Attach]] = {}
@@ -192,7 +184,7 @@ class Lists:
         if not attach.done:
             self._go_on(attach, asked, seq, answer)
         if attach.level == 0:
-            self.placed(attach.node.key)
+            self.events.placed(attach.node.key)
 
     def _go_on(self, attach: Attach, asked: Ref, seq: tuple[int, int], answer: object) -> None:
         match answer:
@@ -238,7 +230,7 @@ class Lists:
             self.grow(node, level)
             self.context.count("repairs")
             if level == 0 and attach.broken and nearer_left(node.key, before.key, left.key):
-                self.closed(node.key, False)
+                self.events.closed(node.key, False)
                 if before.peer.node_id != self.context.node_id:
                     self.context.pass_over(before.peer.node_id)
             passed_over = level == 0 and ack.right is not None
@@ -246,7 +238,7 @@ class Lists:
                 # After a crash it would be a farther one; who enters between does it all without a repair.
                 self._seems_merging(node, before, left, passed_over, placed_at)
             elif passed_over:
-                self.context.merging(False, None)
+                self.context.hooks.merging(False, None)
             if (
                 link.left == left
                 and nearer_left(node.key, before.key, left.key)
@@ -255,7 +247,7 @@ class Lists:
             ):
                 # A nearer one has been put between in the meantime.
                 self.repair(node, level, (before,))
-            self.repaired(node, level)
+            self.events.repaired(node, level)
 
     def _gap_since(self, link: Link, left: Ref, right: Ref | None, now: float) -> float:
         """Since when this node thinks that nothing is between ``left`` and a key that is put behind it: a key
@@ -278,10 +270,10 @@ class Lists:
 
         def told(known: bool) -> None:
             if not known:
-                self.context.merging(True, None)
+                self.context.hooks.merging(True, None)
             elif passed_over or own:
                 # a cast from here has ended at the own key before, and passed over those of others behind it
-                self.context.merging(passed_over and misled, placed_at if own else None)
+                self.context.hooks.merging(passed_over and misled, placed_at if own else None)
 
         if before.key == node.key:
             told(True)  # it was a ring of one: there is nobody to ask
@@ -325,9 +317,9 @@ class Lists:
         self.table.set_status(link, Status.IN)
         if level == 0:
             self.table.entered(node)
-            self.entered(node, status)
+            self.events.entered(node, status)
         if node.leaving:
-            self.leave(node)
+            self.events.leave(node)
             return
         self.grow(node, level)
         if level:
@@ -409,7 +401,7 @@ class Lists:
         self.finish(attach)
         if attach.link.status is Status.INS:
             attach.node.links.pop()
-            self.leave(attach.node)
+            self.events.leave(attach.node)
 
     def _wait(self, attach: Attach) -> None:
         attach.waiting = True
@@ -501,4 +493,4 @@ class Lists:
         if link.status is Status.INS:
             self._in(node, level, link, b"")
             # Another key may have found itself alone at the same time.
-            self.context.later(self.context.back_off(1), self.repaired, node, level - 1)
+            self.context.later(self.context.back_off(1), self.events.repaired, node, level - 1)

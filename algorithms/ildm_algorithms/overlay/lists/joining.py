@@ -107,11 +107,11 @@ class Joining:
         self.context.count("merges")
         node = self.table.nodes.get(key)
         if self.table.alone() or node is None or not node.is_in(0):
-            self.context.merging(True, None)
+            self.context.hooks.merging(True, None)
         else:
             # It may be the same graph, in which this key has not found its place yet.
             self.finder.know_of(
-                pred.key, node.links[0].left, lambda known: self.context.merging(not known, None)
+                pred.key, node.links[0].left, lambda known: self.context.hooks.merging(not known, None)
             )
         if alone and not self.table.alone():
             self.context.send(introducer, Invite(self.context.peer))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ildm_algorithms.overlay.context import Context
 from ildm_algorithms.overlay.keys import Ref
 from ildm_algorithms.overlay.lists.ddll import Lists
@@ -22,7 +20,6 @@ class Leaving:
         self.table = table
         self.finder = finder
         self.lists = lists
-        self.departed: Callable[[VirtualNode], None] = lambda node: None
         self._instead: dict[bytes, tuple[Ref, Ref]] = {}
         """Own key -> its left neighbour at the highest level, and who is asked in its place."""
 
@@ -42,7 +39,7 @@ class Leaving:
             else:
                 return
         self.leave(node)
-        self.lists.placed(node.key)
+        self.context.events.placed(node.key)
 
     def leave(self, node: VirtualNode, attempt: int = 0, deadline: float | None = None) -> None:
         """Ask the left neighbour of the highest level, and go on with the next one."""
@@ -65,10 +62,10 @@ class Leaving:
         if self.table.nodes.get(node.key) is node:
             self.table.gone(node)
             del self.table.nodes[node.key]
-            self.departed(node)
+            context.events.departed(node)
             if late and not self.table.alone():
                 # it did not know its left neighbour, and what came by way of it has passed over others
-                context.merging(True, None)
+                context.hooks.merging(True, None)
 
     def _drop(self, node: VirtualNode) -> None:
         link = node.links.pop()

@@ -113,7 +113,14 @@ class Table:
     ``changed`` is called with a key when its neighbours at level 0 have changed as readers see them.
     """
 
-    def __init__(self, peer: Peer, vector: int, base: int, changed: Callable[[bytes], None]) -> None:
+    def __init__(
+        self,
+        peer: Peer,
+        vector: int,
+        base: int,
+        changed: Callable[[bytes], None],
+        learned: Callable[[Range], Sequence[Ref]],
+    ) -> None:
         self.peer = peer
         self.node_id = peer.node_id
         self.vector = vector
@@ -136,7 +143,7 @@ class Table:
         """Own keys at level 0 that may not agree with an own key beside them; all that do not are here."""
         self._visible: int | None = None
         self._changed = changed
-        self.learned: Callable[[Range], Sequence[Ref]] = lambda target: ()
+        self.learned = learned
         """Keys of other nodes in a range that are known besides neighbours."""
         digits = 1
         while base ** (digits + 1) <= 1 << VECTOR_BITS:

@@ -6,7 +6,7 @@ that have come apart although each of them is right in itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from zlib import crc32
 
 from ildm.api import Peer
@@ -36,8 +36,6 @@ class Watch:
         self.table = table
         self.finder = finder
         self.lists = lists
-        self.astray: Callable[[Peer], None] = lambda peer: None
-        """Gets a node that seems to be in another graph."""
         self._next_claim = 0
         self._next_check = 0
         self._next_key = 0
@@ -222,7 +220,7 @@ class Watch:
         if nearer_left(node.key, found.key, link.left.key):
             self.lists.repair(node, 0, (found,))
         elif found.key != link.left.key and link.left.peer.node_id == self.table.node_id:
-            self.astray(contact)
+            self.context.events.astray(contact)
 
     def _compare(self, node: VirtualNode, level: int, found: Ref | None) -> None:
         link = node.link(level)
