@@ -45,13 +45,15 @@ class _Due(NamedTuple):
 class Exploring:
     """The explorations of one node: each key's in turn, a bounded number at a time."""
 
-    def __init__(self, context: Context, table: Table, known: Known, config: AtmTbpsConfig) -> None:
+    def __init__(
+        self, context: Context, table: Table, known: Known, config: AtmTbpsConfig, search: Search
+    ) -> None:
+        """``search`` casts a note alone."""
         self.context = context
         self.table = table
         self.known = known
         self.config = config
-        self.search: Search = lambda target, note: None
-        """Casts a note alone."""
+        self.search = search
         self._due: list[_Due] = []
         self._numbers = count()
         self._running = False

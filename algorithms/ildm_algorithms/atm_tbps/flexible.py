@@ -48,8 +48,7 @@ class FlexibleGraph(SkipGraph):
             messages=[(format, self._take) for format in FORMATS],
         )
         self._known = Known(self._context, self._table, config.entries)
-        self._exploring = Exploring(self._context, self._table, self._known, config)
-        self._exploring.search = self._search
+        self._exploring = Exploring(self._context, self._table, self._known, config, self._search)
         self._pause = config.explore_after
         self._former: OrderedDict[bytes, _Former] = OrderedDict()
         """What own keys had learned that have left, the latest last: a client that comes and goes leads to

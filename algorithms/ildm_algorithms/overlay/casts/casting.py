@@ -17,7 +17,7 @@ from ildm_algorithms.overlay.casts.memory import CastId, Work, without
 from ildm_algorithms.overlay.casts.parts import Parts
 from ildm_algorithms.overlay.casts.routing import Forward, Routing
 from ildm_algorithms.overlay.casts.trees import read_tree
-from ildm_algorithms.overlay.casts.ways import Way, Ways
+from ildm_algorithms.overlay.casts.ways import Way, Ways, part_of
 from ildm_algorithms.overlay.context import Context
 from ildm_algorithms.overlay.keys import Range, Ref
 from ildm_algorithms.overlay.lists.tables import Table
@@ -162,27 +162,21 @@ class Caster:
         if self._routings.get(routing.code) is not routing:
             raise OverlayError(f"the graph was not made with the routing {routing}")
         message = Cast(
-            context.number(),
-            context.peer,
-            context.peer,
-            0,
-            target.low,
-            target.high,
-            routing.code,
-            reliable or trace,
-            trace,
-            deliver and not trace,
-            control,
-            0,
-            b"",
-            0,
-            0,
-            round(context.config.cast_deadline * 100) if reliable or trace else 0,
-            turn & 0xFFFF,
-            (),
-            (),
-            note,
-            payload,
+            number=context.number(),
+            origin=context.peer,
+            parent=context.peer,
+            request=0,
+            low=target.low,
+            high=target.high,
+            routing=routing.code,
+            reliable=reliable or trace,
+            trace=trace,
+            deliver=deliver and not trace,
+            control=control,
+            left=round(context.config.cast_deadline * 100) if reliable or trace else 0,
+            turn=turn & 0xFFFF,
+            note=note,
+            payload=payload,
         )
         spread = self._spread if entry is None else partial(self._enter, entry)
         if not message.reliable:
@@ -355,7 +349,7 @@ class Caster:
         context, to, target = self.context, forward.to, forward.target
         avoid = self._avoids(forward)
         if not avoid and (routing.floods or not context.quiet(to.peer.node_id)):
-            self._hand_on(_part(copy, forward), to.peer, work, attempt)
+            self._hand_on(part_of(copy, forward), to.peer, work, attempt)
             return
         mine = Range(to.key, to.key + b"\0") if to.key in target and not avoid else None
         named = to.peer.node_id in copy.quiet
@@ -376,7 +370,7 @@ class Caster:
             if not others:
                 others, left = ([], [part]) if routing.floods else self._detours.find(to.key, part, named)
             for other in others:
-                self._hand_on(_part(copy, other), other.to.peer, work, attempt)
+                self._hand_on(part_of(copy, other), other.to.peer, work, attempt)
                 copy = copy._replace(note=b"")
             for low, high in left:
                 if not avoid:
@@ -386,10 +380,10 @@ class Caster:
                     continue
                 context.count("cast_parts_delayed" if work is not None else "cast_parts_lost")
                 if work is not None:
-                    waits = _part(copy, forward._replace(target=Range(low, high)))
+                    waits = part_of(copy, forward._replace(target=Range(low, high)))
                     self.parts.give_elsewhere(*self.parts.new_child(waits, to.peer, work, attempt))
         if mine is not None:
-            self._hand_on(_part(copy, forward._replace(target=mine)), to.peer, work, attempt)
+            self._hand_on(part_of(copy, forward._replace(target=mine)), to.peer, work, attempt)
 
     def _try_later(self, part: Cast, work: Work | None, attempt: int) -> None:
         """Wait until an own key has heard of its place; only then it is known who comes next to it."""
@@ -476,8 +470,3 @@ class Caster:
 def _meets(gap: Range, forwards: Sequence[Forward]) -> bool:
     """Whether some of it is handed on."""
     return any(gap.low < part.high and part.low < gap.high for _, part, _ in forwards)
-
-
-def _part(copy: Cast, forward: Forward) -> Cast:
-    low, high = forward.target
-    return copy._replace(low=low, high=high, at=forward.to.key, extra=forward.extra)

@@ -19,11 +19,11 @@ from ildm_algorithms.overlay.wire.messages import FORMATS, Cast
 if TYPE_CHECKING:
     from ildm.api import Peer
     from ildm_algorithms.overlay.casts.memory import CastId
-    from ildm_algorithms.overlay.casts.routing import Routing, Step
+    from ildm_algorithms.overlay.casts.routing import Forward, Routing, Step
     from ildm_algorithms.overlay.context import Context
     from ildm_algorithms.overlay.lists.tables import Table
 
-__all__ = ["BODY", "CAST", "Way", "Ways", "plain_body"]
+__all__ = ["BODY", "CAST", "Way", "Ways", "part_of", "plain_body"]
 
 BODY = 9
 """Where in a :class:`Cast` the bytes between its number and its payload begin."""
@@ -71,6 +71,12 @@ def plain_body(data: bytes) -> int:
         return 0 if any(data[at:end]) or not data[end - 1 : end] else end  # quiet, extra, note
     except IndexError:
         return 0
+
+
+def part_of(copy: Cast, forward: Forward) -> Cast:
+    """The copy of a cast that goes to one of those that a node hands it on to."""
+    low, high = forward.target
+    return copy._replace(low=low, high=high, at=forward.to.key, extra=forward.extra)
 
 
 Value = TypeVar("Value")
@@ -145,29 +151,7 @@ class Ways:
         way = self._ways.get(sought)
         if way is None:
             peer = self.context.peer
-            message = Cast(
-                number=0,
-                origin=peer,
-                parent=peer,
-                request=0,
-                low=target.low,
-                high=target.high,
-                routing=routing.code,
-                reliable=False,
-                trace=False,
-                deliver=True,
-                control=False,
-                depth=0,
-                at=b"",
-                strays=0,
-                line=0,
-                left=0,
-                turn=turn,
-                quiet=(),
-                extra=(),
-                note=b"",
-                payload=b"",
-            )
+            message = Cast(0, peer, peer, 0, target.low, target.high, routing.code, turn=turn)
             way = self._learn(sought, message, entry)
         if way is None or self._is_odd(way):
             return False
@@ -232,10 +216,7 @@ class Ways:
                 return None
             if forwards and message.depth >= context.config.max_depth:
                 return None
-            parts = [
-                (to.peer, copy._replace(low=part.low, high=part.high, at=to.key, extra=extra))
-                for to, part, extra in forwards
-            ]
+            parts = [(forward.to.peer, part_of(copy, forward)) for forward in forwards]
         if any(peer.node_id == context.node_id for peer, _ in parts):
             return None
         copies = [(peer, context.codec.encode(part)[BODY:-4]) for peer, part in parts]

@@ -233,27 +233,27 @@ class Cast(NamedTuple):
     low: bytes
     high: bytes
     routing: int
-    reliable: bool
-    trace: bool
-    deliver: bool
-    control: bool
+    reliable: bool = False
+    trace: bool = False
+    deliver: bool = True
+    control: bool = False
     """The payload is a message for the overlay itself."""
-    depth: int
-    at: bytes
-    """The key for which the receiver was chosen."""
-    strays: int
+    depth: int = 0
+    at: bytes = b""
+    """The key for which the receiver was chosen; empty at the origin."""
+    strays: int = 0
     """How often it was not there."""
-    line: int
+    line: int = 0
     """0, or the number of the division, not the first of its part, that this copy comes from."""
-    left: int
+    left: int = 0
     """Hundredths of a second until the origin gives the cast up, when this was sent; of a reliable one."""
-    turn: int
-    quiet: tuple[str, ...]
+    turn: int = 0
+    quiet: tuple[str, ...] = ()
     """Nodes that it goes around, as they have not answered somebody on its way."""
-    extra: tuple[bytes, ...]
-    note: bytes
+    extra: tuple[bytes, ...] = ()
+    note: bytes = b""
     """For the nodes on the way, each of which divides it among its copies."""
-    payload: bytes
+    payload: bytes = b""
 
 
 class Why(IntEnum):
