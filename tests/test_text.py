@@ -52,6 +52,7 @@ PLAIN = [
     PROJECT / "configs" / "choosing.md",
     PROJECT / "configs" / "operating.md",
     *sorted((PROJECT / "ildm" / "core" / "crossing").glob("*.md")),
+    PROJECT / "ildm" / "core" / "several_processes.md",
 ]
 """Documents whose sentences are held to the rules of CONTRIBUTING.md."""
 WORDS = 25
