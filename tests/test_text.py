@@ -49,6 +49,8 @@ DOCUMENTS = [
 PLAIN = [
     README,
     *sorted((PROJECT / ".github").rglob("*.md")),
+    PROJECT / "algorithms" / "README.md",
+    PROJECT / "configs" / "README.md",
     PROJECT / "configs" / "choosing.md",
     PROJECT / "configs" / "operating.md",
     *sorted((PROJECT / "ildm" / "core" / "crossing").glob("*.md")),
