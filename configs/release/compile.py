@@ -32,6 +32,7 @@ sys.path[:0] = [str(PROJECT), str(PROJECT / "algorithms")]
 from ildm import compiled  # noqa: E402
 
 HOT = {
+    "ildm/api": "retained_view",
     "ildm/core": "counters frames node session timer_queue timing",
     "ildm/core/broker": "asking audit audit_session broker_choice delivery injection injection_session"
     " loop_guard own_ids parts retained_order same_broker version_probe visibility",
@@ -40,7 +41,7 @@ HOT = {
     " leaving partial publisher refusing requests rules unanswered wills",
     "ildm/core/host": "peer_session",
     "ildm/core/transfer": "contention custody deposit identity inbound introduction lane mixed outgoing qos1"
-    " queue receipt retained_view router rules silence spooled_queue stamps suspects window",
+    " queue receipt router rules silence spooled_queue stamps suspects window",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor stream turns",
     "ildm/state/spool": "log outlets records segments spool",

@@ -19,16 +19,16 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from ildm.api.retained_view import BUCKETS as NUMBER
 from ildm.core.link.control import BUCKETS, DIGEST, send_control
 from ildm.core.link.state import LinkState
-from ildm.core.transfer.retained_view import BUCKETS as NUMBER
 
 if TYPE_CHECKING:
+    from ildm.api.retained_view import RetainedView
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
     from ildm.core.link.link import NeighborLink
     from ildm.core.transfer.retained import Retained
-    from ildm.core.transfer.retained_view import RetainedView
     from ildm.mqtt import Publish
 
 BATCH = 100

@@ -23,10 +23,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.api import Stamp
+from ildm.api.retained_view import RetainedView
 from ildm.core.calendar import Calendar
 from ildm.core.tables import CLOCK, RETAINED
 from ildm.core.transfer.contention import Contention, Releases
-from ildm.core.transfer.retained_view import RetainedView
 from ildm.core.transfer.stamps import LEEWAY, HybridClock, read_stamp, stamped, take_stamp
 from ildm.mqtt import EncodeError, MqttError, Property, Publish, Version, decode, topic_matches
 

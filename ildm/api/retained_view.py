@@ -6,7 +6,7 @@ import hashlib
 import zlib
 from collections.abc import Callable, Iterator
 
-from ildm.api import Stamp
+from ildm.api.values import Stamp
 
 BUCKETS = 256
 
