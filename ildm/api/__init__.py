@@ -41,6 +41,7 @@ from ildm.api.algorithm import Algorithm, OverlayAlgorithm, TreeAlgorithm
 from ildm.api.node import Link, NodeApi, Route, Session, Timer, Via
 from ildm.api.overlay import Fact, MessageTrace, OverlayKey, OverlayView, TracedTree, TreeNode
 from ildm.api.plugin import VERSION, Filter, Plugin, PluginConfig
+from ildm.api.retained_view import RetainedView
 from ildm.api.values import (
     STAMP_PROPERTY,
     Deferred,
@@ -77,6 +78,7 @@ __all__ = [
     "PluginConfig",
     "PluginError",
     "Reject",
+    "RetainedView",
     "Role",
     "Route",
     "SendResult",

@@ -1,4 +1,4 @@
-"""Digests of what a node remembers of retained messages: of all, or as far as it may cross a link."""
+"""Digests of retained messages, by which two nodes find those in which they differ."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ BUCKETS = 256
 
 
 class RetainedView:
-    """Digests of values, by the names that topics have on a link, kept as these change.
+    """Digests of retained values, one for each of 256 parts of their topics, kept as the values change.
 
     Args:
-        wire: the name of a topic there, None: it does not cross; always the same for the same topic. Without
+        wire: name of a topic on a link, None: it does not cross; always the same for the same topic. Without
             it all topics have their own names.
+        topic_first: hash the topic before the stamp, not the stamp before the topic. Nodes that compare
+            digests need the same order.
     """
 
-    __slots__ = ("_digests", "_topics", "_wire", "_wires")
+    __slots__ = ("_digests", "_topic_first", "_topics", "_wire", "_wires")
 
-    def __init__(self, wire: Callable[[str], str | None] | None = None) -> None:
+    def __init__(self, wire: Callable[[str], str | None] | None = None, *, topic_first: bool = False) -> None:
         self._wire = wire
+        self._topic_first = topic_first
         self._wires: dict[str, str] = {}
         self._digests = [0] * BUCKETS
         self._topics: list[dict[str, None]] = [{} for _ in range(BUCKETS)]
@@ -38,17 +41,22 @@ class RetainedView:
         number = _bucket_of(wire)
         self._topics[number][topic] = None
         if stamp is not None:
-            self._digests[number] ^= _hash_of(wire, stamp)
+            self._digests[number] ^= self._hash_of(wire, stamp)
 
     def remove(self, topic: str, stamp: Stamp | None) -> None:
-        """The same is no more."""
+        """What :meth:`put` entered is gone; without a stamp also a topic that is not here."""
         wire = topic if self._wire is None else self._wires.pop(topic, None)
         if wire is None:
             return
         number = _bucket_of(wire)
-        del self._topics[number][topic]
+        self._topics[number].pop(topic, None)
         if stamp is not None:
-            self._digests[number] ^= _hash_of(wire, stamp)
+            self._digests[number] ^= self._hash_of(wire, stamp)
+
+    def _hash_of(self, topic: str, stamp: Stamp) -> int:
+        """What a value adds to the digests."""
+        text = f"{topic}\0{stamp.text()}" if self._topic_first else f"{stamp.text()}\0{topic}"
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
     @property
     def digest(self) -> bytes:
@@ -68,8 +76,11 @@ class RetainedView:
             yield from list(bucket)
 
     def topics_that_differ(self, buckets: bytes) -> list[str]:
-        """Topics, deleted ones too, among which those are that another node, with these digests, has not
-        got as this one has."""
+        """Topics, deleted ones too, of the parts in which another node has other digests.
+
+        Args:
+            buckets: what :meth:`buckets` answers there, of the same length.
+        """
         own = self.buckets()
         return [
             topic
@@ -81,9 +92,3 @@ class RetainedView:
 
 def _bucket_of(topic: str) -> int:
     return zlib.crc32(topic.encode()) % BUCKETS
-
-
-def _hash_of(topic: str, stamp: Stamp) -> int:
-    """What a value adds to the digests."""
-    text = f"{stamp.text()}\0{topic}".encode()
-    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big")

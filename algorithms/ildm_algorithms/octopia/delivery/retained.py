@@ -10,16 +10,13 @@ broker has none under the topics of such filters.
 
 from __future__ import annotations
 
-import hashlib
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from struct import Struct
 from typing import TYPE_CHECKING
 
-from ildm.api import Stamp
+from ildm.api import RetainedView, Stamp
 from ildm.mqtt import Publish, Version, decode, topic_matches
 from ildm_algorithms.exchange.fetched import Fetched
 from ildm_algorithms.exchange.pacing import Pace
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Retained"]
 
-BUCKETS = 256
 HELD_BYTES = 32_768
 """Bytes in one message with retained ones; a larger one makes one of its own."""
 AT_ONCE = 100
@@ -46,7 +42,6 @@ NEW = 10.0
 """Seconds in which a node that has started does not wait for that."""
 CALM = 4.0
 """Seconds between two nodes that this one compares itself with: after the first there may be nothing left."""
-_BUCKETS = Struct(f">{BUCKETS}Q")
 
 
 class Retained:
@@ -83,9 +78,8 @@ class Retained:
         """Whether what a local client has published on a topic is not on disk yet."""
         self._stamps: dict[str, Stamp] = {}
         """Of the messages, without deletions."""
-        self._digests = [0] * BUCKETS
-        self._topics: list[dict[str, None]] = [{} for _ in range(BUCKETS)]
-        """Those of deletions, too."""
+        self._view = RetainedView(topic_first=True)
+        """Digests of them, and the topics of deletions, too."""
         self._differ: dict[str, int] = {}
         self._sending: set[str] = set()
         """Nodes that are being told what is retained here."""
@@ -121,28 +115,20 @@ class Retained:
         return known is not None and stamp is not None and known >= stamp
 
     def _enter(self, topic: str, message: Publish | None) -> None:
-        bucket = zlib.crc32(topic.encode()) % BUCKETS
-        stamp = self._stamps.pop(topic, None)
-        if stamp is not None:
-            self._digests[bucket] ^= _digest(topic, stamp)
-        self._topics[bucket].pop(topic, None)
+        self._view.remove(topic, self._stamps.pop(topic, None))
         if message is None:
             return
-        self._topics[bucket][topic] = None
-        stamp = Stamp.of(message)
-        if message.payload and stamp is not None:
+        stamp = Stamp.of(message) if message.payload else None
+        self._view.put(topic, stamp)
+        if stamp is not None:
             self._stamps[topic] = stamp
-            self._digests[bucket] ^= _digest(topic, stamp)
 
     # what others have -------------------------------------------------------------------------------
 
     @property
     def digest(self) -> int:
         """Equal where the same messages are retained."""
-        whole = 0
-        for one in self._digests:
-            whole ^= one
-        return whole
+        return int.from_bytes(self._view.digest)
 
     def hello(self, node_id: str, digest: int) -> None:
         """A node has told its digest."""
@@ -156,25 +142,19 @@ class Retained:
         self._differ[node_id] = 0
         self._calm_until = now + CALM
         self.count("retained_compared")
-        self.members.send(node_id, Digests(True, _BUCKETS.pack(*self._digests)))
+        self.members.send(node_id, Digests(True, self._view.buckets()))
 
     def on_digests(self, sender: str, digests: Digests) -> None:
         """Another node's digests: it gets what is retained here where they differ."""
-        if len(digests.buckets) != _BUCKETS.size:
+        own = self._view.buckets()
+        if len(digests.buckets) != len(own):
             raise OverlayError(f"digests of {len(digests.buckets)} bytes")
-        theirs = _BUCKETS.unpack(digests.buckets)
         if digests.answer:
-            self.members.send(sender, Digests(False, _BUCKETS.pack(*self._digests)))
+            self.members.send(sender, Digests(False, own))
         if sender in self._sending:
             return
-        topics = [
-            topic
-            for number, topics in enumerate(self._topics)
-            if theirs[number] != self._digests[number]
-            for topic in topics
-        ]
         self._sending.add(sender)
-        self._send(sender, iter(topics))
+        self._send(sender, iter(self._view.topics_that_differ(digests.buckets)))
 
     def _send(self, node_id: str, topics: Iterator[str]) -> None:
         """What is retained on these topics, some at a time."""
@@ -244,8 +224,3 @@ class Retained:
     def _newest(self, topic: str) -> Publish | None:
         found = self.api.retained(topic)
         return found[-1] if found else None
-
-
-def _digest(topic: str, stamp: Stamp) -> int:
-    text = f"{topic}\0{stamp.text()}"
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
