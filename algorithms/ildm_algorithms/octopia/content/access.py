@@ -38,7 +38,7 @@ _LEAST = 0.1
 """Share of the messages that an open range is taken to hold at least."""
 
 
-class _Way(Enum):
+class _AccessPath(Enum):
     """How a row is found by the value of an attribute."""
 
     EXACT = "one value"
@@ -51,7 +51,7 @@ class _Way(Enum):
 
 
 class _Place(NamedTuple):
-    way: _Way
+    path: _AccessPath
     key: Any = None
     """EXACT: the value; RANGE: the class of the width; FROM, TO: the bound; PREFIX: the text."""
 
@@ -146,20 +146,20 @@ class Access(Generic[Row]):
         It is of the messages that have the attribute. A value or a prefix is judged by all rows that name the
         attribute: if rows were never found by it for want of others, each message would lead to all of them.
         """
-        way, key = _place(domain)
+        path, key = _place(domain)
         span = self._high - self._low
-        match way:
-            case _Way.EXACT:
+        match path:
+            case _AccessPath.EXACT:
                 return self._exact.share(key, self.named)
-            case _Way.PREFIX:
+            case _AccessPath.PREFIX:
                 return self._begins.share(key, self.named)
-            case _Way.RANGE:
+            case _AccessPath.RANGE:
                 low, high = number_bounds(domain)
                 near = (self._cells[_cell(key, low)] + 1) / (self._ranged + 2)
                 return max(near, (high - low) / span if 0 < span < math.inf else 1.0)
-            case _Way.FROM:
+            case _AccessPath.FROM:
                 return max(_LEAST, (self._high - key) / span if 0 < span < math.inf else 0.5)
-            case _Way.TO:
+            case _AccessPath.TO:
                 return max(_LEAST, (key - self._low) / span if 0 < span < math.inf else 0.5)
         return 1.0
 
@@ -170,49 +170,49 @@ class Access(Generic[Row]):
     def add(self, row: Row, domain: Domain) -> None:
         """Enter a row that is to be found through its domain."""
         self.size += 1
-        way, key = _place(domain)
-        match way:
-            case _Way.EXACT:
+        path, key = _place(domain)
+        match path:
+            case _AccessPath.EXACT:
                 if self._exact.add(key, row) and isinstance(key, float):
                     self._points.add((key, 0), self._exact.rows[key])
-            case _Way.PREFIX:
+            case _AccessPath.PREFIX:
                 self._begins.add(key, row)
                 self._lengths[len(key)] += 1
-            case _Way.RANGE:
+            case _AccessPath.RANGE:
                 low, high = number_bounds(domain)
                 self._cells[_cell(key, low)] += 1
                 self._ranged += 1
                 self._ranges.setdefault(key, OrderedItems()).add((low, row.number), row, high)
-            case _Way.FROM:
+            case _AccessPath.FROM:
                 self._from.add((key, row.number), row)
-            case _Way.TO:
+            case _AccessPath.TO:
                 self._to.add((key, row.number), row)
-            case _Way.PRESENT:
+            case _AccessPath.PRESENT:
                 self._present[row] = None
 
     def remove(self, row: Row, domain: Domain) -> None:
         """Take out a row that was entered with this domain."""
         self.size -= 1
-        way, key = _place(domain)
-        match way:
-            case _Way.EXACT:
+        path, key = _place(domain)
+        match path:
+            case _AccessPath.EXACT:
                 if self._exact.remove(key, row) and isinstance(key, float):
                     self._points.remove((key, 0))
-            case _Way.PREFIX:
+            case _AccessPath.PREFIX:
                 self._begins.remove(key, row)
                 _decrement(self._lengths, len(key))
-            case _Way.RANGE:
+            case _AccessPath.RANGE:
                 low, _ = number_bounds(domain)
                 _decrement(self._cells, _cell(key, low))
                 self._ranged -= 1
                 self._ranges[key].remove((low, row.number))
                 if not self._ranges[key]:
                     del self._ranges[key]
-            case _Way.FROM:
+            case _AccessPath.FROM:
                 self._from.remove((key, row.number))
-            case _Way.TO:
+            case _AccessPath.TO:
                 self._to.remove((key, row.number))
-            case _Way.PRESENT:
+            case _AccessPath.PRESENT:
                 del self._present[row]
 
     def holding(self, value: Value) -> Iterator[Rows[Row]]:
@@ -274,19 +274,19 @@ class Access(Generic[Row]):
 def _place(domain: Domain) -> _Place:
     point = domain.point
     if point is not None:
-        return _Place(_Way.EXACT, key_of_value(point))
+        return _Place(_AccessPath.EXACT, key_of_value(point))
     prefix = domain.prefix
     if prefix is not None:
-        return _Place(_Way.PREFIX, prefix)
+        return _Place(_AccessPath.PREFIX, prefix)
     if domain.kind is Kind.NUMBER:
         low, high = number_bounds(domain)
         if math.isfinite(low) and math.isfinite(high):
-            return _Place(_Way.RANGE, _level(high - low))
+            return _Place(_AccessPath.RANGE, _level(high - low))
         if math.isfinite(low):
-            return _Place(_Way.FROM, low)
+            return _Place(_AccessPath.FROM, low)
         if math.isfinite(high):
-            return _Place(_Way.TO, high)
-    return _Place(_Way.PRESENT)
+            return _Place(_AccessPath.TO, high)
+    return _Place(_AccessPath.PRESENT)
 
 
 def key_of_value(value: Value) -> Hashable:
