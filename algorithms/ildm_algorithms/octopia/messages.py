@@ -70,7 +70,6 @@ __all__ = [
     "Bye",
     "Civs",
     "Digests",
-    "Entry",
     "Fetch",
     "Heard",
     "Held",
@@ -87,6 +86,7 @@ __all__ = [
     "SetVersion",
     "Stamped",
     "Subs",
+    "SubscriptionEntry",
     "Trace",
     "Traced",
     "Want",
@@ -166,7 +166,7 @@ class Relay(NamedTuple):
     data: bytes
 
 
-class Entry(NamedTuple):
+class SubscriptionEntry(NamedTuple):
     """A subscription with its QoS, or :data:`GONE`."""
 
     content: ContentFilter
@@ -181,7 +181,7 @@ class Subs(NamedTuple):
     part: int
     parts: int
     """0: changes, each of which makes a version; else one of so many parts of the whole set."""
-    entries: tuple[Entry, ...]
+    entries: tuple[SubscriptionEntry, ...]
 
 
 class Fetch(NamedTuple):
@@ -407,7 +407,7 @@ CODEC = Codec(
         Format(2, Refused, (KEY, TEXT)),
         Format(3, Bye, (U64,)),
         Format(4, Relay, (U16, U16, PAYLOAD)),
-        Format(5, Subs, (U16, U64, U32, U32, U32, _records(Entry, CONTENT, U8))),
+        Format(5, Subs, (U16, U64, U32, U32, U32, _records(SubscriptionEntry, CONTENT, U8))),
         Format(6, Fetch, (U16,)),
         Format(7, Adverts, (U32, U32, _records(Stamped, U64, U8, CONTENT))),
         Format(8, Again, (U32,)),

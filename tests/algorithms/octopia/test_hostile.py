@@ -24,7 +24,6 @@ from ildm_algorithms.octopia.messages import (
     Bye,
     Civs,
     Digests,
-    Entry,
     Fetch,
     Heard,
     Held,
@@ -42,6 +41,7 @@ from ildm_algorithms.octopia.messages import (
     SetVersion,
     Stamped,
     Subs,
+    SubscriptionEntry,
     Trace,
     Traced,
     Want,
@@ -62,8 +62,8 @@ MESSAGES: list[tuple[Any, ...]] = [
     Refused(b"d", "no"),
     Bye(1),
     Relay(0, 1, b"x"),
-    Subs(0, 1, 1, 0, 0, (Entry(T, 1), Entry(T, GONE))),
-    Subs(0, 1, 1, 1, 2, (Entry(T, 1),)),
+    Subs(0, 1, 1, 0, 0, (SubscriptionEntry(T, 1), SubscriptionEntry(T, GONE))),
+    Subs(0, 1, 1, 1, 2, (SubscriptionEntry(T, 1),)),
     Fetch(1),
     Adverts(1, 1, (Stamped(1, 0, T), Stamped(1, GONE, T))),
     Again(1),
@@ -93,7 +93,7 @@ def test_every_message_is_read_as_it_was_written(message: tuple[Any, ...]) -> No
 
 
 def test_a_filter_of_another_node_that_is_none() -> None:
-    data = bytearray(CODEC.encode(Subs(0, 1, 1, 0, 0, (Entry(ContentFilter("a/#"), 1),))))
+    data = bytearray(CODEC.encode(Subs(0, 1, 1, 0, 0, (SubscriptionEntry(ContentFilter("a/#"), 1),))))
     at = data.index(b"a/#")
     data[at : at + 3] = b"#/a"
     with pytest.raises(OverlayError, match="a filter of another node that is none"):

@@ -11,7 +11,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from ildm_algorithms.octopia.messages import GONE, Entry, Fetch, Hello, OverlayError, SetVersion, Subs
+from ildm_algorithms.octopia.messages import (
+    GONE,
+    Fetch,
+    Hello,
+    OverlayError,
+    SetVersion,
+    Subs,
+    SubscriptionEntry,
+)
 from ildm_algorithms.octopia.tables.pages import pages, size_of_entry
 from ildm_algorithms.octopia.tables.sessions import Sessions
 from ildm_algorithms.octopia.tables.tables import Clt, Prt
@@ -119,8 +127,8 @@ class Replicas:
     def change(self, added: Mapping[ContentFilter, int], removed: Iterable[ContentFilter] = ()) -> None:
         """What the clients of this node want has changed."""
         me = self.members.me
-        entries = [Entry(content, qos) for content, qos in added.items()]
-        entries += [Entry(content, GONE) for content in removed]
+        entries = [SubscriptionEntry(content, qos) for content, qos in added.items()]
+        entries += [SubscriptionEntry(content, GONE) for content in removed]
         self._version += len(entries)
         self.sessions.tell(self.clt.changed(self.prt.change(me, self._version, *_split(entries))))
         version = self._version - len(entries)
@@ -248,7 +256,7 @@ class Replicas:
             if copy is None or not copy.complete:
                 return
             boot, version = copy.boot, copy.version
-        entries = [Entry(content, qos) for content, qos in self.prt.at(home).items()]
+        entries = [SubscriptionEntry(content, qos) for content, qos in self.prt.at(home).items()]
         parts = list(pages(entries, size_of_entry)) or [[]]
         waiting = self._waiting.setdefault(sender, deque())
         if any(subs.home == fetch.home and subs.parts for subs in waiting):
@@ -298,7 +306,7 @@ class Replicas:
         self.sessions.tell(self.clt.changed(self.prt.drop(node_id)))
 
 
-def _split(entries: Iterable[Entry]) -> tuple[dict[ContentFilter, int], list[ContentFilter]]:
+def _split(entries: Iterable[SubscriptionEntry]) -> tuple[dict[ContentFilter, int], list[ContentFilter]]:
     """The last word on each filter: what is added, and what is withdrawn."""
     last = dict(entries)
     added = {content: qos for content, qos in last.items() if qos != GONE}
