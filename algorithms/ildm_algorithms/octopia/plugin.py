@@ -33,7 +33,7 @@ from ildm_algorithms.octopia.delivery.casting import Casting
 from ildm_algorithms.octopia.delivery.local import LocalFilters, NoAccess
 from ildm_algorithms.octopia.delivery.missed import Missing
 from ildm_algorithms.octopia.delivery.offers import Offers
-from ildm_algorithms.octopia.delivery.retained import Retained
+from ildm_algorithms.octopia.delivery.retained import RetainedSync
 from ildm_algorithms.octopia.describe import Tracer, describe
 from ildm_algorithms.octopia.grid.loads import Loads
 from ildm_algorithms.octopia.grid.members import Hooks, Members, Tables
@@ -116,7 +116,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.offers = Offers(api, config, self.members, self.kept, self.reader.read, self.count)
         self.kept.owed = self.offers.is_owed
         self.missing = Missing(api, config, self.members, self.seen, self._take_late, self.count)
-        self.retained = Retained(
+        self.retained = RetainedSync(
             api,
             self.members,
             self._deliver_retained,

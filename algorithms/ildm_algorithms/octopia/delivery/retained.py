@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ildm.api import NodeApi
     from ildm_algorithms.octopia.grid.members import Members
 
-__all__ = ["Retained"]
+__all__ = ["RetainedSync"]
 
 HELD_BYTES = 32_768
 """Bytes in one message with retained ones; a larger one makes one of its own."""
@@ -44,7 +44,7 @@ CALM = 4.0
 """Seconds between two nodes that this one compares itself with: after the first there may be nothing left."""
 
 
-class Retained:
+class RetainedSync:
     """Compares what this node remembers with what others do.
 
     Args:
