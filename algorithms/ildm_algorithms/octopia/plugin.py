@@ -412,7 +412,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         """A message as the local broker is to get it: under each topic that local filters want it on."""
         return [
             _copy(carried.publish, topic, qos)
-            for topic, qos in self.local.deliveries(carried.publish, carried.attributes, include_plain)
+            for topic, qos in self.local.copies(carried.publish, carried.attributes, include_plain)
         ]
 
     def _inject_all(self, copies: list[Publish], identity: tuple[str, int] | None = None) -> None:
@@ -432,12 +432,12 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.retained.entered(message.topic)
         if message.payload:
             attributes = partial(self.reader.read, message)
-            for topic, qos in self.local.deliveries(message, attributes, include_plain=False):
+            for topic, qos in self.local.copies(message, attributes, include_plain=False):
                 self._inject(_copy(message, topic, qos))
 
     def _deliver_held(self, topic_filter: str, message: Publish) -> bool:
         """A retained message, to a content filter that is new; whether that matches it."""
-        found = self.local.delivery(topic_filter, message, partial(self.reader.read, message))
+        found = self.local.copy(topic_filter, message, partial(self.reader.read, message))
         if found is not None:
             self._inject(_copy(message, *found))
         return found is not None

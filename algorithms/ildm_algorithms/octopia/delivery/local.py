@@ -29,7 +29,7 @@ from ildm_algorithms.octopia.content.content import (
 from ildm_algorithms.octopia.content.index import Attributes, ContentIndex
 from ildm_algorithms.octopia.content.rules import AccessRule, refusal
 
-__all__ = ["ContentConfig", "Delivery", "LocalFilters", "NoAccess", "Wanted"]
+__all__ = ["ContentConfig", "LocalCopy", "LocalFilters", "NoAccess", "Wanted"]
 
 PLAIN = ""
 """Stands for the expression of ordinary subscriptions; none has this text."""
@@ -96,7 +96,7 @@ class Wanted(NamedTuple):
     """The highest QoS of all that want it; None: nobody does any more."""
 
 
-class Delivery(NamedTuple):
+class LocalCopy(NamedTuple):
     """A copy for the local broker."""
 
     topic: str
@@ -199,7 +199,7 @@ class LocalFilters:
         after = self._highest(asked.filter)
         return None if after == before else Wanted(asked.filter, after)
 
-    def deliveries(self, message: Publish, attributes: Attributes, include_plain: bool) -> list[Delivery]:
+    def copies(self, message: Publish, attributes: Attributes, include_plain: bool) -> list[LocalCopy]:
         """The copies of a message that local clients want, sorted by topic.
 
         Args:
@@ -212,11 +212,9 @@ class LocalFilters:
         found = self._index.match(message.topic, attributes)
         if not include_plain:
             found.pop(PLAIN, None)
-        return sorted(
-            delivery for text, qos in found.items() for delivery in self._delivery(message, text, qos)
-        )
+        return sorted(copy for text, qos in found.items() for copy in self._copy(message, text, qos))
 
-    def delivery(self, topic_filter: str, message: Publish, attributes: Attributes) -> Delivery | None:
+    def copy(self, topic_filter: str, message: Publish, attributes: Attributes) -> LocalCopy | None:
         """The copy of a message that one filter with an expression asks for, as of a retained one."""
         asked = self._asked.get(topic_filter)
         if asked is None or self.is_below_root(message.topic):
@@ -226,7 +224,7 @@ class LocalFilters:
             return None
         qos = self._index.qos(asked.filter, asked.text)
         assert qos is not None
-        return next(self._delivery(message, asked.text, qos), None)
+        return next(self._copy(message, asked.text, qos), None)
 
     def _enter(self, topic_filter: str) -> _Asked | None:
         try:
@@ -250,12 +248,12 @@ class LocalFilters:
             return None
         return _Asked(ContentFilter(topic_filter, ANYTHING), PLAIN)
 
-    def _delivery(self, message: Publish, text: str, qos: int) -> Iterator[Delivery]:
+    def _copy(self, message: Publish, text: str, qos: int) -> Iterator[LocalCopy]:
         topic = message.topic if text == PLAIN else f"{self._prefix}{text}/{message.topic}"
         if len(topic.encode()) > _LONGEST_TOPIC:
             self._count("topics_too_long")
         else:
-            yield Delivery(topic, min(qos, message.qos))
+            yield LocalCopy(topic, min(qos, message.qos))
 
     def _highest(self, filter: ContentFilter) -> int | None:
         return max(self._index.owners(filter).values(), default=None)

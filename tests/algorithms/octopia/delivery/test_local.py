@@ -25,11 +25,11 @@ class Local:
     def log(self, event: str, *, filter: str, reason: str) -> None:
         self.logged.append((event, filter, reason))
 
-    def deliveries(
+    def copies(
         self, topic: str, attributes: Mapping[str, Value], plain: bool = True, qos: int = 2
     ) -> list[tuple[str, int]]:
         message = Publish(topic=topic, qos=qos, packet_id=1 if qos else None)
-        return [tuple(each) for each in self.filters.deliveries(message, lambda: attributes, plain)]
+        return [tuple(each) for each in self.filters.copies(message, lambda: attributes, plain)]
 
 
 @pytest.fixture
@@ -46,24 +46,24 @@ def test_a_filter_with_an_expression(local: Local) -> None:
     wanted = filters.change("filter/price>80&sym=IBM/stock/#", 1)
     assert wanted == Wanted(content("stock/#", "price>80&sym=IBM"), 1)
     assert filters.expressions == 1
-    assert local.deliveries("stock/nyse", {"price": 81.0, "sym": "IBM"}) == [
+    assert local.copies("stock/nyse", {"price": 81.0, "sym": "IBM"}) == [
         ("filter/price>80&sym=IBM/stock/nyse", 1)
     ]
-    assert local.deliveries("stock/nyse", {"price": 81.0, "sym": "IBM"}, qos=0) == [
+    assert local.copies("stock/nyse", {"price": 81.0, "sym": "IBM"}, qos=0) == [
         ("filter/price>80&sym=IBM/stock/nyse", 0)
     ]
-    assert local.deliveries("stock/nyse", {"price": 79.0, "sym": "IBM"}) == []
-    assert local.deliveries("other", {"price": 81.0, "sym": "IBM"}) == []
+    assert local.copies("stock/nyse", {"price": 79.0, "sym": "IBM"}) == []
+    assert local.copies("other", {"price": 81.0, "sym": "IBM"}) == []
     gone = filters.change("filter/price>80&sym=IBM/stock/#", None)
     assert gone == Wanted(content("stock/#", "price>80&sym=IBM"), None)
-    assert local.deliveries("stock/nyse", {"price": 81.0, "sym": "IBM"}) == []
+    assert local.copies("stock/nyse", {"price": 81.0, "sym": "IBM"}) == []
     assert list(filters) == []
 
 
 def test_names_and_escapes(local: Local) -> None:
     assert local.filters.change("filter/hot/a/+", 0) == Wanted(content("a/+", "price>80"), 0)
     assert local.filters.change("filter/hot&t%2Eu=%2F/#", 0) == Wanted(content("#", "price>80&t%2Eu='/'"), 0)
-    assert local.deliveries("a/b", {"price": 90.0, "t.u": "/"}) == [
+    assert local.copies("a/b", {"price": 90.0, "t.u": "/"}) == [
         ("filter/hot&t%2Eu=%2F/a/b", 0),
         ("filter/hot/a/b", 0),
     ]
@@ -75,7 +75,7 @@ def test_two_texts_of_one_expression_are_two_topics_and_one_filter(local: Local)
     assert filters.change("filter/hot/s/#", 1) == Wanted(expected, 1)
     assert filters.change("filter/price>80/s/#", 0) is None
     assert filters.change("filter/price > 80/s/#", 2) == Wanted(expected, 2)
-    assert local.deliveries("s/x", {"price": 90.0}) == [
+    assert local.copies("s/x", {"price": 90.0}) == [
         ("filter/hot/s/x", 1),
         ("filter/price > 80/s/x", 2),
         ("filter/price>80/s/x", 0),
@@ -90,18 +90,18 @@ def test_two_texts_of_one_expression_are_two_topics_and_one_filter(local: Local)
 def test_overlapping_filters_with_one_expression_give_one_copy(local: Local) -> None:
     local.filters.change("filter/hot/s/#", 0)
     local.filters.change("filter/hot/s/+", 2)
-    assert local.deliveries("s/x", {"price": 90.0}) == [("filter/hot/s/x", 2)]
+    assert local.copies("s/x", {"price": 90.0}) == [("filter/hot/s/x", 2)]
 
 
 def test_ordinary_subscriptions_go_on_beside_it(local: Local) -> None:
     assert local.filters.change("s/#", 1) == Wanted(content("s/#"), 1)
     local.filters.change("filter/hot/s/#", 1)
-    assert local.deliveries("s/x", {"price": 90.0}) == [("filter/hot/s/x", 1), ("s/x", 1)]
-    assert local.deliveries("s/x", {"price": 90.0}, plain=False) == [("filter/hot/s/x", 1)]
-    assert local.deliveries("s/x", {}) == [("s/x", 1)]
+    assert local.copies("s/x", {"price": 90.0}) == [("filter/hot/s/x", 1), ("s/x", 1)]
+    assert local.copies("s/x", {"price": 90.0}, plain=False) == [("filter/hot/s/x", 1)]
+    assert local.copies("s/x", {}) == [("s/x", 1)]
     assert dict(local.filters) == {content("s/#"): 1, content("s/#", "price>80"): 1}
     assert local.filters.change("s/#", None) == Wanted(content("s/#"), None)
-    assert local.deliveries("s/x", {}) == []
+    assert local.copies("s/x", {}) == []
 
 
 def test_what_is_below_the_root_does_not_cross(local: Local) -> None:
@@ -110,8 +110,8 @@ def test_what_is_below_the_root_does_not_cross(local: Local) -> None:
         assert local.filters.change(topic_filter, 1) is None
         assert local.filters.change(topic_filter, None) is None
     assert local.filters.change("#", 1) == Wanted(content("#"), 1)
-    assert local.deliveries("filter/hot/s/x", {"price": 90.0}) == []
-    assert local.deliveries("filters/x", {}) == [("filters/x", 1)]
+    assert local.copies("filter/hot/s/x", {"price": 90.0}) == []
+    assert local.copies("filters/x", {}) == [("filters/x", 1)]
     assert local.filters.change("filter", 1) == Wanted(content("filter"), 1)
     assert local.counted == []
 
@@ -143,7 +143,7 @@ def test_what_is_refused_is_counted_logged_once_and_listed(
     assert local.counted == ["expressions_refused"] * 3
     assert filters.change(topic_filter, None) is None
     assert not filters.refused
-    assert local.deliveries("s/x", {"price": 90.0}) == []
+    assert local.copies("s/x", {"price": 90.0}) == []
 
 
 def test_what_is_remembered_of_the_refused_is_bounded() -> None:
@@ -172,8 +172,8 @@ def test_a_node_has_so_many_filters_with_expressions() -> None:
 
 def test_a_copy_that_needs_too_long_a_topic_is_counted(local: Local) -> None:
     local.filters.change("filter/hot/#", 1)
-    assert local.deliveries("x" * 65_524, {"price": 90.0}) == [("filter/hot/" + "x" * 65_524, 1)]
-    assert local.deliveries("é" * 32_763, {"price": 90.0}) == []
+    assert local.copies("x" * 65_524, {"price": 90.0}) == [("filter/hot/" + "x" * 65_524, 1)]
+    assert local.copies("é" * 32_763, {"price": 90.0}) == []
     assert local.counted == ["topics_too_long"]
 
 
@@ -181,20 +181,20 @@ def test_one_filter_alone(local: Local) -> None:
     local.filters.change("filter/hot/s/#", 1)
     local.filters.change("s/#", 2)
     message = Publish(topic="s/x", qos=2, packet_id=1)
-    assert local.filters.delivery("filter/hot/s/#", message, lambda: {"price": 90.0}) == (
+    assert local.filters.copy("filter/hot/s/#", message, lambda: {"price": 90.0}) == (
         "filter/hot/s/x",
         1,
     )
-    assert local.filters.delivery("filter/hot/s/#", message, lambda: {"price": 9.0}) is None
-    assert local.filters.delivery("filter/hot/s/#", Publish(topic="t"), lambda: {"price": 90.0}) is None
-    assert local.filters.delivery("s/#", message, dict) is None
+    assert local.filters.copy("filter/hot/s/#", message, lambda: {"price": 9.0}) is None
+    assert local.filters.copy("filter/hot/s/#", Publish(topic="t"), lambda: {"price": 90.0}) is None
+    assert local.filters.copy("s/#", message, dict) is None
 
 
 def test_another_root() -> None:
     local = Local(root="where/content")
     assert local.filters.change("where/content/a=1/s", 1) == Wanted(content("s", "a=1"), 1)
     assert local.filters.change("filter/a=1/s", 1) == Wanted(content("filter/a=1/s"), 1)
-    assert local.deliveries("s", {"a": 1.0}) == [("where/content/a=1/s", 1)]
+    assert local.copies("s", {"a": 1.0}) == [("where/content/a=1/s", 1)]
 
 
 @pytest.mark.parametrize(
