@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ildm.api import Fact, MessageTrace, OverlayView, TracedTree, TreeNode
 from ildm_algorithms.octopia.content.content import ContentFilter
 from ildm_algorithms.octopia.content.relations import overlaps
-from ildm_algorithms.octopia.grid.contacts import State
+from ildm_algorithms.octopia.grid.contacts import ContactState
 from ildm_algorithms.octopia.grid.routing import spr
 from ildm_algorithms.octopia.messages import OverlayError, Trace, Traced
 
@@ -109,7 +109,7 @@ def describe(node: Octopia) -> OverlayView:
         tables["bad expressions"] = [
             {"filter": text, "error": why} for text, why in node.local.refused.items()
         ]
-    alive = sum(c.state not in (State.UNKNOWN, State.DOWN) for c in members.contacts.values())
+    alive = sum(c.state not in (ContactState.UNKNOWN, ContactState.DOWN) for c in members.contacts.values())
     return OverlayView(node=members.me, members=max(alive, members.live()), facts=facts, tables=tables)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ildm.api import MessageTrace
 from ildm.testing import LinkModel, constant
-from ildm_algorithms.octopia.grid.contacts import State
+from ildm_algorithms.octopia.grid.contacts import ContactState
 from tests.algorithms.octopia.worlds import LINE, CutWorld, grid, make, octopia, payloads
 
 
@@ -18,7 +18,7 @@ def test_a_dead_link_within_a_cluster_is_gone_around_by_another_node() -> None:
         world["a0"].publish("t", b"%d" % number, 1)
         world.run(1)
     state = octopia(world, "a0").members.contacts["b0"].state
-    assert state is State.RELAYED
+    assert state is ContactState.RELAYED
     assert octopia(world, "a0").members.view.primary == {"b": "b0"}  # the tree is whole
     world.run(20)
     for name in ("b0", "c0"):
@@ -26,7 +26,7 @@ def test_a_dead_link_within_a_cluster_is_gone_around_by_another_node() -> None:
     assert world.counters()["relayed_for_others"] > 0
     world.network.mend()
     world.run(30)
-    assert octopia(world, "a0").members.contacts["b0"].state is State.UP
+    assert octopia(world, "a0").members.contacts["b0"].state is ContactState.UP
 
 
 def test_a_dead_link_between_clusters_is_gone_around() -> None:

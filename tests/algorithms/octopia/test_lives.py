@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ildm_algorithms.octopia.grid.contacts import State
+from ildm_algorithms.octopia.grid.contacts import ContactState
 from ildm_algorithms.octopia.grid.members import BOOT, MOST_BOOT
 from ildm_algorithms.octopia.messages import CODEC
 from tests.algorithms.octopia.worlds import make, octopia, payloads
@@ -24,7 +24,7 @@ def test_a_node_whose_clock_was_set_back_and_whose_state_is_lost_is_heard() -> N
     assert octopia(world, "b1").counters["boot_raised"] == 1
     assert octopia(world, "b1").members.boot > 10_000_000
     for name in ("a1", "b0"):
-        assert octopia(world, name).members.contacts["b1"].state is State.UP
+        assert octopia(world, name).members.contacts["b1"].state is ContactState.UP
         assert octopia(world, name).replicas.lacking() == []
     assert len(octopia(world, "a1").replicas.prt) == 1
     told = [event for _, name, event, _ in world.logs if name == "b1" and "later life" in event]

@@ -6,10 +6,10 @@ from enum import StrEnum
 
 from ildm_algorithms.overlay.peers import Estimate
 
-__all__ = ["Contact", "State"]
+__all__ = ["Contact", "ContactState"]
 
 
-class State(StrEnum):
+class ContactState(StrEnum):
     """How a member can be reached."""
 
     UNKNOWN = "unknown"
@@ -58,7 +58,7 @@ class Contact:
         self.node_id = node_id
         self.number = number
         self.address = ""
-        self.state = State.UNKNOWN
+        self.state = ContactState.UNKNOWN
         self.boot = 0
         self.heard = 0.0
         self.beat = 0
@@ -74,22 +74,22 @@ class Contact:
     @property
     def alive(self) -> bool:
         """Whether it is counted among the nodes that messages go to."""
-        return self.state in (State.UP, State.SUSPECT, State.RELAYED)
+        return self.state in (ContactState.UP, ContactState.SUSPECT, ContactState.RELAYED)
 
     def hello(self, direct: bool, beat: int, now: float) -> None:
         """A HELLO has come from it, over its link or by way of another."""
         self.beat = max(self.beat, beat)
         self.heard = now
         if direct:
-            self.state = State.UP
-        elif self.state in (State.UNKNOWN, State.DOWN):
-            self.state = State.RELAYED
+            self.state = ContactState.UP
+        elif self.state in (ContactState.UNKNOWN, ContactState.DOWN):
+            self.state = ContactState.RELAYED
 
     def data(self, now: float) -> None:
         """Anything else has come over its link."""
         self.heard = now
-        if self.state is State.SUSPECT:
-            self.state = State.UP
+        if self.state is ContactState.SUSPECT:
+            self.state = ContactState.UP
 
     def new_life(self, boot: int) -> None:
         """It has started anew, which is the end of what it was."""
@@ -104,9 +104,9 @@ class Contact:
     def lost(self, certain: bool) -> None:
         """Its link was lost; ``certain``: it cannot be reached at all."""
         self.told_news = 0
-        if self.state is State.UP and not certain:
-            self.state = State.SUSPECT
-        elif self.state in (State.UP, State.SUSPECT):
+        if self.state is ContactState.UP and not certain:
+            self.state = ContactState.SUSPECT
+        elif self.state in (ContactState.UP, ContactState.SUSPECT):
             self._down()
 
     def silent(self) -> None:
@@ -133,12 +133,12 @@ class Contact:
 
     def relayed(self, possible: bool) -> None:
         """Whether another node hears it, by what is known now."""
-        if possible and self.state is State.DOWN:
-            self.state = State.RELAYED
-        elif not possible and self.state is State.RELAYED:
-            self.state = State.DOWN
+        if possible and self.state is ContactState.DOWN:
+            self.state = ContactState.RELAYED
+        elif not possible and self.state is ContactState.RELAYED:
+            self.state = ContactState.DOWN
 
     def _down(self) -> None:
-        self.state = State.DOWN
+        self.state = ContactState.DOWN
         self.lost_beat = max([self.beat, *(beat for beat, _ in self.reports.values())])
         self.reports.clear()

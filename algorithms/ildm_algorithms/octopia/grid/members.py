@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import Peer, SendResult, Unreachable
-from ildm_algorithms.octopia.grid.contacts import Contact, State
+from ildm_algorithms.octopia.grid.contacts import Contact, ContactState
 from ildm_algorithms.octopia.grid.scot import GridError, View
 from ildm_algorithms.octopia.messages import (
     CODEC,
@@ -129,7 +129,7 @@ class Members:
         self._stopped = True
         data = CODEC.encode(Bye(self.boot))
         for node_id in self._near:
-            if self.contacts[node_id].state in (State.UP, State.SUSPECT):
+            if self.contacts[node_id].state in (ContactState.UP, ContactState.SUSPECT):
                 self.api.send(self._peer(node_id), data)
 
     # who is who ---------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Members:
         """The same for an encoded message."""
         contact = self.contacts[node_id]
         to = self._peer(node_id)
-        if contact.state is State.RELAYED:
+        if contact.state is ContactState.RELAYED:
             via = self._relay(contact)
             if via is None:
                 self.count("relays_failed")
@@ -189,13 +189,13 @@ class Members:
 
     def can_dial(self, node_id: str) -> bool:
         """Whether an address is known."""
-        return bool(self.contacts[node_id].address) or self.contacts[node_id].state is State.UP
+        return bool(self.contacts[node_id].address) or self.contacts[node_id].state is ContactState.UP
 
     def _peer(self, node_id: str) -> Peer:
         return Peer(node_id, self.contacts[node_id].address)
 
     def _relay(self, contact: Contact) -> str | None:
-        usable = {n for n in self._near if self.contacts[n].state is State.UP and n != contact.node_id}
+        usable = {n for n in self._near if self.contacts[n].state is ContactState.UP and n != contact.node_id}
         return contact.relay(usable, self.api.now() - self.config.dead_after)
 
     # HELLO ------------------------------------------------------------------------------------------
@@ -218,7 +218,7 @@ class Members:
 
     def linked(self, node_id: str) -> None:
         """There is a link with a node."""
-        if node_id in self._near and self.contacts[node_id].state is not State.UP:
+        if node_id in self._near and self.contacts[node_id].state is not ContactState.UP:
             self._greet(node_id, answer=True)
 
     def _pause(self) -> float:
@@ -251,7 +251,7 @@ class Members:
             hello = hello._replace(news=(*hello.news, News(contact.number, contact.boot, contact.address)))
         data = CODEC.encode(hello)
         self.api.send(self._peer(node_id), data)
-        if contact.state is State.RELAYED:
+        if contact.state is ContactState.RELAYED:
             self.send_data(node_id, data)
 
     def _hello(self, contact: Contact, answer: bool) -> Hello:
@@ -265,7 +265,7 @@ class Members:
         heards = (
             Heard(other.number, other.beat)
             for node_id in self._near
-            if (other := self.contacts[node_id]).state is State.UP
+            if (other := self.contacts[node_id]).state is ContactState.UP
         )
         return Hello(
             self.grid.digest,
@@ -342,7 +342,7 @@ class Members:
         if news.boot < contact.boot or (news.boot == contact.boot and contact.address):
             return
         self._learn(contact, news.boot, news.address)
-        if node_id in self._near and contact.state is not State.UP:
+        if node_id in self._near and contact.state is not ContactState.UP:
             self._greet(node_id, answer=True)
 
     def _learn(self, contact: Contact, boot: int, address: str) -> None:
@@ -407,7 +407,7 @@ class Members:
         target = self.member(relay.target)
         if target == self.me:
             take(self._peer(origin), relay.data)
-        elif self.contacts[target].state is State.UP:
+        elif self.contacts[target].state is ContactState.UP:
             self.count("relayed_for_others")
             self.api.send(self._peer(target), CODEC.encode(relay))
         else:
@@ -424,7 +424,7 @@ class Members:
             return
         before = contact.state
         self._gone(contact, lambda: contact.lost(reason is not Unreachable.LOST))
-        if before is State.UP and contact.state is State.SUSPECT:
+        if before is ContactState.UP and contact.state is ContactState.SUSPECT:
             self._greet(node_id, answer=True)
             self.hooks.lost(node_id)
 
@@ -447,7 +447,7 @@ class Members:
         """Work out who is alive, and the view."""
         for node_id in self._near:
             contact = self.contacts[node_id]
-            if contact.state in (State.DOWN, State.RELAYED):
+            if contact.state in (ContactState.DOWN, ContactState.RELAYED):
                 contact.relayed(self._relay(contact) is not None)
         dead = frozenset(n for n in self._near if not self.contacts[n].alive)
         self.gone = dead.intersection(self.mates)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ildm_algorithms.octopia.grid.contacts import Contact, State
+from ildm_algorithms.octopia.grid.contacts import Contact, ContactState
 
-U, UP, S, R, D = State.UNKNOWN, State.UP, State.SUSPECT, State.RELAYED, State.DOWN
+U, UP, S, R, D = ContactState
 
 EVENTS: dict[str, Callable[[Contact], None]] = {
     "hello": lambda contact: contact.hello(True, 5, 1.0),
@@ -22,7 +22,7 @@ EVENTS: dict[str, Callable[[Contact], None]] = {
     "another hears it": lambda contact: contact.relayed(True),
     "no other hears it": lambda contact: contact.relayed(False),
 }
-TABLE: dict[str, tuple[State, ...]] = {
+TABLE: dict[str, tuple[ContactState, ...]] = {
     # from       unknown, up, suspect, relayed, down
     "hello": (UP, UP, UP, UP, UP),
     "hello by another": (R, UP, S, R, R),
@@ -38,12 +38,12 @@ TABLE: dict[str, tuple[State, ...]] = {
 
 
 @pytest.mark.parametrize("event", EVENTS)
-@pytest.mark.parametrize("before", State)
-def test_every_event_in_every_state(event: str, before: State) -> None:
+@pytest.mark.parametrize("before", ContactState)
+def test_every_event_in_every_state(event: str, before: ContactState) -> None:
     contact = Contact("b", 1)
     contact.state = before
     EVENTS[event](contact)
-    assert contact.state is TABLE[event][list(State).index(before)]
+    assert contact.state is TABLE[event][list(ContactState).index(before)]
 
 
 def test_who_hears_a_node_must_have_heard_it_after_it_was_lost() -> None:
