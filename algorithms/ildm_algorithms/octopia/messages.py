@@ -63,6 +63,7 @@ __all__ = [
     "GONE",
     "Ack",
     "Acked",
+    "AdvertEntry",
     "Adverts",
     "Again",
     "Ask",
@@ -84,7 +85,6 @@ __all__ = [
     "Refused",
     "Relay",
     "SetVersion",
-    "Stamped",
     "Subs",
     "SubscriptionEntry",
     "Trace",
@@ -188,7 +188,7 @@ class Fetch(NamedTuple):
     home: int
 
 
-class Stamped(NamedTuple):
+class AdvertEntry(NamedTuple):
     """An advertisement by its uid; with :data:`GONE` it is withdrawn."""
 
     uid: int
@@ -200,7 +200,7 @@ class Adverts(NamedTuple):
     session: int
     number: int
     """In the session, from 1."""
-    entries: tuple[Stamped, ...]
+    entries: tuple[AdvertEntry, ...]
 
 
 class Again(NamedTuple):
@@ -409,7 +409,7 @@ CODEC = Codec(
         Format(4, Relay, (U16, U16, PAYLOAD)),
         Format(5, Subs, (U16, U64, U32, U32, U32, _records(SubscriptionEntry, CONTENT, U8))),
         Format(6, Fetch, (U16,)),
-        Format(7, Adverts, (U32, U32, _records(Stamped, U64, U8, CONTENT))),
+        Format(7, Adverts, (U32, U32, _records(AdvertEntry, U64, U8, CONTENT))),
         Format(8, Again, (U32,)),
         Format(9, Civs, (U32, U32, _list((_put_civ, _get_civ)))),
         Format(10, Pub, (U16, U64, U16, U64, U32, U16, FLAG, FLAG, _NUMBERS, _NUMBERS, PAYLOAD)),

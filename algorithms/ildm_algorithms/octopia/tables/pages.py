@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from ildm_algorithms.octopia.content.content import ContentFilter
-from ildm_algorithms.octopia.messages import Stamped, SubscriptionEntry
+from ildm_algorithms.octopia.messages import AdvertEntry, SubscriptionEntry
 from ildm_algorithms.octopia.tables.tables import Civ
 
 __all__ = ["pages", "size_of_civ", "size_of_entry", "whole_or_parts"]
@@ -36,7 +36,7 @@ def pages(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[I
         yield some
 
 
-def size_of_entry(entry: SubscriptionEntry | Stamped) -> int:
+def size_of_entry(entry: SubscriptionEntry | AdvertEntry) -> int:
     """Bytes of a subscription or an advertisement."""
     return 16 + _size(entry.content)
 

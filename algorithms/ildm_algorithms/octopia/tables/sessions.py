@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from ildm_algorithms.octopia.messages import GONE, Adverts, Again, Civs, Hello, OverlayError, Stamped
+from ildm_algorithms.octopia.messages import GONE, AdvertEntry, Adverts, Again, Civs, Hello, OverlayError
 from ildm_algorithms.octopia.tables.pages import pages, size_of_civ, size_of_entry, whole_or_parts
 from ildm_algorithms.octopia.tables.tables import Civ, CivSet, CivUnset, Clt, Told
 
@@ -98,17 +98,17 @@ class Sessions:
     def advertise(self, uid: int, content: ContentFilter) -> None:
         """Own clients publish this from now on."""
         self.clt.advertise(uid, content)
-        self._advertised((Stamped(uid, 0, content),))
+        self._advertised((AdvertEntry(uid, 0, content),))
 
     def unadvertise(self, uid: int) -> bool:
         """They do not any more. False: it was not advertised."""
         content = self.clt.unadvertise(uid)
         if content is None:
             return False
-        self._advertised((Stamped(uid, GONE, content),))
+        self._advertised((AdvertEntry(uid, GONE, content),))
         return True
 
-    def _advertised(self, entries: tuple[Stamped, ...]) -> None:
+    def _advertised(self, entries: tuple[AdvertEntry, ...]) -> None:
         for node_id, session in self._to.items():
             session.sent += 1
             self.members.send(node_id, Adverts(session.number, session.sent, entries))
@@ -118,7 +118,7 @@ class Sessions:
         self._session = (self._session + 1) & 0xFFFF_FFFF or 1
         session = self._to[node_id] = _Session(self._session, self.api.now())
         self.clt.forget_cluster(self.members.grid.cluster(node_id))
-        entries = [Stamped(uid, 0, content) for uid, content in self.clt.own.items()]
+        entries = [AdvertEntry(uid, 0, content) for uid, content in self.clt.own.items()]
         for some in list(pages(entries, size_of_entry)) or [[]]:
             session.sent += 1
             self.members.send(node_id, Adverts(session.number, session.sent, tuple(some)))
