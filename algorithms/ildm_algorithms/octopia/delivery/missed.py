@@ -44,14 +44,14 @@ AGAIN = 15.0
 LONGEST = 120.0
 DOUBLED = 10
 """Times that the pause is doubled, at most."""
-STAMP = "octopia.present"
+PRESENT = "octopia.present"
 """Entry of the state: Unix time when this node was surely part of the grid."""
 WANTED = "octopia.wanted"
 """Entry of the state: filters that are wanted since lately."""
 REMEMBERED = 1_000
 """Of those."""
-STAMPS = 10.0
-"""Seconds between two such entries."""
+SAVE_INTERVAL = 10.0
+"""Seconds until both entries are written again."""
 ON_THE_WAY = 15.0
 """A question may take so long until it arrives; what it asks for is told by age."""
 LOOKBACK = 5.0
@@ -133,10 +133,10 @@ class Missing:
         if len(saved) % _SINCE.size == 0:
             self._known = dict(_SINCE.iter_unpack(saved))
         self.api.call_later(0.0, self._started)
-        self.api.call_later(STAMPS, self._stamp_now_and_then)
+        self.api.call_later(SAVE_INTERVAL, self._save_presence_periodically)
 
     def _absent_since(self) -> float:
-        saved = self.api.state.get(STAMP)
+        saved = self.api.state.get(PRESENT)
         now = self.api.now()
         if saved is None or len(saved) != _TIME.size:
             return now
@@ -161,18 +161,18 @@ class Missing:
     def stop(self) -> None:
         """The node leaves: nothing is under way to it any more."""
         if self._wanted:
-            self._stamp()
+            self._save_presence()
 
-    def _stamp_now_and_then(self) -> None:
+    def _save_presence_periodically(self) -> None:
         if self._wanted and self.members.live() > 1:
-            self._stamp()
-        self.api.call_later(STAMPS, self._stamp_now_and_then)
+            self._save_presence()
+        self.api.call_later(SAVE_INTERVAL, self._save_presence_periodically)
 
-    def _stamp(self) -> None:
+    def _save_presence(self) -> None:
         """Remember for the next life until when nothing was missed, and what is wanted since lately."""
         now = self.api.now()
         until = min([now, *self._unanswered.values(), *(() if self._from is None else (self._from,))])
-        self.api.state[STAMP] = _TIME.pack(self.api.wall() - now + until)
+        self.api.state[PRESENT] = _TIME.pack(self.api.wall() - now + until)
         lately = now - self.config.absence_period
         recent = [(content, at) for content, at in self._wanted.items() if at > lately][-REMEMBERED:]
         self.api.state[WANTED] = b"".join(
@@ -188,13 +188,13 @@ class Missing:
             first = not self._wanted
             self._wanted.setdefault(content, now)
             if first:
-                self._stamp()
+                self._save_presence()
             return
         # a session that outlived a restart has wanted it for long, or since then
         wall, period = self._known.get(_name(content)), self.config.absence_period
         age = period if wall is None else self.api.wall() - wall
         since = now - (age if age >= 0 else period)  # below: the clock was set back
-        if STAMP not in self.api.state:
+        if PRESENT not in self.api.state:
             since = now
         self._wanted.setdefault(content, since)
 
@@ -211,7 +211,7 @@ class Missing:
             self.api.call_later(SETTLE, self._ask_all)
             self._from = since
         self._from = min(self._from, since)
-        self._stamp()
+        self._save_presence()
 
     def owed(self, node_id: str, since: float) -> None:
         """A node has messages that this one may have missed."""
@@ -235,7 +235,7 @@ class Missing:
         if since < self._unanswered.get(node_id, self.api.now()):
             self._unanswered[node_id] = since
             if self._wanted:
-                self._stamp()
+                self._save_presence()
         self._next()
 
     def _next(self) -> None:
