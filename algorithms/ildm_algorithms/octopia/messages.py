@@ -104,7 +104,7 @@ class News(NamedTuple):
     """What is known of a member."""
 
     member: int
-    boot: int
+    incarnation: int
     address: str
 
 
@@ -119,15 +119,15 @@ class SetVersion(NamedTuple):
     """How far the sender has a home's set of subscriptions."""
 
     member: int
-    boot: int
+    incarnation: int
     version: int
 
 
 class Hello(NamedTuple):
     digest: bytes
     """Of the grid."""
-    boot: int
-    """Grows with each life of the node: milliseconds of Unix time at its start, at least."""
+    incarnation: int
+    """Grows with each start of the node: milliseconds of Unix time, at least."""
     beat: int
     """Number of this HELLO of the sender to anybody."""
     answer: bool
@@ -157,7 +157,7 @@ class Refused(NamedTuple):
 
 
 class Bye(NamedTuple):
-    boot: int
+    incarnation: int
 
 
 class Relay(NamedTuple):
@@ -175,7 +175,7 @@ class SubscriptionEntry(NamedTuple):
 
 class Subs(NamedTuple):
     home: int
-    boot: int
+    incarnation: int
     version: int
     """Of the set after this; of one with more than one part after the last."""
     part: int

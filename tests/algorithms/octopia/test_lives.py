@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ildm_algorithms.octopia.grid.contacts import ContactState
-from ildm_algorithms.octopia.grid.members import BOOT, MOST_BOOT
+from ildm_algorithms.octopia.grid.members import INCARNATION, INCARNATION_LIMIT
 from ildm_algorithms.octopia.messages import CODEC
 from tests.algorithms.octopia.worlds import make, octopia, payloads
 
@@ -12,7 +12,7 @@ def test_a_node_whose_clock_was_set_back_and_whose_state_is_lost_is_heard() -> N
     world = make(("a-b",), 2)
     world.kill("b1")
     world.run(20)
-    world.saved["b1"][BOOT] = (10_000_000).to_bytes(8)  # as if the clock went hours ahead
+    world.saved["b1"][INCARNATION] = (10_000_000).to_bytes(8)  # as if the clock went hours ahead
     world.add("b1", introducer="a0")
     world.run(10)
     world.kill("b1")
@@ -22,7 +22,7 @@ def test_a_node_whose_clock_was_set_back_and_whose_state_is_lost_is_heard() -> N
     world["b1"].subscribe("t", 1)
     world.run(10)
     assert octopia(world, "b1").counters["boot_raised"] == 1
-    assert octopia(world, "b1").members.boot > 10_000_000
+    assert octopia(world, "b1").members.incarnation > 10_000_000
     for name in ("a1", "b0"):
         assert octopia(world, name).members.contacts["b1"].state is ContactState.UP
         assert octopia(world, name).replicas.lacking() == []
@@ -41,7 +41,7 @@ def test_a_life_in_the_far_future_is_refused() -> None:
     world = make(("a",), 2)
     node, other = octopia(world, "a0"), octopia(world, "a1")
     hello = other.members._hello(other.members.contacts["a0"], False)
-    node.on_message(world["a1"].peer, CODEC.encode(hello._replace(boot=MOST_BOOT)), 0)
+    node.on_message(world["a1"].peer, CODEC.encode(hello._replace(incarnation=INCARNATION_LIMIT)), 0)
     assert node.counters["malformed"] == 1
     world["a1"].subscribe("t", 1)
     world.run(1)

@@ -35,8 +35,8 @@ CAST_BYTES = 4 * 1024 * 1024
 """For the casts that have come; what comes a second time comes soon."""
 REMEMBERED = 10_000
 """Casts of which it is remembered who has missed them."""
-LIVES = 20
-"""Binary logarithm of the messages that a node can publish in a millisecond, from one life to the next."""
+NUMBER_BITS = 20
+"""Bits of the numbers that one incarnation may use up in each of its milliseconds."""
 ACKS = 0.005
 """Seconds in which acknowledgements for one node are collected."""
 ACKS_AT_ONCE = 64
@@ -131,9 +131,9 @@ class Casting:
         return len(self._copies.get(node_id, ()))
 
     def next_number(self) -> int:
-        """For a message, or a cast; it differs from all of this and earlier lives of the node."""
+        """For a message, or a cast; it differs from all of this and earlier incarnations of the node."""
         self._number += 1
-        return (self.members.boot << LIVES) + self._number
+        return (self.members.incarnation << NUMBER_BITS) + self._number
 
     # sending --------------------------------------------------------------------------------------------
 

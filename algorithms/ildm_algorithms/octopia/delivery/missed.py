@@ -124,7 +124,7 @@ class Missing:
         self._lacking = 0
         self._restored: float | None = None
         self._known: dict[bytes, float] = {}
-        """Filters by name that an earlier life wanted, and since which Unix time."""
+        """Filters by name that an earlier incarnation wanted, and since which Unix time."""
 
     def start(self) -> None:
         """Filters that come before any time has passed are those of sessions which outlived a restart."""
@@ -169,7 +169,7 @@ class Missing:
         self.api.call_later(SAVE_INTERVAL, self._save_presence_periodically)
 
     def _save_presence(self) -> None:
-        """Remember for the next life until when nothing was missed, and what is wanted since lately."""
+        """Save until when nothing was missed, and what is wanted since lately."""
         now = self.api.now()
         until = min([now, *self._unanswered.values(), *(() if self._from is None else (self._from,))])
         self.api.state[PRESENT] = _TIME.pack(self.api.wall() - now + until)

@@ -256,7 +256,7 @@ class Offers:
     # what is owed ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Go on owing what an earlier life has owed. Who has got what that sent last is not known."""
+        """Go on owing what an earlier incarnation has owed. Who has got what that sent last is not known."""
         newest = next((entry.at for _, entry in self.kept.since(-inf)), None)
         saved = self._saved()
         if newest is not None:
@@ -269,7 +269,7 @@ class Offers:
                 self.owe([node_id], since + EARLIER)
 
     def _saved(self) -> dict[str, float] | None:
-        """Since when an earlier life has owed something to each node; None: that is not known."""
+        """Since when an earlier incarnation has owed something to each node; None: that is not known."""
         data = self.api.state.get(DEBTS)
         if data is None:
             return None
@@ -285,7 +285,7 @@ class Offers:
         return found
 
     def _save(self) -> None:
-        """Remember what is owed for the next life."""
+        """Remember what is owed for the next incarnation."""
         parts: list[bytes] = []
         for node_id, debt in self._debts.items():
             name = node_id.encode()

@@ -26,7 +26,7 @@ class Contact:
     """One member. Times are those of the node's clock; a *beat* is the number of a round of HELLO.
 
     Attributes:
-        boot: of its newest life that was heard of; 0: none was.
+        incarnation: the newest that was heard of; 0: none was.
         heard: when something came from it itself.
         beat: number of its last HELLO.
         lost_beat: the same when it was lost: later ones, which others hear, show that it lives.
@@ -40,9 +40,9 @@ class Contact:
         "absent",
         "address",
         "beat",
-        "boot",
         "clusters",
         "heard",
+        "incarnation",
         "lost_beat",
         "news",
         "node_id",
@@ -59,7 +59,7 @@ class Contact:
         self.number = number
         self.address = ""
         self.state = ContactState.UNKNOWN
-        self.boot = 0
+        self.incarnation = 0
         self.heard = 0.0
         self.beat = 0
         self.lost_beat = 0
@@ -91,9 +91,9 @@ class Contact:
         if self.state is ContactState.SUSPECT:
             self.state = ContactState.UP
 
-    def new_life(self, boot: int) -> None:
+    def restarted(self, incarnation: int) -> None:
         """It has started anew, which is the end of what it was."""
-        self.boot = boot
+        self.incarnation = incarnation
         self.beat = self.lost_beat = 0
         self.reports.clear()
         self.told_news = 0

@@ -36,11 +36,11 @@ LOOKS = 15
 """How often in the time after which a node is dead it is looked for dead ones."""
 AGAIN = 1.0
 """Seconds between two HELLO that answer to data from a node that has not said HELLO."""
-MOST_BOOT = 1 << 43
-"""Numbers of lives are below, which are milliseconds; numbers of messages are made of them."""
+INCARNATION_LIMIT = 1 << 43
+"""Incarnations are below, because they are milliseconds and numbers of messages begin with them."""
 ANOTHER_GRID = "its grid (regions, clusters, members) is another"
-BOOT = "octopia.boot"
-"""Entry of the state: number of the newest life of this node."""
+INCARNATION = "octopia.boot"
+"""Entry of the state: the newest incarnation of this node."""
 
 
 class Tables(NamedTuple):
@@ -63,7 +63,7 @@ class Hooks(NamedTuple):
     hello: Callable[[str, Hello, bool], None]
     """A node has said HELLO, and is alive; whether it was not before."""
     restarted: Callable[[str], None]
-    """A node has begun a new life; what was known of its tables is void."""
+    """A node has begun a new incarnation; what was known of its tables is void."""
     view_changed: Callable[[View], None]
     """Other nodes are alive than before; gets the view as it was."""
     lost: Callable[[str], None]
@@ -105,7 +105,7 @@ class Members:
         """Those of this cluster that are not alive."""
         self.strangers: dict[str, str] = {}
         """Why nodes that are no members are refused; the newest hundred."""
-        self.boot = 0
+        self.incarnation = 0
         self._beat = 1
         self._news = 1
         self._introduced: dict[str, Peer] = {}
@@ -113,21 +113,21 @@ class Members:
         self._stopped = False
 
     def start(self) -> None:
-        saved = self.api.state.get(BOOT, b"")
-        self.boot = max(int(1000 * self.api.wall()), 1, int.from_bytes(saved[:8]) + 1)
-        self._save_boot()
+        saved = self.api.state.get(INCARNATION, b"")
+        self.incarnation = max(int(1000 * self.api.wall()), 1, int.from_bytes(saved[:8]) + 1)
+        self._save_incarnation()
         own = self.contacts[self.me]
-        own.boot, own.address, own.news = self.boot, self.api.peer.address, self._news
+        own.incarnation, own.address, own.news = self.incarnation, self.api.peer.address, self._news
         self.api.call_later(self._pause(), self._round)
         self.api.call_later(self.config.dead_after / LOOKS, self._look)
 
-    def _save_boot(self) -> None:
-        self.api.state[BOOT] = self.boot.to_bytes(8)
+    def _save_incarnation(self) -> None:
+        self.api.state[INCARNATION] = self.incarnation.to_bytes(8)
 
     def stop(self) -> None:
         """Nobody has to wait until it is noticed."""
         self._stopped = True
-        data = CODEC.encode(Bye(self.boot))
+        data = CODEC.encode(Bye(self.incarnation))
         for node_id in self._near:
             if self.contacts[node_id].state in (ContactState.UP, ContactState.SUSPECT):
                 self.api.send(self._peer(node_id), data)
@@ -207,7 +207,7 @@ class Members:
             self._refuse(peer, "it is no member of the grid")
             return
         if peer.address and not contact.address:
-            self._learn(contact, contact.boot, peer.address)
+            self._learn(contact, contact.incarnation, peer.address)
         self._introduced[peer.node_id] = peer
         self._greet(peer.node_id, answer=True)
 
@@ -241,14 +241,16 @@ class Members:
         for node_id in self.view.secondary.values():
             self._greet(node_id, answer=False)
 
-    def _greet(self, node_id: str, answer: bool, own_boot: bool = False) -> None:
-        """Say HELLO; ``own_boot``: with the newest life of the receiver that has been heard of."""
+    def _greet(self, node_id: str, answer: bool, own_incarnation: bool = False) -> None:
+        """Say HELLO; ``own_incarnation``: with the newest incarnation of the receiver that is known."""
         contact = self.contacts[node_id]
         if node_id == self.me or self._stopped or not (contact.address or contact.alive):
             return
         hello = self._hello(contact, answer)
-        if own_boot:
-            hello = hello._replace(news=(*hello.news, News(contact.number, contact.boot, contact.address)))
+        if own_incarnation:
+            hello = hello._replace(
+                news=(*hello.news, News(contact.number, contact.incarnation, contact.address))
+            )
         data = CODEC.encode(hello)
         self.api.send(self._peer(node_id), data)
         if contact.state is ContactState.RELAYED:
@@ -256,7 +258,7 @@ class Members:
 
     def _hello(self, contact: Contact, answer: bool) -> Hello:
         news = tuple(
-            News(other.number, other.boot, other.address)
+            News(other.number, other.incarnation, other.address)
             for other in self.contacts.values()
             if other.news > contact.told_news and other is not contact
         )
@@ -269,7 +271,7 @@ class Members:
         )
         return Hello(
             self.grid.digest,
-            self.boot,
+            self.incarnation,
             self._beat,
             answer,
             self.api.peer.address,
@@ -292,16 +294,16 @@ class Members:
             contact.refused = ANOTHER_GRID
             self._gone(contact, contact.silent)
             return
-        if any(boot >= MOST_BOOT for boot in (hello.boot, *(news.boot for news in hello.news))):
+        if max(hello.incarnation, *(news.incarnation for news in hello.news), 0) >= INCARNATION_LIMIT:
             raise OverlayError("a HELLO that tells of a life in the far future")
-        if hello.boot < contact.boot:
+        if hello.incarnation < contact.incarnation:
             self.count("stale_hello")
             if direct and not contact.alive:
-                self._greet(sender.node_id, answer=True, own_boot=True)
+                self._greet(sender.node_id, answer=True, own_incarnation=True)
             return
         contact.refused = None
         was_alive = contact.alive
-        self._learn(contact, hello.boot, hello.address or contact.address)
+        self._learn(contact, hello.incarnation, hello.address or contact.address)
         contact.hello(direct, hello.beat, self.api.now())
         contact.clusters = frozenset(hello.clusters)
         contact.absent = frozenset(map(self.member, hello.absent))
@@ -328,9 +330,9 @@ class Members:
     def _news_of(self, node_id: str, news: News) -> None:
         contact = self.contacts[node_id]
         if node_id == self.me:
-            if news.boot > self.boot:
-                self.boot = self.contacts[self.me].boot = news.boot + 1
-                self._save_boot()
+            if news.incarnation > self.incarnation:
+                self.incarnation = self.contacts[self.me].incarnation = news.incarnation + 1
+                self._save_incarnation()
                 self.count("boot_raised")
                 self.api.log(
                     "others know a later life of this node: its clock was set back, or its id is there twice",
@@ -339,21 +341,23 @@ class Members:
                 for other in self._near:
                     self._greet(other, answer=True)
             return
-        if news.boot < contact.boot or (news.boot == contact.boot and contact.address):
+        if news.incarnation < contact.incarnation or (
+            news.incarnation == contact.incarnation and contact.address
+        ):
             return
-        self._learn(contact, news.boot, news.address)
+        self._learn(contact, news.incarnation, news.address)
         if node_id in self._near and contact.state is not ContactState.UP:
             self._greet(node_id, answer=True)
 
-    def _learn(self, contact: Contact, boot: int, address: str) -> None:
-        known = contact.boot
-        if boot <= known and address == contact.address:
+    def _learn(self, contact: Contact, incarnation: int, address: str) -> None:
+        known = contact.incarnation
+        if incarnation <= known and address == contact.address:
             return
         contact.address = address
         self._news += 1
         contact.news = self._news
-        if boot > known:
-            contact.new_life(boot)
+        if incarnation > known:
+            contact.restarted(incarnation)
             if known:
                 self.hooks.restarted(contact.node_id)
 
@@ -388,14 +392,14 @@ class Members:
         if contact is None or contact.refused is not None:
             self.count("from_strangers")
             return False
-        if contact.boot:
+        if contact.incarnation:
             if direct:
                 contact.data(self.api.now())
             return True
         self.count("before_hello")
         if sender.address and not contact.address:
             # nobody has told of it, or that was lost
-            self._learn(contact, contact.boot, sender.address)
+            self._learn(contact, contact.incarnation, sender.address)
         if self.api.now() - self._greeted_at.get(sender.node_id, -AGAIN) >= AGAIN:
             self._greeted_at[sender.node_id] = self.api.now()
             self._greet(sender.node_id, answer=True)
@@ -415,7 +419,7 @@ class Members:
 
     def on_bye(self, sender: Peer, bye: Bye) -> None:
         contact = self.contacts[sender.node_id]
-        if bye.boot == contact.boot:
+        if bye.incarnation == contact.incarnation:
             self._gone(contact, contact.said_bye)
 
     def on_unreachable(self, node_id: str, reason: Unreachable) -> None:

@@ -44,10 +44,10 @@ CALM = 1.0
 class _Copy:
     """Another home's set, as far as it is here."""
 
-    __slots__ = ("boot", "complete", "fetched", "listed", "part", "version")
+    __slots__ = ("complete", "fetched", "incarnation", "listed", "part", "version")
 
     def __init__(self) -> None:
-        self.boot = 0
+        self.incarnation = 0
         self.version = 0
         self.complete = False
         self.fetched: float | None = None
@@ -87,9 +87,9 @@ class Replicas:
         members = self.members
         if node_id not in members.view.primary.values():
             return ()
-        found = [SetVersion(members.number, members.boot, self._version)]
+        found = [SetVersion(members.number, members.incarnation, self._version)]
         found += (
-            SetVersion(members.contacts[home].number, copy.boot, copy.version)
+            SetVersion(members.contacts[home].number, copy.incarnation, copy.version)
             for home, copy in sorted(self._copies.items())
             if copy.complete
         )
@@ -101,7 +101,7 @@ class Replicas:
         if node_id in view.primary.values():
             for known in hello.sets:
                 home = self.members.member(known.member)
-                if view.next_hop(home) == node_id and self._lacks(home, known.boot, known.version):
+                if view.next_hop(home) == node_id and self._lacks(home, known.incarnation, known.version):
                     self._fetch(home, node_id)
         elif node_id in view.secondary.values():
             self.sessions.hello(node_id, hello)
@@ -115,7 +115,8 @@ class Replicas:
         for node_id in members.view.cluster_members.values():
             if node_id != members.me:
                 copy = self._copies.get(node_id)
-                if copy is None or not copy.complete or copy.boot != members.contacts[node_id].boot:
+                newest = members.contacts[node_id].incarnation
+                if copy is None or not copy.complete or copy.incarnation != newest:
                     found.append(node_id)
         return found
 
@@ -134,7 +135,7 @@ class Replicas:
         version = self._version - len(entries)
         for some in pages(entries, size_of_entry):
             version += len(some)
-            subs = Subs(self.members.number, self.members.boot, version, 0, 0, tuple(some))
+            subs = Subs(self.members.number, self.members.incarnation, version, 0, 0, tuple(some))
             self._along(subs, None)
 
     def on_subs(self, sender: str, subs: Subs) -> None:
@@ -144,13 +145,13 @@ class Replicas:
             return
         if home not in self.members.mates:
             raise OverlayError(f"subscriptions of {home}, which is in another cluster")
-        if subs.boot < self.members.contacts[home].boot:
+        if subs.incarnation < self.members.contacts[home].incarnation:
             self.count("stale_subs")
             return
         copy = self._copies.setdefault(home, _Copy())
-        if subs.boot > copy.boot:
+        if subs.incarnation > copy.incarnation:
             self._copies[home] = copy = _Copy()
-            copy.boot = subs.boot
+            copy.incarnation = subs.incarnation
             if not subs.parts and subs.version == len(subs.entries):
                 copy.complete = True  # from its first change on
                 self.sessions.tell(self.clt.changed(self.prt.drop(home)))
@@ -161,7 +162,7 @@ class Replicas:
 
     def _changes(self, sender: str, home: str, copy: _Copy, subs: Subs) -> None:
         first = subs.version - len(subs.entries) + 1
-        if subs.boot != copy.boot or subs.version <= copy.version:
+        if subs.incarnation != copy.incarnation or subs.version <= copy.version:
             self.count("doubled_subs")
         elif not copy.complete or first > copy.version + 1:
             self._fetch(home, sender)
@@ -177,7 +178,7 @@ class Replicas:
                 self._completed()
 
     def _part(self, sender: str, home: str, copy: _Copy, subs: Subs) -> None:
-        if subs.boot != copy.boot or (copy.complete and subs.version <= copy.version):
+        if subs.incarnation != copy.incarnation or (copy.complete and subs.version <= copy.version):
             self.count("doubled_subs")
             return
         if not 0 < subs.part <= subs.parts:
@@ -213,7 +214,7 @@ class Replicas:
             return False
         self.count("homes_full")
         self._copies[home] = copy = _Copy()
-        copy.boot = self.members.contacts[home].boot
+        copy.incarnation = self.members.contacts[home].incarnation
         self.sessions.tell(self.clt.changed(self.prt.drop(home)))
         return True
 
@@ -226,16 +227,16 @@ class Replicas:
             else:
                 self.members.send(node_id, subs)
 
-    def _lacks(self, home: str, boot: int, version: int) -> bool:
+    def _lacks(self, home: str, incarnation: int, version: int) -> bool:
         contact = self.members.contacts[home]
-        if home == self.members.me or boot < contact.boot:
+        if home == self.members.me or incarnation < contact.incarnation:
             return False
         copy = self._copies.get(home)
         return (
             copy is None
             or not copy.complete
-            or boot > copy.boot
-            or (boot == copy.boot and version > copy.version)
+            or incarnation > copy.incarnation
+            or (incarnation == copy.incarnation and version > copy.version)
         )
 
     def _fetch(self, home: str, node_id: str) -> None:
@@ -250,12 +251,12 @@ class Replicas:
         """A neighbour lacks a set that it believes to be here."""
         home = self.members.member(fetch.home)
         if home == self.members.me:
-            boot, version = self.members.boot, self._version
+            incarnation, version = self.members.incarnation, self._version
         else:
             copy = self._copies.get(home)
             if copy is None or not copy.complete:
                 return
-            boot, version = copy.boot, copy.version
+            incarnation, version = copy.incarnation, copy.version
         entries = [SubscriptionEntry(content, qos) for content, qos in self.prt.at(home).items()]
         parts = list(pages(entries, size_of_entry)) or [[]]
         waiting = self._waiting.setdefault(sender, deque())
@@ -263,7 +264,7 @@ class Replicas:
             return  # it is on its way
         idle = not waiting
         waiting.extend(
-            Subs(fetch.home, boot, version, part, len(parts), tuple(some))
+            Subs(fetch.home, incarnation, version, part, len(parts), tuple(some))
             for part, some in enumerate(parts, 1)
         )
         if idle:
@@ -296,7 +297,7 @@ class Replicas:
         self.sessions.answer_all()
 
     def restarted(self, node_id: str) -> None:
-        """A node has begun a new life."""
+        """A node has begun a new incarnation."""
         if node_id in self._copies:
             self._forget_home(node_id)
         self.sessions.forget(node_id)

@@ -209,7 +209,7 @@ class Sessions:
                 self.clt.answered(cluster, civ)
 
     def forget(self, node_id: str) -> None:
-        """A neighbour has died, or begun a new life."""
+        """A neighbour has died, or begun a new incarnation."""
         self._from.pop(node_id, None)
         self.clt.forget(node_id)
         if self._to.pop(node_id, None) is not None:

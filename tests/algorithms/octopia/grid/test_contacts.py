@@ -18,7 +18,7 @@ EVENTS: dict[str, Callable[[Contact], None]] = {
     "cannot be reached": lambda contact: contact.lost(certain=True),
     "silence": lambda contact: contact.silent(),
     "bye": lambda contact: contact.said_bye(),
-    "new life": lambda contact: contact.new_life(9),
+    "new life": lambda contact: contact.restarted(9),
     "another hears it": lambda contact: contact.relayed(True),
     "no other hears it": lambda contact: contact.relayed(False),
 }
