@@ -14,6 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from ildm.api import PluginError
+from ildm_algorithms.exchange.incarnation import next_incarnation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,9 +66,8 @@ def read_numbers(data: bytes) -> dict[str, int]:
 def begin_life(api: NodeApi, newest: int, count: Callable[..., None]) -> int:
     """The number before the first one of this life: greater than those of any life before, of which
     ``newest`` is known. The clock tells where the state of the node is lost."""
-    saved = api.state.get(BEGUN, b"")
-    before = _LIFE.unpack(saved)[0] if len(saved) == _LIFE.size else 0
-    life: int = max(int(api.wall()) & 0xFFFF_FFFF, before + 1, (newest >> LIFE) + 1)
+    clock = int(api.wall()) & 0xFFFF_FFFF
+    life = next_incarnation(api.state.get(BEGUN, b""), _LIFE.size, clock, newest >> LIFE)
     try:
         api.state[BEGUN] = _LIFE.pack(life)
     except PluginError as error:

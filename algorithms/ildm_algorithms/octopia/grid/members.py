@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import Peer, SendResult, Unreachable
+from ildm_algorithms.exchange.incarnation import next_incarnation
 from ildm_algorithms.octopia.grid.contacts import Contact, ContactState
 from ildm_algorithms.octopia.grid.scot import GridError, View
 from ildm_algorithms.octopia.messages import (
@@ -114,7 +115,7 @@ class Members:
 
     def start(self) -> None:
         saved = self.api.state.get(INCARNATION, b"")
-        self.incarnation = max(int(1000 * self.api.wall()), 1, int.from_bytes(saved[:8]) + 1)
+        self.incarnation = next_incarnation(saved, 8, int(1000 * self.api.wall()))
         self._save_incarnation()
         own = self.contacts[self.me]
         own.incarnation, own.address, own.news = self.incarnation, self.api.peer.address, self._news
