@@ -174,4 +174,4 @@ class Stla(TopicBased[StlaConfig]):
     """Each message goes to the subscribers of its topic, and through each cluster once on each path."""
 
     def make_spreading(self) -> FromStart:
-        return FromStart(self.api, self.graph, self.config, self.count)
+        return FromStart(self.api, self.graph, self.config, self.api.count)

@@ -117,8 +117,10 @@ class Missing:
         graph: SkipGraph,
         segments: Segments,
         seen: Seen,
+        memory: Memory,
         config: TbpsConfig,
         is_alone: Callable[[], bool],
+        merging: Callable[[], bool],
         take: Callable[[str, Message], None],
         count: Callable[..., None],
     ) -> None:
@@ -130,9 +132,9 @@ class Missing:
         self.is_alone = is_alone
         self.take = take
         self.count = count
-        self.merging: Callable[[], bool] = lambda: False
+        self.merging = merging
         """Whether graphs are about to become one, or have and :meth:`merged` is still to come."""
-        self.memory = Memory(api, config, count)
+        self.memory = memory
         self.confirmed = Confirmed(api, config.remembered_origins, count)
         self._number = 0
         """Of the last question that is to be confirmed."""

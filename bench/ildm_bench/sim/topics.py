@@ -73,7 +73,7 @@ def measured(topics: int, listeners: str, nodes: int, own_keys: bool, seed: int 
     algorithm = gateway.algorithm
     assert isinstance(algorithm, SgTbps)
     again = publish(world, gateway, topics)
-    counters = algorithm.counters
+    counters = gateway.counters
     return {
         "topics": topics,
         "listeners": listeners,

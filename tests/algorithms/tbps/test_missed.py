@@ -21,6 +21,7 @@ from ildm_algorithms.overlay.keys import Range
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.tbps.keys.encoding import segment_of_filter
 from ildm_algorithms.tbps.keys.segments import Segments
+from ildm_algorithms.tbps.memory import Memory
 from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want, decode_payload
 from ildm_algorithms.tbps.missed import HOLD, RETURN, SETTLE, Missing
 from ildm_algorithms.tbps.offers import ATTEMPTS, FOUND, Offers
@@ -300,7 +301,7 @@ def test_a_retained_message_of_a_partition_that_comes_as_a_repetition_comes_once
     publisher = world["n1"].algorithm
     assert isinstance(publisher, SgTbps)
     for _ in range(600):
-        publisher._repeat_held()  # whenever chance has it
+        publisher.repeating.now()  # whenever chance has it
         world.run(0.05)
         if payloads(world["n0"]):
             break
@@ -576,7 +577,7 @@ def test_an_aggregate_that_hears_of_a_subscriber_late() -> None:
     world.run(10)
     algorithm = world["n0"].algorithm
     assert isinstance(algorithm, SgTbps)
-    (aggregate,) = algorithm.surveys.aggregates.values()
+    (aggregate,) = algorithm.suspension.surveys.aggregates.values()
     code = segment_of_filter("dev/5").code
     assert aggregate.knows(code)
     aggregate.unheard(code, aggregate.moment)
@@ -888,13 +889,16 @@ def receiver(**options: Any) -> tuple[Any, Any, Missing, list[int]]:
     config = SgTbps.Config(**options)
     segments = Segments(graph, api, config, api.count)
     seen = Seen(api.now, 300.0, 1 << 20, api.count)
+    memory = Memory(api, config, api.count)
     got: list[int] = []
 
     def take(origin: str, message: Message) -> None:
         seen.add(origin, message.number)
         got.append(message.number)
 
-    missing = Missing(api, graph, segments, seen, config, lambda: False, take, api.count)
+    missing = Missing(
+        api, graph, segments, seen, memory, config, lambda: False, lambda: False, take, api.count
+    )
     missing.subscribed("t")
     segments.subscribe(segment_of_filter("t"), "t")
     api.run(1)

@@ -67,8 +67,10 @@ class OverLine(SgTbps):
         assert isinstance(self.api, Node)
         return PerfectGraph(self.api.world.line, self, self.api.peer)
 
-    def _merged(self, alone: bool) -> None:
+    def on_ildm_start(self) -> None:
         """There is one list from the beginning: what looks like merging is the first neighbour that comes."""
+        super().on_ildm_start()
+        self.merges.watch._merged = lambda alone: None
 
 
 def nowhere(name: str) -> Mapping[str, Any]:

@@ -59,6 +59,7 @@ class Outbox:
         unsure: Callable[[Segment, int], None],
         holds: Callable[[str], bool],
         unheard: Callable[[Member], None],
+        came_late: Callable[[Outlet], None],
         count: Callable[..., None],
     ) -> None:
         self.api = api
@@ -73,7 +74,7 @@ class Outbox:
         self.holds = holds
         """Whether a retained message entered at this node is the newest on a topic."""
         self.unheard = unheard
-        self.came_late: Callable[[Outlet], None] = lambda outlet: None
+        self.came_late = came_late
         """Hears of one whose messages went out without its keys, which are in the graph now: who asked before
         for retained messages has not found those held here."""
         self.outlets = Outlets(segments, surveys, config, api.now, self._opened, self._closed, count)

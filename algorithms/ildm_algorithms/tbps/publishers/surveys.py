@@ -57,6 +57,7 @@ class Surveys:
         limit: int,
         ready: Callable[[Member], None],
         overlooked: Callable[[Segment], None],
+        learned: Callable[[Sequence[bytes]], None],
         count: Callable[[str], None],
     ) -> None:
         self.api = api
@@ -70,7 +71,7 @@ class Surveys:
         self.count = count
         self.aggregates: dict[bytes, Aggregate] = {}
         """By the code of their segment."""
-        self.learned: Callable[[Sequence[bytes]], None] = lambda codes: None
+        self.learned = learned
         """Hears of segments with subscribers into which an own aggregate has not sent so far."""
 
     def open(self, segment: Segment) -> Aggregate:

@@ -35,6 +35,7 @@ class Suspension:
         segments: Segments,
         surveys: Surveys,
         interval: float,
+        resumed: Callable[[Member], None],
         count: Callable[[str], None],
     ) -> None:
         self.api = api
@@ -44,7 +45,7 @@ class Suspension:
         self.interval = interval
         self.count = count
         self._fresh: list[Member] = []
-        self.resumed: Callable[[Member], None] = lambda member: None
+        self.resumed = resumed
         """An own publisher that has not sent something is not suspended any more."""
 
     def start(self) -> None:

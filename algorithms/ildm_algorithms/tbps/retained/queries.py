@@ -71,6 +71,10 @@ class Retained:
         scans: Scans,
         max_answers: int,
         rate: float,
+        responsible: Callable[[str], bytes | None],
+        told: Callable[[str, bool, float], None],
+        unwritten: Callable[[str], bool],
+        merging: Callable[[], bool],
         count: Callable[[str], None],
     ) -> None:
         self.api = api
@@ -88,14 +92,14 @@ class Retained:
         self._questions: dict[str, int] = {}
         """The latest of each filter that is wanted: one whose filter has gone and come back tells nothing."""
         self.count = count
-        self.responsible: Callable[[str], bytes | None] = lambda topic: None
+        self.responsible = responsible
         """Code of the segment in which this node is found as publisher of a topic."""
-        self.told: Callable[[str, bool, float], None] = lambda topic_filter, known, took: None
+        self.told = told
         """Hears that all publishers know of a filter and how long that took, or that nobody goes on telling
         them."""
-        self.unwritten: Callable[[str], bool] = lambda topic: False
+        self.unwritten = unwritten
         """Whether what has entered on a topic is not on disk yet, so that nobody is told of it."""
-        self.merging: Callable[[], bool] = lambda: False
+        self.merging = merging
         """There may be holders that could not be asked so far: they were in another graph."""
         self.clearing = Clearing(api, self.clear)
         self._filters = Announcer(api, graph, Filters, "filters_told", count)
