@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ildm.api import OverlayAlgorithm, PluginError, Source, Stamp, TreeAlgorithm
+from ildm.api import OverlayAlgorithm, PluginError, Stamp, TreeAlgorithm
 from ildm.config import refuse_site_rules
 from ildm.core.broker.broker_choice import BrokerChoice
 from ildm.core.broker.injection import Injector
@@ -18,14 +18,13 @@ from ildm.core.host.kept import saved_states
 from ildm.core.host.node_api import PluginApi
 from ildm.core.host.parts import HostParts
 from ildm.core.link.manager import LinkManager
-from ildm.core.local.actions import broker_wanted, client_actions
 from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
 from ildm.core.local.client_session import ClientSession, State
 from ildm.core.local.clients import ClientRecord, ClientRegistry, digest_of, interest_of
 from ildm.core.local.gate import Told
 from ildm.core.local.partial import Partials
-from ildm.core.local.refusing import Refusal
+from ildm.core.local.parts import ClientEvents, ClientParts
 from ildm.core.local.rules import PublishRules
 from ildm.core.local.site_rules import SiteRules
 from ildm.core.plugin.account import FAILURES
@@ -39,7 +38,7 @@ from ildm.core.transfer.contention import ABSENCE
 from ildm.core.transfer.custody import Custody
 from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.router import Router
-from ildm.mqtt import ConnAck, Connect, MqttError, OverLimit, Publish, Version
+from ildm.mqtt import ConnAck, Connect, MqttError, OverLimit, Publish
 
 if TYPE_CHECKING:
     from ildm.config import Address, Config
@@ -60,7 +59,7 @@ SAVE_WAIT = 5.0
 """Seconds that an answer to a client waits for a disk at most, where it is not about a message."""
 
 
-class Node:
+class Node(ClientEvents):
     """One node of the interworking layer; everything it does to the world goes through its driver."""
 
     def __init__(
@@ -92,7 +91,6 @@ class Node:
         self.counters = Counters() if counters is None else counters
         self.timings = Timings()
         self.limits = config.limits
-        self.packet_limits = config.limits.packet
         self.admission = Admission(driver, config.limits, self.counters)
         self.partials = Partials(config.limits.partial_bytes, self.counters)
         self.state = NodeState()
@@ -184,22 +182,27 @@ class Node:
         )
         for spec in chosen_plugins:
             self._make(spec, host, states)
-        self.transfers_acknowledged = self.router.active and config.link.transfer == "acknowledged"
-        """A client's QoS 1 and 2 messages are transferred when the broker has taken them."""
-        looked_at = self.dispatch.looked_at(Source.CLIENT)
-        self.actions = {
-            version: client_actions(
-                version,
-                routing=self.router.active,
-                looked_at=looked_at,
-                whole=self.has_overlay or self.dispatch.asks_each,
-            )
-            for version in Version
-        }
-        refuses = self.custody is not None and config.spool.full == "refuse"
-        self.refusal = Refusal(self.custody, looked_at) if refuses and self.custody else None
-        """How messages are refused that find the spool full; None: their senders wait."""
-        self.broker_wanted = broker_wanted(self.dispatch.looked_at(Source.BROKER))
+        self.local = ClientParts(
+            config=config,
+            driver=driver,
+            counters=self.counters,
+            timings=self.timings,
+            dispatch=self.dispatch,
+            router=self.router,
+            injector=self.injector,
+            custody=self.custody,
+            retained=self.retained,
+            brokers=self.brokers,
+            loop_guard=self.loop_guard,
+            start_gate=self.links.start_gate,
+            clients=self.clients,
+            sessions=self.sessions,
+            partials=self.partials,
+            admission=self.admission,
+            bans=self.bans,
+            has_overlay=self.has_overlay,
+            events=self,
+        )
 
     def _make(self, spec: PluginSpec, host: HostParts, states: Mapping[str, dict[str, bytes]]) -> None:
         kind = kind_of(spec.plugin)
@@ -230,7 +233,7 @@ class Node:
     def settings_changed(self) -> None:
         """What :attr:`config` holds has changed under way: what was copied of it is taken anew."""
         limits = self.config.limits
-        self.packet_limits = limits.packet
+        self.local.packet_limits = limits.packet
         self.partials.limit = limits.partial_bytes
         self.dispatch.hook_warn = limits.hook_warn
         self.dispatch.chain.timeout = limits.decision_timeout

@@ -45,7 +45,7 @@ class Health:
             custody = node.custody
             if custody is not None and custody.full_for >= FULL_FOR:
                 why = custody.spool.failure or "no room"
-                waits = "are refused" if node.refusal is not None else "wait"
+                waits = "are refused" if node.local.refusal is not None else "wait"
                 found.append(f"spool {node.config.spool_directory}: {why}; publishers of QoS 1 and 2 {waits}")
             done(found)
 

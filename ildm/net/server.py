@@ -144,7 +144,7 @@ class NodeServer:
             await self.export_to(Collector.of(config.trace))
             self.admin = AdminServer(self.view, config.admin_socket, config.admin, counters)
             await self.admin.start()
-            session = partial(ClientSession, self.node)
+            session = partial(ClientSession, self.node.local)
             self.for_clients = ClientListeners(
                 session,
                 gate,

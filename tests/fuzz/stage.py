@@ -295,7 +295,7 @@ class Stage:
             )
         counters = None if spool is None else spool.counters  # the node heeds what has been found damaged
         self.node = Node(CONFIG, specs, driver, self.store, node_id="a", counters=counters, spool=spool)
-        self.world.listen(CLIENTS, lambda: ClientSession(self.node), driver)
+        self.world.listen(CLIENTS, lambda: ClientSession(self.node.local), driver)
         self.world.listen(LINKS, lambda: LinkSession(self.node.links, None, 0), driver)
         self.node.start({})
         for neighbor in self.neighbors:

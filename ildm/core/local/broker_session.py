@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ildm.api import Timer
     from ildm.core.driver import Transport
     from ildm.core.local.client_session import ClientSession
-    from ildm.core.node import Node
+    from ildm.core.local.parts import ClientParts
 
 ANSWERS = 10.0
 """Seconds that a broker, which may be standing still, has to answer what a client had sent that is gone."""
@@ -73,21 +73,21 @@ class BrokerSession(BaseSession):
         "_scanner",
         "_tried",
         "address",
-        "node",
         "paired",
+        "parts",
         "watching",
     )
     role = Role.BROKER
 
-    def __init__(self, node: Node, client: ClientSession, connect: bytes) -> None:
-        super().__init__(node.driver)
-        self.node = node
+    def __init__(self, parts: ClientParts, client: ClientSession, connect: bytes) -> None:
+        super().__init__(parts.driver)
+        self.parts = parts
         self.paired = client
         self.client_id = client.client_id
         self.version = client.version
         self._passed = 0
         self._connect = connect
-        self._asked_at = node.driver.now()
+        self._asked_at = parts.driver.now()
         self._accepted = self._admitted = False
         self._connack: bytes | None = None  # until what it tells is durable
         self._interjected: list[bytes] = []
@@ -100,50 +100,50 @@ class BrokerSession(BaseSession):
         self.watching = False
         """An acknowledgement may come that means something, or waits: chunks do not go on as they come."""
         self._gate: Gate | None = None
-        self._barrier = None if node.custody is None else Barrier(node.custody, self.to_client)
+        self._barrier = None if parts.custody is None else Barrier(parts.custody, self.to_client)
         self._lingering: tuple[Timer, Callable[[], None]] | None = None
         self._left = False
         """The client has disconnected; the broker is to close, and what it still sends is thrown away."""
         self._framer: Framer | None = None
         self._aliases: TopicAliases | None = None
         self._tried = 0
-        self.address = node.broker_address
+        self.address = parts.broker_address
         """Where the broker was dialed."""
 
     # connection -------------------------------------------------------------------------------
 
     def dial(self) -> None:
         self._tried += 1
-        self.address = self.node.broker_address
-        self.driver.dial(self.address, self, self.node.config.broker.connect_timeout)
+        self.address = self.parts.broker_address
+        self.driver.dial(self.address, self, self.parts.config.broker.connect_timeout)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=self.node.limits.write_buffer)
+        transport.set_write_buffer_limits(high=self.parts.limits.write_buffer)
         if not self.paired.is_open:  # the client has gone, or was sent away, meanwhile
             self.abort()
             return
-        self.node.broker_reachable(None)
+        self.parts.events.broker_reachable(None)
         now = self.driver.now()
-        self.node.timings.connect.observe(now - self._asked_at)
+        self.parts.timings.connect.observe(now - self._asked_at)
         self._asked_at = now
         connect, self._connect = self._connect, b""
         self.write(connect)
-        self.node.dispatch.session_established(self)
-        self.node.dispatch.arrived(_CLIENT, self.paired, members.CONNECT, connect)
+        self.parts.dispatch.session_established(self)
+        self.parts.dispatch.arrived(_CLIENT, self.paired, members.CONNECT, connect)
         self.paired.broker_connected()
-        self.node.dispatch.deliver()
+        self.parts.dispatch.deliver()
 
     def _peer_of(self, transport: Transport) -> str:
-        return self.node.brokers.places.get(self.address) or super()._peer_of(transport)
+        return self.parts.brokers.places.get(self.address) or super()._peer_of(transport)
 
     def dial_failed(self, reason: str, why: Unreachable = Unreachable.NO_ANSWER) -> None:
         super().dial_failed(reason)
-        node = self.node
-        node.broker_missed(self.address, reason)
+        parts = self.parts
+        parts.events.broker_missed(self.address, reason)
         if self.paired.transport is None:
             return
-        if node.broker_address != self.address and self._tried < len(node.brokers.addresses):
+        if parts.broker_address != self.address and self._tried < len(parts.brokers.addresses):
             self.dial()
         else:
             self.paired.broker_unavailable()
@@ -179,10 +179,10 @@ class BrokerSession(BaseSession):
             else:
                 self._held += data
                 self._await_connack()
-                self.node.dispatch.deliver()
+                self.parts.dispatch.deliver()
         except MqttError as error:
             # the broker has sent what cannot be MQTT: nothing after it can be understood
-            self.node.broker_failed(self, error)
+            self.parts.events.broker_failed(self, error)
             self.close()
             self.paired.close()
 
@@ -190,9 +190,9 @@ class BrokerSession(BaseSession):
         was_open = self.transport is not None
         super().connection_lost(exc)
         if self._admitted:
-            self.node.brokers.ended(self.address)
+            self.parts.brokers.ended(self.address)
         if was_open:
-            self.node.dispatch.session_closed(self, exc)
+            self.parts.dispatch.session_closed(self, exc)
         self._end_lingering()
         self.paired.broker_lost()
         self.paired.unpair()
@@ -214,24 +214,24 @@ class BrokerSession(BaseSession):
     def _await_connack(self) -> None:
         while not self._accepted:
             length = frame_length(self._held)
-            if length is not None and length > self.node.limits.packet_size:
+            if length is not None and length > self.parts.limits.packet_size:
                 raise PacketTooLarge(f"packet of {length} bytes before CONNACK", clause="MQTT-3.2.0-1")
             if length is None or len(self._held) < length:
                 return
             frame, self._held = self._held[:length], self._held[length:]
             if frame[0] >> 4 == members.CONNACK:
-                self.node.timings.connack.observe(self.driver.now() - self._asked_at)
+                self.parts.timings.connack.observe(self.driver.now() - self._asked_at)
             if frame[0] >> 4 == members.CONNACK and connack_code(frame) == 0:
                 if not self._admit(frame):
                     return
                 continue
             if frame[0] >> 4 == members.CONNACK and connack_code(frame) in CANNOT_SERVE:
-                self.node.brokers.failed(self.address)
+                self.parts.brokers.failed(self.address)
             self.paired.write(frame)
             if frame[0] >> 4 == members.CONNACK:
                 self.paired.refused_with(connack_code(frame))
             if frame[0] >> 4 in (members.AUTH, members.CONNACK):
-                self.node.dispatch.arrived(_BROKER, self, PacketType(frame[0] >> 4), frame)
+                self.parts.dispatch.arrived(_BROKER, self, PacketType(frame[0] >> 4), frame)
         rest, self._held = self._held, b""
         if rest:
             self.data_received(rest)
@@ -239,14 +239,14 @@ class BrokerSession(BaseSession):
     def _admit(self, frame: bytes) -> bool:
         """The broker has accepted the client: whether it may be told now."""
         self._admitted = True
-        self.node.brokers.reached(self.address)
+        self.parts.brokers.reached(self.address)
         frame = self.paired.connack(frame)
         plain = frame == _PLAIN and self.version is not members.V5
         packet = _ACCEPTED if plain else decode(frame, self.version)
         assert isinstance(packet, ConnAck)
-        self.node.dispatch.arrived(_BROKER, self, members.CONNACK, frame)
+        self.parts.dispatch.arrived(_BROKER, self, members.CONNACK, frame)
         self._connack = frame
-        if self.paired.admitted(packet) or self.node.when_saved(self._go_on):
+        if self.paired.admitted(packet) or self.parts.events.when_saved(self._go_on):
             self._accept()
             return True
         self.pause("connack")
@@ -257,12 +257,12 @@ class BrokerSession(BaseSession):
         self.paired.write(self._connack)
         self._connack = None
         self._accepted = True
-        if self.node.dispatch.chain.filters(_BROKER):
+        if self.parts.dispatch.chain.filters(_BROKER):
             self._framer = Framer(1 << 28)
             self._aliases = self._client_aliases()
         else:
-            limit = self.node.limits.packet_size
-            self._scanner = GateScanner(self.node.broker_wanted, limit, self.version)
+            limit = self.parts.limits.packet_size
+            self._scanner = GateScanner(self.parts.broker_wanted, limit, self.version)
         self.paired.accepted()
 
     def _go_on(self) -> None:
@@ -273,7 +273,7 @@ class BrokerSession(BaseSession):
             rest, self._held = self._held, b""
             if rest:
                 self.data_received(rest)
-            self.node.dispatch.deliver()
+            self.parts.dispatch.deliver()
 
     def _client_aliases(self) -> TopicAliases | None:
         connect = self.paired.connect
@@ -289,7 +289,7 @@ class BrokerSession(BaseSession):
         if frames:
             for frame in frames:
                 self._arrived(frame, withhold=False)
-            self.node.dispatch.deliver()
+            self.parts.dispatch.deliver()
 
     def to_client(self, packet: bytes) -> None:
         """Send the client a packet beside the broker's stream, after one of the broker's it has in part.
@@ -306,7 +306,7 @@ class BrokerSession(BaseSession):
                 self._beside = bytearray()
             self._beside += packet
             self.watching = True
-            if len(self._beside) > self.node.limits.write_buffer:
+            if len(self._beside) > self.parts.limits.write_buffer:
                 client.pause("answers")
             return
         client.write(packet)
@@ -361,7 +361,7 @@ class BrokerSession(BaseSession):
         if out:
             self.paired.write(out[0] if len(out) == 1 else b"".join(out))
         self._watched()
-        self.node.dispatch.deliver()
+        self.parts.dispatch.deliver()
 
     def _passes(self, data: bytes, count: int) -> bool:
         """``count`` PUBACK or PUBREC have come: whether they pass to the client now. If not, they wait."""
@@ -406,7 +406,7 @@ class BrokerSession(BaseSession):
                     except OverLimit:
                         self._drop(frame)  # no filter can look at it
                         continue
-                passed = self.node.dispatch.chain.message(_BROKER, self, frame)
+                passed = self.parts.dispatch.chain.message(_BROKER, self, frame)
                 if not isinstance(passed, bytes):
                     self._drop(frame)
                     continue
@@ -417,11 +417,11 @@ class BrokerSession(BaseSession):
                 out.append(passing)
         self.paired.write(b"".join(out))
         self._watched()
-        self.node.dispatch.deliver()
+        self.parts.dispatch.deliver()
 
     def _drop(self, frame: bytes) -> None:
         """Acknowledge, in the client's place, a message that a filter has dropped."""
-        self.node.counters["filtered"] += 1
+        self.parts.counters["filtered"] += 1
         packet = PublishView(frame, self.version)
         if packet.packet_id is None:
             return
@@ -489,9 +489,9 @@ class BrokerSession(BaseSession):
                 subscriptions = [s for s in request if isinstance(s, Subscription)]
                 granted = granted_filters(subscriptions, suback.reason_codes)
                 record = self.paired.record
-                self.node.clients.subscribed(record, granted)
+                self.parts.clients.subscribed(record, granted)
                 if granted and withhold:
-                    answer.ready = self.node.when_told(
+                    answer.ready = self.parts.events.when_told(
                         lambda: self.gate.ready(answer), record.saved, list(granted)
                     )
             passes = not withhold or self._in_order(answer)
@@ -504,10 +504,10 @@ class BrokerSession(BaseSession):
                 gone = [
                     f for f, code in zip(request, codes, strict=False) if code < 0x80 and isinstance(f, str)
                 ]
-                self.node.clients.unsubscribed(self.paired.record, gone)
+                self.parts.clients.unsubscribed(self.paired.record, gone)
             answer = Answer(frame, True)
             if withhold and self.paired.record is not None and self.paired.record.saved:
-                answer.ready = self.node.when_saved(lambda: self.gate.ready(answer))
+                answer.ready = self.parts.events.when_saved(lambda: self.gate.ready(answer))
             passes = not withhold or self._in_order(answer)
         elif type in (members.PUBACK, members.PUBREC) and self.watching:
             acknowledgement = decode(frame, self.version)
@@ -522,7 +522,7 @@ class BrokerSession(BaseSession):
             return None
         packet_type = members.PACKET_TYPES[type]
         if packet_type is not None:  # 0 is reserved (2.1.2); the client is to judge it
-            self.node.dispatch.arrived(_BROKER, self, packet_type, frame)
+            self.parts.dispatch.arrived(_BROKER, self, packet_type, frame)
         return frame if passes else None
 
     # the gate ---------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from ildm.core.node import Node
+    from ildm.core.local.parts import ClientParts
     from ildm.core.session import Origin
 
 _RELAY, _RUN, _COUNT, _LOOK = (int(a) for a in (Action.RELAY, Action.RUN, Action.COUNT, Action.LOOK))
@@ -113,8 +113,8 @@ class ClientSession(RefusingClient):
     )
     role = Role.CLIENT
 
-    def __init__(self, node: Node, origin: Origin | None = None) -> None:
-        super().__init__(node)
+    def __init__(self, parts: ClientParts, origin: Origin | None = None) -> None:
+        super().__init__(parts)
         self.origin = origin
         self.state = _AWAITING_CONNECT
         self.connect: Connect | None = None
@@ -131,7 +131,7 @@ class ClientSession(RefusingClient):
         self._actions = b""
         self._keep_alive = 0
         self._held = bytearray()  # received before the broker has accepted the client
-        self._partial = Partial(node.partials)
+        self._partial = Partial(parts.partials)
         self.ended = False
         """The client has said that it will send nothing more."""
         self._moving_off = False  # as soon as the packet under way is whole
@@ -147,9 +147,9 @@ class ClientSession(RefusingClient):
                 self.abort()
                 return
             self.peer = peer
-        limits = self.node.limits
+        limits = self.parts.limits
         transport.set_write_buffer_limits(high=limits.write_buffer)
-        if not self.node.client_accepted(self):
+        if not self.parts.events.client_accepted(self):
             self.state = _ENDED
             self.abort()
             return
@@ -170,7 +170,7 @@ class ClientSession(RefusingClient):
             elif self.state is not _ENDED:
                 self._held += data
                 self._hold()
-                self.node.dispatch.deliver()
+                self.parts.dispatch.deliver()
         except MqttError as error:
             self.fail(error)
 
@@ -224,23 +224,23 @@ class ClientSession(RefusingClient):
         self.no_longer_in_order()
         if self.unanswered:
             # whether the broker has them is unknown; a client that wants them sent will send them again
-            self.node.counters["unanswered_by_broker"] += self.unanswered.messages
+            self.parts.counters["unanswered_by_broker"] += self.unanswered.messages
             self.unanswered = None
         if self._holds and self.paired is not None:
             for lane in self.paired.gate.reasons:
                 if isinstance(lane, Lane):  # or it keeps all who have come and gone
                     lane.no_longer_held(self)
-        if self.node.custody is not None:
-            self.node.custody.no_longer_held(self)
-        self.node.links.start_gate.let_go(self)
-        self.node.client_gone(self, exc)
+        if self.parts.custody is not None:
+            self.parts.custody.no_longer_held(self)
+        self.parts.start_gate.let_go(self)
+        self.parts.events.client_gone(self, exc)
         self.state = _ENDED
         self.unpair()
 
     def unpair(self) -> None:
         """Let go of the paired session if both have ended: the collector, who finds them else, takes longer
         than what they do at their end."""
-        if self.paired is not None and self.paired.transport is None and self not in self.node.sessions:
+        if self.paired is not None and self.paired.transport is None and self not in self.parts.sessions:
             self.paired.unpaired()
             self.paired = None
 
@@ -262,21 +262,21 @@ class ClientSession(RefusingClient):
         if held[0] >> 4 != members.CONNECT:
             raise ProtocolViolation("the first packet is not CONNECT", clause="MQTT-3.1.0-1")
         length = frame_length(held)
-        if length is not None and length > min(MAX_CONNECT, self.node.limits.packet_size):
-            limit = min(MAX_CONNECT, self.node.limits.packet_size)
+        if length is not None and length > min(MAX_CONNECT, self.parts.limits.packet_size):
+            limit = min(MAX_CONNECT, self.parts.limits.packet_size)
             raise PacketTooLarge(f"CONNECT of {length} bytes, the limit is {limit}", clause="MQTT-4.13.2")
         if length is None or len(held) < length:
             return
         frame, self._held = bytes(held[:length]), held[length:]
         # MQTT 3.1 does not use the flags of CONNECT (3.1)
         plain = frame if frame[0] == CONNECT else b"\x10" + frame[1:]
-        packet = decode(plain, members.V311, self.node.packet_limits)
+        packet = decode(plain, members.V311, self.parts.packet_limits)
         assert isinstance(packet, Connect)
         if plain is not frame and packet.version is not members.V31:
             check_first_byte(frame[0], packet.version)
         self.version = packet.version
         self.takes_reasons(packet)
-        if self in self.node.admission.being_told:
+        if self in self.parts.admission.being_told:
             self._refuse(ReasonCode.QUOTA_EXCEEDED, ConnectReturnCode.SERVER_UNAVAILABLE)
             return
         if self.origin is not None and self.origin.is_blocked():
@@ -286,7 +286,7 @@ class ClientSession(RefusingClient):
             self.abort()
             return
         self.client_id = packet.client_id
-        chain = self.node.dispatch.chain
+        chain = self.parts.dispatch.chain
         if not chain.admits_clients or self._is_reserved(packet.client_id):
             self._dial(frame, packet)
             return
@@ -297,11 +297,11 @@ class ClientSession(RefusingClient):
 
     def _is_reserved(self, client_id: str) -> bool:
         """Whether it is the name of the node's own sessions, of which no filter is to know."""
-        return client_id in self.node.injector.client_ids or self.node.loop_guard.is_own(client_id)
+        return client_id in self.parts.injector.client_ids or self.parts.loop_guard.is_own(client_id)
 
     def _client_decided(self, frame: bytes, packet: Connect, answer: Connect | Rejected) -> None:
         if isinstance(answer, Rejected):
-            self.node.counters["clients_rejected"] += 1
+            self.parts.counters["clients_rejected"] += 1
             self._log_rejected("client", answer)
             self._refuse(answer.reason, return_code(answer.reason), answer.text)
         else:
@@ -315,7 +315,7 @@ class ClientSession(RefusingClient):
         self._cancel_connect_timer()
         self.connect = packet
         self.client_id = packet.client_id
-        gate = self.node.links.start_gate
+        gate = self.parts.start_gate
         if gate.closed and not self._is_reserved(packet.client_id):
             self.state = _AWAITING_NEIGHBORS
             gate.hold(self, lambda: self._dial_broker(frame, packet))
@@ -326,12 +326,12 @@ class ClientSession(RefusingClient):
     def _dial_broker(self, frame: bytes, packet: Connect) -> None:
         if not self.is_open:  # it was ended while it has waited
             return
-        if self.node.bans.bars(self):
-            self.node.counters["clients_banned"] += 1
+        if self.parts.bans.bars(self):
+            self.parts.counters["clients_banned"] += 1
             self._refuse(ReasonCode.BANNED, ConnectReturnCode.NOT_AUTHORIZED)
             return
-        guard = self.node.loop_guard
-        if packet.client_id in self.node.injector.client_ids:
+        guard = self.parts.loop_guard
+        if packet.client_id in self.parts.injector.client_ids:
             guard.suspect()  # somebody has taken the node's identifier, or it is the node itself that calls
             # the id is that of the node's own session, which it would take over
             self._refuse(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, ConnectReturnCode.IDENTIFIER_REJECTED)
@@ -339,13 +339,13 @@ class ClientSession(RefusingClient):
         if guard.is_own(packet.client_id) or guard.reason is not None:
             self.broker_unavailable()
             return
-        known = self.node.clients.records.get(packet.client_id)
+        known = self.parts.clients.records.get(packet.client_id)
         if known is not None and known.session is not None:
             known.session.say_goodbye()  # before the broker takes its session from it, and sends its will
         self._asked = guard.asked(frame)
-        self._actions = self.node.actions[packet.version]
+        self._actions = self.parts.actions[packet.version]
         self.state = _AWAITING_BROKER
-        self.paired = BrokerSession(self.node, self, frame)
+        self.paired = BrokerSession(self.parts, self, frame)
         self._hold()
         self.paired.dial()
 
@@ -361,12 +361,12 @@ class ClientSession(RefusingClient):
     def refused_with(self, code: int) -> None:
         """A CONNACK with this code has gone to the client."""
         if code in NOT_AUTHENTICATED:
-            self.node.admission.not_authenticated(self.origin)
+            self.parts.admission.not_authenticated(self.origin)
 
     def _connect_timed_out(self) -> None:
         self._connect_timer = None
         self._stop_waiting()
-        self.node.counters["connect_timeouts"] += 1
+        self.parts.counters["connect_timeouts"] += 1
         self.state = _ENDED
         self.abort()
 
@@ -385,8 +385,8 @@ class ClientSession(RefusingClient):
             frame, self._held = bytes(self._held[:length]), self._held[length:]
             self.paired.write(frame)
             self._await_connack()
-            self.node.dispatch.arrived(_CLIENT, self, members.AUTH, frame)
-        if self._held and len(self._held) >= self.node.limits.write_buffer:
+            self.parts.dispatch.arrived(_CLIENT, self, members.AUTH, frame)
+        if self._held and len(self._held) >= self.parts.limits.write_buffer:
             self.pause("connack")
 
     def broker_connected(self) -> None:
@@ -397,20 +397,20 @@ class ClientSession(RefusingClient):
 
     def _await_connack(self) -> None:
         self._cancel_connect_timer()
-        limit = self.node.config.broker.connack_timeout
+        limit = self.parts.config.broker.connack_timeout
         self._connect_timer = self.driver.call_later(limit, self._connack_timed_out)
 
     def _connack_timed_out(self) -> None:
         self._connect_timer = None
-        self.node.counters["connack_timeouts"] += 1
+        self.parts.counters["connack_timeouts"] += 1
         self.broker_unavailable()
         if self.paired is not None:
-            self.node.brokers.failed(self.paired.address)
+            self.parts.brokers.failed(self.paired.address)
             self.paired.abort()
 
     def broker_unavailable(self) -> None:
         """The broker cannot be reached, or does not answer."""
-        self.node.counters["broker_unavailable"] += 1
+        self.parts.counters["broker_unavailable"] += 1
         self._refuse(ReasonCode.SERVER_UNAVAILABLE, ConnectReturnCode.SERVER_UNAVAILABLE)
 
     def admitted(self, connack: ConnAck) -> bool:
@@ -423,13 +423,13 @@ class ClientSession(RefusingClient):
             told = connack.properties
             self._aliases = TopicAliases(int(told.get(members.TOPIC_ALIAS_MAXIMUM, 0)))
             self.receive_maximum = int(told.get(members.RECEIVE_MAXIMUM, ANY_NUMBER))
-        self.record = self.node.client_connected(self, self.connect, connack)
+        self.record = self.parts.events.client_connected(self, self.connect, connack)
         return self.connect.will is None
 
     def accepted(self) -> None:
         """The broker's CONNACK was relayed."""
         self.state = _RELAYING
-        if self.node.transfers_acknowledged:
+        if self.parts.transfers_acknowledged:
             self.unanswered = Unanswered()
         elif self.expects_answers:
             self._watch()
@@ -442,7 +442,7 @@ class ClientSession(RefusingClient):
 
     def _answered(self) -> None:
         if self._asked is not None:
-            self.node.loop_guard.answered(self._asked)
+            self.parts.loop_guard.answered(self._asked)
             self._asked = None
 
     # relaying towards the broker --------------------------------------------------------------
@@ -463,13 +463,13 @@ class ClientSession(RefusingClient):
                 if joined is None:
                     return
                 data = joined
-        node = self.node
+        parts = self.parts
         actions = self._actions
         v5 = self.version is members.V5
-        if node.refusal is not None and self.refuses:
-            actions = node.refusal.actions
-        size_limit = node.limits.packet_size
-        local_routes = node.router.local
+        if parts.refusal is not None and self.refuses:
+            actions = parts.refusal.actions
+        size_limit = parts.limits.packet_size
+        local_routes = parts.router.local
         end_of_data = len(data)
         missing = room = 0
         left = AT_ONCE
@@ -523,9 +523,9 @@ class ClientSession(RefusingClient):
                         run_end, size, topic, body = run
                         route = local_routes.get(topic)
                         if route is None:
-                            route = node.router.find(topic, None)
+                            route = parts.router.find(topic, None)
                     except MqttError as error:
-                        node.publish_unusable(self, error, (run_end - pos) // size)
+                        parts.events.publish_unusable(self, error, (run_end - pos) // size)
                         self.messages_in += (run_end - pos) // size
                         pos = run_end
                         continue
@@ -541,7 +541,7 @@ class ClientSession(RefusingClient):
                             frames, new_size = data[pos:run_end], size
                         else:
                             frames, new_size = run_to_v5(data, pos, header_end, run)
-                        index, router = self.publisher_index(), node.router
+                        index, router = self.publisher_index(), parts.router
                         if data[pos] == PUBLISH:
                             router.gather(route, frames, new_size, count, index, self)
                         elif self.unanswered is None:
@@ -582,7 +582,7 @@ class ClientSession(RefusingClient):
         finally:
             if pos > start:  # what came before a bad packet counts
                 broker.write(data if pos == end_of_data and start == 0 else data[start:pos])
-            node.router.send_gathered()
+            parts.router.send_gathered()
         if no_room:
             self._rest = data[pos:]
             self._wait_for_room()
@@ -592,7 +592,7 @@ class ClientSession(RefusingClient):
             partial.hold(data[pos:], missing, self.fail)
         if self.unanswered is not None and self.unanswered.messages and self._too_much_unanswered(1):
             self.pause("unanswered")
-        node.dispatch.deliver()
+        parts.dispatch.deliver()
 
     # chunks of many packets -------------------------------------------------------------------
 
@@ -662,7 +662,7 @@ class ClientSession(RefusingClient):
             if first >> 4 != members.PUBLISH:
                 _check_held(first, len(data) - pos + missing)
                 return False
-            if self.node.dispatch.chain.filters(_CLIENT) or self.refuses:
+            if self.parts.dispatch.chain.filters(_CLIENT) or self.refuses:
                 return False
             copy = action != _RUN or self._crosses(data, header_end, first & 6 != 0)
         if first >> 4 == members.PUBLISH:
@@ -677,12 +677,12 @@ class ClientSession(RefusingClient):
         topic = head_topic(data, header_end, identified, self.version is members.V5)
         if topic is None:
             return True
-        route = self.node.router.local.get(topic)
+        route = self.parts.router.local.get(topic)
         if route is None:
             try:
-                route = self.node.router.find(topic, None)
+                route = self.parts.router.find(topic, None)
             except MqttError as error:
-                self.node.publish_unusable(self, error, 1)
+                self.parts.events.publish_unusable(self, error, 1)
                 return False
         return bool(route)
 
@@ -696,8 +696,8 @@ class ClientSession(RefusingClient):
             broker.write(data[:end] + waiting)
         if self._partial.given_up and self._aliases is not None:
             self._aliases.forget()
-        if frame is not None and (not self.node.router.active or self._publish(frame)):
-            self.node.dispatch.arrived(_CLIENT, self, members.PUBLISH, frame)
+        if frame is not None and (not self.parts.router.active or self._publish(frame)):
+            self.parts.dispatch.arrived(_CLIENT, self, members.PUBLISH, frame)
         if self._moving_off:
             self.move_off()
         return end if waiting or self._moving_off else 0
@@ -709,7 +709,7 @@ class ClientSession(RefusingClient):
             self.messages_in += 1
             if self._holds and frame[0] & 6:
                 self._sent_while_held(1, len(frame))
-            chain = self.node.dispatch.chain
+            chain = self.parts.dispatch.chain
             if chain.filters(_CLIENT):
                 answer = chain.message(_CLIENT, self, self._spelled_out(frame))
                 return self._when_decided(answer, lambda answer: self._filtered(frame, answer))
@@ -720,7 +720,7 @@ class ClientSession(RefusingClient):
         if type == members.SUBSCRIBE:
             return self._subscribe(frame)
         if type == members.UNSUBSCRIBE:
-            unsubscribe = decode(frame, self.version, self.node.packet_limits)
+            unsubscribe = decode(frame, self.version, self.parts.packet_limits)
             assert isinstance(unsubscribe, Unsubscribe)
             self.pending.add(unsubscribe.packet_id, unsubscribe.topic_filters, len(frame))
             self._watch()
@@ -733,7 +733,7 @@ class ClientSession(RefusingClient):
     def _arrived(self, frame: bytes) -> bytes:
         packet_type = members.PACKET_TYPES[frame[0] >> 4]
         assert packet_type is not None  # 0 is illegal
-        self.node.dispatch.arrived(_CLIENT, self, packet_type, frame)
+        self.parts.dispatch.arrived(_CLIENT, self, packet_type, frame)
         return frame
 
     def _passed(self, frame: bytes) -> bytes | None:
@@ -742,8 +742,8 @@ class ClientSession(RefusingClient):
             if passing is None:
                 return None
             frame = passing
-        if not self.node.router.active or self._publish(frame):
-            self.node.dispatch.arrived(_CLIENT, self, members.PUBLISH, frame)
+        if not self.parts.router.active or self._publish(frame):
+            self.parts.dispatch.arrived(_CLIENT, self, members.PUBLISH, frame)
         return frame
 
     def _illegal(self, first: int) -> MqttError:
@@ -759,7 +759,7 @@ class ClientSession(RefusingClient):
         if len(frame) == 2:
             self._says_goodbye(True)
             return
-        packet = decode(frame, self.version, self.node.packet_limits)
+        packet = decode(frame, self.version, self.parts.packet_limits)
         assert isinstance(packet, Disconnect)
         expiry = packet.properties.get(members.SESSION_EXPIRY_INTERVAL)
         if expiry and self.record is not None and self.record.expiry == 0:
@@ -776,9 +776,9 @@ class ClientSession(RefusingClient):
         self.disconnected = clean
         self._said_goodbye = True
         if self.record is not None:
-            self.node.clients.leaves(self, self.record, clean, expiry)
-        if self.node.custody is not None:
-            self.node.custody.flush()
+            self.parts.clients.leaves(self, self.record, clean, expiry)
+        if self.parts.custody is not None:
+            self.parts.custody.flush()
 
     # ending -----------------------------------------------------------------------------------
 
@@ -786,7 +786,7 @@ class ClientSession(RefusingClient):
         """The client has broken the protocol: close its connection, in MQTT 5 with the reason (MQTT-4.13)."""
         self._partial.clear()
         self._stop_waiting()
-        self.node.client_failed(self, error)
+        self.parts.events.client_failed(self, error)
         if self.state is _RELAYING:
             if self.version is members.V5:
                 self.write(Disconnect(reason_code=int(error.reason)).encode(members.V5))
@@ -802,7 +802,7 @@ class ClientSession(RefusingClient):
         """End the connection, in MQTT 5 with 0x98; its will is sent as after a broken one (MQTT-3.1.2-8)."""
         if self.state is _ENDED:
             return
-        self.node.counters["clients_kicked"] += 1
+        self.parts.counters["clients_kicked"] += 1
         self.say_goodbye()
         self._partial.clear()
         self._stop_waiting()

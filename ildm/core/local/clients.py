@@ -276,7 +276,7 @@ class ClientRegistry:
             self._set_expiry(record, 0 if connect.clean_start else NEVER)
         earlier = record.session
         if earlier is not None and earlier.connect is not None and earlier.connect.will is not None:
-            earlier.taken_over_at = session.node.retained.next_stamp()
+            earlier.taken_over_at = session.parts.retained.next_stamp()
         record.session = session
         record.expires_at = None
         self._save(record)

@@ -36,7 +36,7 @@ from ildm.mqtt.properties import property_at, property_section
 
 if TYPE_CHECKING:
     from ildm.api import Timer
-    from ildm.core.node import Node
+    from ildm.core.local.parts import ClientParts
     from ildm.mqtt import Connect
     from ildm.mqtt.properties import Properties
 
@@ -114,8 +114,8 @@ class FilteredClient(Publisher):
         "_wants_reasons",
     )
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, parts: ClientParts) -> None:
+        super().__init__(parts)
         self._awaited: Awaited[Any] | None = None
         self._goodbye: Awaited[None] | None = None
         """It is awaited that the broker answers what the client has sent before its DISCONNECT."""
@@ -168,7 +168,7 @@ class FilteredClient(Publisher):
             frame = self._told_otherwise(frame, *changed)
         if self.version is not members.V5:
             return frame
-        amended = with_packet_size(frame, self.node.limits.packet_size)
+        amended = with_packet_size(frame, self.parts.limits.packet_size)
         return amended if len(amended) <= self._packet_room else frame
 
     def _told_otherwise(self, frame: bytes, sent: Connect, passed: Connect) -> bytes:
@@ -211,7 +211,7 @@ class FilteredClient(Publisher):
             passed = None
         if passed and self.paired is not None:
             self.paired.write(passed)
-        self.node.dispatch.deliver()
+        self.parts.dispatch.deliver()
         if self._awaited is None:
             self._go_on()
 
@@ -220,7 +220,7 @@ class FilteredClient(Publisher):
         if self.paired is None or not self.paired.is_open:
             self._stop_waiting()
         elif self._awaited is not None or self._rest:
-            limit = self.node.limits.decision_timeout
+            limit = self.parts.limits.decision_timeout
             self._last_call = self.driver.call_later(limit, self._too_late)
 
     def broker_lost(self) -> None:
@@ -246,7 +246,7 @@ class FilteredClient(Publisher):
             self._last_call = None
         if self._awaited is not None:
             self._awaited.cancel()
-            self.node.counters["undecided"] += self._awaited not in (self._goodbye, self._fetching)
+            self.parts.counters["undecided"] += self._awaited not in (self._goodbye, self._fetching)
             self._awaited = None
             self._rest = b""
 
@@ -288,7 +288,7 @@ class FilteredClient(Publisher):
         """Nothing more of the client is read until it is released; the broker is not to miss it meanwhile."""
         if not self._no_room:
             self._no_room = True
-            self.node.counters["clients_unread"] += 1
+            self.parts.counters["clients_unread"] += 1
             self._ping_in_time()
         self.pause("room")
 
@@ -328,7 +328,7 @@ class FilteredClient(Publisher):
 
     def _drop(self, frame: bytes, rejected: Rejected) -> None:
         """Answer a message that a filter has dropped as the broker would have."""
-        self.node.counters["filtered"] += 1
+        self.parts.counters["filtered"] += 1
         self._kept_back()
         packet = decode(frame, self.version)
         assert isinstance(packet, Publish)
@@ -351,9 +351,9 @@ class FilteredClient(Publisher):
 
     def _subscribe(self, frame: bytes) -> bytes | None:
         """Ask about each entry; answers what is to be relayed."""
-        packet = decode(frame, self.version, self.node.packet_limits)
+        packet = decode(frame, self.version, self.parts.packet_limits)
         assert isinstance(packet, Subscribe)
-        chain = self.node.dispatch.chain
+        chain = self.parts.dispatch.chain
         if not chain.admits_subscriptions:
             return self._fetched(frame, packet.packet_id, packet.subscriptions)
         answers = chain.subscriptions(self, packet)
@@ -391,14 +391,14 @@ class FilteredClient(Publisher):
         """
         now = self.driver.now()
         if not len(self.pending):
-            self._hold_left = self.node.config.link.subscribe_wait
+            self._hold_left = self.parts.config.link.subscribe_wait
 
         def passes(answer: object) -> bytes:
             self._hold_left -= self.driver.now() - now
             return self._request(frame, packet_id, entries, rejections)
 
         names = [entry.topic_filter for entry in entries]
-        self._fetching = self.node.before_subscribe(names, self._hold_left)
+        self._fetching = self.parts.events.before_subscribe(names, self._hold_left)
         return passes(None) if self._fetching is None else self._when_decided(self._fetching, passes)
 
     def _request(
@@ -410,7 +410,7 @@ class FilteredClient(Publisher):
     ) -> bytes:
         self.pending.add(packet_id, entries, len(frame), rejections)
         self._watch()
-        self.node.dispatch.arrived(Source.CLIENT, self, members.SUBSCRIBE, frame)
+        self.parts.dispatch.arrived(Source.CLIENT, self, members.SUBSCRIBE, frame)
         return frame
 
     def _rejections(
@@ -428,7 +428,7 @@ class FilteredClient(Publisher):
             else:
                 # MQTT 3.1 has no code for it: "it must therefore make a positive acknowledgement" (3.8)
                 codes.append(entry.qos if self.version is members.V31 else FAILURE)
-        self.node.counters["subscriptions_rejected"] += len(found)
+        self.parts.counters["subscriptions_rejected"] += len(found)
         entry, first = found[0]
         self._log_rejected("subscription", first, filter=entry.topic_filter[:200], entries=len(found))
         return Rejections(codes, next((answer.text for _, answer in found if answer.text), ""))

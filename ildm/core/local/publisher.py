@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ildm.core.local.aliases import TopicAliases
     from ildm.core.local.broker_session import BrokerSession
     from ildm.core.local.clients import ClientRecord
+    from ildm.core.local.parts import ClientParts
     from ildm.core.local.rules import ClientRules
-    from ildm.core.node import Node
 
 PATIENCE = 1.0
 """Seconds, and up to as many more, which an answer that has overtaken others waits for theirs."""
@@ -52,8 +52,8 @@ class Publisher(BaseSession, ABC):
         "barrier",
         "dropped_qos2",
         "lane_index",
-        "node",
         "paired",
+        "parts",
         "pending",
         "receive_maximum",
         "record",
@@ -62,15 +62,15 @@ class Publisher(BaseSession, ABC):
         "unanswered",
     )
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node.driver)
-        self.node = node
+    def __init__(self, parts: ClientParts) -> None:
+        super().__init__(parts.driver)
+        self.parts = parts
         self.paired: BrokerSession | None = None
         self.record: ClientRecord | None = None
         self.lane_index = -1
         self.told_unusable = False
         """The log has said that a message of this client cannot cross."""
-        self.pending = Requests(node.limits.subscription_bytes)
+        self.pending = Requests(parts.limits.subscription_bytes)
         self.rules: ClientRules | None = None
         """What may cross; None: everything."""
         self.unanswered: Unanswered | None = None
@@ -97,10 +97,10 @@ class Publisher(BaseSession, ABC):
         one has published may still wait.
         """
         if self.lane_index < 0:
-            if self.node.custody is not None and self.client_id:
+            if self.parts.custody is not None and self.client_id:
                 self.lane_index = crc32(self.client_id.encode()) & 0xFFFF
             else:
-                self.lane_index = self.node.router.next_publisher()
+                self.lane_index = self.parts.router.next_publisher()
         return self.lane_index
 
     def _publish(self, frame: bytes) -> bool:
@@ -113,7 +113,7 @@ class Publisher(BaseSession, ABC):
         except MqttError as error:
             if self._aliases is not None:
                 self._aliases.forget()
-            self.node.publish_unusable(self, error, 1)
+            self.parts.events.publish_unusable(self, error, 1)
             return False
         if self.rules is not None and not self._may_cross(packet.topic.encode(), 1):
             return True
@@ -122,20 +122,20 @@ class Publisher(BaseSession, ABC):
                 self._bound_by(0)  # sent again, and transferred already, but that may not be durable yet
                 return True
             if self.unanswered is None:
-                self.node.clients.transferred(self.record, packet)
+                self.parts.clients.transferred(self.record, packet)
             else:
-                self.node.clients.released(self.record, packet.packet_id)
+                self.parts.clients.released(self.record, packet.packet_id)
         if packet.qos == 0 or self.unanswered is None:
-            self.node.router.publish(packet, self.publisher_index(), self)
+            self.parts.router.publish(packet, self.publisher_index(), self)
             self._note_unreleased(packet)
         elif not packet.topic.startswith("$"):
-            stamp = self.node.retained.next_stamp() if packet.retain else None
+            stamp = self.parts.retained.next_stamp() if packet.retain else None
             self.unanswered.add(packet, stamp, len(frame))
             self._watch()
         return True
 
     def _read_publish(self, frame: bytes) -> Publish:
-        packet = decode(frame, self.version, self.node.packet_limits)
+        packet = decode(frame, self.version, self.parts.packet_limits)
         assert isinstance(packet, Publish)
         alias = packet.properties.pop(members.TOPIC_ALIAS, None)
         if alias is not None:
@@ -150,7 +150,7 @@ class Publisher(BaseSession, ABC):
     def _note_unreleased(self, message: Publish) -> None:
         """The broker applies a retained message of QoS 2 when the client releases it."""
         if message.qos == 2 and message.retain and self.record is not None and message.packet_id is not None:
-            self.node.retained.releases.sent(self.record.key, message.packet_id, message.topic)
+            self.parts.retained.releases.sent(self.record.key, message.packet_id, message.topic)
 
     def _answer(self, packet: bytes) -> None:
         """Answer the client in the broker's place."""
@@ -163,14 +163,14 @@ class Publisher(BaseSession, ABC):
             self.unanswered.release_one(packet_id)
         if self.record is not None:
             before = self._before()
-            self.node.clients.released(self.record, packet_id)
+            self.parts.clients.released(self.record, packet_id)
             self._bound_by(before)
-            self.node.retained.releases.released(self.record.key, packet_id)
+            self.parts.retained.releases.released(self.record.key, packet_id)
         if self.dropped_qos2 and packet_id in self.dropped_qos2:
             self.dropped_qos2.remove(packet_id)
             self._answer(PubComp(packet_id=packet_id).encode(self.version))
             return None
-        self.node.dispatch.arrived(Source.CLIENT, self, members.PUBREL, frame)
+        self.parts.dispatch.arrived(Source.CLIENT, self, members.PUBREL, frame)
         return frame
 
     # rules ----------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ class Publisher(BaseSession, ABC):
         assert self.rules is not None
         allowed = self.rules.allow_bytes(topic)
         if not allowed:
-            self.node.counters["publish_denied"] += count
+            self.parts.counters["publish_denied"] += count
         return allowed
 
     # what the broker has answered ---------------------------------------------------------------
@@ -191,7 +191,7 @@ class Publisher(BaseSession, ABC):
     @property
     def expects_answers(self) -> bool:
         """Whether an acknowledgement of the broker's means something to the node."""
-        if self.unanswered is None and self.node.custody is not None:
+        if self.unanswered is None and self.parts.custody is not None:
             return True  # of what was transferred when it came
         return self.is_owed
 
@@ -220,16 +220,16 @@ class Publisher(BaseSession, ABC):
         handed = self.unanswered.answer(answer.packet_id, 1 if isinstance(answer, PubAck) else 2, taken=taken)
         if handed is not None:
             if not taken:
-                self.node.counters["refused_by_broker"] += 1
+                self.parts.counters["refused_by_broker"] += 1
             self._transfer_all(handed)
 
     def _before(self) -> int:
-        custody = self.node.custody
+        custody = self.parts.custody
         return 0 if custody is None else custody.last
 
     def _bound_by(self, before: int) -> None:
         """What the node has taken upon itself for the client since then is to be durable first."""
-        custody = self.node.custody
+        custody = self.parts.custody
         if custody is not None and custody.last > before:
             self.barrier = custody.last
             self._watch()
@@ -244,7 +244,7 @@ class Publisher(BaseSession, ABC):
             self._keep_order()
 
     def _transfer(self, taken: Taken | Waiting) -> None:
-        router, index = self.node.router, self.publisher_index()
+        router, index = self.parts.router, self.publisher_index()
         if not isinstance(taken, Waiting):
             topic, frames, size = taken
             route = router.local.get(topic)
@@ -259,9 +259,9 @@ class Publisher(BaseSession, ABC):
                 self._bound_by(0)  # on an earlier connection, which has been answered meanwhile
                 return
             if taken.released:
-                self.node.clients.released(self.record, message.packet_id)
+                self.parts.clients.released(self.record, message.packet_id)
             else:
-                self.node.clients.transferred(self.record, message)
+                self.parts.clients.transferred(self.record, message)
         router.publish(message, index, self, stamp=taken.stamp)
         if not taken.released:
             self._note_unreleased(message)
@@ -275,7 +275,7 @@ class Publisher(BaseSession, ABC):
         waiting = self.unanswered
         assert waiting is not None
         if waiting.early and self._patience is None:
-            self.node.counters["answers_out_of_order"] += 1
+            self.parts.counters["answers_out_of_order"] += 1
             self._patience = self.driver.call_later(PATIENCE, self._in_vain, waiting.held_up_by())
             if self.paired is not None:
                 self.paired.gate.hold(waiting)
@@ -301,7 +301,7 @@ class Publisher(BaseSession, ABC):
             self._transfer_all(self.unanswered.release())
 
     def _too_much_unanswered(self, share: int) -> bool:
-        limits = self.node.limits
+        limits = self.parts.limits
         return self.unanswered is not None and (
             self.unanswered.messages * share > limits.unanswered_messages
             or self.unanswered.bytes * share > limits.unanswered_bytes
@@ -315,7 +315,7 @@ class Publisher(BaseSession, ABC):
 
     @property
     def credit(self) -> tuple[int, int]:
-        link, limits = self.node.config.link, self.node.limits
+        link, limits = self.parts.config.link, self.parts.limits
         if self.unanswered is None:
             return link.inflight, link.inflight_bytes
         return link.inflight + limits.unanswered_messages, link.inflight_bytes + limits.unanswered_bytes
@@ -350,14 +350,14 @@ class Publisher(BaseSession, ABC):
             ProtocolViolation: it has sent as many as its receive maximum allows without an answer to any.
         """
         assert self.paired is not None
-        gate, link = self.paired.gate, self.node.config.link
+        gate, link = self.paired.gate, self.parts.config.link
         if self.transport is None:
             return ANY_NUMBER
         room = min(link.inflight - gate.since_closed, (link.inflight_bytes - gate.bytes_since_closed) // size)
         if self.receive_maximum is not None:
             left = self.receive_maximum - gate.since_closed
             if left <= 0:
-                self.node.counters["clients_over_inflight"] += 1
+                self.parts.counters["clients_over_inflight"] += 1
                 raise ProtocolViolation(
                     f"more than {self.receive_maximum} messages sent while acknowledgements are withheld",
                     clause="MQTT-3.3.4-9",
@@ -384,7 +384,7 @@ class Publisher(BaseSession, ABC):
 
     def _end_overrun(self) -> None:
         if self.is_open:
-            self.node.counters["clients_over_inflight"] += 1
+            self.parts.counters["clients_over_inflight"] += 1
             text = "more messages at once than there is room for while acknowledgements are withheld"
             self.fail(OverLimit(text, clause="MQTT-4.13.2"))
 
@@ -396,7 +396,7 @@ class Publisher(BaseSession, ABC):
     def _spelled_out(self, frame: bytes) -> bytes:
         # a filter may drop the message that sets an alias: the broker gets none
         if self._aliases is not None:
-            return self._aliases.spelled_out(frame, self.node.packet_limits)
+            return self._aliases.spelled_out(frame, self.parts.packet_limits)
         # a malformed message is the client's fault, not that of the filter
-        decode(frame, self.version, self.node.packet_limits)
+        decode(frame, self.version, self.parts.packet_limits)
         return frame

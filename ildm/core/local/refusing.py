@@ -39,7 +39,7 @@ class RefusingClient(FilteredClient):
     @property
     def refuses(self) -> bool:
         """Whether each message of this client has to be looked at, to be refused or after one was."""
-        refusal = self.node.refusal
+        refusal = self.parts.refusal
         return (
             refusal is not None
             and self._aliases is not None  # MQTT 5, and accepted
@@ -47,25 +47,25 @@ class RefusingClient(FilteredClient):
         )
 
     def hold(self, reason: object) -> None:
-        if reason is not self.node.custody or self.node.refusal is None or self._aliases is None:
+        if reason is not self.parts.custody or self.parts.refusal is None or self._aliases is None:
             super().hold(reason)
 
     def _unless_refused(self, frame: bytes) -> bytes | None:
         """What the broker gets of a message; None: it was refused."""
-        assert self.node.refusal is not None
+        assert self.parts.refusal is not None
         assert self._aliases is not None
         try:
-            packet = decode(frame, Version.V5, self.node.packet_limits)
+            packet = decode(frame, Version.V5, self.parts.packet_limits)
             assert isinstance(packet, Publish)
             alias = int(packet.properties.get(Property.TOPIC_ALIAS, 0))
             topic = self._aliases.resolve(alias, packet.topic) if alias else packet.topic
         except MqttError:
             return frame  # for the broker to judge
-        if not (packet.qos and self.node.refusal.custody.full and self._would_cross(packet, topic)):
+        if not (packet.qos and self.parts.refusal.custody.full and self._would_cross(packet, topic)):
             return self._aliases.made_known(packet, frame)
         if alias and packet.topic:
             self._aliases.missing |= {alias}
-        self.node.counters["spool_refused"] += 1
+        self.parts.counters["spool_refused"] += 1
         self._kept_back()
         self._answered_at_once(len(frame))
         acknowledgement = PubAck if packet.qos == 1 else PubRec
@@ -79,7 +79,7 @@ class RefusingClient(FilteredClient):
             return False
         if packet.qos == 2 and self.record is not None and self.record.has_transferred(packet, topic):
             return False  # it has been transferred already
-        node = self.node
-        if node.has_overlay or node.dispatch.asks_each:
+        parts = self.parts
+        if parts.has_overlay or parts.dispatch.asks_each:
             return True
-        return bool(node.router.route(topic.encode(), packet.retain))
+        return bool(parts.router.route(topic.encode(), packet.retain))

@@ -58,6 +58,6 @@ def make_node(
         counters=counters,
         spool=spool,
     )
-    world.listen(Address(name, 1), lambda: ClientSession(node), driver)
+    world.listen(Address(name, 1), lambda: ClientSession(node.local), driver)
     world.listen(Address(name, 2), lambda: LinkSession(node.links, None, 0), driver)
     return node

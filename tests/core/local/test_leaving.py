@@ -103,7 +103,7 @@ class Sessions:
 
     def connect(self, client_id: str, clean: bool) -> None:
         self.disconnect(client_id)
-        session = ClientSession(self.node)
+        session = ClientSession(self.node.local)
         connect = Connect(client_id=client_id, clean_start=clean)
         record = self.registry.connected(session, connect, ConnAck())
         self.connected[client_id] = session, record, connect

@@ -101,7 +101,7 @@ class Site:
         self.node = node = Node(
             config, specs, driver, store, node_id=name, counters=counters, spool=self.spool
         )
-        world.listen(Address(name, CLIENTS), lambda: ClientSession(node), driver)
+        world.listen(Address(name, CLIENTS), lambda: ClientSession(node.local), driver)
         world.listen(Address(name, LINKS), lambda: LinkSession(node.links, None, 0), driver)
         dialed = [far for near, far in self.setting.links if near == name]
         node.start({Address(far, LINKS): False for far in dialed})

@@ -1,0 +1,153 @@
+"""The rest of the node, as far as the sessions of its clients need it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from ildm.api import Source
+from ildm.core.local.actions import broker_wanted, client_actions
+from ildm.core.local.refusing import Refusal
+from ildm.mqtt import Version
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ildm.config import Address, Config
+    from ildm.core.broker.broker_choice import BrokerChoice
+    from ildm.core.broker.injection import Injector
+    from ildm.core.broker.loop_guard import LoopGuard
+    from ildm.core.counters import Counters
+    from ildm.core.driver import Driver
+    from ildm.core.link.start_gate import StartGate
+    from ildm.core.local.admission import Admission
+    from ildm.core.local.bans import Bans
+    from ildm.core.local.client_session import ClientSession
+    from ildm.core.local.clients import ClientRecord, ClientRegistry
+    from ildm.core.local.partial import Partials
+    from ildm.core.local.publisher import Publisher
+    from ildm.core.plugin.dispatch import Dispatch
+    from ildm.core.plugin.filtering import Awaited
+    from ildm.core.session import BaseSession
+    from ildm.core.timing import Timings
+    from ildm.core.transfer.custody import Custody
+    from ildm.core.transfer.retained import Retained
+    from ildm.core.transfer.router import Router
+    from ildm.mqtt import ConnAck, Connect, MqttError
+
+
+class ClientEvents(ABC):
+    """What the node is told of its clients and their broker sessions, and asked for them."""
+
+    @abstractmethod
+    def client_accepted(self, session: ClientSession) -> bool:
+        """A client has connected by TCP; whether it may stay, at least until it is told why not."""
+
+    @abstractmethod
+    def client_connected(self, session: ClientSession, connect: Connect, connack: ConnAck) -> ClientRecord:
+        """The broker has accepted a client."""
+
+    @abstractmethod
+    def client_gone(self, session: ClientSession, exc: Exception | None) -> None:
+        """A client's TCP connection has ended."""
+
+    @abstractmethod
+    def client_failed(self, session: ClientSession, error: MqttError) -> None:
+        """A client has sent what the standard forbids, or more than a limit allows."""
+
+    @abstractmethod
+    def publish_unusable(self, session: Publisher, error: MqttError, messages: int) -> None:
+        """Messages of a client were relayed that cannot cross; what becomes of them is for the broker."""
+
+    @abstractmethod
+    def broker_reachable(self, reason: str | None) -> None:
+        """The broker was reached; or a reason, for people, why it serves nobody."""
+
+    @abstractmethod
+    def broker_missed(self, address: Address, reason: str) -> None:
+        """Nobody has answered at an address of the broker."""
+
+    @abstractmethod
+    def broker_failed(self, session: BaseSession, error: MqttError) -> None:
+        """The broker has sent what cannot be MQTT."""
+
+    @abstractmethod
+    def when_told(self, callback: Callable[[], None], persistent: bool, topic_filters: Sequence[str]) -> bool:
+        """Whether the other sites know these filters, and what is ``persistent`` is saved; if not, the
+        callback is called when that is so."""
+
+    @abstractmethod
+    def when_saved(self, callback: Callable[[], None]) -> bool:
+        """Whether all that belongs to sessions is durable; if not, the callback is called when that is so."""
+
+    @abstractmethod
+    def before_subscribe(self, topic_filters: Sequence[str], wait: float) -> Awaited[None] | None:
+        """What a SUBSCRIBE waits for, for so many seconds at most; None: it goes to the broker at once."""
+
+
+class ClientParts:
+    """Handed to every client's session, so that nothing in this wing climbs up to the node."""
+
+    def __init__(
+        self,
+        *,
+        config: Config,
+        driver: Driver,
+        counters: Counters,
+        timings: Timings,
+        dispatch: Dispatch,
+        router: Router,
+        injector: Injector,
+        custody: Custody | None,
+        retained: Retained,
+        brokers: BrokerChoice,
+        loop_guard: LoopGuard,
+        start_gate: StartGate,
+        clients: ClientRegistry,
+        sessions: set[ClientSession],
+        partials: Partials,
+        admission: Admission,
+        bans: Bans,
+        has_overlay: bool,
+        events: ClientEvents,
+    ) -> None:
+        self.config = config
+        self.limits = config.limits
+        self.packet_limits = config.limits.packet
+        self.driver = driver
+        self.counters = counters
+        self.timings = timings
+        self.dispatch = dispatch
+        self.router = router
+        self.injector = injector
+        self.custody = custody
+        """What survives this node of messages that cross; None: nothing does."""
+        self.retained = retained
+        self.brokers = brokers
+        self.loop_guard = loop_guard
+        self.start_gate = start_gate
+        self.clients = clients
+        self.sessions = sessions
+        """Of all clients that are connected."""
+        self.partials = partials
+        self.admission = admission
+        self.bans = bans
+        self.has_overlay = has_overlay
+        self.events = events
+        self.transfers_acknowledged = router.active and config.link.transfer == "acknowledged"
+        """A client's QoS 1 and 2 messages are transferred when the broker has taken them."""
+        looked_at = dispatch.looked_at(Source.CLIENT)
+        whole = has_overlay or dispatch.asks_each
+        self.actions = {
+            version: client_actions(version, routing=router.active, looked_at=looked_at, whole=whole)
+            for version in Version
+        }
+        refuses = custody is not None and config.spool.full == "refuse"
+        self.refusal = Refusal(custody, looked_at) if refuses and custody else None
+        """How messages are refused that find the spool full; None: their senders wait."""
+        self.broker_wanted = broker_wanted(dispatch.looked_at(Source.BROKER))
+
+    @property
+    def broker_address(self) -> Address:
+        """Where the broker is dialed."""
+        return self.brokers.current
