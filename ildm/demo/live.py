@@ -17,8 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ildm.admin.view import Row
+from ildm.cli.terminal import STATES, cell
 from ildm.demo.sites import Site, SitesInRow, described, neighbors, status
-from ildm.terminal import STATES, cell
 
 TOPIC = "demo/clock"
 """What the demo itself publishes."""

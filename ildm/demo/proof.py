@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.text import Text
 
 from ildm.address import Address
+from ildm.cli.terminal import table
+from ildm.cli.tool.client import Connection, Target
+from ildm.cli.tool.place import Place
 from ildm.demo.processes import LOOPBACK, DemoError
 from ildm.demo.sites import NAMES, Site, SitesInRow, neighbors
 from ildm.mqtt import topic_matches
-from ildm.terminal import table
-from ildm.tool.client import Connection, Target
-from ildm.tool.place import Place
 
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage

@@ -12,11 +12,11 @@ from typing import NoReturn
 from rich.console import Console
 from rich.live import Live
 
+from ildm.cli.terminal import make_console
 from ildm.demo.live import Picture, commands
 from ildm.demo.proof import prove
 from ildm.demo.sites import MAKES, SitesInRow
 from ildm.demo.traffic import Traffic
-from ildm.terminal import make_console
 
 __all__ = ["ALGORITHMS", "MAKES", "run_demo"]
 

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 
 from ildm.address import Address
+from ildm.cli.tool.client import Connection, Target
+from ildm.cli.tool.place import Place
 from ildm.demo.live import TOPIC
 from ildm.demo.processes import LOOPBACK
 from ildm.demo.sites import Site, SitesInRow
 from ildm.mqtt import IldmError
-from ildm.tool.client import Connection, Target
-from ildm.tool.place import Place
 
 EVERY = 0.5
 """Seconds between two messages."""

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from ildm import render, terminal
 from ildm.admin.client import AdminClient, Neighbors, Page
 from ildm.admin.commands import COMMANDS, Limit, UsageError, command, split_name
 from ildm.admin.view import AdminError
 from ildm.api import MessageTrace, OverlayKey, OverlayView
+from ildm.cli import render, terminal
 from ildm.text import printable
 from tests.admin.fake_node import (
     EVENT,

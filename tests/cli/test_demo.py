@@ -21,7 +21,8 @@ import pytest
 from rich.console import Console, ConsoleDimensions
 from rich.text import Text
 
-from ildm import compiled, terminal
+from ildm import compiled
+from ildm.cli import terminal
 from ildm.demo import live, processes, proof, run, sites, traffic
 from ildm.demo.processes import Child, DemoError, answers_mqtt, free_ports, hidden_ports, wait_for
 from ildm.demo.sites import NAMES, Site, SitesInRow

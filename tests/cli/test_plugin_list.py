@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ildm.render import installed_plugins
-from ildm.terminal import make_console
+from ildm.cli.render import installed_plugins
+from ildm.cli.terminal import make_console
 from tests.plugins.commands import ildm
 
 GOOD = """

@@ -12,8 +12,8 @@ from prompt_toolkit.output import DummyOutput
 from ildm.admin.client import AdminClient, NoNodeError
 from ildm.admin.commands import COMMANDS, UsageError
 from ildm.admin.view import AdminError
+from ildm.cli.shell import completions, interact, run_line, run_script, split_commands
 from ildm.config import Address
-from ildm.shell import completions, interact, run_line, run_script, split_commands
 from tests.admin.fake_node import FakeView
 
 
@@ -151,7 +151,7 @@ def test_top_in_the_shell_draws_once_where_nobody_can_end_it(
     node: AdminClient, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[tuple[float, int | None, bool]] = []
-    monkeypatch.setattr("ildm.top.show_top", lambda _, *given: drawn.append(given))
+    monkeypatch.setattr("ildm.cli.top.show_top", lambda _, *given: drawn.append(given))
     run_script(node, "top; top --json; help top", False)
     assert drawn == [(1.0, 1, False), (1.0, 1, True)]
     assert capsys.readouterr().out.startswith("top")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ildm.admin.client import AdminClient
-from ildm.terminal import make_console
-from ildm.top import CLIENTS, RATES, Look, look, picture
+from ildm.cli.terminal import make_console
+from ildm.cli.top import CLIENTS, RATES, Look, look, picture
 from tests.admin.fake_node import NEIGHBOR, FakeView
 from tests.cli.test_cli import Run, run
 

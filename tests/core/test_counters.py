@@ -18,7 +18,7 @@ SOURCE = Path(ildm.__file__).parent
 WAITS = {"subscribe_waits_expired", "save_waits_expired", "retained_waits_expired"}
 BEHIND = {"sent_counter": {"injected"}, "_counter": WAITS}
 """Attributes that hold the name of a counter, and which."""
-PLUGINS = ("ildm/core/plugin/account.py", "ildm/testing/", "ildm/render/", "ildm/demo/")
+PLUGINS = ("ildm/core/plugin/account.py", "ildm/testing/", "ildm/cli/render/", "ildm/demo/")
 """Where names are those of plugins."""
 
 

@@ -21,7 +21,7 @@ COMMANDS = [
 ]
 COMPOSE = ["docker", "compose", "-f", "docker/compose.yaml"]
 COMPOSED = [words[len(COMPOSE) :] for words in COMMANDS if words[: len(COMPOSE)] == COMPOSE]
-PROGRAMS = {"ildm": "ildm.cli", "ildm-bench": "ildm_bench.cli"}
+PROGRAMS = {"ildm": "ildm.cli.app", "ildm-bench": "ildm_bench.cli"}
 OWN = [words[i:] for words in COMMANDS for i, word in enumerate(words) if word in PROGRAMS]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ildm.cli import main
-from ildm.cli_plugin import Kind
+from ildm.cli.plugin import Kind
 from ildm.scaffold import KINDS
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from ildm.admin.client import AdminClient
 from ildm.admin.view import AdminError, UnknownError
+from ildm.cli.terminal import make_console
+from ildm.cli.top import look, picture
 from ildm.mqtt import Version, Will
-from ildm.terminal import make_console
-from ildm.top import look, picture
 from tests.sites.client import until
 from tests.sites.conftest import Sites
 

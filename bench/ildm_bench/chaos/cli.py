@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ildm.terminal import make_console
+from ildm.cli.terminal import make_console
 from ildm_bench.chaos.run_cli import run
 from ildm_bench.chaos.virtual.cli import shrink
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from ildm.terminal import make_console
+from ildm.cli.terminal import make_console
 from ildm.testing.live.brokers import KINDS, broker_class
 from ildm_bench.chaos.drawing import SMALL, Scale, draw, draw_setting
 from ildm_bench.chaos.invariants import INVARIANTS, OURS

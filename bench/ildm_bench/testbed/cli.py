@@ -13,9 +13,9 @@ from typing import Annotated, Any, cast
 import typer
 
 from ildm.api import PluginError
+from ildm.cli.terminal import make_console, table
 from ildm.config import ConfigError
 from ildm.mqtt import IldmError
-from ildm.terminal import make_console, table
 from ildm_bench.testbed.distance import load_distances
 from ildm_bench.testbed.joining import Kind
 from ildm_bench.testbed.machine import abilities

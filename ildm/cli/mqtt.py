@@ -22,8 +22,8 @@ from ildm.text import printable, reason
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
 
-    from ildm.tool.client import Target
-    from ildm.tool.place import Place
+    from ildm.cli.tool.client import Target
+    from ildm.cli.tool.place import Place
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 """Seconds between attempts to connect again."""
@@ -118,7 +118,7 @@ def sub(
             raise UsageError(f"-t {_short(topic_filter)}: {error}") from None
     place = _place(host, port, url, cafile, cert, key)
     target = _target(place, client_id, version, clean, user, password_file, timeout)
-    from ildm.tool.client import Connection, LostError, ToolError, write_message  # noqa: PLC0415 - slow to import
+    from ildm.cli.tool.client import Connection, LostError, ToolError, write_message  # noqa: PLC0415 - slow to import
 
     left = count
 
@@ -203,7 +203,7 @@ def pub(
     place = _place(host, port, url, cafile, cert, key)
     target = _target(place, client_id, version, True, user, password_file, timeout)
     payloads = _payloads(message, file)
-    from ildm.tool.client import Connection  # noqa: PLC0415 - slow to import
+    from ildm.cli.tool.client import Connection  # noqa: PLC0415 - slow to import
 
     connection = Connection(target)
     for payload in payloads:
@@ -226,7 +226,7 @@ def _payloads(message: str | None, file: Path | None) -> Iterator[bytes]:
 def _place(
     host: str, port: int, url: str | None, cafile: Path | None, cert: Path | None, key: Path | None
 ) -> Place:
-    from ildm.tool.place import Place, client_context, parse_place  # noqa: PLC0415 - slow to import
+    from ildm.cli.tool.place import Place, client_context, parse_place  # noqa: PLC0415 - slow to import
 
     if url is None:
         place = Place(Address(host, port))
@@ -253,7 +253,7 @@ def _target(
     password_file: Path | None,
     timeout: float,
 ) -> Target:
-    from ildm.tool.client import VERSIONS, Target  # noqa: PLC0415 - slow to import
+    from ildm.cli.tool.client import VERSIONS, Target  # noqa: PLC0415 - slow to import
 
     if version not in VERSIONS:
         raise UsageError(f"-V {version}: expected {' or '.join(VERSIONS)}")

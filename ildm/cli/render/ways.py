@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from ildm.render.parts import listed, noted
-from ildm.terminal import cell, facts, size
+from ildm.cli.render.parts import listed, noted
+from ildm.cli.terminal import cell, facts, size
 from ildm.text import printable
 
 

@@ -13,9 +13,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ildm.admin.client import Neighbors, Page
-from ildm.render.parts import rest
-from ildm.render.spool import thrown_away
-from ildm.terminal import cell, duration, since, size, state, table
+from ildm.cli.render.parts import rest
+from ildm.cli.render.spool import thrown_away
+from ildm.cli.terminal import cell, duration, since, size, state, table
 from ildm.text import printable, shown_source
 
 

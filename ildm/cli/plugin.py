@@ -55,8 +55,8 @@ def list_plugins(as_json: JsonOption = False) -> None:
     if as_json:
         print(json_text(rows, indent=2))
         return
-    from ildm.render import installed_plugins  # noqa: PLC0415 - only where tables are wanted
-    from ildm.terminal import make_console  # noqa: PLC0415
+    from ildm.cli.render import installed_plugins  # noqa: PLC0415 - only where tables are wanted
+    from ildm.cli.terminal import make_console  # noqa: PLC0415
 
     make_console().print(installed_plugins(rows))
 

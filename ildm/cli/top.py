@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ildm.terminal import cell, duration, facts, make_console, size, state, table
+from ildm.cli.terminal import cell, duration, facts, make_console, size, state, table
 from ildm.text import json_text
 
 if TYPE_CHECKING:

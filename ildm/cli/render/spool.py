@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ildm.admin.client import Page
-from ildm.render.parts import rest
-from ildm.terminal import cell, facts, since, size, table
+from ildm.cli.render.parts import rest
+from ildm.cli.terminal import cell, facts, since, size, table
 from ildm.text import printable
 
 

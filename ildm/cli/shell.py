@@ -38,8 +38,8 @@ def run_command(node: AdminClient, command: Command, values: dict[str, Any], as_
     if as_json:
         _print_json(data)
         return
-    from ildm.render import show  # noqa: PLC0415 - only where tables are wanted
-    from ildm.terminal import make_console  # noqa: PLC0415
+    from ildm.cli.render import show  # noqa: PLC0415 - only where tables are wanted
+    from ildm.cli.terminal import make_console  # noqa: PLC0415
 
     make_console().print(show(command.name, data))
 
@@ -79,7 +79,7 @@ def run_line(node: AdminClient, line: str, as_json: bool) -> None:
 
 def _top(node: AdminClient, words: list[str], as_json: bool) -> None:
     """As ``ildm top``; once where nobody can end it."""
-    from ildm.top import show_top  # noqa: PLC0415 - only where pictures are wanted
+    from ildm.cli.top import show_top  # noqa: PLC0415 - only where pictures are wanted
 
     if words not in ([], ["--json"]):
         raise UsageError("top: expected nothing, or --json")
@@ -111,7 +111,7 @@ def split_commands(script: str) -> Iterator[str]:
 
 def print_help(words: Iterable[str]) -> None:
     """All commands, or those whose names begin with ``words``."""
-    from ildm.terminal import facts, make_console  # noqa: PLC0415 - only where tables are wanted
+    from ildm.cli.terminal import facts, make_console  # noqa: PLC0415 - only where tables are wanted
 
     prefix = " ".join(words)
     chosen = [
@@ -187,7 +187,7 @@ def interact(node: AdminClient, history: Path, as_json: bool = False) -> int:
     from prompt_toolkit.formatted_text import FormattedText  # noqa: PLC0415
     from prompt_toolkit.history import FileHistory, History, InMemoryHistory  # noqa: PLC0415
 
-    from ildm.terminal import make_console  # noqa: PLC0415
+    from ildm.cli.terminal import make_console  # noqa: PLC0415
 
     class LiveCompleter(Completer):
         def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:

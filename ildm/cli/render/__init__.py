@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from ildm.render import node, peers, spool, ways
-from ildm.render.node import installed_plugins
-from ildm.terminal import cell
+from ildm.cli.render import node, peers, spool, ways
+from ildm.cli.render.node import installed_plugins
+from ildm.cli.terminal import cell
 
 __all__ = ["SHOW", "installed_plugins", "show"]
 

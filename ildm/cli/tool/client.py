@@ -17,9 +17,9 @@ from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
 from ildm.address import Address
+from ildm.cli.tool.place import Place
 from ildm.mqtt import IldmError
 from ildm.text import json_text, printable
-from ildm.tool.place import Place
 
 VERSIONS = {"3.1.1": mqtt.MQTTv311, "5": mqtt.MQTTv5}
 KEEP_SESSION = 0xFFFFFFFF

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 
 import typer
 
-from ildm import cli_plugin
 from ildm.admin.client import AdminClient
 from ildm.admin.commands import COMMANDS, Command, Kind, Parameter, UsageError
-from ildm.cli_commands import ExtensibleGroup, WholeGroup
-from ildm.cli_mqtt import pub, sub
+from ildm.cli import plugin
+from ildm.cli.commands import ExtensibleGroup, WholeGroup
+from ildm.cli.mqtt import pub, sub
 from ildm.mqtt import IldmError
 from ildm.text import printable
 
@@ -175,7 +175,7 @@ def shell(
 
     With completion and history; without a terminal the commands come from standard input.
     """
-    from ildm.shell import interact, run_script  # noqa: PLC0415
+    from ildm.cli.shell import interact, run_script  # noqa: PLC0415
 
     node = find_node(socket, config)
     if script is None and sys.stdin.isatty():
@@ -215,7 +215,7 @@ def top(
     config: ConfigOption = None,
 ) -> None:
     """Show what a node does now, each second."""
-    from ildm.top import show_top  # noqa: PLC0415
+    from ildm.cli.top import show_top  # noqa: PLC0415
 
     show_top(find_node(socket, config), interval, count or None, as_json)
 
@@ -250,7 +250,7 @@ def completion(
 
     As in: source <(ildm completion bash)
     """
-    from ildm.completion import script  # noqa: PLC0415
+    from ildm.cli.completion import script  # noqa: PLC0415
 
     if shell not in SHELLS:
         raise UsageError(f"completion {shell}: expected one of {', '.join(SHELLS)}")
@@ -276,7 +276,7 @@ def _add_admin_commands() -> None:
     }
     for word, family in families.items():
         app.add_typer(family, name=word)
-    cli_plugin.add_to(families["plugin"])
+    plugin.add_to(families["plugin"])
     for command in COMMANDS.values():
         first, _, second = command.name.partition(" ")
         if command.name in families:
@@ -314,7 +314,7 @@ def _as_callback(command: Command) -> Callable[..., None]:
             else command.read(parameter, values[parameter.name])
             for parameter in command.parameters
         }
-        from ildm.shell import run_command  # noqa: PLC0415
+        from ildm.cli.shell import run_command  # noqa: PLC0415
 
         run_command(node, command, arguments, as_json)
 
@@ -334,7 +334,7 @@ def _offered(kind: Kind) -> Callable[[typer.Context, str], list[str]] | None:
     """What offers a shell the values of one kind; it is imported when a shell asks."""
     if COMPLETE_VARIABLE not in os.environ:
         return None
-    from ildm.completion import values  # noqa: PLC0415
+    from ildm.cli.completion import values  # noqa: PLC0415
 
     return values(kind, find_node)
 
@@ -369,7 +369,7 @@ _add_admin_commands()
 def main() -> int:
     """Carry out ``sys.argv``; the exit status."""
     if COMPLETE_VARIABLE in os.environ:
-        from ildm.completion import prepare  # noqa: PLC0415
+        from ildm.cli.completion import prepare  # noqa: PLC0415
 
         prepare()
     try:

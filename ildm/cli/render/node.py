@@ -11,9 +11,9 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ildm.admin.client import Page
-from ildm.render.parts import counters, pairs, rest, used
-from ildm.render.spool import spool_line
-from ildm.terminal import cell, duration, facts, size, state, table
+from ildm.cli.render.parts import counters, pairs, rest, used
+from ildm.cli.render.spool import spool_line
+from ildm.cli.terminal import cell, duration, facts, size, state, table
 from ildm.text import printable
 
 RELAY_KEEPS = "none: the broker has what it acknowledges"

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ildm.admin.client import Neighbors, Page
-from ildm.terminal import cell, table
+from ildm.cli.terminal import cell, table
 
 
 def counters(counters: Mapping[str, int]) -> RenderableType:
