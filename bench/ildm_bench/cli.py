@@ -16,7 +16,7 @@ try:
     from ildm_bench.chaos.cli import app as chaos
     from ildm_bench.chaos.soak.cli import soak
     from ildm_bench.load.scenario import Scenario, ScenarioError, load_scenario
-    from ildm_bench.procedure import SearchConfig, SearchError
+    from ildm_bench.measure.procedure import SearchConfig, SearchError
     from ildm_bench.report.cli import report
     from ildm_bench.results.cli import results
     from ildm_bench.sim.cli import sim
@@ -30,7 +30,7 @@ except ImportError as error:
 from ildm.mqtt import IldmError
 
 if TYPE_CHECKING:
-    from ildm_bench.limits import Generators, Target
+    from ildm_bench.measure.limits import Generators, Target
 
 SECRET_VARIABLE = "ILDM_BENCH_SECRET"
 RESULTS = Path("bench-results")
@@ -85,7 +85,7 @@ def prepared(
     scenario: Path, seconds: float | None, target: list[str], pid: list[str] | None, label: str
 ) -> tuple[Scenario, Target]:
     """Scenario and target from the options."""
-    from ildm_bench.limits import Target  # noqa: PLC0415 - slow to import
+    from ildm_bench.measure.limits import Target  # noqa: PLC0415 - slow to import
 
     loaded = load_scenario(scenario)
     if seconds is not None:
@@ -104,7 +104,7 @@ def prepared(
 def _listeners(targets: list[str]) -> list[Any]:
     """The processes that listen at the targets; what cannot be told apart from other programs is said."""
     from ildm_bench.listening import addresses, listener  # noqa: PLC0415
-    from ildm_bench.manifest import Process  # noqa: PLC0415
+    from ildm_bench.measure.manifest import Process  # noqa: PLC0415
     from ildm_bench.processes import Snapshot  # noqa: PLC0415
 
     names = Snapshot.take().processes
@@ -128,7 +128,7 @@ def _listeners(targets: list[str]) -> list[Any]:
 
 
 def _process(text: str) -> Any:
-    from ildm_bench.manifest import Process  # noqa: PLC0415
+    from ildm_bench.measure.manifest import Process  # noqa: PLC0415
 
     found = re.fullmatch(r"(broker|node|proxy)(?::(\d+))?=(\d+)", text)
     if found is None:
@@ -140,7 +140,7 @@ def _process(text: str) -> Any:
 
 
 def _generators(workers: int, remote: list[str] | None) -> Generators:
-    from ildm_bench.limits import Generators  # noqa: PLC0415
+    from ildm_bench.measure.limits import Generators  # noqa: PLC0415
 
     return Generators(workers, remote or (), os.environ.get(SECRET_VARIABLE, ""))
 
@@ -161,8 +161,8 @@ def load(
     analysis: Annotated[bool, typer.Option(help="Work out figures and the report with Spark.")] = True,
 ) -> None:
     """Put one load on, and report it. Exit status 1 if the run is void."""
-    from ildm_bench.limits import measure  # noqa: PLC0415
     from ildm_bench.load.display import run_display  # noqa: PLC0415
+    from ildm_bench.measure.limits import measure  # noqa: PLC0415
 
     loaded, to = prepared(scenario, seconds, target, pid, label)
     with run_display(loaded) as progress:
@@ -217,8 +217,8 @@ def limit(
     """
     from rich.console import Console  # noqa: PLC0415
 
-    from ildm_bench.limits import find_limit  # noqa: PLC0415
-    from ildm_bench.progress import render_limit  # noqa: PLC0415
+    from ildm_bench.measure.limits import find_limit  # noqa: PLC0415
+    from ildm_bench.measure.progress import render_limit  # noqa: PLC0415
     from ildm_bench.report import write_comparison, write_run  # noqa: PLC0415
     from ildm_bench.report.cli import compared  # noqa: PLC0415
 

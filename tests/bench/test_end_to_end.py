@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ildm_bench.figures import Limit, RunFigures
-from ildm_bench.manifest import Manifest
+from ildm_bench.measure.figures import Limit, RunFigures
+from ildm_bench.measure.manifest import Manifest
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed
 from tests.support.brokers import Broker, require_broker

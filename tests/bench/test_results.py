@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from ildm_bench.analysis.histogram import from_buckets, quantile
 from ildm_bench.cli import app
-from ildm_bench.figures import Comparison, Limit, RunFigures
 from ildm_bench.load.scenario import Scenario
+from ildm_bench.measure.figures import Comparison, Limit, RunFigures
 from ildm_bench.report import markdown_table
 from ildm_bench.results import latency, link, patterns, single
 from ildm_bench.results.common import FULL, HEADING, QUICK, Bench, cpu_by_role, limit_row

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from ildm_bench.measure.schema import RECEIVE
 from ildm_bench.report import write_comparison
 from ildm_bench.results import distance, overlay
 from ildm_bench.results.common import QUICK, Bench
-from ildm_bench.schema import RECEIVE
 from ildm_bench.testbed.distance import Distances, load_distances
 from ildm_bench.testbed.spec import TestbedSpec
 from tests.bench.report.samples import run as sample_run

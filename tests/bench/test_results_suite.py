@@ -12,8 +12,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ildm_bench.cli import app
-from ildm_bench.figures import Comparison
-from ildm_bench.quiet import TRIES, Busy, Disturbance, Gate, QuietError
+from ildm_bench.measure.figures import Comparison
+from ildm_bench.measure.quiet import TRIES, Busy, Disturbance, Gate, QuietError
 from ildm_bench.report import ReportError
 from ildm_bench.results import common, suite
 from ildm_bench.results.common import QUICK, Bench, client_figures, sampled
@@ -29,7 +29,7 @@ NOISE = Disturbance(others=0.9, who=[Busy(name="pytest", pid=7, cores=0.8)])
 def quiet(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """No waiting for the machine that the tests run on; what it said."""
     said: list[str] = []
-    monkeypatch.setattr("ildm_bench.quiet.wait_until_quiet", lambda *_: said.append("waited"))
+    monkeypatch.setattr("ildm_bench.measure.quiet.wait_until_quiet", lambda *_: said.append("waited"))
     return said
 
 

@@ -10,8 +10,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from ildm_bench.cli import app
-from ildm_bench.figures import RunFigures
 from ildm_bench.load.scenario import Scenario, load_scenario
+from ildm_bench.measure.figures import RunFigures
 from ildm_bench.results import traffic
 from ildm_bench.results.common import FULL, QUICK, SCENARIOS, Bench, Profile
 from ildm_bench.testbed.spec import TestbedSpec

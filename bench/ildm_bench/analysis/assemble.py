@@ -12,8 +12,17 @@ from ildm_bench.analysis.histogram import from_buckets, quantile
 from ildm_bench.analysis.jobs import INTENDED_NS, SECOND, SENT_NS
 from ildm_bench.analysis.logs import Run
 from ildm_bench.analysis.samples import network_growth, process_uses
-from ildm_bench.figures import Histogram, Latency, Loss, ProcessUse, RunFigures, Second, bears, percentile
-from ildm_bench.manifest import Manifest
+from ildm_bench.measure.figures import (
+    Histogram,
+    Latency,
+    Loss,
+    ProcessUse,
+    RunFigures,
+    Second,
+    bears,
+    percentile,
+)
+from ildm_bench.measure.manifest import Manifest
 
 SINCE = {SENT_NS: "sent", INTENDED_NS: "intended"}
 

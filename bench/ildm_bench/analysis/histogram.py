@@ -16,7 +16,7 @@ from itertools import accumulate
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812 - as in all of Spark's own documentation
 
-from ildm_bench.figures import Histogram
+from ildm_bench.measure.figures import Histogram
 
 OCTAVE_BITS = 6
 BUCKETS_PER_OCTAVE = 1 << OCTAVE_BITS

@@ -15,7 +15,7 @@ from ildm_bench.analysis.errors import AnalysisError
 from ildm_bench.analysis.logs import are_small
 from ildm_bench.analysis.pipeline import analyse, write_figures
 from ildm_bench.analysis.session import JAVA_VARIABLE, spark_session
-from ildm_bench.figures import Latency, RunFigures
+from ildm_bench.measure.figures import Latency, RunFigures
 
 
 def _whole(us: float | None) -> str:

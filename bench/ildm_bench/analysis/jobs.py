@@ -1,8 +1,8 @@
 """The jobs of the pipeline: each is a function of DataFrames that gives a DataFrame, nothing is run here.
 
-The logs have the columns of `ildm_bench.schema` and those that `tagged` or `tagged_run` adds to them, which
-leave out rows of topics that their manifest does not have; `sent` and `deliveries` count all the others, so
-that what was left out can be told from the number of rows.
+The logs have the columns of `ildm_bench.measure.schema` and those that `tagged` or `tagged_run` adds to them,
+which leave out rows of topics that their manifest does not have; `sent` and `deliveries` count all others,
+so that what was left out can be told from the number of rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_type
 
 from ildm_bench.analysis.histogram import bucket_column
-from ildm_bench.manifest import Manifest
+from ildm_bench.measure.manifest import Manifest
 
 TOPICS = T.StructType(
     [

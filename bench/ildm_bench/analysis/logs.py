@@ -15,8 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T  # noqa: N812
 
 from ildm_bench.analysis.errors import BadFile, CorruptLog, MissingLog, WrongSchema
-from ildm_bench.manifest import Manifest
-from ildm_bench.schema import MANIFEST, ROLES, log_file, run_directory
+from ildm_bench.measure.manifest import Manifest
+from ildm_bench.measure.schema import MANIFEST, ROLES, log_file, run_directory
 
 Bad = Literal["refuse", "skip"]
 """What to do with a log that is of no use: raise its error, or go on without it and put that in the notes."""
@@ -73,7 +73,7 @@ def find_runs(results: Path, names: Sequence[str] | None = None, bad: Bad = "ref
     Raises:
         MissingLog: a run named, its manifest, or a log that one of its workers had to write is not there.
         CorruptLog: the manifest cannot be read, or a log has no footer.
-        WrongSchema: a column of a log is not that of `ildm_bench.schema`.
+        WrongSchema: a column of a log is not that of `ildm_bench.measure.schema`.
 
     With ``bad="skip"`` only the manifest is still refused: without it nothing of the run has a meaning.
     """
@@ -127,7 +127,7 @@ def read_table(path: Path, schema: pa.Schema) -> pa.Table:
 
 
 def read_logs(spark: SparkSession, results: Path, role: str, runs: Sequence[Run]) -> DataFrame:
-    """The logs of a role with the columns of `ildm_bench.schema.ROLES`, and ``run``; no row is read yet."""
+    """A role's logs, lazily: the columns of `ildm_bench.measure.schema.ROLES`, and ``run``."""
     schema = spark_schema(ROLES[role])
     partitions = [T.StructField("run", T.StringType()), T.StructField("role", T.StringType())]
     paths = [_location(path) for run in runs for path in run.logs[role]]

@@ -1,4 +1,4 @@
-"""From the logs of runs to their figures (`ildm_bench.figures.RunFigures`).
+"""From the logs of runs to their figures (`ildm_bench.measure.figures.RunFigures`).
 
 What counts: ingress and egress are rates of what t-clients sent and received within the window of the
 manifest, `ratio` is egress / (ingress x sp-ratio) (Definition 1, thesis 5.5.4). A delivery is expected for
@@ -24,8 +24,8 @@ from ildm_bench.analysis import jobs
 from ildm_bench.analysis.assemble import Counts, figures_of
 from ildm_bench.analysis.errors import AnalysisError, CorruptLog
 from ildm_bench.analysis.logs import Run, find_runs, read_logs
-from ildm_bench.figures import RunFigures
-from ildm_bench.schema import FIGURES, run_directory
+from ildm_bench.measure.figures import RunFigures
+from ildm_bench.measure.schema import FIGURES, run_directory
 
 SORT_ROWS = 2_000_000
 """Rows that one task sorts, at most, where they can be divided: some 100 bytes each."""

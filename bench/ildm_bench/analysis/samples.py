@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ildm_bench.analysis.logs import read_table
-from ildm_bench.figures import ProcessUse
-from ildm_bench.manifest import Manifest
-from ildm_bench.schema import NETWORK, RESOURCES
+from ildm_bench.measure.figures import ProcessUse
+from ildm_bench.measure.manifest import Manifest
+from ildm_bench.measure.schema import NETWORK, RESOURCES
 
 RESOURCES_FILE = "resources.parquet"
 NETWORK_FILE = "network.parquet"

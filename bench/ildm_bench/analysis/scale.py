@@ -23,9 +23,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ildm_bench.load.scenario import Scenario
-from ildm_bench.manifest import Client, Generator, Manifest, Summary, Worker
+from ildm_bench.measure.manifest import Client, Generator, Manifest, Summary, Worker
+from ildm_bench.measure.schema import RECEIVE, SEND, log_file, run_directory
 from ildm_bench.micro.measure import machine
-from ildm_bench.schema import RECEIVE, SEND, log_file, run_directory
 
 TOPICS, PUBLISHERS, SUBSCRIBERS = 4, 10, 2
 SECONDS = 80

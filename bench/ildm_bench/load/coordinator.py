@@ -22,9 +22,9 @@ from ildm_bench.load.scenario import Scenario
 from ildm_bench.load.verdict import judge, summarise, total
 from ildm_bench.load.wire import Channel
 from ildm_bench.load.worker import group_of
-from ildm_bench.manifest import Client, Manifest, Process, Worker
+from ildm_bench.measure.manifest import Client, Manifest, Process, Worker
+from ildm_bench.measure.schema import log_file, run_directory
 from ildm_bench.micro.measure import machine
-from ildm_bench.schema import log_file, run_directory
 
 PINGS = 20
 SAMPLE = 0.5

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from ildm_bench.load.connection import LoadError
 from ildm_bench.load.publisher import Publisher
 from ildm_bench.load.subscriber import Batch
-from ildm_bench.schema import RECEIVE, SEND, log_file
+from ildm_bench.measure.schema import RECEIVE, SEND, log_file
 
 ROW_GROUP = 1 << 18
 """Rows of a Parquet row group."""

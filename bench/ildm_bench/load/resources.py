@@ -10,10 +10,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ildm_bench.manifest import Process
+from ildm_bench.measure.manifest import Process
+from ildm_bench.measure.quiet import Disturbance, between
+from ildm_bench.measure.schema import NETWORK, RESOURCES
 from ildm_bench.processes import TICK, Snapshot
-from ildm_bench.quiet import Disturbance, between
-from ildm_bench.schema import NETWORK, RESOURCES
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 COUNTERS = frozenset(

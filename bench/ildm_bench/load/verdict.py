@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from ildm_bench.load.scenario import Scenario
-from ildm_bench.manifest import Generator, Summary, Verdict
+from ildm_bench.measure.manifest import Generator, Summary, Verdict
 
 MISSED = 0.01
 """Share of the messages which the generator may send late; with more the run is void."""

@@ -31,7 +31,7 @@ from ildm_bench.load.scenario import Scenario
 from ildm_bench.load.sender import Sender
 from ildm_bench.load.subscriber import Batch, Subscriber, collect, finish
 from ildm_bench.load.wire import Channel
-from ildm_bench.schema import log_file
+from ildm_bench.measure.schema import log_file
 
 SECRET_VARIABLE = "ILDM_BENCH_SECRET"
 COLLECT = 0.5

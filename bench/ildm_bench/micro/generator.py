@@ -25,13 +25,13 @@ from pathlib import Path
 
 from ildm.testing.live.brokers import Mosquitto
 from ildm_bench.analysis.samples import process_uses
-from ildm_bench.figures import LIMIT_RATIO
-from ildm_bench.limits import Target, measure, settle
 from ildm_bench.load.scenario import Scenario, load_scenario
-from ildm_bench.manifest import Process
+from ildm_bench.measure.figures import LIMIT_RATIO
+from ildm_bench.measure.limits import Target, measure, settle
+from ildm_bench.measure.manifest import Process
+from ildm_bench.measure.schema import run_directory
 from ildm_bench.micro.measure import cpu_seconds, machine, median
 from ildm_bench.micro.relay import start
-from ildm_bench.schema import run_directory
 
 SCENARIOS = Path(__file__).parents[3] / "configs/bench"
 OWN, OTHER = "this one", "beside"

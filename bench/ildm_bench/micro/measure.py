@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ildm_bench.quiet import Watch
+from ildm_bench.measure.quiet import Watch
 
 TICKS = os.sysconf("SC_CLK_TCK")
 MICRO = "ildm_bench.micro."

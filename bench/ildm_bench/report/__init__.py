@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ildm_bench.figures import Comparison, Limit, RunFigures
+from ildm_bench.measure.figures import Comparison, Limit, RunFigures
 from ildm_bench.report.errors import ReportError
 from ildm_bench.report.tables import markdown_table
 

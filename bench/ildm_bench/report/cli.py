@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 from pydantic import BaseModel, ValidationError
 
-from ildm_bench.figures import Comparison, Group, Limit, RunFigures
+from ildm_bench.measure.figures import Comparison, Group, Limit, RunFigures
+from ildm_bench.measure.schema import FIGURES
 from ildm_bench.report import ReportError, write_comparison, write_run
-from ildm_bench.schema import FIGURES
 
 LIMIT = "limit.json"
 COMPARISON = "comparison.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ildm_bench.figures import Histogram
+from ildm_bench.measure.figures import Histogram
 
 MOST_POINTS = 400
 """Of a curve: more than a picture of this width can show."""

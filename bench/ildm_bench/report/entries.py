@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ildm_bench.figures import Comparison, Latency, Limit, RunFigures
+from ildm_bench.measure.figures import Comparison, Latency, Limit, RunFigures
 
 LATENCY_KEYS = ("latency.sent", "throughput.sent", "latency.intended", "throughput.intended")
 """Keys of `RunFigures.latency`, that of the thesis first: l-clients, from the time that was sent."""

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ildm_bench.figures import LARGEST_RATIO, LIMIT_RATIO, QUEUED_SECONDS, Comparison, Limit, RunFigures
+from ildm_bench.measure.figures import (
+    LARGEST_RATIO,
+    LIMIT_RATIO,
+    QUEUED_SECONDS,
+    Comparison,
+    Limit,
+    RunFigures,
+)
 from ildm_bench.report import html, numbers, plots_compare, plots_run, tables
 from ildm_bench.report.entries import (
     LATENCY_KEYS,

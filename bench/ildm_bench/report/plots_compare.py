@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
-from ildm_bench.figures import Comparison, Course, Limit
+from ildm_bench.measure.figures import Comparison, Course, Limit
 from ildm_bench.report import numbers
 from ildm_bench.report.entries import (
     ROLES,

@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
-from ildm_bench.figures import LIMIT_RATIO, Histogram, Limit, Point, RunFigures
+from ildm_bench.measure.figures import LIMIT_RATIO, Histogram, Limit, Point, RunFigures
 from ildm_bench.report import numbers
 from ildm_bench.report.distribution import cumulative
 from ildm_bench.report.entries import ROLES, in_order, latency_words

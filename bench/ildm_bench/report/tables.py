@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ildm_bench.figures import Comparison, Limit, Point, RunFigures
+from ildm_bench.measure.figures import Comparison, Limit, Point, RunFigures
 from ildm_bench.report import numbers
 from ildm_bench.report.entries import (
     Entry,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Literal, ParamSpe
 
 import typer
 
-from ildm_bench.quiet import PATIENCE
+from ildm_bench.measure.quiet import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class Manner:
         """Where and how results are measured."""
         from rich.console import Console  # noqa: PLC0415 - slow to import
 
-        from ildm_bench.quiet import Gate  # noqa: PLC0415
+        from ildm_bench.measure.quiet import Gate  # noqa: PLC0415
         from ildm_bench.results.common import FULL, QUICK, Bench  # noqa: PLC0415
 
         console = Console(stderr=True, highlight=False)

@@ -14,16 +14,16 @@ from typing import Any, Literal
 from rich.console import Console
 
 from ildm_bench.analysis.histogram import bucket, from_buckets, quantile
-from ildm_bench.figures import Comparison, Histogram, Latency, Limit, RunFigures, Spread, percentile
-from ildm_bench.limits import TRIES, Target, find_limit, measure, settle
 from ildm_bench.load.scenario import Scenario, load_scenario
+from ildm_bench.measure.figures import Comparison, Histogram, Latency, Limit, RunFigures, Spread, percentile
+from ildm_bench.measure.limits import TRIES, Target, find_limit, measure, settle
+from ildm_bench.measure.procedure import SearchConfig
+from ildm_bench.measure.progress import Progress
+from ildm_bench.measure.quiet import Disturbance, Gate, worst
+from ildm_bench.measure.spread import PERCENTILES, words
 from ildm_bench.micro.measure import machine
-from ildm_bench.procedure import SearchConfig
-from ildm_bench.progress import Progress
-from ildm_bench.quiet import Disturbance, Gate, worst
 from ildm_bench.report import write_comparison
 from ildm_bench.report.cli import COMPARISON
-from ildm_bench.spread import PERCENTILES, words
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed
 

@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 from ildm.mqtt import Publish
 from ildm.testing.live.process import ProcessError
-from ildm_bench.figures import Comparison, RunFigures
+from ildm_bench.measure.figures import Comparison, RunFigures
+from ildm_bench.measure.spread import words
 from ildm_bench.micro.measure import cpu_seconds, machine
 from ildm_bench.results.clients import Client
 from ildm_bench.results.common import SHARED_CORES, Bench, client_figures, socket_words, testbed
 from ildm_bench.results.exactness import Outcome, Plan, exactness
 from ildm_bench.results.overlay import crossing
-from ildm_bench.spread import words
 from ildm_bench.testbed.distance import Distances, load_distances
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed

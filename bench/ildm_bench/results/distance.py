@@ -26,10 +26,10 @@ from ildm.mqtt import (
     decode,
 )
 from ildm.testing.live.process import ProcessError
-from ildm_bench.figures import Comparison, RunFigures
+from ildm_bench.measure.figures import Comparison, RunFigures
+from ildm_bench.measure.spread import words
 from ildm_bench.micro.measure import machine
 from ildm_bench.results.common import SHARED_CORES, Bench, client_figures, socket_words
-from ildm_bench.spread import words
 from ildm_bench.testbed.distance import Distances
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ildm_bench.figures import Comparison, RunFigures
+from ildm_bench.measure.figures import Comparison, RunFigures
 from ildm_bench.micro.measure import machine
 from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, latency_words, socket_words
 from ildm_bench.results.latency import measure_in_turn

@@ -10,10 +10,11 @@ from pathlib import Path
 from ildm_bench.analysis.histogram import merge
 from ildm_bench.analysis.pipeline import analyse
 from ildm_bench.analysis.session import spark_session
-from ildm_bench.figures import Comparison, ProcessUse, RunFigures
 from ildm_bench.load.scenario import Scenario
+from ildm_bench.measure.figures import Comparison, ProcessUse, RunFigures
+from ildm_bench.measure.quiet import worst
+from ildm_bench.measure.spread import PERCENTILES, rounds_of
 from ildm_bench.micro.measure import machine
-from ildm_bench.quiet import worst
 from ildm_bench.results.common import (
     KEY,
     NODELAY,
@@ -26,7 +27,6 @@ from ildm_bench.results.common import (
     socket_words,
     testbed,
 )
-from ildm_bench.spread import PERCENTILES, rounds_of
 from ildm_bench.testbed.spec import TestbedSpec
 
 RELAYS = {

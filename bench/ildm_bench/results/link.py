@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ildm_bench.figures import Comparison, Group, Limit
+from ildm_bench.measure.figures import Comparison, Group, Limit
+from ildm_bench.measure.spread import words
 from ildm_bench.micro.measure import machine
 from ildm_bench.results.common import (
     NODELAY,
@@ -15,7 +16,6 @@ from ildm_bench.results.common import (
     socket_label,
     socket_words,
 )
-from ildm_bench.spread import words
 from ildm_bench.testbed.spec import TestbedSpec
 
 SESSIONS = (1, 2, 4)

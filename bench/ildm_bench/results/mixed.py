@@ -6,12 +6,12 @@ from ildm.testing.live.brokers import broker_class
 from ildm.testing.live.process import ProcessError
 from ildm_bench.analysis.pipeline import analyse, write_figures
 from ildm_bench.analysis.session import spark_session
-from ildm_bench.figures import Comparison
-from ildm_bench.limits import measure
+from ildm_bench.measure.figures import Comparison
+from ildm_bench.measure.limits import measure
+from ildm_bench.measure.spread import words
 from ildm_bench.micro.measure import machine
 from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, latency_words, socket_words, testbed
 from ildm_bench.results.latency import merged
-from ildm_bench.spread import words
 from ildm_bench.testbed.spec import TestbedSpec
 
 MAKES = ("mosquitto", "activemq", "rabbitmq", "moquette")

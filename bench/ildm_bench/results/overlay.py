@@ -14,12 +14,14 @@ import pyarrow.dataset as ds
 
 from ildm_bench.analysis.pipeline import analyse
 from ildm_bench.analysis.session import spark_session
-from ildm_bench.figures import Comparison, RunFigures
-from ildm_bench.limits import Target, measure
 from ildm_bench.load.scenario import Scenario
-from ildm_bench.manifest import Manifest
+from ildm_bench.measure.figures import Comparison, RunFigures
+from ildm_bench.measure.limits import Target, measure
+from ildm_bench.measure.manifest import Manifest
+from ildm_bench.measure.quiet import Disturbance
+from ildm_bench.measure.schema import run_directory
+from ildm_bench.measure.spread import words
 from ildm_bench.micro.measure import machine
-from ildm_bench.quiet import Disturbance
 from ildm_bench.results.common import (
     SHARED_CORES,
     Bench,
@@ -29,8 +31,6 @@ from ildm_bench.results.common import (
     testbed,
 )
 from ildm_bench.results.latency import merged
-from ildm_bench.schema import run_directory
-from ildm_bench.spread import words
 from ildm_bench.testbed.distance import Distances, load_distances
 from ildm_bench.testbed.spec import TestbedSpec, Topology
 from ildm_bench.testbed.testbed import Testbed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ildm_bench.figures import Comparison, Group, Limit
+from ildm_bench.measure.figures import Comparison, Group, Limit
 from ildm_bench.micro.measure import machine
 from ildm_bench.results.common import (
     HEADING,

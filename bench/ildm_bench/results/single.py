@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ildm.testing.live.brokers import broker_class
-from ildm_bench.figures import Comparison, Group, Limit
+from ildm_bench.measure.figures import Comparison, Group, Limit
 from ildm_bench.micro.measure import machine
 from ildm_bench.results.common import (
     HEADING,

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from ildm.mqtt import Publish
 from ildm.testing.live.process import ProcessError
 from ildm_bench.analysis.histogram import bucket, from_buckets, quantile
-from ildm_bench.figures import Comparison, Course, Line, RunFigures
+from ildm_bench.measure.figures import Comparison, Course, Line, RunFigures
+from ildm_bench.measure.spread import words
 from ildm_bench.micro.measure import machine
 from ildm_bench.results.clients import Client
 from ildm_bench.results.common import SHARED_CORES, Bench, client_figures, socket_words
 from ildm_bench.results.content import addresses, copies_between
-from ildm_bench.spread import words
 from ildm_bench.testbed.distance import Distances
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed

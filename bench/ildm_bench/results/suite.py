@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from ildm.mqtt import IldmError
-from ildm_bench.figures import Comparison
+from ildm_bench.measure.figures import Comparison
 from ildm_bench.report import ReportError, markdown_table
 from ildm_bench.report.cli import COMPARISON
 from ildm_bench.report.entries import voids_of

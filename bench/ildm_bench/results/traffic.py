@@ -9,13 +9,13 @@ import resource
 import sys
 from collections.abc import Sequence
 
-from ildm_bench.figures import Comparison, RunFigures
 from ildm_bench.load.scenario import Scenario
+from ildm_bench.measure.figures import Comparison, RunFigures
+from ildm_bench.measure.spread import words
 from ildm_bench.micro.measure import machine
 from ildm_bench.micro.relay import ONE_ADDRESS
 from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, latency_words, socket_words
 from ildm_bench.results.latency import measure_in_turn
-from ildm_bench.spread import words
 from ildm_bench.testbed.spec import TestbedSpec
 
 KINDS = ("gateway", "gateway-10k", "devices", "fan-in", "fan-out")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ildm.testing.live.brokers import Broker
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.process import POLL, ManagedProcess, ProcessError
-from ildm_bench.manifest import Process
+from ildm_bench.measure.manifest import Process
 from ildm_bench.testbed.front import HaproxyProcess
 
 _BATCH = max(4, os.cpu_count() or 1)

@@ -22,7 +22,7 @@ from ildm.testing.live.node import NodeProcess, write_private
 from ildm.testing.live.ports import LOOPBACK
 from ildm.testing.live.process import Placement, ProcessError, reaper
 from ildm.testing.live.reaper import MARK, clear_up
-from ildm_bench.manifest import Process
+from ildm_bench.measure.manifest import Process
 from ildm_bench.testbed.bridging import bridge_lines, wait_crossing
 from ildm_bench.testbed.cgroups import Cgroups, enter_command, find_cgroups
 from ildm_bench.testbed.delay_proxy import DelayProxy

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ildm_bench.load.scenario import Scenario, Topic
-from ildm_bench.manifest import Client, Generator, Manifest, Process, Summary, Verdict, Worker
-from ildm_bench.schema import RECEIVE, ROLES, SEND, log_file, run_directory
+from ildm_bench.measure.manifest import Client, Generator, Manifest, Process, Summary, Verdict, Worker
+from ildm_bench.measure.schema import RECEIVE, ROLES, SEND, log_file, run_directory
 
 SECOND = 1_000_000_000
 BEGAN = 1_750_000_000 * SECOND + 123_456_789

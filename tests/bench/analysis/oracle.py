@@ -8,8 +8,8 @@ from typing import Any
 
 import duckdb
 
-from ildm_bench.manifest import Manifest
-from ildm_bench.schema import run_directory
+from ildm_bench.measure.manifest import Manifest
+from ildm_bench.measure.schema import run_directory
 
 
 @dataclass

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from ildm_bench.analysis.pipeline import analyse, write_figures
-from ildm_bench.figures import RunFigures, Second
-from ildm_bench.manifest import Manifest, Process
-from ildm_bench.schema import NETWORK, RESOURCES
+from ildm_bench.measure.figures import RunFigures, Second
+from ildm_bench.measure.manifest import Manifest, Process
+from ildm_bench.measure.schema import NETWORK, RESOURCES
 from tests.bench.analysis.logs import (
     BEGAN,
     SECOND,

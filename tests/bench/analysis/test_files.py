@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from ildm_bench.analysis.errors import BadFile, CorruptLog, MissingLog, WrongSchema
 from ildm_bench.analysis.logs import check_log, find_runs
 from ildm_bench.analysis.pipeline import analyse
-from ildm_bench.schema import RECEIVE, SEND, log_file
+from ildm_bench.measure.schema import RECEIVE, SEND, log_file
 from tests.bench.analysis.logs import BEGAN, SECOND, every_message, manifest, write_run, write_table
 
 

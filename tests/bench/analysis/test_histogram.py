@@ -19,7 +19,7 @@ from ildm_bench.analysis.histogram import (
     quantile,
     width,
 )
-from ildm_bench.figures import Histogram
+from ildm_bench.measure.figures import Histogram
 
 NANOSECONDS = st.integers(0, 2**60)
 VALUES = st.lists(st.one_of(st.integers(0, 300), NANOSECONDS), min_size=1, max_size=80)

@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 from ildm_bench.analysis import cli, job, scale
 from ildm_bench.analysis.pipeline import analyse
 from ildm_bench.analysis.session import JAVA_VARIABLE, without_vector_module
-from ildm_bench.figures import RunFigures
+from ildm_bench.measure.figures import RunFigures
 from tests.bench.analysis.logs import manifest, random_messages, write_run
 from tests.support.ports import LOOPBACK, free_port
 

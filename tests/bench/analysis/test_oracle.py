@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from ildm_bench.analysis.histogram import bucket, lower_bound
 from ildm_bench.analysis.pipeline import analyse
-from ildm_bench.figures import RunFigures
-from ildm_bench.manifest import Manifest
+from ildm_bench.measure.figures import RunFigures
+from ildm_bench.measure.manifest import Manifest
 from tests.bench.analysis.logs import BEGAN, SECOND, manifest, random_messages, write_run
 from tests.bench.analysis.oracle import truth
 

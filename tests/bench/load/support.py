@@ -19,9 +19,9 @@ from ildm.testing.virtual.broker import MiniBroker, MiniConnection
 from ildm_bench.load.coordinator import RunProgress, RunSpec, run_load
 from ildm_bench.load.payload import LAYOUT, MAGIC
 from ildm_bench.load.scenario import Scenario
-from ildm_bench.manifest import Manifest
+from ildm_bench.measure.manifest import Manifest
+from ildm_bench.measure.schema import RECEIVE, SEND, run_directory
 from ildm_bench.processes import Snapshot
-from ildm_bench.schema import RECEIVE, SEND, run_directory
 
 LOOPBACK = "127.0.0.1"
 
@@ -165,7 +165,7 @@ Rows = list[dict[str, Any]]
 
 
 def read_log(directory: Path, role: str) -> Rows:
-    """All rows of a role, whose files must have the schema of `ildm_bench.schema`."""
+    """All rows of a role, whose files must have the schema of `ildm_bench.measure.schema`."""
     rows: Rows = []
     for path in sorted((directory / f"role={role}").glob("*.parquet")):
         table = pq.ParquetFile(path).read()

@@ -13,8 +13,8 @@ import pytest
 
 from ildm_bench.load.connection import LoadError
 from ildm_bench.load.scenario import Scenario
-from ildm_bench.manifest import Process
-from ildm_bench.schema import run_directory
+from ildm_bench.measure.manifest import Process
+from ildm_bench.measure.schema import run_directory
 from tests.bench.load.support import (
     During,
     address,

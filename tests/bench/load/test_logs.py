@@ -20,7 +20,7 @@ from ildm_bench.load.logs import WAITING, LogWriter, ReceiveLog, write_send_log
 from ildm_bench.load.pacing import Schedule
 from ildm_bench.load.publisher import Publisher
 from ildm_bench.load.subscriber import Batch
-from ildm_bench.schema import RECEIVE, SEND, log_file
+from ildm_bench.measure.schema import RECEIVE, SEND, log_file
 from tests.bench.load.support import message, scenario
 
 

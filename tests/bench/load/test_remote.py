@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from ildm_bench.cli import app
 from ildm_bench.load.connection import LoadError
 from ildm_bench.load.worker import SECRET_VARIABLE
-from ildm_bench.schema import log_file, run_directory
+from ildm_bench.measure.schema import log_file, run_directory
 from tests.bench.load.support import (
     During,
     WatchedBroker,

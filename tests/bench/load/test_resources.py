@@ -17,9 +17,9 @@ import pytest
 
 from ildm_bench.load import resources
 from ildm_bench.load.resources import COUNTERS, Sampler, cpu_seconds
-from ildm_bench.manifest import Process
+from ildm_bench.measure.manifest import Process
+from ildm_bench.measure.schema import NETWORK, RESOURCES
 from ildm_bench.processes import ProcessTimes, Snapshot, machine_cpu_seconds
-from ildm_bench.schema import NETWORK, RESOURCES
 
 BURN = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
 HOLD = "print(1, flush=True); input()"

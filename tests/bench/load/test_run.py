@@ -19,8 +19,8 @@ import pytest
 from ildm_bench.load import payload
 from ildm_bench.load.connection import LoadError
 from ildm_bench.load.scenario import load_scenario
-from ildm_bench.manifest import Process
-from ildm_bench.schema import NETWORK, RESOURCES, run_directory
+from ildm_bench.measure.manifest import Process
+from ildm_bench.measure.schema import NETWORK, RESOURCES, run_directory
 from tests.bench.load.support import (
     During,
     address,

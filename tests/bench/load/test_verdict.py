@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ildm_bench.load.verdict import queued
-from ildm_bench.schema import RECEIVE, SEND, log_file
+from ildm_bench.measure.schema import RECEIVE, SEND, log_file
 
 END = 1000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 
-from ildm_bench.figures import (
+from ildm_bench.measure.figures import (
     Comparison,
     Group,
     Histogram,

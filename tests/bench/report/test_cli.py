@@ -8,7 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from ildm_bench.figures import Comparison, Limit, RunFigures
+from ildm_bench.measure.figures import Comparison, Limit, RunFigures
 from ildm_bench.report import ReportError
 from ildm_bench.report.cli import compared, read, report
 from tests.bench.report import samples

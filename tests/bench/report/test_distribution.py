@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ildm_bench.figures import Histogram
+from ildm_bench.measure.figures import Histogram
 from ildm_bench.report.distribution import MOST_POINTS, cumulative
 from tests.bench.report.samples import bin_of, histogram
 

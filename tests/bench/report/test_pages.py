@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ildm_bench.cli import app
-from ildm_bench.figures import Comparison, Group, Histogram, Limit, RunFigures, Second
-from ildm_bench.quiet import Busy, Disturbance
+from ildm_bench.measure.figures import Comparison, Group, Histogram, Limit, RunFigures, Second
+from ildm_bench.measure.quiet import Busy, Disturbance
 from ildm_bench.report import ReportError, markdown_table, write_comparison, write_run
 from ildm_bench.report.distribution import MOST_POINTS
 from ildm_bench.report.entries import of_limit, of_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ildm_bench.figures import Comparison, Limit, RunFigures
+from ildm_bench.measure.figures import Comparison, Limit, RunFigures
 from ildm_bench.report import markdown_table, tables
 from ildm_bench.report.entries import limits_of, of_limit
 from tests.bench.report import samples

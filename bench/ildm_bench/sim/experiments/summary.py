@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from ildm_bench.analysis.histogram import bucket_column, from_buckets
-from ildm_bench.figures import Histogram
+from ildm_bench.measure.figures import Histogram
 
 
 def collected(frame: DataFrame, *order: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from ildm_bench.analysis.histogram import cdf, quantile
-from ildm_bench.figures import Histogram
+from ildm_bench.measure.figures import Histogram
 from ildm_bench.report.svg import Picture
 from ildm_bench.sim.experiments.drawing import Words, curves
 from ildm_bench.sim.experiments.framework import Experiment, Frames, Line, Say, Scale, Summary, Tables

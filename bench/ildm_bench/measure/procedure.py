@@ -33,9 +33,9 @@ from typing import Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from ildm.mqtt import IldmError
-from ildm_bench.figures import Limit, Point
 from ildm_bench.load.scenario import Scenario
-from ildm_bench.manifest import Record
+from ildm_bench.measure.figures import Limit, Point
+from ildm_bench.measure.manifest import Record
 
 Standing = Literal["under", "over", "void"]
 """Where an interval stands: under the limit (Definition 1 holds), over it, or unknown since the generator

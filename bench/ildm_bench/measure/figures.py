@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from ildm_bench.manifest import Record, Verdict, why_void
-from ildm_bench.quiet import Disturbance
+from ildm_bench.measure.manifest import Record, Verdict, why_void
+from ildm_bench.measure.quiet import Disturbance
 
 LIMIT_RATIO = 0.99
 """Definition 1 of the thesis (5.5.4): egress / (ingress x sp-ratio) at or under the limit."""

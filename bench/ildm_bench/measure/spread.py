@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ildm_bench.figures import Limit, RunFigures, Spread
+from ildm_bench.measure.figures import Limit, RunFigures, Spread
 
 PERCENTILES = ("mean", "p50", "p99", "p999")
 

@@ -2,7 +2,7 @@
 
 A run is a directory ``run=ID`` below a directory of results::
 
-    run=ID/run.json                          the manifest (`ildm_bench.manifest.Manifest`)
+    run=ID/run.json                          the manifest (`ildm_bench.measure.manifest.Manifest`)
     run=ID/role=send/WORKER.parquet          one row for each PUBLISH that a publisher handed to its socket
     run=ID/role=receive/WORKER.parquet       one row for each PUBLISH that a subscriber got
     run=ID/resources.parquet                 samples of the processes that took part

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from ildm_bench import quiet
+from ildm_bench.measure import quiet
+from ildm_bench.measure.quiet import Busy, Disturbance, QuietError, Watch, between, wait_until_quiet, worst
 from ildm_bench.micro.measure import conditions
 from ildm_bench.processes import ProcessTimes, Snapshot
-from ildm_bench.quiet import Busy, Disturbance, QuietError, Watch, between, wait_until_quiet, worst
 
 BURN = "import time\nend = time.process_time() + {}\nwhile time.process_time() < end: pass\n"
 NOISY = Disturbance(others=0.9, stolen=0.0, who=[Busy(name="pytest", pid=7, cores=0.8)])

@@ -12,9 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ildm_bench.figures import Limit, Point
 from ildm_bench.load.scenario import Scenario, Topic
-from ildm_bench.procedure import Search, SearchConfig, SearchError, SearchHeader, limit_point, standing_of
+from ildm_bench.measure.figures import Limit, Point
+from ildm_bench.measure.procedure import (
+    Search,
+    SearchConfig,
+    SearchError,
+    SearchHeader,
+    limit_point,
+    standing_of,
+)
 
 Oracle = Callable[[float], str]
 

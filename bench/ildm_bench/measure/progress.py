@@ -13,8 +13,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ildm_bench.figures import Limit, Point, RunFigures
-from ildm_bench.procedure import limit_point, standing_of
+from ildm_bench.measure.figures import Limit, Point, RunFigures
+from ildm_bench.measure.procedure import limit_point, standing_of
 from ildm_bench.report.entries import latency_words
 
 _BOUNDS = {

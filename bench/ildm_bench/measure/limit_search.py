@@ -11,10 +11,10 @@ from typing import BinaryIO, Self
 
 from pydantic import ValidationError
 
-from ildm_bench.figures import Limit, Point
-from ildm_bench.next_limit import NextLimit
-from ildm_bench.procedure import Search, SearchError, SearchHeader
-from ildm_bench.progress import Progress
+from ildm_bench.measure.figures import Limit, Point
+from ildm_bench.measure.next_limit import NextLimit
+from ildm_bench.measure.procedure import Search, SearchError, SearchHeader
+from ildm_bench.measure.progress import Progress
 
 
 class Journal:
@@ -109,7 +109,7 @@ def run_search(
         progress: where to show it.
 
     Returns:
-        The limit, without figures: those of the run that `ildm_bench.procedure.limit_point` names.
+        The limit, without figures: those of the run that `ildm_bench.measure.procedure.limit_point` names.
 
     Raises:
         SearchError: the journal is of another search, or not usable.

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from ildm_bench.figures import Latency, Limit, Point, ProcessUse, RunFigures
-from ildm_bench.limit_search import Journal, run_search
-from ildm_bench.procedure import Search, SearchConfig, SearchError, SearchHeader
-from ildm_bench.progress import Progress, point_line, render_limit
-from tests.bench.test_procedure import SCENARIO, above, conduct, point_of, search_of
+from ildm_bench.measure.figures import Latency, Limit, Point, ProcessUse, RunFigures
+from ildm_bench.measure.limit_search import Journal, run_search
+from ildm_bench.measure.procedure import Search, SearchConfig, SearchError, SearchHeader
+from ildm_bench.measure.progress import Progress, point_line, render_limit
+from tests.bench.measure.test_procedure import SCENARIO, above, conduct, point_of, search_of
 
 
 class Bench:

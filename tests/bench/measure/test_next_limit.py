@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from ildm_bench.figures import Limit, Point, RunFigures, bears, percentile
-from ildm_bench.limit_search import run_search
-from ildm_bench.next_limit import FURTHEST, NextLimit, intervals
-from ildm_bench.procedure import SearchConfig, SearchError, SearchHeader
-from ildm_bench.progress import Progress
-from ildm_bench.spread import middle_of, rounds_of, words
+from ildm_bench.measure.figures import Limit, Point, RunFigures, bears, percentile
+from ildm_bench.measure.limit_search import run_search
+from ildm_bench.measure.next_limit import FURTHEST, NextLimit, intervals
+from ildm_bench.measure.procedure import SearchConfig, SearchError, SearchHeader
+from ildm_bench.measure.progress import Progress
+from ildm_bench.measure.spread import middle_of, rounds_of, words
+from tests.bench.measure.test_procedure import SCENARIO, above, point_of
+from tests.bench.measure.test_procedure_run import Bench, console_of
 from tests.bench.report import samples
-from tests.bench.test_procedure import SCENARIO, above, point_of
-from tests.bench.test_procedure_run import Bench, console_of
 
 
 def again(start: float, **config: object) -> NextLimit:

@@ -1,9 +1,10 @@
 """The limit once more, from where it was found before: how far apart are limits of the same target?
 
-A search of `ildm_bench.procedure` ends between two neighbours among the intervals of Steps 1 to 4, of which
-the larger holds and the smaller does not. To find it again all of that need not be measured again: from the
-interval that was found one goes down while the intervals hold, or up until one does. Each is measured anew,
-so under the same assumption, that what holds stays so when the load gets lighter, it is a limit of its own.
+A search of `ildm_bench.measure.procedure` ends between two neighbours among the intervals of Steps 1 to 4, of
+which the larger holds and the smaller does not. To find it again all of that need not be measured again: from
+the interval that was found one goes down while the intervals hold, or up until one does. Each is measured
+anew, so under the same assumption, that what holds stays so when the load gets lighter, it is a limit of its
+own.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Literal
 
-from ildm_bench.figures import Limit, Point
-from ildm_bench.procedure import SearchConfig, SearchError, SearchHeader, Standing, standing_of
+from ildm_bench.measure.figures import Limit, Point
+from ildm_bench.measure.procedure import SearchConfig, SearchError, SearchHeader, Standing, standing_of
 
 FURTHEST = 20
 """Intervals that are measured at most: one segment of Step 3."""

@@ -9,18 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ildm_bench.figures import Limit, Point, RunFigures, bears
-from ildm_bench.limit_search import run_search
 from ildm_bench.load.coordinator import RunProgress, RunSpec, run_load
 from ildm_bench.load.resources import cpu_seconds
 from ildm_bench.load.scenario import Scenario
-from ildm_bench.manifest import Manifest, Process
-from ildm_bench.next_limit import NextLimit
-from ildm_bench.procedure import Search, SearchConfig, SearchHeader, limit_point
-from ildm_bench.progress import Progress
-from ildm_bench.quiet import Gate
-from ildm_bench.schema import FIGURES, ROLES, run_directory
-from ildm_bench.spread import middle_of
+from ildm_bench.measure.figures import Limit, Point, RunFigures, bears
+from ildm_bench.measure.limit_search import run_search
+from ildm_bench.measure.manifest import Manifest, Process
+from ildm_bench.measure.next_limit import NextLimit
+from ildm_bench.measure.procedure import Search, SearchConfig, SearchHeader, limit_point
+from ildm_bench.measure.progress import Progress
+from ildm_bench.measure.quiet import Gate
+from ildm_bench.measure.schema import FIGURES, ROLES, run_directory
+from ildm_bench.measure.spread import middle_of
 
 LIMIT = "limit.json"
 JOURNAL = "search.jsonl"

@@ -8,8 +8,8 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from ildm_bench.load.scenario import Scenario
-from ildm_bench.quiet import Disturbance
-from ildm_bench.schema import MANIFEST
+from ildm_bench.measure.quiet import Disturbance
+from ildm_bench.measure.schema import MANIFEST
 
 Verdict = Literal["ok", "void", "refused"]
 """``void``: the generator missed its target, the run says nothing. ``refused``: what it sent to did not take
