@@ -139,7 +139,7 @@ def test_tables_go_between_their_marks(tmp_path: Path) -> None:
 
 
 def test_the_page_of_reports_has_place_and_command_of_each_result() -> None:
-    page = (Path(__file__).parents[2] / "bench/reports/README.md").read_text()
+    page = (Path(__file__).parents[3] / "bench/reports/README.md").read_text()
     assert [result.name for result in SUITE if f"<!-- table: {result.name} -->\n" not in page] == []
     assert [result.name for result in SUITE if f"`ildm-bench results {result.command}`" not in page] == []
     assert page.count("<!-- table: ") == page.count("<!-- end -->")
