@@ -53,7 +53,6 @@ def describe(node: Octopia) -> OverlayView:
         "owed to": ", ".join(node.offers.owed) or None,
         "bad expressions": len(node.local.refused),
     }
-    near = [n for n in members.order if n in {*members.mates, *members.peers}]
     refused: dict[str, str] = {n: c.refused for n, c in members.contacts.items() if c.refused is not None}
     tables: dict[str, Sequence[Mapping[str, Fact]]] = {
         "clusters": [
@@ -90,7 +89,7 @@ def describe(node: Octopia) -> OverlayView:
                 "not acknowledged": node.casting.pending(n),
                 "congested": node.config.routing == "idr" and node.loads.congested(n),
             }
-            for n in near
+            for n in members.near
         ],
         "advertisements": [
             {
@@ -166,19 +165,15 @@ class Tracer:
 
     def on_trace(self, sender: str, trace: Trace) -> None:
         """A trace has come this way: pass it on, and answer with the tree below this node."""
-        grid = self.members.grid
-        regions = list(grid.regions)
-        if any(number >= len(regions) for number in trace.tried) or trace.depth > len(regions) + 2:
+        wanted, tried = self.members.clusters(trace.clusters), self.members.regions(trace.tried)
+        if trace.depth > len(self.members.grid.regions) + 2:
             raise OverlayError("a trace that goes where no message goes")
-        if any(number >= len(grid.clusters) for number in trace.clusters):
-            raise OverlayError("a trace to a cluster that there is not")
 
         def answer(tree: TreeNode, complete: bool) -> None:
             data = json.dumps([complete, tree.model_dump(mode="json")]).encode()
             self.members.send(sender, Traced(trace.number, data))
 
-        tried = tuple(regions[number] for number in trace.tried)
-        self._pass_on(trace.topic, trace.depth, sender, frozenset(trace.clusters), tried, answer)
+        self._pass_on(trace.topic, trace.depth, sender, wanted, tried, answer)
 
     def _pass_on(
         self,
@@ -196,16 +191,15 @@ class Tracer:
             homes.update(owners)
             if members.me in owners and len(keys) < KEYS and sender is not None:
                 keys.append(str(content))
-        hops = {hop for home in homes if (hop := view.next_hop(home)) is not None} - {sender}
+        hops = view.hops(homes) - {sender}
         routed = spr(view, () if tried else hops, wanted - members.hopeless(), self.loads, tried)
         self._number += 1
         number = self._number & 0xFFFF_FFFF
         tracing = _Tracing(TreeNode(node=members.me, keys=[] if tried else keys, depth=depth), set(), answer)
-        regions = list(members.grid.regions)
         if len(self._tracings) < MOST:
             for copy in routed.copies:
                 clusters = tuple(sorted(copy.clusters))
-                tries = tuple(map(regions.index, copy.tried))
+                tries = members.region_numbers(copy.tried)
                 if members.send(copy.to, Trace(number, topic, depth + 1, clusters, tries)):
                     tracing.waiting.add(copy.to)
         tracing.complete = len(tracing.waiting) == len(routed.copies) and not routed.undeliverable

@@ -256,6 +256,11 @@ class ContentFilter(NamedTuple):
     def __str__(self) -> str:
         return f"{self.topic_filter} {self.expression.text}" if self.expression else self.topic_filter
 
+    @property
+    def length(self) -> int:
+        """Characters of both parts."""
+        return len(self.topic_filter) + len(self.expression.text)
+
 
 def parse(
     text: str, names: Mapping[str, Expression] | None = None, limits: ExpressionLimits | None = None

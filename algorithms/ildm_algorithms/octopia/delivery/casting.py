@@ -17,7 +17,7 @@ from ildm.api import SendResult
 from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.octopia.delivery.carried import Carried, Reader
 from ildm_algorithms.octopia.grid.routing import Copy, Routed, idr, spr
-from ildm_algorithms.octopia.messages import Ack, Acked, OverlayError, Pub
+from ildm_algorithms.octopia.messages import Ack, Acked, Pub
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
@@ -106,7 +106,6 @@ class Casting:
         self.reader = reader
         self.arrived = arrived
         self.count = count
-        self._regions = list(members.grid.regions)
         self._route = spr if config.routing == "spr" else idr
         self._seen = Seen(api.now, 2 * config.cast_deadline, CAST_BYTES, count)
         self._number = 0
@@ -155,17 +154,17 @@ class Casting:
 
     def _targets(self, carried: Carried, sender: str | None) -> set[str]:
         """Primary neighbours on the way to those who want a message."""
-        members = self.members
-        view = members.view
-        if carried.everywhere:
-            found = set(view.primary.values())
-        else:
-            homes = self.replicas.prt.match(carried.publish.topic, carried.attributes)
-            found = {hop for home in homes if (hop := view.next_hop(home)) is not None}
-            found.update(hop for home in self.replicas.lacking() if (hop := view.next_hop(home)) is not None)
+        view = self.members.view
+        found = set(view.primary.values()) if carried.everywhere else view.hops(self._homes(carried))
         if sender is not None:
             found.discard(sender)
         return found
+
+    def _homes(self, carried: Carried) -> set[str]:
+        """Nodes of this cluster that want a message, or may want it."""
+        homes = set(self.replicas.prt.match(carried.publish.topic, carried.attributes))
+        homes.update(self.replicas.lacking())
+        return homes
 
     def _send(self, cast: _Cast, targets: Iterable[str], wanted: Set[int], tried: tuple[str, ...]) -> None:
         """Send the copies of a cast that routing asks for."""
@@ -207,7 +206,7 @@ class Casting:
             carried.reliable,
             carried.everywhere,
             tuple(sorted(copy.clusters)),
-            tuple(map(self._regions.index, copy.tried)),
+            self.members.region_numbers(copy.tried),
             carried.frame,
         )
         inside = self.members.grid.cluster(copy.to) == self.members.view.cluster
@@ -255,12 +254,7 @@ class Casting:
             else:
                 self.count("doubled_casts")
             return
-        grid = self.members.grid
-        if any(cluster >= len(grid.clusters) for cluster in pub.clusters):
-            raise OverlayError("a message for a cluster that there is not")
-        regions = self._regions
-        if any(number >= len(regions) for number in pub.tried):
-            raise OverlayError("a message that was in a region that there is not")
+        wanted, tried = self.members.clusters(pub.clusters), self.members.regions(pub.tried)
         self.members.member(pub.origin)
         carried = Carried(
             pub.origin,
@@ -273,12 +267,11 @@ class Casting:
             pub.reliable,
         )
         cast = self._open(key, carried, sender, None)
-        tried = tuple(regions[number] for number in pub.tried)
         targets: set[str] = set()
         if not tried:
             targets = self._targets(carried, sender)
             self.arrived(carried, sender)
-        self._send(cast, targets, frozenset(pub.clusters), tried)
+        self._send(cast, targets, wanted, tried)
 
     def _again(self, sender: str, key: Key) -> None:
         """A copy that has come before."""
@@ -426,13 +419,8 @@ class Casting:
         if dead in self.members.mates:
             copy.cast.missed |= self.members.gone | {dead}
         if dead in before.primary.values():
-            if carried.everywhere:
-                homes = set(before.cluster_members.values())
-            else:
-                homes = set(self.replicas.prt.match(carried.publish.topic, carried.attributes))
-                homes.update(self.replicas.lacking())
-            beyond = (home for home in homes if before.next_hop(home) == dead)
-            targets = {hop for home in beyond if (hop := view.next_hop(home)) is not None}
+            homes = set(before.cluster_members.values()) if carried.everywhere else self._homes(carried)
+            targets = view.hops(home for home in homes if before.next_hop(home) == dead)
         else:
             wanted |= {self.members.grid.cluster(dead)}
         if not (targets or wanted):

@@ -387,8 +387,7 @@ def _name(content: ContentFilter) -> bytes:
 
 
 def _is_long(filters: Collection[ContentFilter]) -> bool:
-    length = sum(len(content.topic_filter) + len(content.expression.text) for content in filters)
-    return len(filters) > FILTERS or length > LENGTH
+    return len(filters) > FILTERS or sum(content.length for content in filters) > LENGTH
 
 
 def _least(ages: Iterable[tuple[ContentFilter, float]]) -> dict[ContentFilter, float]:

@@ -21,6 +21,7 @@ from ildm.mqtt import Publish, Version, decode, topic_matches
 from ildm_algorithms.exchange.fetched import Fetched
 from ildm_algorithms.exchange.pacing import Pace
 from ildm_algorithms.octopia.messages import Digests, Held, OverlayError
+from ildm_algorithms.octopia.tables.pages import pages
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["RetainedSync"]
 
 HELD_BYTES = 32_768
-"""Bytes in one message with retained ones; a larger one makes one of its own."""
+"""Bytes in one message with retained ones."""
 AT_ONCE = 100
 """Retained messages sent at once."""
 LOOKS = 500
@@ -157,30 +158,27 @@ class RetainedSync:
         self._send(sender, iter(self._view.topics_that_differ(digests.buckets)))
 
     def _send(self, node_id: str, topics: Iterator[str]) -> None:
-        """What is retained on these topics, some at a time."""
-        batch: list[bytes] = []
-        size = 0
+        """Tell a node what is retained on these topics, some at a time."""
         some = list(islice(topics, AT_ONCE))
-        for topic in some:
-            message = self._newest(topic)
-            if message is None:
-                self._enter(topic, None)  # it has expired
-                continue
-            if self.unwritten(topic):
-                continue  # it goes everywhere when it is
-            frame = replace(message, packet_id=1 if message.qos else None).encode(Version.V5)
-            if batch and size + len(frame) > HELD_BYTES:
-                self.members.send(node_id, Held(tuple(batch)))
-                batch, size = [], 0
-            batch.append(frame)
-            size += len(frame)
-        if batch:
+        frames = [frame for topic in some if (frame := self._frame(topic)) is not None]
+        for part in pages(frames, len, HELD_BYTES):
+            self.members.send(node_id, Held(tuple(part)))
+        if frames:
             self.count("retained_sent", len(some))
-            self.members.send(node_id, Held(tuple(batch)))
         if some:
             self.api.call_later(PAUSE, self._send, node_id, topics)
         else:
             self._sending.discard(node_id)
+
+    def _frame(self, topic: str) -> bytes | None:
+        """A retained message for other nodes; None: it has expired, or goes everywhere once it is on disk."""
+        message = self._newest(topic)
+        if message is None:
+            self._enter(topic, None)
+            return None
+        if self.unwritten(topic):
+            return None
+        return replace(message, packet_id=1 if message.qos else None).encode(Version.V5)
 
     def on_held(self, held: Held) -> None:
         """Retained messages of another node: those that are newer than what is known here count."""

@@ -90,6 +90,7 @@ class Members:
         grid = self.grid = config.grid
         self.me = api.node_id
         self.order = sorted(grid.members)
+        self._regions = list(grid.regions)
         self.contacts = {node_id: Contact(node_id, number) for number, node_id in enumerate(self.order)}
         if self.me not in self.contacts:
             raise GridError(f"this node, {self.me!r}, is none of the members that the configuration lists")
@@ -99,9 +100,9 @@ class Members:
         """The other nodes of this cluster."""
         self.peers = [n for n in self.order if n != self.me and grid.place(n).region == place.region]
         """The other nodes of this region."""
-        self._near = tuple(sorted({*self.mates, *self.peers}))
-        """Both."""
-        self.view = View(grid, self.me, frozenset(self._near))
+        self.near = tuple(sorted({*self.mates, *self.peers}))
+        """Both, in their order."""
+        self.view = View(grid, self.me, frozenset(self.near))
         self.gone = frozenset(self.mates)
         """Those of this cluster that are not alive."""
         self.strangers: dict[str, str] = {}
@@ -129,7 +130,7 @@ class Members:
         """Nobody has to wait until it is noticed."""
         self._stopped = True
         data = CODEC.encode(Bye(self.incarnation))
-        for node_id in self._near:
+        for node_id in self.near:
             if self.contacts[node_id].state in (ContactState.UP, ContactState.SUSPECT):
                 self.api.send(self._peer(node_id), data)
 
@@ -144,12 +145,36 @@ class Members:
             raise OverlayError(f"member {number} of {len(self.order)}")
         return self.order[number]
 
+    def clusters(self, numbers: Iterable[int]) -> frozenset[int]:
+        """
+        Raises:
+            OverlayError: there are not so many clusters.
+        """
+        found = frozenset(numbers)
+        if found and max(found) >= len(self.grid.clusters):
+            raise OverlayError(f"cluster {max(found)} of {len(self.grid.clusters)}")
+        return found
+
+    def regions(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        """
+        Raises:
+            OverlayError: there are not so many regions.
+        """
+        found = tuple(numbers)
+        if found and max(found) >= len(self._regions):
+            raise OverlayError(f"region {max(found)} of {len(self._regions)}")
+        return tuple(self._regions[number] for number in found)
+
+    def region_numbers(self, regions: Iterable[str]) -> tuple[int, ...]:
+        """The numbers of regions in messages."""
+        return tuple(map(self._regions.index, regions))
+
     def alive(self, node_id: str) -> bool:
         return self.contacts[node_id].alive
 
     def live(self) -> int:
         """How many nodes of this cluster and region are alive, this one among them."""
-        return 1 + sum(self.contacts[node_id].alive for node_id in self._near)
+        return 1 + sum(self.contacts[node_id].alive for node_id in self.near)
 
     def hopeless(self) -> frozenset[int]:
         """Clusters in which no node of this cluster has a live neighbour."""
@@ -196,7 +221,7 @@ class Members:
         return Peer(node_id, self.contacts[node_id].address)
 
     def _relay(self, contact: Contact) -> str | None:
-        usable = {n for n in self._near if self.contacts[n].state is ContactState.UP and n != contact.node_id}
+        usable = {n for n in self.near if self.contacts[n].state is ContactState.UP and n != contact.node_id}
         return contact.relay(usable, self.api.now() - self.config.dead_after)
 
     # HELLO ------------------------------------------------------------------------------------------
@@ -219,7 +244,7 @@ class Members:
 
     def linked(self, node_id: str) -> None:
         """There is a link with a node."""
-        if node_id in self._near and self.contacts[node_id].state is not ContactState.UP:
+        if node_id in self.near and self.contacts[node_id].state is not ContactState.UP:
             self._greet(node_id, answer=True)
 
     def _pause(self) -> float:
@@ -229,7 +254,7 @@ class Members:
         if self._stopped:
             return
         self._beat += 1
-        for node_id in sorted({*self._near, *self._introduced}):
+        for node_id in sorted({*self.near, *self._introduced}):
             self._greet(node_id, answer=False)
         self.api.call_later(self._pause(), self._round)
 
@@ -249,9 +274,7 @@ class Members:
             return
         hello = self._hello(contact, answer)
         if own_incarnation:
-            hello = hello._replace(
-                news=(*hello.news, News(contact.number, contact.incarnation, contact.address))
-            )
+            hello = hello._replace(news=(*hello.news, _news(contact)))
         data = CODEC.encode(hello)
         self.api.send(self._peer(node_id), data)
         if contact.state is ContactState.RELAYED:
@@ -259,7 +282,7 @@ class Members:
 
     def _hello(self, contact: Contact, answer: bool) -> Hello:
         news = tuple(
-            News(other.number, other.incarnation, other.address)
+            _news(other)
             for other in self.contacts.values()
             if other.news > contact.told_news and other is not contact
         )
@@ -267,7 +290,7 @@ class Members:
         tables = self.hooks.tables(contact.node_id)
         heards = (
             Heard(other.number, other.beat)
-            for node_id in self._near
+            for node_id in self.near
             if (other := self.contacts[node_id]).state is ContactState.UP
         )
         return Hello(
@@ -339,7 +362,7 @@ class Members:
                     "others know a later life of this node: its clock was set back, or its id is there twice",
                     address=news.address,
                 )
-                for other in self._near:
+                for other in self.near:
                     self._greet(other, answer=True)
             return
         if news.incarnation < contact.incarnation or (
@@ -347,7 +370,7 @@ class Members:
         ):
             return
         self._learn(contact, news.incarnation, news.address)
-        if node_id in self._near and contact.state is not ContactState.UP:
+        if node_id in self.near and contact.state is not ContactState.UP:
             self._greet(node_id, answer=True)
 
     def _learn(self, contact: Contact, incarnation: int, address: str) -> None:
@@ -435,7 +458,7 @@ class Members:
 
     def _look(self) -> None:
         due = self.api.now() - self.config.dead_after
-        for node_id in self._near:
+        for node_id in self.near:
             contact = self.contacts[node_id]
             if contact.alive and contact.heard < due:
                 self._gone(contact, contact.silent)
@@ -450,11 +473,11 @@ class Members:
 
     def _settle(self) -> None:
         """Work out who is alive, and the view."""
-        for node_id in self._near:
+        for node_id in self.near:
             contact = self.contacts[node_id]
             if contact.state in (ContactState.DOWN, ContactState.RELAYED):
                 contact.relayed(self._relay(contact) is not None)
-        dead = frozenset(n for n in self._near if not self.contacts[n].alive)
+        dead = frozenset(n for n in self.near if not self.contacts[n].alive)
         self.gone = dead.intersection(self.mates)
         if dead == self.view.dead:
             return
@@ -463,3 +486,7 @@ class Members:
             self.api.log(event, node=node_id, place=str(self.grid.place(node_id)))
         before, self.view = self.view, View(self.grid, self.me, dead)
         self.hooks.view_changed(before)
+
+
+def _news(contact: Contact) -> News:
+    return News(contact.number, contact.incarnation, contact.address)

@@ -227,6 +227,10 @@ class View:
         is elsewhere."""
         return self._next.get(home)
 
+    def hops(self, homes: Iterable[str]) -> set[str]:
+        """The primary neighbours on the way to nodes, as far as they are alive and in this cluster."""
+        return {self._next[home] for home in homes if home in self._next}
+
     def _hops(self) -> dict[str, str]:
         found: dict[str, str] = {}
         waiting: deque[tuple[str, str, str]] = deque(

@@ -14,20 +14,25 @@ __all__ = ["pages", "size_of_civ", "size_of_entry", "whole_or_parts"]
 PAGE = 100
 """Entries in one message."""
 PAGE_BYTES = 65_536
-"""Bytes in one message; a larger entry makes one of its own."""
+"""Bytes in one message with subscriptions or advertisements."""
 UIDS = 8_000
 """Advertisements in one CIV_SET or CIV_UNSET; the wire format counts up to 65,535."""
 
 Item = TypeVar("Item")
 
 
-def pages(items: Iterable[Item], size: Callable[[Item], int]) -> Iterator[list[Item]]:
-    """The items in order, in parts that fit into a message each. ``size``: bytes of one, about."""
+def pages(items: Iterable[Item], size: Callable[[Item], int], most: int = PAGE_BYTES) -> Iterator[list[Item]]:
+    """The items in order, in parts that fit into a message each.
+
+    Args:
+        size: bytes of an item, about.
+        most: bytes of a part; a larger item makes one of its own.
+    """
     some: list[Item] = []
     total = 0
     for item in items:
         own = size(item)
-        if some and (len(some) == PAGE or total + own > PAGE_BYTES):
+        if some and (len(some) == PAGE or total + own > most):
             yield some
             some, total = [], 0
         some.append(item)
@@ -58,4 +63,4 @@ def whole_or_parts(civs: Iterable[Civ]) -> Iterator[Civ]:
 
 def _size(content: ContentFilter) -> int:
     """Characters of most texts have one byte; those that have more make messages larger, up to four times."""
-    return 4 + len(content.topic_filter) + len(content.expression.text)
+    return 4 + content.length

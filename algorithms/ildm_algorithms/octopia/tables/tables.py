@@ -8,15 +8,13 @@ from the grid (`scot.View.next_hop`). So a repair of the tree changes no row.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from ildm_algorithms.octopia.content.content import ContentFilter, Value
-from ildm_algorithms.octopia.content.index import ContentIndex
+from ildm_algorithms.octopia.content.content import ContentFilter
+from ildm_algorithms.octopia.content.index import Attributes, ContentIndex
 from ildm_algorithms.octopia.content.relations import covers
 
-Attributes = Callable[[], Mapping[str, Value]]
-"""Reads a message's attributes; called if a filter with predicates meets its topic."""
 KEPT = 10
 """Overlapping subscriptions are kept for an advertisement up to this many times ``summary``."""
 SUMMARY_LENGTH = 32_768
@@ -420,10 +418,7 @@ class Clt:
 
     def _is_brief(self, told: Collection[ContentFilter]) -> bool:
         """Whether these may be told one by one: few, and not too long for one message."""
-        return (
-            len(told) <= self.summary
-            and sum(len(one.topic_filter) + len(one.expression.text) for one in told) <= SUMMARY_LENGTH
-        )
+        return len(told) <= self.summary and sum(one.length for one in told) <= SUMMARY_LENGTH
 
     def _counted(self, uid: int, row: Row) -> Civ:
         """Look a row up in the PRT anew; what its node is told."""
