@@ -45,7 +45,7 @@ def describe(node: Octopia) -> OverlayView:
         "place": str(grid.place(members.me)),
         "routing": node.config.routing,
         "subscriptions": len(replicas.prt),
-        "not told yet": node.changing,
+        "not told yet": len(node.interest),
         "advertisements": len(replicas.clt),
         "retained": len(node.retained),
         "not acknowledged": sum(map(node.casting.pending, members.order)),

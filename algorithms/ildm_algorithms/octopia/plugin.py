@@ -6,11 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ildm.api import (
-    STAMP_PROPERTY,
     Filter,
     MessageTrace,
     OverlayAlgorithm,
@@ -19,18 +17,21 @@ from ildm.api import (
     Source,
     TracedTree,
 )
-from ildm.mqtt import IldmError, PacketType, Property, Publish, ReasonCode, Unsubscribe, Version, decode
+from ildm.mqtt import IldmError, PacketType, Property, Publish, Unsubscribe, Version, decode
 from ildm_algorithms.exchange.config import with_absence
 from ildm_algorithms.exchange.kept import Kept
 from ildm_algorithms.exchange.messages import Message
-from ildm_algorithms.exchange.repeated import identity_of, inject_known
+from ildm_algorithms.exchange.repeated import identity_of
 from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.octopia.config import OctopiaConfig
 from ildm_algorithms.octopia.content.attributes import AttributeReader
 from ildm_algorithms.octopia.content.content import ContentFilter
 from ildm_algorithms.octopia.delivery.carried import Carried
 from ildm_algorithms.octopia.delivery.casting import Casting
-from ildm_algorithms.octopia.delivery.local import LocalFilters, NoAccess
+from ildm_algorithms.octopia.delivery.clients import Clients
+from ildm_algorithms.octopia.delivery.copies import LocalCopies
+from ildm_algorithms.octopia.delivery.interest import Interest
+from ildm_algorithms.octopia.delivery.local import LocalFilters
 from ildm_algorithms.octopia.delivery.missed import Missing
 from ildm_algorithms.octopia.delivery.offers import Offers
 from ildm_algorithms.octopia.delivery.retained import RetainedSync
@@ -61,7 +62,6 @@ from ildm_algorithms.octopia.messages import (
     Traced,
     Want,
 )
-from ildm_algorithms.octopia.tables.holders import Holders
 from ildm_algorithms.octopia.tables.published import Published
 from ildm_algorithms.octopia.tables.replicas import Replicas
 
@@ -72,8 +72,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Octopia"]
 
-CHANGES = 20
-"""Changes of what local clients want that are made at once; clients at work meanwhile wait for them."""
 SLACK = 60.0
 """Seconds for which a message may be on its way after its origin has forgotten it."""
 BYE = 0.2
@@ -97,6 +95,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.counters: Counter[str] = Counter()
         self.local = LocalFilters(config, self.count, api.log)
         self.reader = AttributeReader(config.attributes, self.count)
+        self.copies = LocalCopies(api, self.local, self.reader.read, self.count)
         hooks = Hooks(
             self._tables,
             self._hello,
@@ -119,8 +118,8 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.retained = RetainedSync(
             api,
             self.members,
-            self._deliver_retained,
-            self._deliver_held,
+            self.copies.retained,
+            self.copies.held,
             config.root,
             config.retained_answers,
             config.query_rate,
@@ -129,17 +128,34 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.retained.unwritten = self.kept.is_unwritten
         self.tracer = Tracer(api, self.members, self.replicas, self.loads)
         self.published = Published(api, config, self.replicas, self.count)
-        self._changes: dict[str, int | None] = {}
         self._leaving = False
-        self._users: dict[int, str] = {}
-        """By session."""
-        self.holders = Holders()
-        self._lasting: set[int] = set()
-        """Connections whose MQTT session outlives them."""
-        self._subscribers: dict[int, str] = {}
-        """Client, as :attr:`holders` names it, by the session that has subscribed with an expression."""
-        self._latest: dict[str, int] = {}
-        """The same by client: the latest of its sessions."""
+        self.clients = Clients(config, self.local, self.count)
+        self.interest = Interest(
+            api, self.local, self.clients.holders, self.replicas, self.missing, self.retained
+        )
+        self._receivers = self._by_type()
+
+    def _by_type(self) -> dict[type, Callable[[str, Any], None]]:
+        """Who takes each type of message from a node that is known."""
+        return {
+            Bye: self.members.on_bye,
+            Pub: self.casting.on_pub,
+            Ack: self.casting.on_ack,
+            Subs: self.replicas.on_subs,
+            Fetch: self.replicas.on_fetch,
+            Adverts: self.replicas.sessions.on_adverts,
+            Again: self.replicas.sessions.on_again,
+            Civs: self.replicas.sessions.on_civs,
+            Owed: self.missing.on_owed,
+            Ask: self.offers.on_ask,
+            Offer: self.missing.on_offer,
+            Want: self.offers.on_want,
+            Late: self.missing.on_late,
+            Digests: self.retained.on_digests,
+            Held: self.retained.on_held,
+            Trace: self.tracer.on_trace,
+            Traced: self.tracer.on_traced,
+        }
 
     def count(self, name: str, by: int = 1) -> None:
         self.counters[name] += by
@@ -157,45 +173,9 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.offers.start()
 
     def on_interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
-        """What local clients want goes to the nodes of the cluster, thousands in their turns."""
-        if source is not None:
-            return
-        waiting = bool(self._changes)
-        for topic_filter, qos in changes.items():
-            if not topic_filter.startswith("$"):  # what the standard reserves for the broker stays with it
-                self._changes.pop(topic_filter, None)
-                self._changes[topic_filter] = qos
-        if not waiting:
-            self._change_some()
-
-    @property
-    def changing(self) -> int:
-        """Changes of what local clients want that wait for their turn."""
-        return len(self._changes)
-
-    def _change_some(self) -> None:
-        some = list(islice(self._changes.items(), CHANGES))
-        for topic_filter, _ in some:
-            del self._changes[topic_filter]
-        changed: dict[ContentFilter, int | None] = {}
-        for topic_filter, qos in some:
-            wanted = self.local.change(topic_filter, qos)
-            if qos is None:
-                self.holders.unwanted(topic_filter)
-            if wanted is not None:
-                changed[wanted.filter] = wanted.qos
-            if qos is not None and self.local.is_below_root(topic_filter):
-                self.retained.ask(topic_filter)
-        added = {content: qos for content, qos in changed.items() if qos is not None}
-        removed = [content for content, qos in changed.items() if qos is None]
-        for content in added:
-            self.missing.subscribed(content)
-        for content in removed:
-            self.missing.unsubscribed(content)
-        if changed:
-            self.replicas.change(added, removed)
-        if self._changes:
-            self.api.call_later(0.0, self._change_some)
+        """Tell the nodes of the cluster what local clients want."""
+        if source is None:
+            self.interest.change(changes)
 
     def on_publish(self, message: Publish, turn: int) -> None:
         """Spread a local client's message, or its will."""
@@ -206,7 +186,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         self.seen.add(self.api.node_id, carried.number)
         if message.retain:
             self.retained.entered(message.topic)
-        self._inject_all(self._copies(carried, include_plain=False))
+        self.copies.published(carried)
         if message.qos and self.config.qos:
             expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
             payload = Message(carried.number, 0, carried.turn, carried.frame).encode()
@@ -264,64 +244,22 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         return self._leaving
 
     def admit_client(self, session: Session, packet: Connect) -> Connect:
-        """Remember the user's name, for the rules of access, and whether the MQTT session is to last."""
-        if self.config.access and packet.username is not None:
-            self._users[session.id] = packet.username
-        if packet.version is Version.V5:
-            lasting = packet.properties.get(Property.SESSION_EXPIRY_INTERVAL, 0) != 0
-        else:
-            lasting = not packet.clean_start
-        if lasting:
-            self._lasting.add(session.id)
+        self.clients.connecting(session, packet)
         return packet
 
     def on_session_closed(self, session: Session) -> None:
-        self._users.pop(session.id, None)
-        lasting = session.id in self._lasting
-        self._lasting.discard(session.id)
-        client = self._subscribers.pop(session.id, None)
-        if client is None or self._latest.get(client) != session.id:
-            return  # another connection has taken the client's session over
-        del self._latest[client]
-        if lasting:
-            self.holders.away(client)
-        else:
-            self.holders.ended(client)
+        self.clients.closed(session)
 
     def mqtt_message_arrived(self, session: Session, type: PacketType, message: bytes) -> None:
-        """A client unsubscribes: its filters do not count any more."""
         packet = decode(message, session.version)
         assert isinstance(packet, Unsubscribe)
-        client = self._subscribers.get(session.id) or _client(session)
-        for topic_filter in packet.topic_filters:
-            self.holders.release(client, topic_filter)
+        self.clients.unsubscribed(session, packet.topic_filters)
 
     def admit_subscription(
         self, session: Session, subscription: Subscription, packet: Subscribe
     ) -> Subscription | Reject:
         """Refuse an expression that cannot be understood, is not allowed, or is one too many."""
-        user = self._users.get(session.id)
-        error = self.local.admit(subscription.topic_filter, user, session.client_id)
-        if error is None:
-            if self._held(session, subscription.topic_filter):
-                return subscription
-            self.count("subscriptions_refused")
-            self.count("expressions_over_client_limit")
-            most = self.config.max_client_expressions
-            return Reject(
-                ReasonCode.QUOTA_EXCEEDED, f"this client has {most} filters with expressions already"
-            )
-        self.count("subscriptions_refused")
-        allowed = not isinstance(error, NoAccess)
-        return Reject(ReasonCode.TOPIC_FILTER_INVALID if allowed else ReasonCode.NOT_AUTHORIZED, error)
-
-    def _held(self, session: Session, topic_filter: str) -> bool:
-        """Count a client's filter, if it has an expression; False: the client has too many."""
-        if not self.local.has_expression(topic_filter):
-            return True
-        client = self._subscribers.setdefault(session.id, _client(session))
-        self._latest[client] = session.id
-        return self.holders.hold(client, topic_filter, self.config.max_client_expressions)
+        return self.clients.refusal(session, subscription.topic_filter) or subscription
 
     def overlay(self) -> OverlayView:
         return describe(self)
@@ -401,46 +339,9 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         if message.qos and self.api.has_injected(*identity):
             self.count("duplicates")
             return
-        copies = self._copies(carried, include_plain=not message.retain)
-        if message.retain:
-            copies.append(message)
-        self._inject_all(copies, identity)
+        self.copies.arrived(carried, identity)
         if message.retain:
             self.retained.entered(message.topic)
-
-    def _copies(self, carried: Carried, include_plain: bool) -> list[Publish]:
-        """A message as the local broker is to get it: under each topic that local filters want it on."""
-        return [
-            _copy(carried.publish, topic, qos)
-            for topic, qos in self.local.copies(carried.publish, carried.attributes, include_plain)
-        ]
-
-    def _inject_all(self, copies: list[Publish], identity: tuple[str, int] | None = None) -> None:
-        copies.sort(key=lambda copy: copy.qos > 0)
-        for copy in copies:
-            # the last one tells that all have been
-            self._inject(copy, identity if copy is copies[-1] and copy.qos else None)
-
-    def _inject(self, message: Publish, identity: tuple[str, int] | None = None) -> None:
-        self.count("injected")
-        self.api.inject(message, identity)
-
-    def _deliver_retained(self, message: Publish) -> None:
-        """A newer retained message has come from a node that had it."""
-        self.count("injected")
-        inject_known(self.api, message)
-        self.retained.entered(message.topic)
-        if message.payload:
-            attributes = partial(self.reader.read, message)
-            for topic, qos in self.local.copies(message, attributes, include_plain=False):
-                self._inject(_copy(message, topic, qos))
-
-    def _deliver_held(self, topic_filter: str, message: Publish) -> bool:
-        """A retained message, to a content filter that is new; whether that matches it."""
-        found = self.local.copy(topic_filter, message, partial(self.reader.read, message))
-        if found is not None:
-            self._inject(_copy(message, *found))
-        return found is not None
 
     # other nodes ----------------------------------------------------------------------------------------
 
@@ -482,65 +383,13 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
     def _take_one(self, sender: Peer, message: object, direct: bool) -> None:
         if isinstance(message, Hello):
             self.members.on_hello(sender, message, direct)
-            return
-        if isinstance(message, Refused):
+        elif isinstance(message, Refused):
             self.members.on_refused(sender, message)
+        elif not self.members.accepts(sender, direct):
             return
-        if not self.members.accepts(sender, direct):
-            return
-        node_id = sender.node_id
-        match message:
-            case Pub():
-                self.casting.on_pub(node_id, message)
-            case Ack():
-                self.casting.on_ack(node_id, message)
-            case Subs():
-                self.replicas.on_subs(node_id, message)
-            case Fetch():
-                self.replicas.on_fetch(node_id, message)
-            case Adverts():
-                self.replicas.sessions.on_adverts(node_id, message)
-            case Again():
-                self.replicas.sessions.on_again(node_id, message)
-            case Civs():
-                self.replicas.sessions.on_civs(node_id, message)
-            case Relay() if direct:
-                self.members.on_relay(message, partial(self._take, direct=False))
-            case Bye():
-                self.members.on_bye(sender, message)
-            case Owed(age):
-                self.missing.owed(node_id, self.api.now() - age / 1000)
-            case Ask():
-                self.offers.on_ask(node_id, message)
-            case Offer():
-                self.missing.on_offer(node_id, message)
-            case Want():
-                self.offers.on_want(node_id, message)
-            case Late():
-                self.missing.on_late(node_id, message)
-            case Digests():
-                self.retained.on_digests(node_id, message)
-            case Held():
-                self.retained.on_held(message)
-            case Trace():
-                self.tracer.on_trace(node_id, message)
-            case Traced():
-                self.tracer.on_traced(node_id, message)
-            case _:
-                raise OverlayError(f"{type(message).__name__} is not expected here")
-
-
-def _client(session: Session) -> str:
-    """The client of a session; one whose identifier only the broker knows is told by its connection."""
-    return session.client_id or f"\0{session.id}"
-
-
-def _copy(message: Publish, topic: str, qos: int) -> Publish:
-    """An ordinary message for live subscribers."""
-    properties = dict(message.properties)
-    users = [pair for pair in properties.pop(Property.USER_PROPERTY, ()) if pair[0] != STAMP_PROPERTY]
-    if users:
-        properties[Property.USER_PROPERTY] = users
-    return replace(
-        message, topic=topic, qos=qos, retain=False, packet_id=1 if qos else None, properties=properties
-    )
+        elif isinstance(message, Relay) and direct:
+            self.members.on_relay(message, partial(self._take, direct=False))
+        elif type(message) in self._receivers:
+            self._receivers[type(message)](sender.node_id, message)
+        else:
+            raise OverlayError(f"{type(message).__name__} is not expected here")

@@ -8,6 +8,7 @@ import ildm_algorithms.octopia.tables.pages
 from ildm.testing import LinkModel
 from ildm_algorithms.octopia.messages import CODEC, Civs
 from ildm_algorithms.octopia.tables.pages import whole_or_parts
+from ildm_algorithms.octopia.tables.sessions import Sessions
 from ildm_algorithms.octopia.tables.tables import CivSet, CivUnset
 from tests.algorithms.octopia.worlds import make, octopia, payloads
 
@@ -18,14 +19,16 @@ SMALL = LinkModel(packet_size=200_000)
 def test_a_filter_that_overlaps_very_many_advertisements(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wire format counts to 65,535; with that many this would take long."""
     monkeypatch.setattr(ildm_algorithms.octopia.tables.pages, "UIDS", 50)
-    world = make(("a",), 2)
     heard: list[Civs] = []
+    take = Sessions.on_civs
+    monkeypatch.setattr(
+        Sessions, "on_civs", lambda self, sender, civs: (heard.append(civs), take(self, sender, civs))
+    )
+    world = make(("a",), 2)
     sessions = octopia(world, "a0").replicas.sessions
     for number in range(120):
         world["a0"].publish(f"t/{number}")
     world.run(1)
-    take = sessions.on_civs
-    monkeypatch.setattr(sessions, "on_civs", lambda sender, civs: (heard.append(civs), take(sender, civs)))
     for change, expected in ((world["a1"].subscribe, True), (world["a1"].unsubscribe, False)):
         change("t/#")
         world.run(1)

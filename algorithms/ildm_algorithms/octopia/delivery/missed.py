@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ildm_algorithms.exchange.messages import Message, milliseconds
 from ildm_algorithms.octopia.content.content import ContentFilter
-from ildm_algorithms.octopia.messages import Ask, Asked, Late, Offer, Want
+from ildm_algorithms.octopia.messages import Ask, Asked, Late, Offer, Owed, Want
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Timer
@@ -213,9 +213,9 @@ class Missing:
         self._from = min(self._from, since)
         self._save_presence()
 
-    def owed(self, node_id: str, since: float) -> None:
+    def on_owed(self, sender: str, owed: Owed) -> None:
         """A node has messages that this one may have missed."""
-        self._ask(node_id, since)
+        self._ask(sender, self.api.now() - owed.age / 1000)
 
     def _ask_all(self) -> None:
         since, self._from = self._from, None

@@ -180,7 +180,7 @@ class RetainedSync:
             return None
         return replace(message, packet_id=1 if message.qos else None).encode(Version.V5)
 
-    def on_held(self, held: Held) -> None:
+    def on_held(self, sender: str, held: Held) -> None:
         """Retained messages of another node: those that are newer than what is known here count."""
         for frame in held.frames:
             message = decode(frame, Version.V5)
@@ -193,6 +193,7 @@ class RetainedSync:
             self.count("retained_fetched")
             self.fetched.add(message)
             self.arrived(message)
+            self.entered(message.topic)
 
     # new content filters ------------------------------------------------------------------------------
 

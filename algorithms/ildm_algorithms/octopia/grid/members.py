@@ -441,8 +441,8 @@ class Members:
         else:
             self.count("relays_failed")
 
-    def on_bye(self, sender: Peer, bye: Bye) -> None:
-        contact = self.contacts[sender.node_id]
+    def on_bye(self, sender: str, bye: Bye) -> None:
+        contact = self.contacts[sender]
         if bye.incarnation == contact.incarnation:
             self._gone(contact, contact.said_bye)
 

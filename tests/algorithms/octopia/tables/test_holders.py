@@ -77,8 +77,8 @@ def test_a_session_that_ends_leaves_no_count(world: World) -> None:
     for _ in range(2):
         full(world, "c").disconnect()
     full(world, "c", version=Version.V311).disconnect()
-    assert octopia(world, "a0").holders.count("c") == 0
-    assert octopia(world, "a0").holders.count("other") == MOST
+    assert octopia(world, "a0").clients.holders.count("c") == 0
+    assert octopia(world, "a0").clients.holders.count("other") == MOST
 
 
 @pytest.mark.parametrize(
