@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -89,6 +90,21 @@ class Config(Section):
     def _links_need_an_algorithm(self) -> Config:
         if self.algorithm is None and self.link.neighbors:
             raise ValueError("link.neighbors is without effect unless algorithm names one, such as sf")
+        return self
+
+    @model_validator(mode="after")
+    def _neighbors_are_others(self) -> Config:
+        for index, each in enumerate(self.link.neighbors):
+            if each.id is not None and each.id == self.node_id:
+                raise ValueError(f"link.neighbors.{index}.id: {each.id} is the node_id of this node")
+        return self
+
+    @model_validator(mode="after")
+    def _spool_has_a_directory(self) -> Config:
+        spool, state = (path.absolute() for path in (self.spool_directory, self.state_dir))
+        spool, state = Path(os.path.normpath(spool)), Path(os.path.normpath(state))
+        if spool == state or spool in state.parents:
+            raise ValueError(f"spool.directory: {spool} holds state_dir, {state}: name another one")
         return self
 
     @model_validator(mode="after")

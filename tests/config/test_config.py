@@ -144,6 +144,13 @@ def test_listeners_stand_in_for_the_default_one_and_beside_one_that_is_given(tmp
         ("broker: {addresses: ['a:1', b]}", "broker.addresses.1: 'b': expected HOST:PORT"),
         ("node_id: 'a b'", "node_id: String should match pattern"),
         ("link: {neighbors: ['a:1']}", "link.neighbors is without effect unless algorithm names one"),
+        (
+            "node_id: a\nalgorithm: sf\nlink: {neighbors: [{url: 'a:1', id: a}]}",
+            "link.neighbors.0.id: a is the node_id of this node",
+        ),
+        ("state_dir: s\nspool: {directory: s/}", "s holds state_dir, "),
+        ("state_dir: s/t\nspool: {directory: s}", "name another one"),
+        ("state_dir: s\nspool: {directory: t/../s}", "spool.directory: "),
         ("[]", "expected a mapping of keys, found list"),
         ("listen: [", "not YAML"),
         ("listen: 'unix:/x'", "listen: 'unix:/x': expected one of mqtt"),
