@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ildm import __version__
 from ildm.admin.view import AdminError, UnknownError
 from ildm.api import MessageTrace, OverlayAlgorithm, OverlayView, PluginError
 from ildm.config import ConfigError, load_config
@@ -97,7 +98,7 @@ class LiveView:
         missed = self.health.broker_missed
         return {
             "node_id": node.node_id,
-            "version": _package_version(),
+            "version": __version__,
             "algorithm": node.algorithm_name,
             "filters": [choice.name for choice in config.filters],
             "status": node.state.status.value,
@@ -149,7 +150,7 @@ class LiveView:
         def broker_known(reason: str | None) -> None:
             up = reason is None
             self.health.problems(
-                lambda problems: done(list(scrape(self, self._lag, _package_version(), not problems, up)))
+                lambda problems: done(list(scrape(self, self._lag, __version__, not problems, up)))
             )
 
         self.health.broker(broker_known)
@@ -378,9 +379,3 @@ class LiveView:
 
     def stop(self) -> None:
         self._stop()
-
-
-def _package_version() -> str:
-    from importlib.metadata import version  # noqa: PLC0415 - slow to import, seldom needed
-
-    return version("ildm")
