@@ -118,6 +118,10 @@ def _listeners(config: Config, hosts: Hosts, given: Collection[str]) -> Iterator
                 yield Finding(key, f"{address} is {taken} ({other_key}: {other})", True)
                 break
         seen.append((key, address))
+    advertised = config.link.advertise if config.algorithm is not None else None
+    for key, address in _for_clients(config):
+        if advertised is not None and advertised == address and address != config.link.listen:
+            yield Finding("link.advertise", f"{advertised} is where clients connect ({key}: {address})", True)
     for key, address in _for_clients(config):
         told = config.broker.proxy != "none"
         if any(each.is_local for each in config.broker.candidates) and not told and not address.is_loopback:

@@ -107,6 +107,19 @@ def test_ports_taken_twice(tmp_path: Path) -> None:
     assert [finding.key for finding in found(document, tmp_path) if finding.fatal] == ["broker.address"]
 
 
+def test_links_are_not_to_be_dialed_where_clients_connect(tmp_path: Path) -> None:
+    document = {
+        "listen": "127.0.0.1:1999",
+        "algorithm": "sf",
+        "link": {"listen": "127.0.0.1:1998", "advertise": "127.0.0.1:1999"},
+    }
+    assert [(f.key, f.text, f.fatal) for f in found(document, tmp_path, thorough=False)] == [
+        ("link.advertise", "127.0.0.1:1999 is where clients connect (listen: 127.0.0.1:1999)", True)
+    ]
+    document["algorithm"] = None
+    assert found(document, tmp_path, thorough=False) == []
+
+
 def test_each_of_several_addresses_of_the_broker_is_looked_at(tmp_path: Path) -> None:
     document = {
         "listen": "127.0.0.1:1999",
