@@ -83,7 +83,7 @@ class Import(NamedTuple):
     name: str | None = None
 
 
-def imports(tree: ast.Module, path: Path) -> Iterator[Import]:
+def imports(tree: ast.Module, path: Path, modules: frozenset[str] = MODULES) -> Iterator[Import]:
     """Every import of a file, also those in functions, for typing alone, and by a call."""
     package = [*module_name(path).split("."), ""][: len(path.parts) - 1]
     for node in ast.walk(tree):
@@ -95,7 +95,7 @@ def imports(tree: ast.Module, path: Path) -> Iterator[Import]:
             for alias in node.names:
                 whole = f"{base}.{alias.name}"
                 yield (
-                    Import(node.lineno, whole) if whole in MODULES else Import(node.lineno, base, alias.name)
+                    Import(node.lineno, whole) if whole in modules else Import(node.lineno, base, alias.name)
                 )
         elif isinstance(node, ast.Call) and _last_name(node.func) in {"__import__", "import_module"}:
             match node.args:
@@ -109,6 +109,15 @@ def _last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
+def parsed(source: str) -> ast.Module:
+    # In 3.11 a finalizer that runs within ast.parse and parses, too (as a traceback does), makes it fail.
+    gc.disable()
+    try:
+        return ast.parse(source)
+    finally:
+        gc.enable()
+
+
 def violations(path: Path, source: str) -> list[str]:
     """What a file does against the rules, as ``FILE:LINE: WHAT``."""
     module = module_name(path)
@@ -116,12 +125,7 @@ def violations(path: Path, source: str) -> list[str]:
     allowed = [*layer.allowed]
     if layer.inside == "ildm_algorithms":
         allowed.append(".".join(module.split(".")[:2]))
-    # In 3.11 a finalizer that runs within ast.parse and parses, too (as a traceback does), makes it fail.
-    gc.disable()
-    try:
-        tree = ast.parse(source)
-    finally:
-        gc.enable()
+    tree = parsed(source)
     found = []
     for line, target, name in imports(tree, path):
         root = target.partition(".")[0]
@@ -224,3 +228,59 @@ def test_what_is_forbidden_is_found(path: str, source: str) -> None:
 )
 def test_what_is_allowed_is_left_alone(path: str, source: str) -> None:
     assert violations(Path(path), source) == []
+
+
+# circles ----------------------------------------------------------------------------------------------------
+
+CIRCLES = {"ildm.core": 50, "ildm.testing": 8, "ildm_algorithms.overlay": 8}
+"""Package -> the most modules in one circle of imports, also for types. It only falls: 10 is wanted."""
+FEW = 3
+"""So many, in every other package."""
+
+
+def graph(files: dict[Path, str]) -> dict[str, set[str]]:
+    """Module -> the modules of these files that it imports."""
+    modules = frozenset(map(module_name, files))
+    return {
+        module_name(path): {each.module for each in imports(parsed(source), path, modules)} & modules
+        for path, source in files.items()
+    }
+
+
+def reached(edges: dict[str, set[str]], start: str) -> set[str]:
+    """What a module imports, and what that does, and so on."""
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = edges[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found
+
+
+def circles(edges: dict[str, set[str]]) -> set[frozenset[str]]:
+    """Modules that reach each other, without those that only reach others."""
+    reach = {module: reached(edges, module) for module in edges}
+    return {
+        frozenset(other for other in reach[module] if module in reach[other])
+        for module in edges
+        if module in reach[module]
+    }
+
+
+def test_circles_of_imports_do_not_grow() -> None:
+    product = {path: source for path, source in FILES.items() if path.parts[0] != "tests"}
+    for circle in circles(graph(product)):
+        packages = [package for package in CIRCLES if all(below(module, package) for module in circle)]
+        most = CIRCLES[packages[0]] if packages else FEW
+        assert len(circle) <= most, f"{len(circle)} modules import each other: {' '.join(sorted(circle))}"
+
+
+def test_a_circle_is_found() -> None:
+    files = {
+        Path("ildm/mqtt/a.py"): "from ildm.mqtt import b",
+        Path("ildm/mqtt/b.py"): "def f():\n    from .c import C",
+        Path("ildm/mqtt/c.py"): "if TYPE_CHECKING:\n    from ildm.mqtt.a import A\nimport ildm.mqtt.d",
+        Path("ildm/mqtt/d.py"): "import struct",
+    }
+    assert circles(graph(files)) == {frozenset({"ildm.mqtt.a", "ildm.mqtt.b", "ildm.mqtt.c"})}
