@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,14 +24,64 @@ from ildm.state.spool.records import (
     decode_record,
     decode_targets,
 )
+from ildm.state.spool.segments import Receiver, Segment
 from ildm.state.spool.walk import DAMAGE, TAIL, walk
 
 if TYPE_CHECKING:
-    from ildm.state.spool.segments import Segment
-    from ildm.state.spool.spool import FileSpool
+    from ildm.core.counters import Counters
+    from ildm.core.spool import Record
+    from ildm.state.spool.log import Log, LogLine
 
 SEARCHED = 1000
 """Among so many records out of order the oldest is looked for, to free all before it with one number."""
+
+
+class Owner(ABC):
+    """The spool, as its outlets and the rewriting of a segment know it."""
+
+    log: LogLine
+    counters: Counters
+    segments: Log
+    last: int
+    journal_floor: int
+    """Entries of the journal up to this LSN are kept elsewhere."""
+    emptied: bool
+    """A segment may be done with."""
+
+    @abstractmethod
+    def record(self, entry: bytes, head: RecordHead, begin: int) -> Record:
+        """A record as it was appended, from its entry."""
+
+    @abstractmethod
+    def name(self, number: int) -> str:
+        """What a number stands for."""
+
+    @abstractmethod
+    def shown(self, written: float | None) -> float | None:
+        """When the machine's clock says that it was written."""
+
+    @abstractmethod
+    def freed(self, outlet: FileOutlet) -> None:
+        """It has done with something, for the first time since the last batch."""
+
+    @abstractmethod
+    def put_note(self, note: Note) -> None: ...
+
+    @abstractmethod
+    def changed(self, outlet: FileOutlet) -> None:
+        """It has done with much at once."""
+
+    @abstractmethod
+    def retired(self, outlet: FileOutlet, messages: int) -> None:
+        """It has done with all it had; its owner may go on to use it."""
+
+    @abstractmethod
+    def unreadable(self, segment: Segment, begin: int, end: int) -> None:
+        """Bytes of a segment that have no entry; said once for each."""
+
+    @abstractmethod
+    def lost(self, outlet: FileOutlet, segment: Segment, messages: int) -> None:
+        """Messages for it cannot be read."""
 
 
 class Hand:
@@ -62,10 +113,10 @@ class _Found(NamedTuple):
     priority: int
 
 
-class FileOutlet:
+class FileOutlet(Receiver):
     """Implements :class:`ildm.core.spool.Outlet`."""
 
-    def __init__(self, spool: FileSpool, name: str, number: int) -> None:
+    def __init__(self, spool: Owner, name: str, number: int) -> None:
         self.name = name
         self.number = number
         self.beyond_messages = 0
@@ -427,7 +478,6 @@ class FileOutlet:
         new.takes(self, left, size)
 
     def needs(self) -> Callable[[int], bool]:
-        """Whether it has not done with a record that is for it, by LSN; holds until something is done."""
         hands, cursor, beyond = self.hands, self._cursor, self.beyond_messages
         passed = [(first, last) for first, last in self._passed]
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from zlib import crc32
 
 from ildm.core.counters import Counters
@@ -53,9 +53,6 @@ from ildm.state.spool.segments import MISPLACED, MOVED, NEW, Segment, name_of, n
 from ildm.state.spool.walk import DAMAGE, TAIL, Found, Read, data_ends, walk
 from ildm.text import reason
 
-if TYPE_CHECKING:
-    from ildm.state.spool.spool import FileSpool
-
 WINDOW = 1 << 20
 PAGE = 4096
 """Bytes. Linux looks between two pages of a write whether its process was killed, and ends it there."""
@@ -92,6 +89,7 @@ class Recovered:
 
 Taken = tuple[int, int, int, bytes, float]
 """Of a record: LSN, messages, bytes of one, targets still encoded, Unix time at which it was written."""
+MakeOutlet = Callable[[str, int], FileOutlet]
 MOST_NUMBERS = 1 << 31
 """No spool gives so many to outlets and origins: what says so is damaged."""
 
@@ -121,15 +119,15 @@ class Recovery:
         self._targets: dict[bytes, list[int]] = {}
         self.found = Recovered(b"")
 
-    def run(self, spool: FileSpool) -> Recovered:
-        """What there is, with outlets for a spool."""
+    def run(self, outlet: MakeOutlet) -> Recovered:
+        """What there is, with its outlets."""
         self._pass(lambda: False)
         self._missing()
         self._measure()
         self._say_lost()
         if self._counters["spool_damaged"]:
             self._numbers_in_records()
-        self._make_outlets(spool)
+        self._make_outlets(outlet)
         return self.found
 
     def look(self, names: Collection[str]) -> tuple[list[Segment], dict[int, Fate]]:
@@ -588,7 +586,7 @@ class Recovery:
     def _name(self, number: int) -> str:
         return self.found.names.get(number, f"?{number}")
 
-    def _make_outlets(self, spool: FileSpool) -> None:
+    def _make_outlets(self, make: MakeOutlet) -> None:
         found = self.found
         highest = max(found.next_number, max(found.names, default=0) + 1)
         found.next_number = min(highest, MOST_NUMBERS)
@@ -600,7 +598,7 @@ class Recovery:
             if name in taken:
                 name = f"{name}~{number}"  # its retirement could not be read
             taken.add(name)
-            outlet = by_number[number] = FileOutlet(spool, name, number)
+            outlet = by_number[number] = make(name, number)
             outlet.restore(fate.first, fate.gaps, fate.partial, fate.marked, fate.newest)
             found.outlets.append(outlet)
         for segment, cells in self._cells:
@@ -783,16 +781,17 @@ class _Scan:
             self.lowest = lsn
 
 
-def recover(disk: Disk, spool: FileSpool, log: LogLine, counters: Counters, *, synced: bool) -> Recovered:
+def recover(disk: Disk, outlet: MakeOutlet, log: LogLine, counters: Counters, *, synced: bool) -> Recovered:
     """Find what is there; what cannot be read is counted, and named in the log.
 
     Args:
+        outlet: makes one of a name and a number.
         synced: see :class:`Recovery`.
 
     Raises:
         OSError: the directory cannot be read.
     """
-    return Recovery(disk, log, counters, synced=synced).run(spool)
+    return Recovery(disk, log, counters, synced=synced).run(outlet)
 
 
 def _number_in(file: File, size: int, key: bytes, numbers: list[int]) -> int:

@@ -35,7 +35,7 @@ from ildm.state.spool.walk import Found, walk
 from ildm.text import reason
 
 if TYPE_CHECKING:
-    from ildm.state.spool.spool import FileSpool
+    from ildm.state.spool.outlets import Owner
 
 STEP = 256 << 10
 """Bytes of the old file that are gone through before others get a turn."""
@@ -50,7 +50,7 @@ class Rewriting:
         done: called when it has ended, well or not.
     """
 
-    def __init__(self, spool: FileSpool, segment: Segment, done: Callable[[], None]) -> None:
+    def __init__(self, spool: Owner, segment: Segment, done: Callable[[], None]) -> None:
         self._spool = spool
         self._log = spool.segments
         self._segment = segment

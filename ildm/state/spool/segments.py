@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from ildm.state.spool.records import HEADERS, PREFIX_SIZE, Header, encode, encode_header, salt_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ildm.state.spool.disk import File
-    from ildm.state.spool.outlets import FileOutlet
 
 SUFFIX = ".spool"
 DAMAGED = ".damaged"
@@ -43,6 +45,17 @@ def is_own(name: str) -> bool:
     for suffix in (NEW, MOVED, DAMAGED, MISPLACED):
         name = name.removesuffix(suffix)
     return name in ("lost+found", MARK) or number_of(name) is not None
+
+
+class Receiver(ABC):
+    """An outlet, as segments know it."""
+
+    name: str
+    number: int
+
+    @abstractmethod
+    def needs(self) -> Callable[[int], bool]:
+        """Whether it has not done with a record that is for it, by LSN; holds until something is done."""
 
 
 class Segment:
@@ -92,7 +105,7 @@ class Segment:
         self.first = first
         self.last = 0
         self.newest = 0.0
-        self.live: dict[FileOutlet, list[int]] = {}
+        self.live: dict[Receiver, list[int]] = {}
         self.taken = 0
         self.record_bytes = 0
         self.journal = 0
@@ -127,7 +140,7 @@ class Segment:
         del self.tail[:pieces]
         self.safe += size
 
-    def takes(self, outlet: FileOutlet, messages: int, size: int) -> None:
+    def takes(self, outlet: Receiver, messages: int, size: int) -> None:
         self.taken += size
         cell = self.live.get(outlet)
         if cell is None:
@@ -136,7 +149,7 @@ class Segment:
             cell[0] += messages
             cell[1] += size
 
-    def loses(self, outlet: FileOutlet, messages: int, size: int) -> bool:
+    def loses(self, outlet: Receiver, messages: int, size: int) -> bool:
         """An outlet has done with a part; whether that was the last for anybody."""
         cell = self.live[outlet]
         cell[0] -= messages

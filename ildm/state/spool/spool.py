@@ -12,7 +12,7 @@ from ildm.core.spool import Delivery, Identity, Record, Waiting
 from ildm.state.spool.disk import Disk
 from ildm.state.spool.log import CallLater, Log, LogLine
 from ildm.state.spool.mark import Mark, Share, encode_mark
-from ildm.state.spool.outlets import FileOutlet
+from ildm.state.spool.outlets import FileOutlet, Owner
 from ildm.state.spool.records import (
     HEADERS,
     MOST,
@@ -75,7 +75,7 @@ def _nothing() -> None:
     pass
 
 
-class FileSpool:
+class FileSpool(Owner):
     """Implements :class:`ildm.core.spool.Spool` on a :class:`Disk`, real or simulated.
 
     A damaged disk does not keep it from being opened: what can be read is there, what cannot is counted and
@@ -116,7 +116,7 @@ class FileSpool:
         self._lead = 0.0
         self._call_later = call_later
         self.last = 0
-        found = recover(disk, self, log, self.counters, synced=settings.mode == "power")
+        found = recover(disk, partial(FileOutlet, self), log, self.counters, synced=settings.mode == "power")
         self.losses = found.lost
         self.lost_entries = found.lost_entries
         self.last = found.last
@@ -124,10 +124,8 @@ class FileSpool:
         """At least the time in seconds: also greater than that of a spool that somebody has removed."""
         self.restored = found.snapshot
         self.emptied = True
-        """A segment may be done with."""
         self._beginning = found.last
         self.journal_floor = found.journal_floor
-        """Entries of the journal up to this LSN are kept elsewhere."""
         self._snapshot: Callable[[], bytes] | None = None
         self._snapshot_due = False
         self._since_snapshot = self._snapshot_size = 0
@@ -300,7 +298,6 @@ class FileSpool:
             segment.put(name)  # what it stands for is worth more than one flipped bit
 
     def record(self, entry: bytes, head: RecordHead, begin: int) -> Record:
-        """A record as it was appended, from its entry."""
         _, _, expires, turn, number, again_number, origin, again, messages = head
         return Record(
             entry[begin:],
@@ -312,14 +309,12 @@ class FileSpool:
         )
 
     def name(self, number: int) -> str:
-        """What a number stands for."""
         return self._names.get(number, f"?{number}")
 
     def keep_time(self, now: Callable[[], float], lead: float) -> None:
         self._now, self._lead = now, lead
 
     def shown(self, written: float | None) -> float | None:
-        """When the machine's clock says that it was written."""
         return None if written is None else written - self._now() - self._lead + self._wall()
 
     def commit(self) -> None:
@@ -347,7 +342,6 @@ class FileSpool:
     # what outlets tell --------------------------------------------------------------------------
 
     def freed(self, outlet: FileOutlet) -> None:
-        """It has done with something, for the first time since the last batch."""
         self._dirty[outlet] = None
         self.segments.wake()
 
@@ -358,13 +352,11 @@ class FileSpool:
         segment.put(encode_note(note._replace(lsn=self.last)))
 
     def changed(self, outlet: FileOutlet) -> None:
-        """It has done with much at once."""
         self._dirty.pop(outlet, None)
         outlet.take_done()
         self.segments.room().put(encode_kept(outlet.kept()))
 
     def retired(self, outlet: FileOutlet, messages: int) -> None:
-        """It has done with all it had; its owner may go on to use it."""
         for segment in self.segments.segments:
             segment.live.pop(outlet, None)
         self._dirty.pop(outlet, None)
@@ -373,7 +365,6 @@ class FileSpool:
         self.segments.room().put(encode_kept(outlet.kept()))
 
     def unreadable(self, segment: Segment, begin: int, end: int) -> None:
-        """Bytes of a segment that have no entry; said once for each."""
         if (segment.name, begin) not in self._unreadable and len(self._unreadable) < CACHED:
             self._unreadable.add((segment.name, begin))
             segment.damaged = True
