@@ -36,80 +36,107 @@ KEYS = 10
 """Filters of one node that are named."""
 
 
+Rows = Sequence[Mapping[str, Fact]]
+
+
 def describe(node: Octopia) -> OverlayView:
     """Clusters, regions, links with their load, advertisements with their bits, refused expressions."""
+    members = node.members
+    tables: dict[str, Rows] = {
+        "clusters": _clusters(members),
+        "regions": _regions(members),
+        "links": _links(node),
+        "advertisements": _advertisements(node),
+    }
+    refused = members.strangers | {n: c.refused for n, c in members.contacts.items() if c.refused is not None}
+    if refused:
+        tables["refused"] = [{"node": n, "reason": why} for n, why in refused.items()]
+    if node.local.refused:
+        tables["bad expressions"] = [
+            {"filter": text, "error": why} for text, why in node.local.refused.items()
+        ]
+    alive = sum(c.state not in (ContactState.UNKNOWN, ContactState.DOWN) for c in members.contacts.values())
+    return OverlayView(node=members.me, members=max(alive, members.live()), facts=_facts(node), tables=tables)
+
+
+def _facts(node: Octopia) -> dict[str, Fact]:
     members, replicas = node.members, node.replicas
-    grid, view = members.grid, members.view
-    lacking = replicas.lacking()
-    facts: dict[str, Fact] = {
-        "place": str(grid.place(members.me)),
+    return {
+        "place": str(members.grid.place(members.me)),
         "routing": node.config.routing,
         "subscriptions": len(replicas.prt),
         "not told yet": len(node.interest),
         "advertisements": len(replicas.clt),
         "retained": len(node.retained),
         "not acknowledged": sum(map(node.casting.pending, members.order)),
-        "lacking": ", ".join(lacking) or None,
+        "lacking": ", ".join(replicas.lacking()) or None,
         "owed to": ", ".join(node.offers.owed) or None,
         "bad expressions": len(node.local.refused),
     }
-    refused: dict[str, str] = {n: c.refused for n, c in members.contacts.items() if c.refused is not None}
-    tables: dict[str, Sequence[Mapping[str, Fact]]] = {
-        "clusters": [
-            {
-                "cluster": name,
-                "nodes": ", ".join(n for n in members.order if grid.cluster(n) == index),
-                "reached": "own"
-                if index == view.cluster
-                else view.secondary.get(
-                    index, "by other regions" if index not in members.hopeless() else "no"
-                ),
-            }
-            for index, name in enumerate(grid.clusters)
-        ],
-        "regions": [
-            {
-                "region": name,
-                "neighbours": ", ".join(near_ones),
-                "nodes": ", ".join(n for n in members.order if grid.place(n).region == name),
-            }
-            for name, near_ones in grid.regions.items()
-        ],
-        "links": [
-            {
-                "node": n,
-                "place": str(grid.place(n)),
-                "link": "aLink"
-                if n in view.primary.values()
-                else "iLink"
-                if n in view.secondary.values()
-                else "-",
-                "state": str(members.contacts[n].state),
-                "queued": node.loads.queued(n),
-                "not acknowledged": node.casting.pending(n),
-                "congested": node.config.routing == "idr" and node.loads.congested(n),
-            }
-            for n in members.near
-        ],
-        "advertisements": [
-            {
-                "number": uid,
-                "filter": str(content),
-                **{grid.clusters[i]: _bit(bit) for i, bit in replicas.clt.bits(uid).items()},
-            }
-            for uid, content in list(replicas.clt.own.items())[:SHOWN]
-        ],
-    }
-    if refused or members.strangers:
-        tables["refused"] = [
-            {"node": n, "reason": why} for n, why in {**members.strangers, **refused}.items()
-        ]
-    if node.local.refused:
-        tables["bad expressions"] = [
-            {"filter": text, "error": why} for text, why in node.local.refused.items()
-        ]
-    alive = sum(c.state not in (ContactState.UNKNOWN, ContactState.DOWN) for c in members.contacts.values())
-    return OverlayView(node=members.me, members=max(alive, members.live()), facts=facts, tables=tables)
+
+
+def _clusters(members: Members) -> Rows:
+    grid, view = members.grid, members.view
+
+    def reached(index: int) -> str:
+        if index == view.cluster:
+            return "own"
+        return view.secondary.get(index, "by other regions" if index not in members.hopeless() else "no")
+
+    return [
+        {
+            "cluster": name,
+            "nodes": ", ".join(n for n in members.order if grid.cluster(n) == index),
+            "reached": reached(index),
+        }
+        for index, name in enumerate(grid.clusters)
+    ]
+
+
+def _regions(members: Members) -> Rows:
+    grid = members.grid
+    return [
+        {
+            "region": name,
+            "neighbours": ", ".join(near),
+            "nodes": ", ".join(n for n in members.order if grid.place(n).region == name),
+        }
+        for name, near in grid.regions.items()
+    ]
+
+
+def _links(node: Octopia) -> Rows:
+    members, view = node.members, node.members.view
+
+    def kind(n: str) -> str:
+        if n in view.primary.values():
+            return "aLink"
+        return "iLink" if n in view.secondary.values() else "-"
+
+    return [
+        {
+            "node": n,
+            "place": str(members.grid.place(n)),
+            "link": kind(n),
+            "state": str(members.contacts[n].state),
+            "queued": node.loads.queued(n),
+            "not acknowledged": node.casting.pending(n),
+            "congested": node.config.routing == "idr" and node.loads.congested(n),
+        }
+        for n in members.near
+    ]
+
+
+def _advertisements(node: Octopia) -> Rows:
+    clusters, clt = node.members.grid.clusters, node.replicas.clt
+    return [
+        {
+            "number": uid,
+            "filter": str(content),
+            **{clusters[i]: _bit(bit) for i, bit in clt.bits(uid).items()},
+        }
+        for uid, content in list(clt.own.items())[:SHOWN]
+    ]
 
 
 def _bit(bit: bool | None) -> str:
@@ -165,8 +192,9 @@ class Tracer:
 
     def on_trace(self, sender: str, trace: Trace) -> None:
         """A trace has come this way: pass it on, and answer with the tree below this node."""
-        wanted, tried = self.members.clusters(trace.clusters), self.members.regions(trace.tried)
-        if trace.depth > len(self.members.grid.regions) + 2:
+        grid = self.members.grid
+        wanted, tried = grid.cluster_indices(trace.clusters), grid.region_names(trace.tried)
+        if trace.depth > len(grid.regions) + 2:
             raise OverlayError("a trace that goes where no message goes")
 
         def answer(tree: TreeNode, complete: bool) -> None:
@@ -199,7 +227,7 @@ class Tracer:
         if len(self._tracings) < MOST:
             for copy in routed.copies:
                 clusters = tuple(sorted(copy.clusters))
-                tries = members.region_numbers(copy.tried)
+                tries = members.grid.region_numbers(copy.tried)
                 if members.send(copy.to, Trace(number, topic, depth + 1, clusters, tries)):
                     tracing.waiting.add(copy.to)
         tracing.complete = len(tracing.waiting) == len(routed.copies) and not routed.undeliverable

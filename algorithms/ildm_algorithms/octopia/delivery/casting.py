@@ -206,7 +206,7 @@ class Casting:
             carried.reliable,
             carried.everywhere,
             tuple(sorted(copy.clusters)),
-            self.members.region_numbers(copy.tried),
+            self.members.grid.region_numbers(copy.tried),
             carried.frame,
         )
         inside = self.members.grid.cluster(copy.to) == self.members.view.cluster
@@ -254,7 +254,8 @@ class Casting:
             else:
                 self.count("doubled_casts")
             return
-        wanted, tried = self.members.clusters(pub.clusters), self.members.regions(pub.tried)
+        grid = self.members.grid
+        wanted, tried = grid.cluster_indices(pub.clusters), grid.region_names(pub.tried)
         self.members.member(pub.origin)
         carried = Carried(
             pub.origin,

@@ -8,7 +8,7 @@ of one of those.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import Peer, SendResult, Unreachable
@@ -39,6 +39,7 @@ AGAIN = 1.0
 """Seconds between two HELLO that answer to data from a node that has not said HELLO."""
 INCARNATION_LIMIT = 1 << 43
 """Incarnations are below, because they are milliseconds and numbers of messages begin with them."""
+NO_MEMBER = "it is no member of the grid"
 ANOTHER_GRID = "its grid (regions, clusters, members) is another"
 INCARNATION = "octopia.boot"
 """Entry of the state: the newest incarnation of this node."""
@@ -90,7 +91,6 @@ class Members:
         grid = self.grid = config.grid
         self.me = api.node_id
         self.order = sorted(grid.members)
-        self._regions = list(grid.regions)
         self.contacts = {node_id: Contact(node_id, number) for number, node_id in enumerate(self.order)}
         if self.me not in self.contacts:
             raise GridError(f"this node, {self.me!r}, is none of the members that the configuration lists")
@@ -144,30 +144,6 @@ class Members:
         if number >= len(self.order):
             raise OverlayError(f"member {number} of {len(self.order)}")
         return self.order[number]
-
-    def clusters(self, numbers: Iterable[int]) -> frozenset[int]:
-        """
-        Raises:
-            OverlayError: there are not so many clusters.
-        """
-        found = frozenset(numbers)
-        if found and max(found) >= len(self.grid.clusters):
-            raise OverlayError(f"cluster {max(found)} of {len(self.grid.clusters)}")
-        return found
-
-    def regions(self, numbers: Iterable[int]) -> tuple[str, ...]:
-        """
-        Raises:
-            OverlayError: there are not so many regions.
-        """
-        found = tuple(numbers)
-        if found and max(found) >= len(self._regions):
-            raise OverlayError(f"region {max(found)} of {len(self._regions)}")
-        return tuple(self._regions[number] for number in found)
-
-    def region_numbers(self, regions: Iterable[str]) -> tuple[int, ...]:
-        """The numbers of regions in messages."""
-        return tuple(map(self._regions.index, regions))
 
     def alive(self, node_id: str) -> bool:
         return self.contacts[node_id].alive
@@ -230,7 +206,7 @@ class Members:
         """The configuration or the administrator has named a node, and there is a link to it."""
         contact = self.contacts.get(peer.node_id)
         if contact is None:
-            self._refuse(peer, "it is no member of the grid")
+            self._refuse(peer, NO_MEMBER)
             return
         if peer.address and not contact.address:
             self._learn(contact, contact.incarnation, peer.address)
@@ -311,19 +287,23 @@ class Members:
         """Somebody says HELLO."""
         contact = self.contacts.get(sender.node_id)
         if contact is None:
-            self._refuse(sender, "it is no member of the grid")
-            return
-        if hello.digest != self.grid.digest:
+            self._refuse(sender, NO_MEMBER)
+        elif hello.digest != self.grid.digest:
             self._refuse(sender, ANOTHER_GRID)
             contact.refused = ANOTHER_GRID
             self._gone(contact, contact.silent)
-            return
+        else:
+            self._on_hello(contact, hello, direct)
+
+    def _on_hello(self, contact: Contact, hello: Hello, direct: bool) -> None:
+        """A member with the same grid says HELLO."""
+        node_id = contact.node_id
         if max(hello.incarnation, *(news.incarnation for news in hello.news), 0) >= INCARNATION_LIMIT:
             raise OverlayError("a HELLO that tells of a life in the far future")
         if hello.incarnation < contact.incarnation:
             self.count("stale_hello")
             if direct and not contact.alive:
-                self._greet(sender.node_id, answer=True, own_incarnation=True)
+                self._greet(node_id, answer=True, own_incarnation=True)
             return
         contact.refused = None
         was_alive = contact.alive
@@ -331,25 +311,24 @@ class Members:
         contact.hello(direct, hello.beat, self.api.now())
         contact.clusters = frozenset(hello.clusters)
         contact.absent = frozenset(map(self.member, hello.absent))
-        for heard in hello.heards:
-            other = self.member(heard.member)
-            if other != self.me:
-                self.contacts[other].reported(sender.node_id, heard.beat, self.api.now())
-        self._not_heard(sender.node_id, {self.member(heard.member) for heard in hello.heards})
+        self._reports(node_id, {self.member(heard.member): heard.beat for heard in hello.heards})
         for news in hello.news:
             self._news_of(self.member(news.member), news)
         self._settle()
         if hello.answer:
-            self._greet(sender.node_id, answer=False)
+            self._greet(node_id, answer=False)
         elif not was_alive and contact.alive:
-            self._greet(sender.node_id, answer=True)
+            self._greet(node_id, answer=True)
         if contact.alive:
-            self.hooks.hello(sender.node_id, hello, not was_alive)
+            self.hooks.hello(node_id, hello, not was_alive)
 
-    def _not_heard(self, by: str, heard: set[str]) -> None:
+    def _reports(self, by: str, heard: Mapping[str, int]) -> None:
+        """A node tells which nodes it hears, with the beat of their last HELLO."""
         for node_id, contact in self.contacts.items():
             if node_id not in heard:
                 contact.reports.pop(by, None)
+            elif node_id != self.me:
+                contact.reported(by, heard[node_id], self.api.now())
 
     def _news_of(self, node_id: str, news: News) -> None:
         contact = self.contacts[node_id]

@@ -8,7 +8,7 @@ clusters alone looks for a way through the cluster (a *search*).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Iterable, Set
 from typing import NamedTuple, Protocol
 
 from ildm_algorithms.octopia.grid.scot import View
@@ -92,28 +92,33 @@ def _routed(
         return Routed([*map(Copy, along), *(Copy(here.secondary[index]) for index in across)])
     undeliverable = NOBODY
     search: list[Copy] = []
-    carrier: str | None = None
-    if across:  # case I
-        carrier = min((here.secondary[index] for index in across), key=load.queued)
-    elif free_along := [node_id for node_id in along if free(node_id)]:  # case II
-        carrier = min(free_along, key=load.queued)
-    elif left := [i for i in rest if i in here.secondary and load.usable(here.secondary[i])]:  # case III
-        index = min(left, key=lambda i: load.queued(here.secondary[i]))
-        carrier = here.secondary[index]
-        across = [index]
-        rest.remove(index)
-    elif up_along := [node_id for node_id in along if load.usable(node_id)]:
-        carrier = min(up_along, key=load.queued)
-    elif step := _step(here, load, tried):
-        to, visited = step
-        search = [Copy(to, frozenset(rest), visited)]
-    else:
-        undeliverable = frozenset(rest)
+    carrier = _least(load, (here.secondary[index] for index in across))  # case I
+    if carrier is None:
+        carrier = _least(load, filter(free, along))  # case II
+    if carrier is None:
+        carrier = _least(load, filter(load.usable, (here.secondary[i] for i in rest if i in here.secondary)))
+        if carrier is not None:  # case III
+            index = next(i for i in rest if here.secondary.get(i) == carrier)
+            across.append(index)
+            rest.remove(index)
+    if carrier is None:
+        carrier = _least(load, filter(load.usable, along))
+    if carrier is None:
+        if step := _step(here, load, tried):
+            to, visited = step
+            search = [Copy(to, frozenset(rest), visited)]
+        else:
+            undeliverable = frozenset(rest)
     copies = [
         Copy(node_id, frozenset(rest) if node_id == carrier else NOBODY)
         for node_id in (*along, *(here.secondary[index] for index in across))
     ]
     return Routed(copies + search, undeliverable)
+
+
+def _least(load: Load, nodes: Iterable[str]) -> str | None:
+    """The first of the nodes with the shortest queue; None: there are none."""
+    return min(nodes, key=load.queued, default=None)
 
 
 def _step(here: View, load: Load, tried: tuple[str, ...]) -> tuple[str, tuple[str, ...]] | None:
@@ -124,8 +129,9 @@ def _step(here: View, load: Load, tried: tuple[str, ...]) -> tuple[str, tuple[st
     """
     visited = tried if here.region in tried else (*tried, here.region)
     new = [node_id for region, node_id in here.primary.items() if region not in visited]
-    if near := [node_id for node_id in new if load.usable(node_id)]:
-        return min(near, key=load.queued), visited
+    near = _least(load, filter(load.usable, new))
+    if near is not None:
+        return near, visited
     before = visited[: visited.index(here.region)]
     back = [here.primary[region] for region in before if region in here.primary]
     return (back[0], visited) if back and load.usable(back[0]) else None

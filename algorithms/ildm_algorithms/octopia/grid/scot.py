@@ -62,6 +62,7 @@ class Grid:
 
     def __init__(self, regions: Sequence[str], clusters: Sequence[str], members: Mapping[str, Place]) -> None:
         self.regions: dict[str, tuple[str, ...]] = _tree(regions)
+        self._labels = list(self.regions)
         self.clusters: tuple[str, ...] = _clusters(clusters)
         self.members: dict[str, Place] = dict(members)
         self._index = {name: index for index, name in enumerate(self.clusters)}
@@ -99,6 +100,32 @@ class Grid:
     def at(self, region: str, cluster: int) -> str | None:
         """The member at a place; None: nobody."""
         return self._at.get(Place(region, self.clusters[cluster]))
+
+    def cluster_indices(self, numbers: Iterable[int]) -> frozenset[int]:
+        """The same numbers, if they are indices of clusters.
+
+        Raises:
+            GridError: there are not so many clusters.
+        """
+        found = frozenset(numbers)
+        if found and max(found) >= len(self.clusters):
+            raise GridError(f"cluster {max(found)} of {len(self.clusters)}")
+        return found
+
+    def region_names(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        """Regions by their place among the labels.
+
+        Raises:
+            GridError: there are not so many regions.
+        """
+        found = tuple(numbers)
+        if found and max(found) >= len(self._labels):
+            raise GridError(f"region {max(found)} of {len(self._labels)}")
+        return tuple(self._labels[number] for number in found)
+
+    def region_numbers(self, names: Iterable[str]) -> tuple[int, ...]:
+        """Places of regions among the labels."""
+        return tuple(map(self._labels.index, names))
 
     def _digested(self) -> bytes:
         edges = sorted([a, b] for a, near in self.regions.items() for b in near if a < b)

@@ -337,40 +337,45 @@ class Clt:
         more: dict[str, list[int]] = {}
         covered: dict[str, dict[int, list[ContentFilter]]] = {}
         for node_id, uid, row in self._overlapping(content):
-            row.count += 1
-            if row.filters is None:
-                if row.count == 1:
-                    if self.summary:
-                        row.filters = {content: None}
-                        row.told = {content: None}
-                        more.setdefault(node_id, []).append(uid)
-                    else:
-                        wholly.setdefault(node_id, []).append(uid)
-                continue
-            row.filters[content] = None
-            if any(covers(other, content) for other in row.told):
-                gone: list[ContentFilter] | None = []
-            else:
-                gone = [other for other in row.told if covers(content, other)]
-                row.told[content] = None
-                for other in gone:
-                    del row.told[other]
-                more.setdefault(node_id, []).append(uid)
-            if not self._is_brief(row.told) or len(row.filters) > KEPT * self.summary:
-                row.filters, row.told = None, {}
+            told_all, told_it, gone = self._enter(row, content)
+            if told_all:
                 wholly.setdefault(node_id, []).append(uid)
-                if uid in more.get(node_id, ()):
-                    more[node_id].remove(uid)
-            elif gone:
+            if told_it:
+                more.setdefault(node_id, []).append(uid)
+            if gone:
                 covered.setdefault(node_id, {})[uid] = gone
         told: Told = [(node_id, CivSet(tuple(uids))) for node_id, uids in wholly.items()]
-        told += [(node_id, CivSet(tuple(uids), (content,))) for node_id, uids in more.items() if uids]
+        told += [(node_id, CivSet(tuple(uids), (content,))) for node_id, uids in more.items()]
         told += [
             (node_id, CivUnset((uid,), tuple(gone)))
             for node_id, rows in covered.items()
             for uid, gone in rows.items()
         ]
         return told
+
+    def _enter(self, row: Row, content: ContentFilter) -> tuple[bool, bool, list[ContentFilter]]:
+        """Add a filter to a row. Answers what its node is told: all is wanted, this filter is wanted, and
+        these, which it covers, need not be known any more."""
+        row.count += 1
+        if row.filters is None:
+            if row.count > 1:
+                return False, False, []
+            if not self.summary:
+                return True, False, []
+            row.filters, row.told = {content: None}, {content: None}
+            return False, True, []
+        row.filters[content] = None
+        gone: list[ContentFilter] = []
+        told = not any(covers(other, content) for other in row.told)
+        if told:
+            gone = [other for other in row.told if covers(content, other)]
+            row.told[content] = None
+            for other in gone:
+                del row.told[other]
+        if not self._is_brief(row.told) or len(row.filters) > KEPT * self.summary:
+            row.filters, row.told = None, {}
+            return True, False, []
+        return False, told, gone
 
     def unsubscribed(self, content: ContentFilter) -> Told:
         """A filter is in the PRT no more."""
