@@ -54,6 +54,7 @@ PLAIN = [
     PROJECT / "configs" / "choosing.md",
     PROJECT / "configs" / "operating.md",
     *sorted((PROJECT / "ildm" / "core" / "crossing").glob("*.md")),
+    *(PROJECT / "ildm" / "core" / name for name in ("compiled.md", "link/rules.md", "local/failover.md")),
     PROJECT / "ildm" / "core" / "several_processes.md",
 ]
 """Documents whose sentences are held to the rules of CONTRIBUTING.md."""
