@@ -56,6 +56,7 @@ PLAIN = [
     *sorted((PROJECT / "ildm" / "core" / "crossing").glob("*.md")),
     *(PROJECT / "ildm" / "core" / name for name in ("compiled.md", "link/rules.md", "local/failover.md")),
     PROJECT / "ildm" / "core" / "several_processes.md",
+    *(PROJECT / "ildm" / name / "README.md" for name in ("admin", "net/transport", "state/spool")),
 ]
 """Documents whose sentences are held to the rules of CONTRIBUTING.md."""
 WORDS = 25
