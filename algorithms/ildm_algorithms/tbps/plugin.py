@@ -76,9 +76,9 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         guard = Guard(api)
         self.graph = graph = self.make_graph()
         self.segments = segments = Segments(graph, api, config, count)
-        self.kept = kept = Kept(api, config.absence_period, config.kept_bytes, count)
+        kept = Kept(api, config.absence_period, config.kept_bytes, count)
         kept.restore()
-        self.offers = offers = Offers(api, graph, kept, config, count)
+        offers = Offers(api, graph, kept, config, count)
         surveys = Surveys(
             api,
             graph,
@@ -122,9 +122,11 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             events.came_late,
             count,
         )
-        self._make_receiver(filters, guard, events)
+        self._make_receiver(filters, guard, offers, events)
 
-    def _make_receiver(self, filters: FilterTable[None], guard: Guard, events: _Events) -> None:
+    def _make_receiver(
+        self, filters: FilterTable[None], guard: Guard, offers: Offers, events: _Events
+    ) -> None:
         """Make what takes messages, and sees to it that none is missing."""
         api, config, count = self.api, self.config, self.api.count
         memory = Memory(api, config, count)
@@ -144,18 +146,17 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             count,
         )
         self.interest = Interest(api, filters, self.segments, self.retained, missing)
-        self.repeating = Repeating(api, config.retained_interval, self.retained, self.outbox)
         self.merges = Merges(
             api,
             config,
             self.graph,
-            kept=self.kept,
-            offers=self.offers,
+            kept=self.outbox.kept,
+            offers=offers,
             missing=missing,
             surveys=self.suspension.surveys,
             outbox=self.outbox,
             retained=self.retained,
-            repeating=self.repeating,
+            repeating=Repeating(api, config.retained_interval, self.retained, self.outbox),
         )
         self.dispatch = Dispatch(
             api.node_id,
@@ -165,7 +166,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             suspension=self.suspension,
             retained=self.retained,
             missing=missing,
-            offers=self.offers,
+            offers=offers,
             merges=self.merges,
         )
 
@@ -177,16 +178,16 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.graph.start(default_key(self.api.node_id))
         self.retained.start()
         in_portions(self.api, iter(self.retained.held()), self.outbox.hold)
-        if len(self.kept):
+        if len(self.outbox.kept):
             # a site that was away asks the publishers of a topic for what an earlier life has kept; for what
             # is older than that it asks all nodes
             lately = self.api.now() - self.config.publisher_idle
             self.outbox.resume()
-            in_portions(self.api, iter(self.kept.topics_since(lately)), self._publish_again)
+            in_portions(self.api, iter(self.outbox.kept.topics_since(lately)), self._publish_again)
         self.segments.enable()
         self.suspension.start()
         self.missing.start()
-        self.repeating.start()
+        self.merges.repeating.start()
 
     def _publish_again(self, topic: str) -> None:
         self.outbox.open(topic)
@@ -290,7 +291,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         if role is Role.SUBSCRIBER:
             self.retained.ask(member)
             self.missing.joined(member.filters, self.merges.watch.merging)
-        self.offers.resumed(member)
+        self.suspension.resumed(member)
         self.segments.settled(member)
 
     def left(self, key: bytes) -> None:
@@ -345,7 +346,7 @@ class _Events:
         return self._plugin.outbox.responsible(topic)
 
     def came_late(self, outlet: Outlet) -> None:
-        self._plugin.repeating.late(outlet)
+        self._plugin.merges.repeating.late(outlet)
 
     def told(self, topic_filter: str, known: bool, took: float) -> None:
         self._plugin.interest.telling.end(topic_filter, known, took)

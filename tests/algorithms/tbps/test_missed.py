@@ -301,7 +301,7 @@ def test_a_retained_message_of_a_partition_that_comes_as_a_repetition_comes_once
     publisher = world["n1"].algorithm
     assert isinstance(publisher, SgTbps)
     for _ in range(600):
-        publisher.repeating.now()  # whenever chance has it
+        publisher.merges.repeating.now()  # whenever chance has it
         world.run(0.05)
         if payloads(world["n0"]):
             break
