@@ -186,7 +186,7 @@ def test_all_layers_were_looked_at() -> None:
         ("ildm_algorithms/x/rings.py", "from ..sf import SubscriptionFlooding"),
         ("ildm_algorithms/overlay/keys.py", "from ildm_algorithms.x.rings import Ring"),
         ("ildm_algorithms/overlay/graph.py", "from ildm_algorithms.tbps import TopicBased"),
-        ("ildm_algorithms/exchange/kept.py", "from ildm_algorithms.overlay.wire.codec import U32"),
+        ("ildm_algorithms/exchange/log.py", "from ildm_algorithms.overlay.wire.codec import U32"),
         ("ildm_algorithms/tbps/publishers/outbox.py", "from ildm_algorithms.sg_tbps import SgTbpsConfig"),
         ("ildm_algorithms/octopia/delivery/missed.py", "from ildm_algorithms.tbps.messages import Missed"),
         ("ildm_algorithms/x/rings.py", "from ildm_algorithms.sg_tbps import SgTbps"),

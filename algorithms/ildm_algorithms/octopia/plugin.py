@@ -19,7 +19,7 @@ from ildm.api import (
 )
 from ildm.mqtt import IldmError, PacketType, Property, Publish, Unsubscribe, Version, decode
 from ildm_algorithms.exchange.config import with_absence
-from ildm_algorithms.exchange.kept import Kept
+from ildm_algorithms.exchange.log import Log
 from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.exchange.repeated import identity_of
 from ildm_algorithms.exchange.seen import Seen
@@ -111,7 +111,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
         )
         kept = config.absence_period + config.cast_deadline + SLACK
         self.seen = Seen(api.now, kept, config.seen_bytes, self.count)
-        self.kept = Kept(api, config.absence_period, config.kept_bytes, self.count)
+        self.kept = Log(api, config.absence_period, config.kept_bytes, self.count)
         self.offers = Offers(api, config, self.members, self.kept, self.reader.read, self.count)
         self.kept.owed = self.offers.is_owed
         self.missing = Missing(api, config, self.members, self.seen, self._take_late, self.count)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ildm.api import NodeApi
-    from ildm_algorithms.exchange.kept import Kept
+    from ildm_algorithms.exchange.log import Log
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
     from ildm_algorithms.tbps.config import TbpsConfig
     from ildm_algorithms.tbps.missed import Missing
@@ -39,7 +39,7 @@ class Merges:
         config: TbpsConfig,
         graph: SkipGraph,
         *,
-        kept: Kept,
+        log: Log,
         offers: Offers,
         missing: Missing,
         surveys: Surveys,
@@ -50,7 +50,7 @@ class Merges:
         self.api = api
         self.config = config
         self.graph = graph
-        self.kept = kept
+        self.log = log
         self.offers = offers
         self.missing = missing
         self.surveys = surveys
@@ -113,7 +113,7 @@ class Merges:
         """This node was alone since then, in this life or the one before."""
         # what waited for its keys until then was sent when there was nobody
         self.offers.found_others(since - self.config.key_wait)
-        if since < lately and any(self.kept.since(since)):
+        if since < lately and any(self.log.since(since)):
             # for so long the others may have been in parts, too, in which this node has not met all of them
             self._tell_all()
 

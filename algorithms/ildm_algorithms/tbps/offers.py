@@ -23,7 +23,7 @@ from ildm_algorithms.tbps.publishers.aggregates import ASK_EVERY
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer, Timer
-    from ildm_algorithms.exchange.kept import Kept
+    from ildm_algorithms.exchange.log import Log
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
     from ildm_algorithms.overlay.keys import Range
     from ildm_algorithms.tbps.config import TbpsConfig
@@ -108,7 +108,7 @@ class Offers:
         self,
         api: NodeApi,
         graph: SkipGraph,
-        kept: Kept,
+        kept: Log,
         config: TbpsConfig,
         count: Callable[..., None],
     ) -> None:

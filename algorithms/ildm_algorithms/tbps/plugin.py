@@ -11,7 +11,7 @@ from ildm.api import OverlayAlgorithm
 from ildm.api import Role as SessionRole
 from ildm.mqtt import FilterTable, Publish
 from ildm_algorithms.exchange.config import with_absence
-from ildm_algorithms.exchange.kept import Kept
+from ildm_algorithms.exchange.log import Log
 from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.overlay.graph import SkipGraph
 from ildm_algorithms.tbps.config import TbpsConfig
@@ -76,9 +76,9 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         guard = Guard(api)
         self.graph = graph = self.make_graph()
         self.segments = segments = Segments(graph, api, config, count)
-        kept = Kept(api, config.absence_period, config.kept_bytes, count)
-        kept.restore()
-        offers = Offers(api, graph, kept, config, count)
+        log = Log(api, config.absence_period, config.kept_bytes, count)
+        log.restore()
+        offers = Offers(api, graph, log, config, count)
         surveys = Surveys(
             api,
             graph,
@@ -102,7 +102,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             config.query_rate,
             events.responsible,
             events.told,
-            kept.is_unwritten,
+            log.is_unwritten,
             events.merging,
             count,
         )
@@ -114,8 +114,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             segments,
             surveys,
             config,
-            kept,
-            begin_life(api, kept.newest, count),
+            log,
+            begin_life(api, log.newest, count),
             offers.unsure,
             retained.holds,
             suspension.unheard,
@@ -150,7 +150,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             api,
             config,
             self.graph,
-            kept=self.outbox.kept,
+            log=self.outbox.log,
             offers=offers,
             missing=missing,
             surveys=self.suspension.surveys,
@@ -178,12 +178,12 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.graph.start(default_key(self.api.node_id))
         self.retained.start()
         in_portions(self.api, iter(self.retained.held()), self.outbox.hold)
-        if len(self.outbox.kept):
+        if len(self.outbox.log):
             # a site that was away asks the publishers of a topic for what an earlier life has kept; for what
             # is older than that it asks all nodes
             lately = self.api.now() - self.config.publisher_idle
             self.outbox.resume()
-            in_portions(self.api, iter(self.outbox.kept.topics_since(lately)), self._publish_again)
+            in_portions(self.api, iter(self.outbox.log.topics_since(lately)), self._publish_again)
         self.segments.enable()
         self.suspension.start()
         self.missing.start()

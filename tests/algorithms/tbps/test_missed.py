@@ -12,7 +12,7 @@ import pytest
 from ildm.api import Injections, Peer
 from ildm.mqtt import IldmError, Property, Publish, Version, decode
 from ildm.testing import LinkModel, SimNode, World, uniform
-from ildm_algorithms.exchange.kept import OVERHEAD, Kept
+from ildm_algorithms.exchange.log import OVERHEAD, Log
 from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.exchange.repeated import repeated
 from ildm_algorithms.exchange.seen import Seen
@@ -625,8 +625,8 @@ def payload_of(number: int, topic: str = "t", size: int = 100) -> bytes:
     return Message(number, 0, 0, frame).encode()
 
 
-def kept_of(api: Any, max_bytes: int = 1 << 20) -> Kept:
-    return Kept(api, 10.0, max_bytes, api.count)
+def kept_of(api: Any, max_bytes: int = 1 << 20) -> Log:
+    return Log(api, 10.0, max_bytes, api.count)
 
 
 def test_what_is_kept_is_bounded_by_age_and_bytes() -> None:
@@ -761,7 +761,7 @@ def test_what_is_older_than_the_last_that_was_heard_is_not_offered_again() -> No
     """But for the last minutes, in which something may have been missed in between."""
     api: Any = FakeApi()
     graph: Any = Wire()
-    kept = Kept(api, 10_000.0, 1 << 20, api.count)
+    kept = Log(api, 10_000.0, 1 << 20, api.count)
     offers = Offers(api, graph, kept, SgTbps.Config(), api.count)
     for number in range(1, 11):
         kept.add(number, "t", payload_of(number), None, heard=True)
@@ -803,7 +803,7 @@ def test_what_was_published_alone_is_offered() -> None:
     """The newest first, some in each call; what is beyond the bound is given up, counted."""
     api: Any = FakeApi()
     graph: Any = Wire()
-    kept = Kept(api, 300.0, 1 << 30, api.count)
+    kept = Log(api, 300.0, 1 << 30, api.count)
     number = 2 * FOUND + 1
     offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=3 * number), api.count)
     kept.add(0, "t", b"", None, heard=True)

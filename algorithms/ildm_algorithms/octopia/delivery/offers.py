@@ -21,7 +21,7 @@ from ildm_algorithms.octopia.messages import Ask, Late, LateOne, Numbered, Offer
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
-    from ildm_algorithms.exchange.kept import Entry, Kept
+    from ildm_algorithms.exchange.log import Entry, Log
     from ildm_algorithms.octopia.config import OctopiaConfig
     from ildm_algorithms.octopia.content.content import Value
     from ildm_algorithms.octopia.delivery.carried import Reader
@@ -95,7 +95,7 @@ class Offers:
         api: NodeApi,
         config: OctopiaConfig,
         members: Members,
-        kept: Kept,
+        kept: Log,
         reader: Reader,
         count: Callable[..., None],
     ) -> None:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ildm.mqtt import Property, Publish, Version
-from ildm_algorithms.exchange.kept import read_message
+from ildm_algorithms.exchange.log import read_message
 from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.tbps.keys.encoding import prefixes_above, segments_of_topic
 from ildm_algorithms.tbps.memory import LOOKBACK
@@ -20,7 +20,7 @@ from ildm_algorithms.tbps.publishers.outlets import Outlet, Outlets, Waiting
 
 if TYPE_CHECKING:
     from ildm.api import Fact, NodeApi
-    from ildm_algorithms.exchange.kept import Kept
+    from ildm_algorithms.exchange.log import Log
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
     from ildm_algorithms.overlay.keys import Range
     from ildm_algorithms.tbps.config import TbpsConfig
@@ -54,7 +54,7 @@ class Outbox:
         segments: Segments,
         surveys: Surveys,
         config: TbpsConfig,
-        kept: Kept,
+        log: Log,
         first_number: int,
         unsure: Callable[[Segment, int], None],
         holds: Callable[[str], bool],
@@ -68,7 +68,7 @@ class Outbox:
         self.segments = segments
         self.config = config
         self.count = count
-        self.kept = kept
+        self.log = log
         self.unsure = unsure
         """Hears of the number of a message that may not have reached all in a segment."""
         self.holds = holds
@@ -112,7 +112,7 @@ class Outbox:
         self.api.when_kept(partial(self._written, message, turn, now, carried, payload))
 
     def _written(self, message: Publish, turn: int, at: float, carried: Message, payload: bytes) -> None:
-        self.kept.written(carried.number)
+        self.log.written(carried.number)
         self._spread(message, turn, at, carried, payload)
 
     def _spread(self, message: Publish, turn: int, at: float, carried: Message, payload: bytes) -> None:
@@ -277,7 +277,7 @@ class Outbox:
             since = self.api.now() - self.config.absence_period
             heard = any(self._heard_since(outlet, segment, since) for segment in segments)
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
-        self.kept.add(number, message.topic, payload, expiry, heard)
+        self.log.add(number, message.topic, payload, expiry, heard)
 
     def _heard_since(self, outlet: Outlet, segment: Segment, since: float) -> bool:
         """Whether a segment has, or has lately had, subscribers."""
@@ -307,7 +307,7 @@ class Outbox:
         def done(result: CastResult) -> None:
             if not result.complete:
                 self.count("casts_incomplete")
-                if number in self.kept:
+                if number in self.log:
                     self.unsure(segment, number)
             elif result.keys or target != segment.subscribers:
                 return
@@ -379,7 +379,7 @@ class Outbox:
         may have been under way, before all that comes now and as soon as the others are found."""
         self._finding = True
         self.api.call_later(FIND, self.found)
-        for entry in self.kept.newest_within(LOOKBACK, self.config.waiting_messages):
+        for entry in self.log.newest_within(LOOKBACK, self.config.waiting_messages):
             carried, message = read_message(entry.payload)
             size = len(entry.topic) + len(message.payload) + OVERHEAD
             waiting = Waiting(message, carried.turn, entry.at, entry.expires_at, size, carried)

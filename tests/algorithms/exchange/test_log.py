@@ -10,7 +10,7 @@ import pytest
 from ildm.mqtt import Publish, Version
 from ildm.testing.keeping import Disk, Keeping
 from ildm_algorithms.exchange.gone import KIND, PAGE, Gone
-from ildm_algorithms.exchange.kept import UNSENT, Kept
+from ildm_algorithms.exchange.log import UNSENT, Log
 from ildm_algorithms.exchange.messages import Message
 from tests.algorithms.tbps.clock import FakeApi
 
@@ -39,8 +39,8 @@ class Life(FakeApi):
         return self.keeping.kept()
 
 
-def kept_in(life: Life, period: float = PERIOD, max_bytes: int = 1 << 20) -> Kept:
-    return Kept(life, period, max_bytes, life.count)  # type: ignore[arg-type]
+def kept_in(life: Life, period: float = PERIOD, max_bytes: int = 1 << 20) -> Log:
+    return Log(life, period, max_bytes, life.count)  # type: ignore[arg-type]
 
 
 def publish(life: Life, times: list[float]) -> None:
@@ -51,7 +51,7 @@ def publish(life: Life, times: list[float]) -> None:
         kept.add(number, "t", Message(number, 0, 0, frame).encode(), None, heard=True)
 
 
-def ages(life: Life, kept: Kept) -> dict[int, float]:
+def ages(life: Life, kept: Log) -> dict[int, float]:
     return {number: round(life.now() - entry.at, 3) for number, entry in kept.since(-PERIOD)}
 
 
@@ -111,11 +111,11 @@ def test_of_what_is_not_written_nobody_is_told() -> None:
     assert not kept.is_unwritten("t/3")
 
 
-def lost(kept: Kept) -> list[tuple[int, float, str]]:
+def lost(kept: Log) -> list[tuple[int, float, str]]:
     return [one for one in kept.all_since(-inf) if one[0] not in kept]
 
 
-def gone_of(kept: Kept) -> list[int]:
+def gone_of(kept: Log) -> list[int]:
     return sorted(number for number, _, _ in lost(kept) if kept.gone(number) is not None)
 
 

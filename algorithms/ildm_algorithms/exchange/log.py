@@ -1,7 +1,7 @@
-"""The messages of QoS 1 and 2 of local clients, for sites that missed them.
+"""Log of the messages of QoS 1 and 2 of local clients, for sites that missed them.
 
-A node with a spool has them on disk as well, from before its client gets the acknowledgement; so it offers
-them in its next life, too, by the numbers they had.
+A node with a spool writes a message to disk before its client gets the acknowledgement. After a restart the
+node offers the messages again, by the numbers they had.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ildm_algorithms.exchange.messages import Message, MessageError
 if TYPE_CHECKING:
     from ildm.api import NodeApi
 
-__all__ = ["OVERHEAD", "Entry", "Kept", "read_message"]
+__all__ = ["OVERHEAD", "Entry", "Log", "read_message"]
 
 OVERHEAD = 500
 """Bytes a message takes besides its topic and frame (measured: 280, or 340 if each has its own topic)."""
@@ -86,7 +86,7 @@ class Entry:
         return carried._replace(frame=replace(message, properties=properties).encode(Version.V5)).encode()
 
 
-class Kept:
+class Log:
     """By number, for ``period`` seconds, within ``max_bytes``; the oldest makes room.
 
     What some site may have missed by the time it goes is counted (``kept_missed``) and logged by topic.
