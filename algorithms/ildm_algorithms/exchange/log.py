@@ -20,7 +20,7 @@ from ildm_algorithms.exchange.messages import Message, MessageError
 if TYPE_CHECKING:
     from ildm.api import NodeApi
 
-__all__ = ["OVERHEAD", "Entry", "Log", "read_message"]
+__all__ = ["OVERHEAD", "Log", "LogEntry", "read_message"]
 
 OVERHEAD = 500
 """Bytes a message takes besides its topic and frame (measured: 280, or 340 if each has its own topic)."""
@@ -50,7 +50,7 @@ def read_message(payload: bytes) -> tuple[Message, Publish]:
     raise MessageError("no message of a client")
 
 
-class Entry:
+class LogEntry:
     """A message that is kept."""
 
     __slots__ = ("at", "expires_at", "on_disk", "payload", "topic", "unsure")
@@ -99,7 +99,7 @@ class Log:
         self._api = api
         self._period = period
         self._count = count
-        self._shelves: dict[bool, OrderedDict[int, Entry]] = {True: OrderedDict(), False: OrderedDict()}
+        self._shelves: dict[bool, OrderedDict[int, LogEntry]] = {True: OrderedDict(), False: OrderedDict()}
         """Heard by somebody in this period, or not."""
         self._most = {True: max_bytes, False: max_bytes // UNHEARD_SHARE}
         self.bytes = {True: 0, False: 0}
@@ -132,7 +132,7 @@ class Log:
         if on_disk is not None:
             self._unwritten[number] = topic
             self._unwritten_topics[topic] += 1
-        self._enter(number, Entry(now, topic, payload, expires_at, on_disk), heard)
+        self._enter(number, LogEntry(now, topic, payload, expires_at, on_disk), heard)
 
     def written(self, number: int) -> None:
         """A message is on disk that was added."""
@@ -146,7 +146,7 @@ class Log:
         """Whether one on a topic is still to be written."""
         return topic in self._unwritten_topics
 
-    def _enter(self, number: int, entry: Entry, heard: bool) -> None:
+    def _enter(self, number: int, entry: LogEntry, heard: bool) -> None:
         self.newest = max(self.newest, number)
         self._topics[entry.topic] = self._topics.get(entry.topic, 0) + 1
         self._shelves[heard][number] = entry
@@ -197,18 +197,18 @@ class Log:
         self._gone[True].restore(gone, records)
         self.newest = max((self.newest, *(number for number, _, _ in gone)))
 
-    def _restored(self, on_disk: int, data: bytes, reference: float) -> tuple[int, Entry]:
+    def _restored(self, on_disk: int, data: bytes, reference: float) -> tuple[int, LogEntry]:
         """Number and entry, as old as it is at the Unix time ``reference``. Raises: IldmError: it is none."""
         carried, message = read_message(data[_ON_DISK.size :])
         at, expires_at = _ON_DISK.unpack_from(data)
         now = self._api.now()
         age = max(0.0, reference - at)  # a clock that was set back does not tell
         expires = now + expires_at - self._api.wall() if expires_at else None
-        return carried.number, Entry(now - age, message.topic, data[_ON_DISK.size :], expires, on_disk)
+        return carried.number, LogEntry(now - age, message.topic, data[_ON_DISK.size :], expires, on_disk)
 
-    def newest_within(self, seconds: float, most: int) -> list[Entry]:
+    def newest_within(self, seconds: float, most: int) -> list[LogEntry]:
         """The newest messages, published within so many seconds, in order."""
-        found: list[Entry] = []
+        found: list[LogEntry] = []
         for _, entry in self.since(-inf):
             if len(found) == most or (found and entry.at < found[0].at - seconds):
                 break
@@ -247,10 +247,10 @@ class Log:
     def __contains__(self, number: int) -> bool:
         return any(number in shelf for shelf in self._shelves.values())
 
-    def get(self, number: int) -> Entry | None:
+    def get(self, number: int) -> LogEntry | None:
         return self._shelves[True].get(number) or self._shelves[False].get(number)
 
-    def since(self, at: float) -> Iterator[tuple[int, Entry]]:
+    def since(self, at: float) -> Iterator[tuple[int, LogEntry]]:
         """Numbers and messages not older than a time that are on disk, the newest first."""
         ways = [iter(reversed(shelf.items())) for shelf in self._shelves.values()]
         heads = [next(way, None) for way in ways]

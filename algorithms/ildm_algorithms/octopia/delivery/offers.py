@@ -21,7 +21,7 @@ from ildm_algorithms.octopia.messages import Ask, Late, LateOne, Numbered, Offer
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
-    from ildm_algorithms.exchange.log import Entry, Log
+    from ildm_algorithms.exchange.log import Log, LogEntry
     from ildm_algorithms.octopia.config import OctopiaConfig
     from ildm_algorithms.octopia.content.content import Value
     from ildm_algorithms.octopia.delivery.carried import Reader
@@ -201,7 +201,7 @@ class Offers:
                     found.append(Numbered(number, milliseconds(now - at)))
         return Offer(question, page, not asker.numbers, tuple(found))
 
-    def _matches(self, asker: _Asker, entry: Entry, now: float) -> bool:
+    def _matches(self, asker: _Asker, entry: LogEntry, now: float) -> bool:
         if entry.expires_at is not None and entry.expires_at <= now:
             return False
         read: list[Mapping[str, Value]] = []
