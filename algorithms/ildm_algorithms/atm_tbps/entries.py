@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 from ildm_algorithms.overlay.keys import Ref, common_digits
 
-__all__ = ["Entries"]
+__all__ = ["Entries", "RoutingEntry"]
 
 
-class _Entry(NamedTuple):
+class RoutingEntry(NamedTuple):
     ref: Ref
     level: int
     """Digits that its vector shares with the own one."""
@@ -42,7 +42,7 @@ class Entries:
         self.wanted = wanted
         self.limit = limit
         self.base = base
-        self._learned: dict[bytes, _Entry] = {}
+        self._learned: dict[bytes, RoutingEntry] = {}
 
     def __len__(self) -> int:
         return len(self._learned)
@@ -54,7 +54,7 @@ class Entries:
         """What has been learned, some of which may have become neighbours since."""
         return [entry.ref for entry in self._learned.values()]
 
-    def entries(self) -> list[_Entry]:
+    def entries(self) -> list[RoutingEntry]:
         """The same, with level and whether each is wanted."""
         return list(self._learned.values())
 
@@ -72,7 +72,7 @@ class Entries:
         if ref.key == self.own.key:
             return []
         level = common_digits(self.own.vector, ref.vector, self.base)
-        self._learned[ref.key] = _Entry(ref, level, self.wanted(ref.key))
+        self._learned[ref.key] = RoutingEntry(ref, level, self.wanted(ref.key))
         return self.trim(sticky)
 
     def trim(self, sticky: Mapping[bytes, Ref]) -> list[Ref]:
