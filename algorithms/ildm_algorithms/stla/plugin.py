@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pydantic import Field
 
 from ildm_algorithms.overlay.casts.routing import SFB
-from ildm_algorithms.stla.start import Order, Start, State, nearest
+from ildm_algorithms.stla.start import Start, StartCommand, StartState, nearest
 from ildm_algorithms.tbps import TbpsConfig, TopicBased
 from ildm_algorithms.tbps.config import Place
 from ildm_algorithms.tbps.describe import bounded
@@ -63,7 +63,7 @@ class FromStart:
             done()
             return
         self._waiting.setdefault(code, []).append(done)
-        if self._wanted(member.segment, member.publisher.epoch).state is not State.SEARCHING:
+        if self._wanted(member.segment, member.publisher.epoch).state is not StartState.SEARCHING:
             self._release(code)
 
     def send(
@@ -137,7 +137,7 @@ class FromStart:
         self.starts.move_to_end(segment.code)
         if start.ref is not None and self.graph.avoids(start.ref.peer.node_id):
             self._lost(start, start.ref)
-        if start.wanted(self.api.now(), epoch) is Order.SEARCH:
+        if start.wanted(self.api.now(), epoch) is StartCommand.SEARCH:
             self._search(segment, start)
         return start
 

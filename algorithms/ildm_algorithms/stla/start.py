@@ -14,13 +14,13 @@ from ildm_algorithms.tbps.keys.encoding import KeyFormatError, Segment, parse_ke
 if TYPE_CHECKING:
     from ildm_algorithms.overlay.keys import Ref
 
-__all__ = ["RETRY", "Order", "Start", "State", "nearest", "shared_layers"]
+__all__ = ["RETRY", "Start", "StartCommand", "StartState", "nearest", "shared_layers"]
 
 RETRY = 1.0
 """Seconds until the next search after one that has found nothing."""
 
 
-class State(StrEnum):
+class StartState(StrEnum):
     """What is known of the start node."""
 
     UNKNOWN = "unknown"
@@ -31,7 +31,7 @@ class State(StrEnum):
     """One is known and used, and it is looked whether another one is closer by now."""
 
 
-class Order(Enum):
+class StartCommand(Enum):
     """What a publisher is to do."""
 
     SEARCH = "search"
@@ -51,12 +51,12 @@ class Start:
         self._epoch: object = None
 
     @property
-    def state(self) -> State:
+    def state(self) -> StartState:
         if self.ref is None:
-            return State.SEARCHING if self._searching else State.UNKNOWN
-        return State.REFRESHING if self._searching else State.KNOWN
+            return StartState.SEARCHING if self._searching else StartState.UNKNOWN
+        return StartState.REFRESHING if self._searching else StartState.KNOWN
 
-    def wanted(self, now: float, epoch: object) -> Order | None:
+    def wanted(self, now: float, epoch: object) -> StartCommand | None:
         """A message is to be sent, soon or now. ``epoch``: of the publisher's status (RESUME begins one)."""
         if epoch != self._epoch:
             self._epoch = epoch
@@ -65,7 +65,7 @@ class Start:
         if self._searching or now < self._due:
             return None
         self._searching = True
-        return Order.SEARCH
+        return StartCommand.SEARCH
 
     def found(self, ref: Ref | None, now: float, keep: float) -> None:
         """A search has answered: use what it has found for ``keep``. None: there was no subscriber."""

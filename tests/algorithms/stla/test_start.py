@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ildm.api import Peer
 from ildm_algorithms.overlay.keys import Ref
-from ildm_algorithms.stla.start import RETRY, Order, Start, State, nearest, shared_layers
+from ildm_algorithms.stla.start import RETRY, Start, StartCommand, StartState, nearest, shared_layers
 from ildm_algorithms.tbps.keys.encoding import Segment, parse_key
 
 TOPIC = Segment.exact("t")
@@ -109,89 +109,89 @@ A, B = ref(subscriber("A/a1")), ref(subscriber("B/b1"))
 Event = Callable[[Start], object]
 
 
-def machine(state: State) -> Start:
+def machine(state: StartState) -> Start:
     """One in a state, at 100 s, with a start node that is good until 110 s."""
     start = Start()
-    assert start.wanted(0.0, 1) is Order.SEARCH
-    if state is State.SEARCHING:
+    assert start.wanted(0.0, 1) is StartCommand.SEARCH
+    if state is StartState.SEARCHING:
         return start
-    start.found(None if state is State.UNKNOWN else A, 100.0, 10.0)
-    if state is State.REFRESHING:
-        assert start.wanted(110.0, 1) is Order.SEARCH
+    start.found(None if state is StartState.UNKNOWN else A, 100.0, 10.0)
+    if state is StartState.REFRESHING:
+        assert start.wanted(110.0, 1) is StartCommand.SEARCH
     assert start.state is state
     return start
 
 
-SEARCH = Order.SEARCH
-TABLE: dict[str, tuple[Event, dict[State, tuple[State, object, Ref | None]]]] = {
+SEARCH = StartCommand.SEARCH
+TABLE: dict[str, tuple[Event, dict[StartState, tuple[StartState, object, Ref | None]]]] = {
     "a message soon after": (
         lambda start: start.wanted(100.5, 1),
         {
-            State.UNKNOWN: (State.UNKNOWN, None, None),
-            State.SEARCHING: (State.SEARCHING, None, None),
-            State.KNOWN: (State.KNOWN, None, A),
-            State.REFRESHING: (State.REFRESHING, None, A),
+            StartState.UNKNOWN: (StartState.UNKNOWN, None, None),
+            StartState.SEARCHING: (StartState.SEARCHING, None, None),
+            StartState.KNOWN: (StartState.KNOWN, None, A),
+            StartState.REFRESHING: (StartState.REFRESHING, None, A),
         },
     ),
     "a message later": (
         lambda start: start.wanted(110.0, 1),
         {
-            State.UNKNOWN: (State.SEARCHING, SEARCH, None),
-            State.SEARCHING: (State.SEARCHING, None, None),
-            State.KNOWN: (State.REFRESHING, SEARCH, A),
-            State.REFRESHING: (State.REFRESHING, None, A),
+            StartState.UNKNOWN: (StartState.SEARCHING, SEARCH, None),
+            StartState.SEARCHING: (StartState.SEARCHING, None, None),
+            StartState.KNOWN: (StartState.REFRESHING, SEARCH, A),
+            StartState.REFRESHING: (StartState.REFRESHING, None, A),
         },
     ),
     "a message in a new epoch": (
         lambda start: start.wanted(100.1, 2),
         {
-            State.UNKNOWN: (State.SEARCHING, SEARCH, None),
-            State.SEARCHING: (State.SEARCHING, None, None),
-            State.KNOWN: (State.SEARCHING, SEARCH, None),
-            State.REFRESHING: (State.SEARCHING, None, None),
+            StartState.UNKNOWN: (StartState.SEARCHING, SEARCH, None),
+            StartState.SEARCHING: (StartState.SEARCHING, None, None),
+            StartState.KNOWN: (StartState.SEARCHING, SEARCH, None),
+            StartState.REFRESHING: (StartState.SEARCHING, None, None),
         },
     ),
     "found": (
         lambda start: start.found(B, 111.0, 10.0),
-        dict.fromkeys(State, (State.KNOWN, None, B)),
+        dict.fromkeys(StartState, (StartState.KNOWN, None, B)),
     ),
     "found nobody": (
         lambda start: start.found(None, 111.0, 10.0),
-        dict.fromkeys(State, (State.UNKNOWN, None, None)),
+        dict.fromkeys(StartState, (StartState.UNKNOWN, None, None)),
     ),
     "no answer": (
         lambda start: start.failed(111.0),
         {
-            State.UNKNOWN: (State.UNKNOWN, None, None),
-            State.SEARCHING: (State.UNKNOWN, None, None),
-            State.KNOWN: (State.KNOWN, None, A),
-            State.REFRESHING: (State.KNOWN, None, A),
+            StartState.UNKNOWN: (StartState.UNKNOWN, None, None),
+            StartState.SEARCHING: (StartState.UNKNOWN, None, None),
+            StartState.KNOWN: (StartState.KNOWN, None, A),
+            StartState.REFRESHING: (StartState.KNOWN, None, A),
         },
     ),
     "lost": (
         lambda start: start.lost(A, 111.0),
         {
-            State.UNKNOWN: (State.UNKNOWN, None, None),
-            State.SEARCHING: (State.SEARCHING, None, None),
-            State.KNOWN: (State.UNKNOWN, None, None),
-            State.REFRESHING: (State.SEARCHING, None, None),
+            StartState.UNKNOWN: (StartState.UNKNOWN, None, None),
+            StartState.SEARCHING: (StartState.SEARCHING, None, None),
+            StartState.KNOWN: (StartState.UNKNOWN, None, None),
+            StartState.REFRESHING: (StartState.SEARCHING, None, None),
         },
     ),
     "another lost": (
         lambda start: start.lost(B, 111.0),
         {
-            State.UNKNOWN: (State.UNKNOWN, None, None),
-            State.SEARCHING: (State.SEARCHING, None, None),
-            State.KNOWN: (State.KNOWN, None, A),
-            State.REFRESHING: (State.REFRESHING, None, A),
+            StartState.UNKNOWN: (StartState.UNKNOWN, None, None),
+            StartState.SEARCHING: (StartState.SEARCHING, None, None),
+            StartState.KNOWN: (StartState.KNOWN, None, A),
+            StartState.REFRESHING: (StartState.REFRESHING, None, A),
         },
     ),
 }
 
 
-@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("state", StartState)
 @pytest.mark.parametrize("event", TABLE)
-def test_table(state: State, event: str) -> None:
+def test_table(state: StartState, event: str) -> None:
     happen, expected = TABLE[event]
     start = machine(state)
     order = happen(start)
@@ -199,18 +199,18 @@ def test_table(state: State, event: str) -> None:
 
 
 def test_after_a_search_in_vain_the_next_one_waits() -> None:
-    start = machine(State.UNKNOWN)
+    start = machine(StartState.UNKNOWN)
     assert start.wanted(100.0 + RETRY / 2, 1) is None
-    assert start.wanted(100.0 + RETRY, 1) is Order.SEARCH
+    assert start.wanted(100.0 + RETRY, 1) is StartCommand.SEARCH
     start.failed(200.0)
     assert start.wanted(200.0 + RETRY / 2, 1) is None
-    assert start.wanted(200.0 + RETRY, 1) is Order.SEARCH
+    assert start.wanted(200.0 + RETRY, 1) is StartCommand.SEARCH
 
 
 def test_what_is_lost_is_looked_for_at_once() -> None:
-    start = machine(State.KNOWN)
+    start = machine(StartState.KNOWN)
     start.lost(A, 101.0)
-    assert start.wanted(101.0, 1) is Order.SEARCH
+    assert start.wanted(101.0, 1) is StartCommand.SEARCH
 
 
 @given(st.lists(st.sampled_from([*TABLE]), max_size=20))
@@ -222,7 +222,7 @@ def test_at_most_one_search_at_a_time(events: list[str]) -> None:
             if not searching:
                 continue
             searching = False
-        if TABLE[event][0](start) is Order.SEARCH:
+        if TABLE[event][0](start) is StartCommand.SEARCH:
             assert not searching
             searching = True
-        assert start.state in (State.SEARCHING, State.REFRESHING) or not searching
+        assert start.state in (StartState.SEARCHING, StartState.REFRESHING) or not searching
