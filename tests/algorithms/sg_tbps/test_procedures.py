@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ildm_algorithms.tbps.publishers.publisher import State
+from ildm_algorithms.tbps.publishers.publisher import PublisherState
 from tests.algorithms.tbps.world import Node, World
 from tests.support.transcripts import check_transcript
 
 IDLE = 1000.0
 
 
-def state(node: Node, segment: str) -> State:
+def state(node: Node, segment: str) -> PublisherState:
     member = next(m for m in node.algorithm.segments.members.values() if m.segment.text == segment)
     return member.publisher.state
 
@@ -30,15 +30,15 @@ def test_a_publisher_joins_alone_and_with_others() -> None:
     world.step("n1 publishes to t: first publisher, no subscriber")
     one.publish("t", "1")
     world.states("t")
-    assert state(one, "t") is State.SUSPENDED
+    assert state(one, "t") is PublisherState.SUSPENDED
     world.step("n2 publishes to t: it is told by its neighbour")
     two.publish("t", "2")
     world.states("t")
-    assert state(two, "t") is State.SUSPENDED
+    assert state(two, "t") is PublisherState.SUSPENDED
     world.step("s1 subscribes to t")
     s.subscribe("t")
     world.states("t")
-    assert state(one, "t") is state(two, "t") is State.ACTIVE
+    assert state(one, "t") is state(two, "t") is PublisherState.ACTIVE
     world.step("n0 publishes to t: it takes the place of the rendezvous point")
     zero.publish("t", "3")
     world.states("t")
@@ -66,7 +66,7 @@ def test_suspending_and_resuming() -> None:
     world.settle()
     assert world.line.messages == before
     assert [delivery.payload for delivery in s.deliveries] == [b"heard"]
-    assert {state(node, "t") for node in (one, two, three)} == {State.SUSPENDED}
+    assert {state(node, "t") for node in (one, two, three)} == {PublisherState.SUSPENDED}
     check_transcript("sg_tbps_suspend_resume", world.line.lines)
 
 
@@ -85,7 +85,7 @@ def test_handover() -> None:
     world.kill(s)
     world.kill(two)
     world.states("t")
-    assert state(three, "t") is state(four, "t") is State.SUSPENDED
+    assert state(three, "t") is state(four, "t") is PublisherState.SUSPENDED
     check_transcript("sg_tbps_handover", world.line.lines)
 
 
@@ -103,17 +103,17 @@ def test_inconsistency_1_publishing_without_subscribers() -> None:
     world.settle()
     world.line.lose = lambda node, text: False
     world.states("t")
-    assert state(two, "t") is state(three, "t") is State.ACTIVE
+    assert state(two, "t") is state(three, "t") is PublisherState.ACTIVE
     world.step("n3 publishes with QoS 1 and learns that nobody has got it")
     three.publish("t", "in vain", qos=1)
     world.states("t")
-    assert state(three, "t") is State.SUSPENDED
-    assert state(two, "t") is State.ACTIVE
+    assert state(three, "t") is PublisherState.SUSPENDED
+    assert state(two, "t") is PublisherState.ACTIVE
     world.step("n2 publishes with QoS 0, and asks its neighbour when it is time to")
     two.publish("t", "in vain", qos=0)
     world.run(31)
     world.states("t")
-    assert state(two, "t") is State.SUSPENDED
+    assert state(two, "t") is PublisherState.SUSPENDED
     check_transcript("sg_tbps_inconsistency_1", world.line.lines)
 
 
@@ -137,7 +137,7 @@ def test_inconsistency_2_suspended_with_subscribers() -> None:
     world.step("they ask their neighbours when it is time to")
     world.run(31)
     world.states("t")
-    assert state(two, "t") is state(three, "t") is State.ACTIVE
+    assert state(two, "t") is state(three, "t") is PublisherState.ACTIVE
     check_transcript("sg_tbps_inconsistency_2", world.line.lines)
 
 
@@ -155,7 +155,7 @@ def test_a_publisher_that_is_subscriber_has_one_key_and_is_exempt() -> None:
     world.step("n1 unsubscribes: it is publisher again, and nobody subscribes")
     one.unsubscribe("t")
     world.states("t")
-    assert state(one, "t") is state(two, "t") is State.SUSPENDED
+    assert state(one, "t") is state(two, "t") is PublisherState.SUSPENDED
     assert [delivery.payload for delivery in one.deliveries] == [b"for n1"]
     check_transcript("sg_tbps_both", world.line.lines)
 
@@ -175,9 +175,9 @@ def test_a_lost_rendezvous_point_that_nobody_followed() -> None:
     world.settle()
     world.line.lose = lambda node, text: False
     world.run(20)
-    assert state(two, "t") is state(three, "t") is State.ACTIVE
+    assert state(two, "t") is state(three, "t") is PublisherState.ACTIVE
     s2.unsubscribe("t")
     world.settle()
     three.publish("t", "in vain", qos=1)
     world.run(20)
-    assert state(two, "t") is state(three, "t") is State.SUSPENDED
+    assert state(two, "t") is state(three, "t") is PublisherState.SUSPENDED

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from ildm.mqtt import IldmError
 from ildm_algorithms.exchange.pacing import Pace
 from ildm_algorithms.tbps.keys.encoding import Role, Segment
-from ildm_algorithms.tbps.publishers.publisher import Publisher, State
+from ildm_algorithms.tbps.publishers.publisher import Publisher, PublisherState
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi
@@ -121,7 +121,7 @@ class Member:
     @property
     def inside(self) -> bool:
         """A key is in the graph."""
-        return self.subscribed or self.publisher.state is not State.JOINING
+        return self.subscribed or self.publisher.state is not PublisherState.JOINING
 
     @property
     def ready(self) -> bool:
@@ -131,7 +131,7 @@ class Member:
     @property
     def active(self) -> bool:
         """There may be subscribers. One that is subscriber itself is exempt from suspension."""
-        return self.subscribed or self.publisher.state is State.ACTIVE
+        return self.subscribed or self.publisher.state is PublisherState.ACTIVE
 
     @property
     def sends(self) -> bool | None:
@@ -141,12 +141,12 @@ class Member:
         if self.states[Role.SUBSCRIBER] is KeyState.IN:
             return True
         state = self.publisher.state
-        return None if state is State.JOINING else state is State.ACTIVE
+        return None if state is PublisherState.JOINING else state is PublisherState.ACTIVE
 
     @property
     def suspended(self) -> bool | None:
         """Whether this publisher is suspended; None for a subscriber and while joining."""
-        if self.subscribed or self.publisher.state is State.JOINING:
+        if self.subscribed or self.publisher.state is PublisherState.JOINING:
             return None
         return self.publisher.suspended
 

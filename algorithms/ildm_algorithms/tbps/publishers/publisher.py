@@ -12,7 +12,7 @@ from __future__ import annotations
 from enum import Enum, StrEnum
 from typing import NamedTuple
 
-__all__ = ["UNKNOWN", "Command", "Epoch", "Left", "Order", "Publisher", "State", "Status"]
+__all__ = ["UNKNOWN", "Command", "Epoch", "Left", "Publisher", "PublisherCommand", "PublisherState", "Status"]
 
 
 LAST = (1 << 64) - 1
@@ -36,7 +36,7 @@ class Status(NamedTuple):
 UNKNOWN = Epoch(0, "")
 
 
-class State(StrEnum):
+class PublisherState(StrEnum):
     """State of a publisher in its segment."""
 
     JOINING = "joining"
@@ -55,7 +55,7 @@ class Left(Enum):
     """Of another segment, or nobody: there are no subscribers."""
 
 
-class Order(Enum):
+class PublisherCommand(Enum):
     """What a command asks for."""
 
     ANNOUNCE = "announce"
@@ -73,7 +73,7 @@ class Order(Enum):
 class Command(NamedTuple):
     """An order and the status to send."""
 
-    order: Order
+    order: PublisherCommand
     status: Status
 
 
@@ -94,10 +94,10 @@ class Publisher:
         """Something was published, or is in doubt, since the neighbour last answered."""
 
     @property
-    def state(self) -> State:
+    def state(self) -> PublisherState:
         if not self._joined:
-            return State.JOINING
-        return State.SUSPENDED if self.suspended else State.ACTIVE
+            return PublisherState.JOINING
+        return PublisherState.SUSPENDED if self.suspended else PublisherState.ACTIVE
 
     @property
     def rendezvous(self) -> bool:
@@ -132,7 +132,7 @@ class Publisher:
         was_rendezvous = self.rendezvous
         self._left = left
         if was_rendezvous and left is Left.PUBLISHER:
-            return Command(Order.HAND_OVER, self.status)
+            return Command(PublisherCommand.HAND_OVER, self.status)
         return self._judge()
 
     def signalled(self, status: Status) -> Command | None:
@@ -152,7 +152,7 @@ class Publisher:
             return None
         if self.rendezvous:
             return self._judge()
-        return Command(Order.ASK, self.status) if self.suspended or self.used else None
+        return Command(PublisherCommand.ASK, self.status) if self.suspended or self.used else None
 
     def answered(self, status: Status) -> Command | None:
         """The left neighbour has told its status."""
@@ -162,7 +162,7 @@ class Publisher:
         mine = self.status
         if status.epoch > mine.epoch:
             self.epoch, self.suspended = status
-        return Command(Order.REPORT, mine) if status.suspended != mine.suspended else None
+        return Command(PublisherCommand.REPORT, mine) if status.suspended != mine.suspended else None
 
     def reported(self, status: Status) -> Command | None:
         """A publisher is in conflict with its neighbour, or its message has met no subscriber."""
@@ -174,9 +174,9 @@ class Publisher:
         if status.epoch > self.epoch:
             self.epoch = Epoch(status.epoch.number, "")
             self._begin(self.suspended)
-            return Command(Order.ANNOUNCE, self.status)
+            return Command(PublisherCommand.ANNOUNCE, self.status)
         # Others may suspend as wrongly as the reporter does; who publishes in vain reports itself.
-        return Command(Order.CORRECT if self.suspended else Order.ANNOUNCE, self.status)
+        return Command(PublisherCommand.CORRECT if self.suspended else PublisherCommand.ANNOUNCE, self.status)
 
     def hinted(self) -> Command | None:
         """A subscriber has spoken up; from now on no message shall be missed.
@@ -190,14 +190,14 @@ class Publisher:
             self.suspended = False
         elif self.suspended:
             self._begin(False)
-            return Command(Order.ANNOUNCE, self.status)
+            return Command(PublisherCommand.ANNOUNCE, self.status)
         return None
 
     def _judge(self) -> Command | None:
         if not self.rendezvous or self.suspended == (self._left is not Left.SUBSCRIBER):
             return None
         self._begin(not self.suspended)
-        return Command(Order.ANNOUNCE, self.status)
+        return Command(PublisherCommand.ANNOUNCE, self.status)
 
     def _begin(self, suspended: bool) -> None:
         self.epoch = Epoch(min(self.epoch.number + 1, LAST), self._node_id)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 from ildm.mqtt import IldmError
 from ildm_algorithms.tbps.keys.encoding import Role, Segment
 from ildm_algorithms.tbps.messages import Ask, Report, Signal, Statuses, decode_payload
-from ildm_algorithms.tbps.publishers.publisher import UNKNOWN, Command, Left, Order, State, Status
+from ildm_algorithms.tbps.publishers.publisher import (
+    UNKNOWN,
+    Command,
+    Left,
+    PublisherCommand,
+    PublisherState,
+    Status,
+)
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer
@@ -119,7 +126,7 @@ class Suspension:
         entries = []
         for segment in ask.segments:
             publisher = self.segments.publisher(segment)
-            if publisher is not None and publisher.state is not State.JOINING:
+            if publisher is not None and publisher.state is not PublisherState.JOINING:
                 entries.append((segment, publisher.status))
         if entries:
             self.graph.tell(sender, Statuses(entries).encode())
@@ -144,7 +151,7 @@ class Suspension:
     def unheard(self, member: Member) -> None:
         """A message of an own publisher has met no subscriber at all."""
         publisher = member.publisher
-        if publisher.state is State.ACTIVE and not member.subscribed and not publisher.rendezvous:
+        if publisher.state is PublisherState.ACTIVE and not member.subscribed and not publisher.rendezvous:
             self._report(member, publisher.status)
 
     def hinted(self, segment: Segment) -> None:
@@ -162,23 +169,23 @@ class Suspension:
             return
         signal = Signal(member.segment, command.status).encode()
         match command.order:
-            case Order.ANNOUNCE:
+            case PublisherCommand.ANNOUNCE:
                 self.count("resumes" if not command.status.suspended else "suspends")
                 self.graph.cast(member.segment.publishers, signal, reliable=True)
-            case Order.HAND_OVER:
+            case PublisherCommand.HAND_OVER:
                 left = self._left(member)
                 if left is not None:
                     self.count("handovers")
                     self.graph.tell(left.peer, signal)
                 # that one may know more: this one may have been rendezvous point by a mistake of its tables
                 self._check_soon(member)
-            case Order.CORRECT:
+            case PublisherCommand.CORRECT:
                 assert reporter is not None
                 self.count("corrections")
                 self.graph.tell(reporter, signal)
-            case Order.REPORT:
+            case PublisherCommand.REPORT:
                 self._report(member, command.status)
-            case Order.ASK:
+            case PublisherCommand.ASK:
                 left = self._left(member)
                 if left is not None:
                     self.graph.tell(left.peer, Ask([member.segment]).encode())
@@ -213,7 +220,7 @@ class Suspension:
             left = self._left(member)
             self._obey(member, member.publisher.neighbor_changed(_side(member.segment, left)))
             command = member.publisher.ticked()
-            if command is not None and command.order is Order.ASK and left is not None:
+            if command is not None and command.order is PublisherCommand.ASK and left is not None:
                 questions.setdefault(left.peer, []).append(member.segment)
             else:
                 self._obey(member, command)
@@ -242,7 +249,7 @@ class Suspension:
 
 def _publishes(member: Member) -> bool:
     """A publisher of one segment; aggregates have ``Surveys``."""
-    return member.publisher.state is not State.JOINING and not member.segment.is_aggregate
+    return member.publisher.state is not PublisherState.JOINING and not member.segment.is_aggregate
 
 
 def _side(segment: Segment, left: Ref | None) -> Left:

@@ -7,7 +7,14 @@ from hypothesis import strategies as st
 
 from ildm_algorithms.tbps.keys.encoding import Segment
 from ildm_algorithms.tbps.messages import Signal, decode_payload
-from ildm_algorithms.tbps.publishers.publisher import Epoch, Left, Order, Publisher, State, Status
+from ildm_algorithms.tbps.publishers.publisher import (
+    Epoch,
+    Left,
+    Publisher,
+    PublisherCommand,
+    PublisherState,
+    Status,
+)
 
 EPOCH = st.builds(Epoch, st.integers(0, 4), st.sampled_from(["", "a", "m", "z"]))
 STATUS = st.builds(Status, EPOCH, st.booleans())
@@ -39,7 +46,7 @@ def test_invariants(events: list[tuple]) -> None:  # type: ignore[type-arg]
         hinted = hinted or name == "hinted"
         assert publisher.epoch >= before.epoch  # an older epoch never wins
         if left is None:
-            assert publisher.state is State.JOINING
+            assert publisher.state is PublisherState.JOINING
             assert command is None
             continue
         assert publisher.rendezvous == (left is not Left.PUBLISHER)
@@ -51,14 +58,14 @@ def test_invariants(events: list[tuple]) -> None:  # type: ignore[type-arg]
             if publisher.status != before and name not in ("joined", "signalled"):
                 assert publisher.epoch > before.epoch
                 assert command is not None
-                assert command.order is Order.ANNOUNCE
+                assert command.order is PublisherCommand.ANNOUNCE
         if name == "hinted":
-            assert publisher.state is State.ACTIVE
+            assert publisher.state is PublisherState.ACTIVE
         if command is not None:
-            if command.order in (Order.ANNOUNCE, Order.CORRECT):
+            if command.order in (PublisherCommand.ANNOUNCE, PublisherCommand.CORRECT):
                 assert publisher.rendezvous
                 assert command.status == publisher.status
-            if command.order in (Order.ASK, Order.REPORT, Order.HAND_OVER):
+            if command.order in (PublisherCommand.ASK, PublisherCommand.REPORT, PublisherCommand.HAND_OVER):
                 assert not publisher.rendezvous
                 assert command.status == before
 
@@ -96,10 +103,10 @@ def test_two_neighbours_agree_by_question_and_report(
         follower.used = True
         question = follower.ticked()
         assert question is not None
-        assert question.order is Order.ASK
+        assert question.order is PublisherCommand.ASK
         report = follower.answered(rendezvous.status)
         if report is not None:
-            assert report.order is Order.REPORT
+            assert report.order is PublisherCommand.REPORT
             signal = rendezvous.reported(report.status)
             if signal is not None:
                 follower.signalled(signal.status)
@@ -134,7 +141,7 @@ def test_a_subscriber_that_speaks_up_while_a_publisher_joins_is_not_forgotten() 
     publisher = Publisher("m")
     assert publisher.hinted() is None
     publisher.joined(Left.PUBLISHER, Status(Epoch(3, "z"), True))  # told before the subscriber was there
-    assert publisher.state is State.ACTIVE
+    assert publisher.state is PublisherState.ACTIVE
 
 
 def test_the_rendezvous_point_takes_a_subscribers_word_until_it_looks_again() -> None:
@@ -142,12 +149,12 @@ def test_the_rendezvous_point_takes_a_subscribers_word_until_it_looks_again() ->
     publisher.joined(Left.OTHER, None)
     command = publisher.hinted()
     assert command is not None
-    assert command.order is Order.ANNOUNCE
-    assert publisher.state is State.ACTIVE
+    assert command.order is PublisherCommand.ANNOUNCE
+    assert publisher.state is PublisherState.ACTIVE
     assert publisher.neighbor_changed(Left.SUBSCRIBER) is None  # it has been announced
     publisher.neighbor_changed(Left.OTHER)
     publisher.hinted()
     command = publisher.ticked()
     assert command is not None
-    assert command.order is Order.ANNOUNCE
-    assert publisher.state is State.SUSPENDED
+    assert command.order is PublisherCommand.ANNOUNCE
+    assert publisher.state is PublisherState.SUSPENDED
