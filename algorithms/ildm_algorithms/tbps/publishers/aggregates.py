@@ -16,7 +16,7 @@ from collections.abc import Collection
 from enum import Enum, StrEnum
 from typing import NamedTuple
 
-__all__ = ["Aggregate", "Command", "Knowledge", "Order"]
+__all__ = ["Aggregate", "AggregateCommand", "Command", "Knowledge"]
 
 
 class Knowledge(StrEnum):
@@ -31,7 +31,7 @@ class Knowledge(StrEnum):
     """Messages go to the segments that are known to have subscribers."""
 
 
-class Order(Enum):
+class AggregateCommand(Enum):
     """What a command asks for."""
 
     ASK = "ask"
@@ -45,7 +45,7 @@ class Order(Enum):
 class Command(NamedTuple):
     """An order, and the codes of the segments it is about."""
 
-    order: Order
+    order: AggregateCommand
     codes: tuple[bytes, ...] = ()
 
 
@@ -158,7 +158,7 @@ class Aggregate:
         self._complete = complete
         if self.state is Knowledge.ASKING:
             self.state = Knowledge.UNSURE
-        return Command(Order.AWAIT)
+        return Command(AggregateCommand.AWAIT)
 
     def waited(self) -> Command | None:
         """No answer to the last question can be under way any more."""
@@ -196,7 +196,7 @@ class Aggregate:
             self._doubtful.clear()
         for code in codes:
             self._doubtful.pop(code, None)
-        return Command(Order.PROBE, tuple(codes)) if codes else None
+        return Command(AggregateCommand.PROBE, tuple(codes)) if codes else None
 
     def _ask(self) -> Command:
         self._used = False
@@ -207,4 +207,4 @@ class Aggregate:
             self._told.clear()
             if self.state is Knowledge.KNOWING:
                 self.state = Knowledge.UNSURE
-        return Command(Order.ASK)
+        return Command(AggregateCommand.ASK)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ildm_algorithms.overlay.keys import Range, Ref
 from ildm_algorithms.tbps.keys.encoding import Role, Segment, parse_key, segment_of_filter, topics_below
 from ildm_algorithms.tbps.messages import Needed, Survey
-from ildm_algorithms.tbps.publishers.aggregates import Aggregate, Command, Order
+from ildm_algorithms.tbps.publishers.aggregates import Aggregate, AggregateCommand, Command
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer
@@ -177,9 +177,9 @@ class Surveys:
     def _obey(self, segment: Segment, aggregate: Aggregate, command: Command | None) -> None:
         if command is None:
             return
-        if command.order is Order.ASK:
+        if command.order is AggregateCommand.ASK:
             self._ask(segment, aggregate)
-        elif command.order is Order.PROBE:
+        elif command.order is AggregateCommand.PROBE:
             for code in command.codes:
                 self._probe(segment, aggregate, code)
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ildm_algorithms.tbps.publishers.aggregates import ASK_EVERY, PROBES, Aggregate, Command, Knowledge, Order
+from ildm_algorithms.tbps.publishers.aggregates import (
+    ASK_EVERY,
+    PROBES,
+    Aggregate,
+    AggregateCommand,
+    Command,
+    Knowledge,
+)
 
 LIMIT = 3
 CODES = [bytes((number,)) for number in range(5)]
@@ -24,10 +31,10 @@ EVENT = st.one_of(
 
 def knowing(*codes: bytes, limit: int = LIMIT) -> Aggregate:
     aggregate = Aggregate(limit)
-    assert aggregate.joined() == Command(Order.ASK)
+    assert aggregate.joined() == Command(AggregateCommand.ASK)
     if codes:
         aggregate.told(codes)
-    assert aggregate.asked(True) == Command(Order.AWAIT)
+    assert aggregate.asked(True) == Command(AggregateCommand.AWAIT)
     assert aggregate.waited() is None
     assert aggregate.state is Knowledge.KNOWING
     return aggregate
@@ -64,7 +71,7 @@ def test_messages_go_everywhere_until_all_have_answered() -> None:
     assert aggregate.state is Knowledge.ASKING
     aggregate.asked(False)
     assert aggregate.wants(b"a")
-    assert aggregate.waited() == Command(Order.ASK)  # some were not reached
+    assert aggregate.waited() == Command(AggregateCommand.ASK)  # some were not reached
     aggregate.asked(True)
     assert aggregate.wants(b"a")
     aggregate.told([b"b"])
@@ -90,13 +97,13 @@ def test_what_is_used_is_probed_and_now_and_then_all_are_asked() -> None:
     for _ in range(ASK_EVERY - 1):
         aggregate.wants(b"a")
         aggregate.wants(b"x")
-        assert aggregate.ticked() == Command(Order.PROBE, (b"a",))
-    assert aggregate.ticked() == Command(Order.ASK)
+        assert aggregate.ticked() == Command(AggregateCommand.PROBE, (b"a",))
+    assert aggregate.ticked() == Command(AggregateCommand.ASK)
     aggregate.told([b"a"])
     aggregate.asked(True)
     assert aggregate.waited() is None
     aggregate.wants(b"x")
-    assert aggregate.ticked() == Command(Order.PROBE, (b"b",))  # not mentioned again
+    assert aggregate.ticked() == Command(AggregateCommand.PROBE, (b"b",))  # not mentioned again
 
 
 def test_probes_are_bounded_and_none_is_forgotten() -> None:
@@ -119,7 +126,7 @@ def test_too_many_segments_are_all_segments_until_there_are_fewer() -> None:
     assert aggregate.wants(b"x")
     for _ in range(ASK_EVERY - 1):
         aggregate.ticked()
-    assert aggregate.ticked() == Command(Order.ASK)
+    assert aggregate.ticked() == Command(AggregateCommand.ASK)
     aggregate.told(CODES[:1])
     aggregate.asked(True)
     assert aggregate.wants(b"x")
@@ -133,7 +140,7 @@ def test_too_many_segments_are_all_segments_until_there_are_fewer() -> None:
 def test_after_a_merge_nothing_is_missed() -> None:
     aggregate = knowing()
     assert not aggregate.wants(b"a")
-    assert aggregate.merged() == Command(Order.ASK)
+    assert aggregate.merged() == Command(AggregateCommand.ASK)
     assert aggregate.wants(b"a")
     aggregate.asked(True)
     aggregate.waited()
