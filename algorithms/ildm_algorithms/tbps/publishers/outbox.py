@@ -16,7 +16,7 @@ from ildm_algorithms.tbps.memory import LOOKBACK
 from ildm_algorithms.tbps.messages import Newer
 from ildm_algorithms.tbps.order import Streams
 from ildm_algorithms.tbps.publishers.announcing import Announcer
-from ildm_algorithms.tbps.publishers.outlets import Outlet, Outlets, Waiting
+from ildm_algorithms.tbps.publishers.outlets import AwaitsKeys, Outlet, Outlets
 
 if TYPE_CHECKING:
     from ildm.api import Fact, NodeApi
@@ -123,7 +123,7 @@ class Outbox:
             expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
             expires_at = None if expiry is None else at + expiry
             size = len(message.topic) + len(message.payload) + OVERHEAD
-            if self._wait(outlet, Waiting(message, turn, at, expires_at, size, carried)):
+            if self._wait(outlet, AwaitsKeys(message, turn, at, expires_at, size, carried)):
                 return
             self.count("waiting_full")
             self._go_late(outlet)
@@ -355,7 +355,7 @@ class Outbox:
             message = replace(message, qos=qos, dup=False, packet_id=packet_id, properties=properties)
         return message.encode(Version.V5)
 
-    def _aged(self, waiting: Waiting) -> Waiting | None:
+    def _aged(self, waiting: AwaitsKeys) -> AwaitsKeys | None:
         """A message that has waited, with what is left of its expiry interval (MQTT-3.3.2-6)."""
         message = waiting.message
         if waiting.expires_at is None:
@@ -382,7 +382,7 @@ class Outbox:
         for entry in self.log.newest_within(LOOKBACK, self.config.waiting_messages):
             carried, message = read_message(entry.payload)
             size = len(entry.topic) + len(message.payload) + OVERHEAD
-            waiting = Waiting(message, carried.turn, entry.at, entry.expires_at, size, carried)
+            waiting = AwaitsKeys(message, carried.turn, entry.at, entry.expires_at, size, carried)
             if not self._wait(self.open(entry.topic), waiting):
                 return
 
@@ -393,7 +393,7 @@ class Outbox:
             for outlet in list(self.outlets.named.values()):
                 self._flush(outlet)
 
-    def _wait(self, outlet: Outlet, waiting: Waiting) -> bool:
+    def _wait(self, outlet: Outlet, waiting: AwaitsKeys) -> bool:
         """Let a message wait, if there is room."""
         if (
             self.waiting >= self.config.waiting_messages

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ildm_algorithms.tbps.publishers.aggregates import Aggregate
     from ildm_algorithms.tbps.publishers.surveys import Surveys
 
-__all__ = ["Outlet", "Outlets", "Waiting"]
+__all__ = ["AwaitsKeys", "Outlet", "Outlets"]
 
 
-class Waiting(NamedTuple):
+class AwaitsKeys(NamedTuple):
     """A message that waits for keys."""
 
     message: Publish
@@ -63,7 +63,7 @@ class Outlet:
         """What the aggregate knows about; None for a topic."""
         self.missing: set[bytes] = set()
         """Codes of segments with no key of this node in the graph yet."""
-        self.waiting: deque[Waiting] = deque()
+        self.waiting: deque[AwaitsKeys] = deque()
         self.heard: OrderedDict[bytes, float] = OrderedDict()
         """When an aggregate sent to segments below that are known to have subscribers, the latest last."""
         self.late = False
