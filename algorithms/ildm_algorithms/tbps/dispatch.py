@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ildm_algorithms.tbps.offers import Offers
     from ildm_algorithms.tbps.publishers.outbox import Outbox
     from ildm_algorithms.tbps.publishers.suspension import Suspension
-    from ildm_algorithms.tbps.retained.queries import Retained
+    from ildm_algorithms.tbps.retained.queries import RetainedQueries
 
 __all__ = ["Dispatch", "Guard"]
 
@@ -71,7 +71,7 @@ class Dispatch:
         inbox: Inbox,
         outbox: Outbox,
         suspension: Suspension,
-        retained: Retained,
+        retained: RetainedQueries,
         missing: Missing,
         offers: Offers,
         merges: Merges,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ildm_algorithms.tbps.config import TbpsConfig
     from ildm_algorithms.tbps.memory import Memory
     from ildm_algorithms.tbps.publishers.outbox import Outbox
-    from ildm_algorithms.tbps.retained.queries import Retained
+    from ildm_algorithms.tbps.retained.queries import RetainedQueries
 
 __all__ = ["Inbox"]
 
@@ -36,7 +36,7 @@ class Inbox:
         filters: FilterTable[None],
         seen: Seen,
         memory: Memory,
-        retained: Retained,
+        retained: RetainedQueries,
         outbox: Outbox,
     ) -> None:
         """``filters``: those of local clients."""

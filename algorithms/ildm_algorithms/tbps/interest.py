@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ildm.mqtt import FilterTable
     from ildm_algorithms.tbps.keys.segments import Segments
     from ildm_algorithms.tbps.missed import Missing
-    from ildm_algorithms.tbps.retained.queries import Retained
+    from ildm_algorithms.tbps.retained.queries import RetainedQueries
 
 __all__ = ["FETCHED", "TRIAL", "TRIALS", "Interest"]
 
@@ -42,7 +42,7 @@ class Interest:
         api: NodeApi,
         filters: FilterTable[None],
         segments: Segments,
-        retained: Retained,
+        retained: RetainedQueries,
         missing: Missing,
     ) -> None:
         self.api = api

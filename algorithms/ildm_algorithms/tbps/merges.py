@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ildm_algorithms.tbps.offers import Offers
     from ildm_algorithms.tbps.publishers.outbox import Outbox
     from ildm_algorithms.tbps.publishers.surveys import Surveys
-    from ildm_algorithms.tbps.retained.queries import Retained
+    from ildm_algorithms.tbps.retained.queries import RetainedQueries
     from ildm_algorithms.tbps.retained.repeating import Repeating
 
 __all__ = ["Merges"]
@@ -44,7 +44,7 @@ class Merges:
         missing: Missing,
         surveys: Surveys,
         outbox: Outbox,
-        retained: Retained,
+        retained: RetainedQueries,
         repeating: Repeating,
     ) -> None:
         self.api = api

@@ -28,7 +28,7 @@ from ildm_algorithms.tbps.offers import Offers
 from ildm_algorithms.tbps.publishers.outbox import Outbox
 from ildm_algorithms.tbps.publishers.surveys import Surveys
 from ildm_algorithms.tbps.publishers.suspension import Suspension
-from ildm_algorithms.tbps.retained.queries import Retained
+from ildm_algorithms.tbps.retained.queries import RetainedQueries
 from ildm_algorithms.tbps.retained.repeating import Repeating, in_portions
 from ildm_algorithms.tbps.retained.scans import Scans
 
@@ -92,7 +92,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.suspension = suspension = Suspension(
             api, graph, segments, surveys, config.status_interval, offers.resumed, count
         )
-        self.retained = retained = Retained(
+        self.retained = retained = RetainedQueries(
             api,
             graph,
             segments,

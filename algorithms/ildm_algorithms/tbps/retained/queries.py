@@ -59,7 +59,7 @@ VOLUNTEERS = 8
 """How many of the nodes that only have a copy answer a query, on average, besides the first."""
 
 
-class Retained:
+class RetainedQueries:
     """Queries for retained messages, answers to them, and what the local broker must forget."""
 
     def __init__(

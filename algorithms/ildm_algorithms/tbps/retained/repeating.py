@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ildm.api import NodeApi
     from ildm_algorithms.tbps.publishers.outbox import Outbox
     from ildm_algorithms.tbps.publishers.outlets import Outlet
-    from ildm_algorithms.tbps.retained.queries import Retained
+    from ildm_algorithms.tbps.retained.queries import RetainedQueries
 
 __all__ = ["PAUSE", "PORTION", "SPREAD", "Repeating", "in_portions"]
 
@@ -41,7 +41,7 @@ class Repeating:
         interval: seconds between two rounds on average; 0: there are none.
     """
 
-    def __init__(self, api: NodeApi, interval: float, retained: Retained, outbox: Outbox) -> None:
+    def __init__(self, api: NodeApi, interval: float, retained: RetainedQueries, outbox: Outbox) -> None:
         self.api = api
         self.interval = interval
         self.retained = retained
