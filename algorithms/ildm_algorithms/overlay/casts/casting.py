@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ildm.api import Peer
 from ildm_algorithms.overlay.casts.detours import Detours
-from ildm_algorithms.overlay.casts.memory import CastId, Work, without
+from ildm_algorithms.overlay.casts.history import CastId, Work, without
 from ildm_algorithms.overlay.casts.parts import Parts
 from ildm_algorithms.overlay.casts.routing import Forward, Routing
 from ildm_algorithms.overlay.casts.trees import read_tree

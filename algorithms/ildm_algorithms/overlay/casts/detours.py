@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from ildm_algorithms.overlay.casts.memory import without
+from ildm_algorithms.overlay.casts.history import without
 from ildm_algorithms.overlay.casts.routing import Forward
 from ildm_algorithms.overlay.context import Context
 from ildm_algorithms.overlay.keys import Range, Ref

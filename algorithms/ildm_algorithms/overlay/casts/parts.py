@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ildm.api import Peer, Timer
-from ildm_algorithms.overlay.casts.memory import Done, Memory, PartId, Taken, Work, without
+from ildm_algorithms.overlay.casts.history import CastHistory, Done, PartId, Taken, Work, without
 from ildm_algorithms.overlay.casts.trees import TREE_BYTES_PER_NODE, write_tree
 from ildm_algorithms.overlay.context import Context
 from ildm_algorithms.overlay.keys import Range
@@ -73,7 +73,7 @@ class Parts:
         """``spread`` serves own keys and hands on the rest. Its number: how often the part was divided
         before."""
         self.context = context
-        self.memory = Memory(context)
+        self.memory = CastHistory(context)
         self.spread = spread
         self._done: dict[PartId, Callable[[CastAck], None]] = {}
         """Of the works under way."""

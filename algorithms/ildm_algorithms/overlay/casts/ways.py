@@ -18,7 +18,7 @@ from ildm_algorithms.overlay.wire.messages import FORMATS, Cast
 
 if TYPE_CHECKING:
     from ildm.api import Peer
-    from ildm_algorithms.overlay.casts.memory import CastId
+    from ildm_algorithms.overlay.casts.history import CastId
     from ildm_algorithms.overlay.casts.routing import Forward, Routing, Step
     from ildm_algorithms.overlay.context import Context
     from ildm_algorithms.overlay.lists.tables import Table

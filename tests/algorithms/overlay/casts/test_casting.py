@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ildm_algorithms.overlay.casts.memory import AT_ONCE, Work, without
+from ildm_algorithms.overlay.casts.history import AT_ONCE, Work, without
 from ildm_algorithms.overlay.casts.routing import SFB
 from ildm_algorithms.overlay.config import OverlayConfig
 from ildm_algorithms.overlay.graph import CastResult

@@ -16,7 +16,7 @@ from ildm_algorithms.overlay.wire.messages import Cast, CastAck, Why
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["CastId", "Done", "Memory", "PartId", "Taken", "Work", "without"]
+__all__ = ["CastHistory", "CastId", "Done", "PartId", "Taken", "Work", "without"]
 
 CastId = tuple[str, int]
 """Node id of the origin, and the number of the cast there."""
@@ -126,7 +126,7 @@ class Taken:
         self.bytes = 0
 
 
-class Memory:
+class CastHistory:
     """The reliable casts of one node, those of others among them."""
 
     def __init__(self, context: Context) -> None:
