@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from ildm.api import PluginError
-from ildm_algorithms.tbps.memory import read_numbers, write_numbers
+from ildm_algorithms.tbps.presence import read_numbers, write_numbers
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ildm_algorithms.exchange.messages import Message
     from ildm_algorithms.exchange.seen import Seen
     from ildm_algorithms.tbps.config import TbpsConfig
-    from ildm_algorithms.tbps.memory import Memory
+    from ildm_algorithms.tbps.presence import Presence
     from ildm_algorithms.tbps.publishers.outbox import Outbox
     from ildm_algorithms.tbps.retained.queries import RetainedQueries
 
@@ -35,7 +35,7 @@ class Inbox:
         config: TbpsConfig,
         filters: FilterTable[None],
         seen: Seen,
-        memory: Memory,
+        presence: Presence,
         retained: RetainedQueries,
         outbox: Outbox,
     ) -> None:
@@ -43,7 +43,7 @@ class Inbox:
         self.api = api
         self.filters = filters
         self.seen = seen
-        self.memory = memory
+        self.presence = presence
         self.retained = retained
         self.outbox = outbox
         self._wishes = Wishes(filters, config.wished_topics, api.count)
@@ -59,7 +59,7 @@ class Inbox:
         if not self.seen.add(origin, carried.number):
             self.api.count("duplicates")
             return
-        self.memory.heard(origin, carried.number)
+        self.presence.heard(origin, carried.number)
         plain = self._wishes.of(carried.frame)
         if plain is not None:
             self._take_plain(origin, carried, plain)

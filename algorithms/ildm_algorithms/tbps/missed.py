@@ -18,8 +18,8 @@ from ildm.mqtt import IldmError, topic_matches
 from ildm_algorithms.exchange.messages import Message, milliseconds
 from ildm_algorithms.tbps.confirmed import Confirmed
 from ildm_algorithms.tbps.keys.encoding import ALL_NODES, publisher_ranges, segments_of_topic
-from ildm_algorithms.tbps.memory import LOOKBACK, Memory
 from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want
+from ildm_algorithms.tbps.presence import LOOKBACK, Presence
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer, Timer
@@ -117,7 +117,7 @@ class Missing:
         graph: SkipGraph,
         segments: Segments,
         seen: Seen,
-        memory: Memory,
+        presence: Presence,
         config: TbpsConfig,
         is_alone: Callable[[], bool],
         merging: Callable[[], bool],
@@ -134,7 +134,7 @@ class Missing:
         self.count = count
         self.merging = merging
         """Whether graphs are about to become one, or have and :meth:`merged` is still to come."""
-        self.memory = memory
+        self.presence = presence
         self.confirmed = Confirmed(api, config.remembered_origins, count)
         self._number = 0
         """Of the last question that is to be confirmed."""
@@ -180,7 +180,7 @@ class Missing:
     def start(self) -> None:
         """Filters that come before any time has passed are those of sessions which outlived a restart."""
         self._restored = self._absent_since()
-        self.memory.load()
+        self.presence.load()
         self.confirmed.load()
         among = self.api.state.get(AMONG, b"")
         if len(among) == _TIME.size:
@@ -222,7 +222,7 @@ class Missing:
 
     def _started(self) -> None:
         self._restored = None
-        self.memory.started()
+        self.presence.started()
 
     def stop(self) -> None:
         """The node is about to leave the graph in order."""
@@ -232,7 +232,7 @@ class Missing:
         """It has left: nothing is under way to it any more."""
         if self._since and self.api.now() - self._last_stamp < STAMPS and self._broker_keeps_up:
             self.api.state[STAMP] = _TIME.pack(self.api.wall() + LOOKBACK)
-            self.memory.leave(self._settled)
+            self.presence.leave(self._settled)
 
     # when something may have been missed ----------------------------------------------------------
 
@@ -241,7 +241,7 @@ class Missing:
         now = self.api.now()
         if self._restored is None:
             return now, now
-        since = self.memory.wanted_since(topic_filter)
+        since = self.presence.wanted_since(topic_filter)
         return (self._restored if since is None else since), self._restored
 
     def subscribed(self, topic_filter: str, wished: tuple[float, float] | None = None) -> None:
@@ -250,7 +250,7 @@ class Missing:
         if topic_filter not in self._since:
             self._since[topic_filter] = since
             self.confirmed.leave()
-            self.memory.wanted(topic_filter, since)
+            self.presence.wanted(topic_filter, since)
             if since < absent:
                 self._absent[topic_filter] = absent
                 self._asked.add(topic_filter)
@@ -265,11 +265,11 @@ class Missing:
         before = self._since.get(topic_filter)
         if before is not None and before < since:
             self._since[topic_filter] = since
-            self.memory.wanted(topic_filter, since)
+            self.presence.wanted(topic_filter, since)
 
     def unsubscribed(self, topic_filter: str) -> None:
         if self._since.pop(topic_filter, None) is not None:
-            self.memory.unwanted(topic_filter)
+            self.presence.unwanted(topic_filter)
         self._absent.pop(topic_filter, None)
         self._to_ask.pop(topic_filter, None)
         self._asked.discard(topic_filter)
@@ -315,7 +315,7 @@ class Missing:
         if now - self._last_look >= LOOKS and not self.is_alone():
             self._last_look = now
             self.confirmed.save()
-            self.memory.look(self._settled)
+            self.presence.look(self._settled)
         self._given = self.api.injections.given
 
     def _stamp(self) -> None:
@@ -504,7 +504,7 @@ class Missing:
         """Whether a message has come in an earlier life of this node: its spool knows, or else it is told by
         how far the origin was heard."""
         injected = self.api.has_injected(origin, number)
-        return self.memory.came_before(origin, number) if injected is None else injected
+        return self.presence.came_before(origin, number) if injected is None else injected
 
     def _has_room(self, source: _Source | None) -> bool:
         """Whether one more can be fetched from a node: it takes no more than what is left for others."""
@@ -581,7 +581,7 @@ class Missing:
             self._arrived(source, number)
             # so that it counts once
             self.seen.add(sender.node_id, number)
-            self.memory.heard(sender.node_id, number)
+            self.presence.heard(sender.node_id, number)
         self._given_up(gone.values())
         if late.last:
             self._want(source)

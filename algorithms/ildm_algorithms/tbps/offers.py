@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ildm.mqtt import FilterTable, IldmError, topic_matches
 from ildm_algorithms.exchange.messages import milliseconds
 from ildm_algorithms.tbps.keys.encoding import ALL_NODES, segments_of_topic
-from ildm_algorithms.tbps.memory import LIFE
 from ildm_algorithms.tbps.messages import Late, Missed, Offer, Offered, Want
+from ildm_algorithms.tbps.presence import LIFE
 from ildm_algorithms.tbps.publishers.aggregates import ASK_EVERY
 
 if TYPE_CHECKING:

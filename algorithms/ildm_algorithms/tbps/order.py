@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ildm_algorithms.tbps.memory import LIFE
+from ildm_algorithms.tbps.presence import LIFE
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Timer

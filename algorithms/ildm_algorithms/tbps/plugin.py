@@ -21,10 +21,10 @@ from ildm_algorithms.tbps.inbox import Inbox
 from ildm_algorithms.tbps.interest import Interest
 from ildm_algorithms.tbps.keys.encoding import Role, default_key
 from ildm_algorithms.tbps.keys.segments import Segments
-from ildm_algorithms.tbps.memory import Memory, begin_life
 from ildm_algorithms.tbps.merges import Merges
 from ildm_algorithms.tbps.missed import Missing
 from ildm_algorithms.tbps.offers import Offers
+from ildm_algorithms.tbps.presence import Presence, begin_life
 from ildm_algorithms.tbps.publishers.outbox import Outbox
 from ildm_algorithms.tbps.publishers.surveys import Surveys
 from ildm_algorithms.tbps.publishers.suspension import Suspension
@@ -129,16 +129,16 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
     ) -> None:
         """Make what takes messages, and sees to it that none is missing."""
         api, config, count = self.api, self.config, self.api.count
-        memory = Memory(api, config, count)
+        presence = Presence(api, config, count)
         period = config.absence_period + config.overlay.cast_deadline + SLACK
         seen = Seen(api.now, period, config.seen_bytes, count)
-        inbox = Inbox(api, config, filters, seen, memory, self.retained, self.outbox)
+        inbox = Inbox(api, config, filters, seen, presence, self.retained, self.outbox)
         self.missing = missing = Missing(
             api,
             self.graph,
             self.segments,
             seen,
-            memory,
+            presence,
             config,
             events.is_alone,
             events.merging,

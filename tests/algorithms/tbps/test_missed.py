@@ -21,10 +21,10 @@ from ildm_algorithms.overlay.keys import Range
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.tbps.keys.encoding import segment_of_filter
 from ildm_algorithms.tbps.keys.segments import Segments
-from ildm_algorithms.tbps.memory import Memory
 from ildm_algorithms.tbps.messages import Late, Missed, Offer, Want, decode_payload
 from ildm_algorithms.tbps.missed import HOLD, RETURN, SETTLE, Missing
 from ildm_algorithms.tbps.offers import ATTEMPTS, FOUND, Offers
+from ildm_algorithms.tbps.presence import Presence
 from tests.algorithms.tbps.clock import FakeApi
 
 QUICK = {"ping_interval": 0.5, "ping_timeout": 0.5, "check_interval": 3.0, "cast_deadline": 5.0}
@@ -322,7 +322,7 @@ def test_an_older_retained_message_of_a_partition_comes_after_a_repetition_that_
     for name, text in (("n1", b"older"), ("n0", b"newer")):
         world[name].publish("a/b", text, 1, retain=True)
         world.run(0.2)
-    older = world["n1"].memory.matching("a/b")
+    older = world["n1"].presence.matching("a/b")
     world.heal()
     publisher = world["n1"].algorithm
     assert isinstance(publisher, SgTbps)
@@ -889,7 +889,7 @@ def receiver(**options: Any) -> tuple[Any, Any, Missing, list[int]]:
     config = SgTbps.Config(**options)
     segments = Segments(graph, api, config, api.count)
     seen = Seen(api.now, 300.0, 1 << 20, api.count)
-    memory = Memory(api, config, api.count)
+    presence = Presence(api, config, api.count)
     got: list[int] = []
 
     def take(origin: str, message: Message) -> None:
@@ -897,7 +897,7 @@ def receiver(**options: Any) -> tuple[Any, Any, Missing, list[int]]:
         got.append(message.number)
 
     missing = Missing(
-        api, graph, segments, seen, memory, config, lambda: False, lambda: False, take, api.count
+        api, graph, segments, seen, presence, config, lambda: False, lambda: False, take, api.count
     )
     missing.subscribed("t")
     segments.subscribe(segment_of_filter("t"), "t")

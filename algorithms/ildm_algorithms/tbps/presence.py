@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ildm.api import NodeApi
     from ildm_algorithms.tbps.config import TbpsConfig
 
-__all__ = ["HEARD", "LIFE", "LOOKBACK", "WANTED", "Memory", "begin_life", "read_numbers", "write_numbers"]
+__all__ = ["HEARD", "LIFE", "LOOKBACK", "WANTED", "Presence", "begin_life", "read_numbers", "write_numbers"]
 
 LOOKBACK = 5.0
 """What was published in so many seconds before a moment may still have been under way then."""
@@ -76,7 +76,7 @@ def begin_life(api: NodeApi, newest: int, count: Callable[..., None]) -> int:
     return life << LIFE
 
 
-class Memory:
+class Presence:
     """Times are those of :meth:`ildm.api.NodeApi.now`, also of what an earlier life has saved."""
 
     def __init__(self, api: NodeApi, config: TbpsConfig, count: Callable[..., None]) -> None:
