@@ -432,8 +432,8 @@ class Caster:
     def _deliver(self, message: Cast, own: list[bytes]) -> bool:
         """Give own keys the message that have not had it; whether there was one."""
         number = message.origin.node_id, message.number
-        taken = self.parts.memory.get(number) if message.reliable else None
-        keys = self._new(number, own) if taken is None else self.parts.memory.reached(taken, own)
+        taken = self.parts.history.get(number) if message.reliable else None
+        keys = self._new(number, own) if taken is None else self.parts.history.reached(taken, own)
         if not keys:
             self.context.count("repeated_copies")
             return False

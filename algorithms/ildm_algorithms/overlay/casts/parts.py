@@ -73,7 +73,7 @@ class Parts:
         """``spread`` serves own keys and hands on the rest. Its number: how often the part was divided
         before."""
         self.context = context
-        self.memory = CastHistory(context)
+        self.history = CastHistory(context)
         self.spread = spread
         self._done: dict[PartId, Callable[[CastAck], None]] = {}
         """Of the works under way."""
@@ -112,7 +112,7 @@ class Parts:
         if len(self._done) >= self.context.config.pending_casts:
             self.context.count("pending_casts_full")
             return False
-        taken = self.memory.take(message, deadline)
+        taken = self.history.take(message, deadline)
         if taken is None:
             self.context.count("cast_bytes_full")
             return False
@@ -121,7 +121,7 @@ class Parts:
         # Held open until all parts are given out: an own part may be done at once.
         work.children += 1
         rest = self._rest(work, taken) if divides else [work.target]
-        self.memory.begun(taken, work)
+        self.history.begun(taken, work)
         for low, high in rest:
             whole = low == message.low and high == message.high
             part_of_it = message if whole else message._replace(low=low, high=high)
@@ -163,7 +163,7 @@ class Parts:
     def on_cast(self, message: Cast, divides: bool) -> None:
         """A part that another node hands on, for the first time or again."""
         part = message.parent.node_id, message.request
-        taken = self.memory.get((message.origin.node_id, message.number))
+        taken = self.history.get((message.origin.node_id, message.number))
         known = None if taken is None else taken.parts.get(part)
         if isinstance(known, Done):
             self.context.send(message.parent, known.ack)
@@ -335,9 +335,9 @@ class Parts:
         if work.message.trace:
             tree = write_tree(self.context.node_id, work.message.depth, work.own, work.trees)
         ack = work.ack._replace(why=work.why, hops=work.ack.hops + work.hops, tree=tree)
-        taken = self.memory.get(work.id)
+        taken = self.history.get(work.id)
         if taken is not None:
-            self.memory.done(taken, work, ack)
+            self.history.done(taken, work, ack)
         waiting, work.waiting = work.waiting, []
         done(ack)
         for other in waiting:

@@ -176,26 +176,26 @@ def test_casts_are_forgotten_when_none_can_come_again() -> None:
         nodes[0].graph.cast(EVERYTHING, b"%d" % number, reliable=True)
         network.run(0.1)
     for node in nodes:
-        memory = node.graph._caster.parts.memory
-        assert len(memory) <= 40
-        assert memory.bytes == sum(taken.bytes for taken in memory._casts.values())
+        history = node.graph._caster.parts.history
+        assert len(history) <= 40
+        assert history.bytes == sum(taken.bytes for taken in history._casts.values())
 
 
 def test_after_a_burst_casts_are_forgotten_a_few_at_a_time() -> None:
     """Unless there is no room for a new one."""
     network, nodes = grown(4, cast_deadline=2.0, cast_bytes=1_000_000)
-    memory = nodes[0].graph._caster.parts.memory
+    history = nodes[0].graph._caster.parts.history
     for number in range(5 * AT_ONCE):
         nodes[0].graph.cast(EVERYTHING, b"%d" % number, reliable=True)
     network.run(10)
     for left in range(4, -1, -1):
         nodes[0].graph.cast(EVERYTHING, b"later", reliable=True)
-        assert AT_ONCE * left < len(memory) <= AT_ONCE * left + 5
+        assert AT_ONCE * left < len(history) <= AT_ONCE * left + 5
     for number in range(5 * AT_ONCE):
         nodes[0].graph.cast(EVERYTHING, b"%d" % number, reliable=True)
     network.run(10)
     nodes[0].graph.cast(EVERYTHING, bytes(900_000), reliable=True)
-    assert len(memory) < 2 * AT_ONCE
+    assert len(history) < 2 * AT_ONCE
 
 
 def test_at_the_bound_new_casts_are_refused_and_none_is_forgotten() -> None:
