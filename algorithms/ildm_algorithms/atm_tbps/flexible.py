@@ -11,7 +11,7 @@ from ildm_algorithms.atm_tbps.exploring import Exploring, divided
 from ildm_algorithms.atm_tbps.known import Known
 from ildm_algorithms.atm_tbps.messages import FORMATS, Forget, Note, Query, read_note, write_note
 from ildm_algorithms.atm_tbps.spreading import FAR
-from ildm_algorithms.overlay.casts.ways import Remembered
+from ildm_algorithms.overlay.casts.plans import Remembered
 from ildm_algorithms.overlay.graph import SkipGraph
 from ildm_algorithms.overlay.wire.codec import OverlayError
 from ildm_algorithms.tbps.keys.encoding import KeyFormatError, Role, Segment, key_text, parse_key

@@ -8,8 +8,8 @@ from typing import Any
 
 from ildm.api import Peer
 from ildm_algorithms.overlay.casts.casting import Arrival, Caster, CastResult
+from ildm_algorithms.overlay.casts.plans import CAST
 from ildm_algorithms.overlay.casts.routing import ROUTINGS, Forward, Routing
-from ildm_algorithms.overlay.casts.ways import CAST
 from ildm_algorithms.overlay.config import OverlayConfig
 from ildm_algorithms.overlay.context import Context, Env
 from ildm_algorithms.overlay.events import Hooks
@@ -212,7 +212,7 @@ class SkipGraph:
             return
         self._context.heard_of(sender)
         try:
-            if data[:1] == CAST and self._caster.ways.relay(data):
+            if data[:1] == CAST and self._caster.plans.relay(data):
                 return
             message = self._context.codec.decode(data)
             self._context.run(self._context.handle, message)
@@ -252,7 +252,7 @@ class SkipGraph:
             raise OverlayError("nothing comes back from a cast that is not reliable")
         chosen = routing or ROUTINGS[self.config.routing]
         plain = deliver and not (reliable or trace or note)
-        if plain and self._caster.ways.begin(target, payload, chosen, turn, entry):
+        if plain and self._caster.plans.begin(target, payload, chosen, turn, entry):
             return
         self._context.run(
             partial(

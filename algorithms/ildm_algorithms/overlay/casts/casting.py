@@ -15,9 +15,9 @@ from ildm.api import Peer
 from ildm_algorithms.overlay.casts.detours import Detours
 from ildm_algorithms.overlay.casts.history import CastId, Work, without
 from ildm_algorithms.overlay.casts.parts import Parts
+from ildm_algorithms.overlay.casts.plans import CastPlan, CastPlans, part_of
 from ildm_algorithms.overlay.casts.routing import Forward, Routing
 from ildm_algorithms.overlay.casts.trees import read_tree
-from ildm_algorithms.overlay.casts.ways import Way, Ways, part_of
 from ildm_algorithms.overlay.context import Context
 from ildm_algorithms.overlay.keys import Range, Ref
 from ildm_algorithms.overlay.lists.tables import Table
@@ -74,7 +74,7 @@ class CastResult(NamedTuple):
     tree: Any
     """Of a trace: {"node", "keys" (bytes), "depth", "children": [...]}; else None."""
     why: str = ""
-    """Why it is not complete: ``deadline``, ``full`` (as many under way as there may be) or ``no way``."""
+    """Why it is not complete: ``deadline``, ``full`` (as many under plan as there may be) or ``no plan``."""
 
 
 class _View:
@@ -140,7 +140,7 @@ class Caster:
         self._seen: dict[CastId, tuple[bytes, ...]] = {}
         """Own keys that unreliable casts have reached."""
         self._view = _View(table, context.quiet)
-        self.ways = Ways(context, table, self._routings, self._reach, holds)
+        self.plans = CastPlans(context, table, self._routings, self._reach, holds)
 
     def cast(
         self,
@@ -255,7 +255,7 @@ class Caster:
         if message.extra:
             own, forwards = routing.split(table, target, frozenset(message.extra))
         else:
-            own, forwards = self.ways.split(routing, target)
+            own, forwards = self.plans.split(routing, target)
         fresh: Sequence[bytes] = ()
         if own and attempt == 0:
             first = self._deliver(message, own)
@@ -446,11 +446,11 @@ class Caster:
             self.delivered(arrival)
         return True
 
-    def _reach(self, number: CastId, way: Way, tail: bytes) -> None:
+    def _reach(self, number: CastId, plan: CastPlan, tail: bytes) -> None:
         """Give own keys an unreliable cast; ``tail``: its payload, with the length before it."""
-        keys = self._new(number, way.own)
+        keys = self._new(number, plan.own)
         if keys:
-            self.delivered(Arrival(number, way.origin, keys, tail[4:], way.depth))
+            self.delivered(Arrival(number, plan.origin, keys, tail[4:], plan.depth))
         else:
             self.context.count("repeated_copies")
 

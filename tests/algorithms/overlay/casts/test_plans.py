@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from ildm.api import Peer
-from ildm_algorithms.overlay.casts.ways import BODY, plain_body
+from ildm_algorithms.overlay.casts.plans import BODY, plain_body
 from ildm_algorithms.overlay.keys import EVERYTHING, Range
 from ildm_algorithms.overlay.wire.messages import Cast, encode
 from tests.algorithms.overlay.scheduler import Network, Node, key_of
@@ -88,8 +88,8 @@ def test_casts_spread_as_if_nothing_was_known_of_the_ones_before() -> None:
         network, nodes = grown(16, keys=2)
         if not known:
             for node in nodes:
-                ways = node.graph._caster.ways
-                ways.begin = ways.relay = lambda *args: False  # type: ignore[method-assign]
+                plans = node.graph._caster.plans
+                plans.begin = plans.relay = lambda *args: False  # type: ignore[method-assign]
         network.note = True
         for number, node in product(range(3), nodes[:4]):
             node.graph.cast(EVERYTHING, b"%d" % number)
@@ -136,7 +136,7 @@ def test_what_is_known_of_ways_is_bounded() -> None:
         origin.graph.cast(Range(key_of(number % 20, ""), b"\xff"), b"%d" % number)
         network.run(0.2)
     assert origin.counters["ways_displaced"] > 50
-    ways = origin.graph._caster.ways
-    for known in (ways._ways, ways._steps):
+    plans = origin.graph._caster.plans
+    for known in (plans._plans, plans._steps):
         assert 0 < sum(size for _, size in known.values.values()) == known.bytes <= 3_000  # type: ignore[attr-defined]
     assert [int(arrival.payload) for arrival in nodes[5].arrivals] == list(range(100))

@@ -1,9 +1,9 @@
-"""Ways of unreliable casts: what a node does with copies that are alike but for their number and payload.
+"""Plans of unreliable casts: what a node does with copies that differ only in their number and payload.
 
-The messages of one publisher on one topic take the same way for as long as the tables of the nodes stay the
-same. So the division of the range is worked out once, with the copies to be sent as bytes; further ones are
-known by the bytes between their number and their payload. Whatever is not plain (a note, nodes that are
-quiet, neighbours that are not known, keys that are not here) is left to the
+Messages of one publisher on one topic take the same way while the tables of the nodes stay the same. So the
+division of the range is worked out once, with the copies to be sent as bytes. Further copies are known by the
+bytes between their number and their payload. What is not plain (a note, nodes that are quiet, neighbours that
+are not known, keys that are not here) is left to the
 :class:`~ildm_algorithms.overlay.casts.casting.Caster`.
 """
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from ildm_algorithms.overlay.context import Context
     from ildm_algorithms.overlay.lists.tables import Table
 
-__all__ = ["BODY", "CAST", "Way", "Ways", "part_of", "plain_body"]
+__all__ = ["BODY", "CAST", "CastPlan", "CastPlans", "part_of", "plain_body"]
 
 BODY = 9
 """Where in a :class:`Cast` the bytes between its number and its payload begin."""
-_WAY = 700
-"""Bytes a way needs besides those of its copies."""
+_PLAN = 700
+"""Bytes a plan needs besides those of its copies."""
 _COPY = 200
 """The same for each of them."""
 CAST = bytes(format.code for format in FORMATS if format.kind is Cast)
@@ -37,7 +37,7 @@ _number = Struct(">Q").pack
 _length = Struct(">I").pack
 
 
-class Way(NamedTuple):
+class CastPlan(NamedTuple):
     """What a node does with each of many casts, or copies of casts, that are alike."""
 
     origin: Peer
@@ -111,15 +111,15 @@ class Remembered(Generic[Value]):
             self.bytes += size
 
 
-class Ways:
-    """The ways of casts through one node."""
+class CastPlans:
+    """The plans of one node."""
 
     def __init__(
         self,
         context: Context,
         table: Table,
         routings: Mapping[int, Routing],
-        reach: Callable[[CastId, Way, bytes], None],
+        reach: Callable[[CastId, CastPlan, bytes], None],
         holds: Callable[[bytes], bool],
     ) -> None:
         """``reach`` gives own keys a cast; the bytes are its payload with the length before it. ``holds``:
@@ -129,7 +129,7 @@ class Ways:
         self.routings = routings
         self.reach = reach
         self.holds = holds
-        self._ways: Remembered[Way] = Remembered(context, table)
+        self._plans: Remembered[CastPlan] = Remembered(context, table)
         self._steps: Remembered[Step] = Remembered(context, table)
 
     def split(self, routing: Routing, target: Range) -> Step:
@@ -139,7 +139,7 @@ class Ways:
         if step is None:
             step = routing.split(self.table, target)
             known = len(target.low) + len(target.high) + sum(map(len, step.own))
-            self._steps.put(sought, step, _WAY + known + _COPY * len(step.forwards))
+            self._steps.put(sought, step, _PLAN + known + _COPY * len(step.forwards))
         return step
 
     def begin(self, target: Range, payload: bytes, routing: Routing, turn: int, entry: Ref | None) -> bool:
@@ -148,15 +148,15 @@ class Ways:
             return False
         turn &= 0xFFFF
         sought = target, routing.code, turn, entry
-        way = self._ways.get(sought)
-        if way is None:
+        plan = self._plans.get(sought)
+        if plan is None:
             peer = self.context.peer
             message = Cast(0, peer, peer, 0, target.low, target.high, routing.code, turn=turn)
-            way = self._learn(sought, message, entry)
-        if way is None or self._is_odd(way):
+            plan = self._learn(sought, message, entry)
+        if plan is None or self._is_odd(plan):
             return False
         head = CAST + _number(self.context.number())
-        self.context.run(self._follow, way, head, _length(len(payload)) + payload)
+        self.context.run(self._follow, plan, head, _length(len(payload)) + payload)
         return True
 
     def relay(self, data: bytes) -> bool:
@@ -165,39 +165,39 @@ class Ways:
         if not end or int.from_bytes(data[end : end + 4]) != len(data) - end - 4:
             return False
         body = data[BODY:end]
-        way = self._ways.get(body)
-        if way is None:
+        plan = self._plans.get(body)
+        if plan is None:
             message = self.context.codec.decode(data)
-            way = self._learn(body, message, None)
-        if way is None or self._is_odd(way):
+            plan = self._learn(body, message, None)
+        if plan is None or self._is_odd(plan):
             return False
-        self.context.run(self._follow, way, data[:BODY], data[end:])
+        self.context.run(self._follow, plan, data[:BODY], data[end:])
         return True
 
-    def _is_odd(self, way: Way) -> bool:
+    def _is_odd(self, plan: CastPlan) -> bool:
         """Whether the moment is one at which it is not to be followed."""
-        if way.at and self.holds(way.at):
+        if plan.at and self.holds(plan.at):
             return True
         context = self.context
-        return context.troubled and any(context.quiet(peer.node_id) for peer, _ in way.copies)
+        return context.troubled and any(context.quiet(peer.node_id) for peer, _ in plan.copies)
 
-    def _follow(self, way: Way, head: bytes, tail: bytes) -> None:
+    def _follow(self, plan: CastPlan, head: bytes, tail: bytes) -> None:
         """``head``: code and number; ``tail``: the payload, with its length before it."""
         context = self.context
-        if way.own:
-            self.reach((way.origin.node_id, int.from_bytes(head[1:])), way, tail)
-        for to, body in way.copies:
-            context.post(to, b"".join((head, body, tail)), way.turn)
+        if plan.own:
+            self.reach((plan.origin.node_id, int.from_bytes(head[1:])), plan, tail)
+        for to, body in plan.copies:
+            context.post(to, b"".join((head, body, tail)), plan.turn)
 
     # working it out -----------------------------------------------------------------------------
 
-    def _learn(self, sought: Hashable, message: Cast, entry: Ref | None) -> Way | None:
-        way = self._work_out(message, entry)
-        if way is not None:
-            self._ways.put(sought, way, way.size)
-        return way
+    def _learn(self, sought: Hashable, message: Cast, entry: Ref | None) -> CastPlan | None:
+        plan = self._work_out(message, entry)
+        if plan is not None:
+            self._plans.put(sought, plan, plan.size)
+        return plan
 
-    def _work_out(self, message: Cast, entry: Ref | None) -> Way | None:
+    def _work_out(self, message: Cast, entry: Ref | None) -> CastPlan | None:
         """None: it is not plain, for the time being."""
         context, table = self.context, self.table
         target = Range(message.low, message.high)
@@ -221,5 +221,5 @@ class Ways:
             return None
         copies = [(peer, context.codec.encode(part)[BODY:-4]) for peer, part in parts]
         known = len(copy.low) + len(copy.high) + len(message.at) + sum(map(len, own))
-        size = _WAY + known + sum(_COPY + len(body) for _, body in copies)
-        return Way(message.origin, message.at, own, message.depth, message.turn, copies, size)
+        size = _PLAN + known + sum(_COPY + len(body) for _, body in copies)
+        return CastPlan(message.origin, message.at, own, message.depth, message.turn, copies, size)
