@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ildm.api import Peer
 from ildm_algorithms.overlay.casts.detours import Detours
 from ildm_algorithms.overlay.casts.history import CastId, Work, without
-from ildm_algorithms.overlay.casts.parts import Parts
+from ildm_algorithms.overlay.casts.parts import CastParts
 from ildm_algorithms.overlay.casts.plans import CastPlan, CastPlans, part_of
 from ildm_algorithms.overlay.casts.routing import Forward, Routing
 from ildm_algorithms.overlay.casts.trees import read_tree
@@ -120,7 +120,7 @@ class Caster:
         self.context = context
         self.table = table
         self.finder = finder
-        self.parts = Parts(context, self._spread)
+        self.parts = CastParts(context, self._spread)
         self._detours = Detours(context, table)
         self.delivered = context.hooks.delivered
         self.holds = holds

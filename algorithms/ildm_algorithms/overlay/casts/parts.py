@@ -18,7 +18,7 @@ from ildm_algorithms.overlay.context import Context
 from ildm_algorithms.overlay.keys import Range
 from ildm_algorithms.overlay.wire.messages import Cast, CastAck, CastBusy, Ping, Why
 
-__all__ = ["Child", "Parts", "Work"]
+__all__ = ["CastParts", "Child", "Work"]
 
 _ASKED = 3
 """How often the copy of a part that waits for others comes again before it is served here: parts could wait
@@ -66,7 +66,7 @@ class Child:
         return (self.message.low, self.message.high) == (self.message.at, self.message.at + b"\0")
 
 
-class Parts:
+class CastParts:
     """The parts of one node, its own casts among them."""
 
     def __init__(self, context: Context, spread: Callable[[Cast, Work, int], None]) -> None:
