@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ildm.mqtt import IldmError, Publish, Version, decode
 from ildm_algorithms.exchange.repeated import deleted, identity_of, inject_known, is_repeated
-from ildm_algorithms.tbps.order import Order, Stream
+from ildm_algorithms.tbps.order import StreamId, Streams
 from ildm_algorithms.tbps.wishes import Wish, Wishes
 
 if TYPE_CHECKING:
@@ -47,7 +47,9 @@ class Inbox:
         self.retained = retained
         self.outbox = outbox
         self._wishes = Wishes(filters, config.wished_topics, api.count)
-        self._order = Order(api, seen, config.order_wait, config.order_bytes, config.order_streams, api.count)
+        self._streams = Streams(
+            api, seen, config.order_wait, config.order_bytes, config.order_streams, api.count
+        )
 
     def take_late(self, origin: str, message: Message) -> None:
         """Take a message that this node had missed: it comes behind later ones, so it waits for none."""
@@ -127,5 +129,5 @@ class Inbox:
         self._let_through(origin, message.topic, carried, deliver)
 
     def _let_through(self, origin: str, topic: str, carried: Message, deliver: Callable[[], bool]) -> None:
-        stream = Stream(origin, topic, carried.turn)
-        self._order.take(stream, carried.number, carried.behind, len(carried.frame), deliver)
+        stream = StreamId(origin, topic, carried.turn)
+        self._streams.take(stream, carried.number, carried.behind, len(carried.frame), deliver)

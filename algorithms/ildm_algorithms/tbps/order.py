@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ildm.api import NodeApi, Timer
     from ildm_algorithms.exchange.seen import Seen
 
-__all__ = ["OVERHEAD", "Order", "Stream", "Streams"]
+__all__ = ["OVERHEAD", "StreamId", "StreamNumbers", "Streams"]
 
 OVERHEAD = 1_000
 """Bytes a message that waits is taken to need besides its frame."""
@@ -26,7 +26,7 @@ RECENT = 1 << LIFE
 """Numbers of one life of an origin differ by less."""
 
 
-class Stream(NamedTuple):
+class StreamId(NamedTuple):
     """What is kept in order."""
 
     origin: str
@@ -34,7 +34,7 @@ class Stream(NamedTuple):
     turn: int
 
 
-class Streams:
+class StreamNumbers:
     """The newest number of each stream; the stream least recently used makes room."""
 
     def __init__(self, most: int) -> None:
@@ -56,7 +56,7 @@ class Streams:
 class _Held:
     __slots__ = ("deliver", "number", "size", "stream", "timer")
 
-    def __init__(self, stream: Stream, number: int, size: int, deliver: Callable[[], object]) -> None:
+    def __init__(self, stream: StreamId, number: int, size: int, deliver: Callable[[], object]) -> None:
         self.stream = stream
         self.number = number
         self.size = size
@@ -64,7 +64,7 @@ class _Held:
         self.timer: Timer | None = None
 
 
-class Order:
+class Streams:
     """Lets messages through in order, or after ``wait`` seconds.
 
     Args:
@@ -88,7 +88,7 @@ class Order:
         self._wait = wait
         self._max_bytes = max_bytes
         self._count = count
-        self._last = Streams(streams)
+        self._last = StreamNumbers(streams)
         self._held: dict[tuple[str, int], _Held] = {}
         """By origin and number of the message waited for."""
         self._waiting: set[tuple[str, int]] = set()
@@ -96,7 +96,7 @@ class Order:
         self.bytes = 0
 
     def take(
-        self, stream: Stream, number: int, behind: int, size: int, deliver: Callable[[], object]
+        self, stream: StreamId, number: int, behind: int, size: int, deliver: Callable[[], object]
     ) -> None:
         """A message has come that stands ``behind`` numbers after the one before it in its stream (0: there
         is none); ``deliver`` is called at once, or when its turn has come."""
@@ -127,7 +127,7 @@ class Order:
         self._count("order_given_up")
         self._release(before)
 
-    def _deliver(self, stream: Stream, number: int, deliver: Callable[[], object]) -> None:
+    def _deliver(self, stream: StreamId, number: int, deliver: Callable[[], object]) -> None:
         deliver()
         self._last.put(stream, number)
         if self._held:

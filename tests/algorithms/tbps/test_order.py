@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ildm.testing import LinkModel, World, uniform
 from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.sg_tbps import SgTbps
-from ildm_algorithms.tbps.order import OVERHEAD, Order, Stream
+from ildm_algorithms.tbps.order import OVERHEAD, StreamId, Streams
 from tests.algorithms.tbps.clock import FakeApi
 
 WAIT = 0.2
@@ -26,12 +26,12 @@ class Receiver:
         self.api = FakeApi()
         api: Any = self.api
         self.seen = Seen(self.api.now, 300.0, 1 << 20, self.api.count)
-        self.order = Order(api, self.seen, WAIT, max_bytes, streams, self.api.count)
+        self.order = Streams(api, self.seen, WAIT, max_bytes, streams, self.api.count)
         self.got: list[int] = []
 
     def take(self, number: int, behind: int = 1, topic: str = "t", turn: int = 0, origin: str = "o") -> None:
         if self.seen.add(origin, number):
-            stream = Stream(origin, topic, turn)
+            stream = StreamId(origin, topic, turn)
             self.order.take(stream, number, behind, 100, partial(self.got.append, number))
 
 

@@ -13,7 +13,7 @@ from ildm_algorithms.exchange.log import read_message
 from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.tbps.keys.encoding import prefixes_above, segments_of_topic
 from ildm_algorithms.tbps.messages import Newer
-from ildm_algorithms.tbps.order import Streams
+from ildm_algorithms.tbps.order import StreamNumbers
 from ildm_algorithms.tbps.presence import LOOKBACK
 from ildm_algorithms.tbps.publishers.announcing import Announcer
 from ildm_algorithms.tbps.publishers.outlets import AwaitsKeys, Outlet, Outlets
@@ -81,7 +81,7 @@ class Outbox:
         self.waiting = 0
         self.waiting_bytes = 0
         self._number = first_number
-        self._streams = Streams(config.order_streams)
+        self._streams = StreamNumbers(config.order_streams)
         self._sweeping = False
         self._logged: float | None = None
         self._finding = False
