@@ -126,7 +126,8 @@ class Gone:
             self._forget()
 
     def restore(self, found: Iterable[tuple[int, float, str]], records: Iterable[int]) -> None:
-        """Take up numbers, times and topics of an earlier life, in any order; ``records`` have had them."""
+        """Take up numbers, times and topics of an earlier incarnation, in any order. ``records``: those that
+        had them."""
         for number, at, topic in sorted(found):
             self.add(number, at, topic, None, 0)
         for page in self._pages:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["next_incarnation"]
+__all__ = ["NUMBERS", "next_incarnation"]
+
+NUMBERS = 32
+"""Binary logarithm of the numbers of one incarnation; a later one has higher numbers."""
 
 
 def next_incarnation(saved: bytes, size: int, clock: int, known: int = 0) -> int:

@@ -107,7 +107,7 @@ class Log:
         self._topics: dict[str, int] = {}
         """Messages by topic."""
         self.newest = 0
-        """The highest number there was, in earlier lives as well."""
+        """The highest number there was, in earlier incarnations as well."""
         self.owed: Callable[[float], bool] = lambda published: False
         """Whether some site is known to lack what was published at a time."""
         self._unwritten: dict[int, str] = {}
@@ -159,7 +159,7 @@ class Log:
             self._api.call_later(min(self._period / SWEEPS, SWEEP), self._sweep)
 
     def restore(self) -> None:
-        """Take up what earlier lives have left, to be called before anything is added."""
+        """Take up what earlier incarnations have left, to be called before anything is added."""
         kept = list(self._api.kept())
         times = [
             _ON_DISK.unpack_from(data)[0] for _, data in kept if len(data) > _ON_DISK.size

@@ -25,7 +25,7 @@ class Message(NamedTuple):
     """A client's message on its way to subscribers."""
 
     number: int
-    """At its origin: grows by one with each message, and more from one life of the node to the next."""
+    """At its origin: grows by one with each message, and by more with each incarnation of the node."""
     behind: int
     """How many numbers before it the one before it with the same topic and turn is; 0: there is none."""
     turn: int

@@ -134,7 +134,7 @@ class Context:
         self.counters: dict[str, int] = {}
         self.local: deque[Record] = deque()
         self._busy = False
-        # Numbers of an earlier life of this node must not meet those of this one.
+        # Numbers of an earlier incarnation of this node must not meet those of this one.
         self._number = env.random.getrandbits(48)
         self._requests: dict[int, _Request] = {}
         self._suspects: dict[str, float] = {}

@@ -42,7 +42,7 @@ class Confirmed:
         self._changed = False
 
     def load(self) -> None:
-        """Take up what the earlier life has saved."""
+        """Take up what the earlier incarnation has saved."""
         self.numbers = read_numbers(self._api.state.get(CONFIRMED, b""))
 
     def begin(self, questions: Iterable[int]) -> None:

@@ -110,7 +110,7 @@ class Merges:
             self.offers.found_others(since - self.config.key_wait)
 
     def _found_others(self, since: float, lately: float) -> None:
-        """This node was alone since then, in this life or the one before."""
+        """This node was alone since then, in this incarnation or the one before."""
         # what waited for its keys until then was sent when there was nobody
         self.offers.found_others(since - self.config.key_wait)
         if since < lately and any(self.log.since(since)):

@@ -113,8 +113,8 @@ class MergeWatch:
 
     def other_entered(self) -> None:
         """A key of another node is about to enter right of an own one. While this node is a graph of its own,
-        that key belongs into another one: it was led here by what is remembered of an earlier life, and what
-        it leads into this graph the others miss."""
+        that key belongs into another one. What is remembered of an earlier incarnation has led it here, and
+        the others miss what it leads into this graph."""
         self._others_entered = self._others_entered or self._is_alone()
 
     def sign(self, others: bool = True, since: float | None = None) -> None:

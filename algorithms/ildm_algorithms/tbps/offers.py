@@ -15,10 +15,10 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from ildm.mqtt import FilterTable, IldmError, topic_matches
+from ildm_algorithms.exchange.incarnation import NUMBERS
 from ildm_algorithms.exchange.messages import milliseconds
 from ildm_algorithms.tbps.keys.encoding import ALL_NODES, segments_of_topic
 from ildm_algorithms.tbps.messages import Late, Missed, Offer, Offered, Want
-from ildm_algorithms.tbps.presence import LIFE
 from ildm_algorithms.tbps.publishers.aggregates import ASK_EVERY
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Offers:
         if not since:
             return []
         confirmed = missed.confirmed.get(self.api.node_id, -1)
-        if confirmed >> LIFE > self.kept.newest >> LIFE:
+        if confirmed >> NUMBERS > self.kept.newest >> NUMBERS:
             confirmed = -1  # numbers began anew, with the state of the node lost
         recent = asked_at - self.config.interest_period
         first = min(since.values())

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ildm_algorithms.tbps.presence import LIFE
+from ildm_algorithms.exchange.incarnation import NUMBERS
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Timer
@@ -22,8 +22,8 @@ __all__ = ["OVERHEAD", "StreamId", "StreamNumbers", "Streams"]
 
 OVERHEAD = 1_000
 """Bytes a message that waits is taken to need besides its frame."""
-RECENT = 1 << LIFE
-"""Numbers of one life of an origin differ by less."""
+RECENT = 1 << NUMBERS
+"""Numbers of one incarnation of an origin differ by less."""
 
 
 class StreamId(NamedTuple):

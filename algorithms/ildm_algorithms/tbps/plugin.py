@@ -24,7 +24,7 @@ from ildm_algorithms.tbps.keys.segments import Segments
 from ildm_algorithms.tbps.merges import Merges
 from ildm_algorithms.tbps.missed import Missing
 from ildm_algorithms.tbps.offers import Offers
-from ildm_algorithms.tbps.presence import Presence, begin_life
+from ildm_algorithms.tbps.presence import Presence, begin_incarnation
 from ildm_algorithms.tbps.publishers.outbox import Outbox
 from ildm_algorithms.tbps.publishers.surveys import Surveys
 from ildm_algorithms.tbps.publishers.suspension import Suspension
@@ -115,7 +115,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             surveys,
             config,
             log,
-            begin_life(api, log.newest, count),
+            begin_incarnation(api, log.newest, count),
             offers.unsure,
             retained.holds,
             suspension.unheard,
@@ -179,8 +179,8 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         self.retained.start()
         in_portions(self.api, iter(self.retained.held()), self.outbox.hold)
         if len(self.outbox.log):
-            # a site that was away asks the publishers of a topic for what an earlier life has kept; for what
-            # is older than that it asks all nodes
+            # A site that was away asks the publishers of a topic for what an earlier incarnation has logged.
+            # For what is older than ``publisher_idle`` it asks all nodes.
             lately = self.api.now() - self.config.publisher_idle
             self.outbox.resume()
             in_portions(self.api, iter(self.outbox.log.topics_since(lately)), self._publish_again)

@@ -14,7 +14,7 @@ from struct import Struct
 from typing import TYPE_CHECKING
 
 from ildm.api import PluginError
-from ildm_algorithms.exchange.incarnation import next_incarnation
+from ildm_algorithms.exchange.incarnation import NUMBERS, next_incarnation
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ildm.api import NodeApi
     from ildm_algorithms.tbps.config import TbpsConfig
 
-__all__ = ["HEARD", "LIFE", "LOOKBACK", "WANTED", "Presence", "begin_life", "read_numbers", "write_numbers"]
+__all__ = ["HEARD", "LOOKBACK", "WANTED", "Presence", "begin_incarnation", "read_numbers", "write_numbers"]
 
 LOOKBACK = 5.0
 """What was published in so many seconds before a moment may still have been under way then."""
@@ -34,11 +34,9 @@ SHELVES = 64
 """Entries the filters are divided among: one is written when something in it has changed."""
 SAVE = 1.0
 """Seconds in which changes are collected that follow one which was saved at once."""
-LIFE = 32
-"""Binary logarithm of the numbers of one life; a later life has higher ones."""
 BEGUN = "tbps.life"
-"""Entry of the state: the number of this life, from which those of its messages begin."""
-_LIFE = Struct(">I")
+"""Entry of the state: this incarnation, from which the numbers of its messages begin."""
+_INCARNATION = Struct(">I")
 _FILTER = Struct(">8sd")
 _ORIGIN = Struct(">HQ")
 
@@ -63,21 +61,21 @@ def read_numbers(data: bytes) -> dict[str, int]:
     return numbers if at == len(data) else {}
 
 
-def begin_life(api: NodeApi, newest: int, count: Callable[..., None]) -> int:
-    """The number before the first one of this life: greater than those of any life before, of which
+def begin_incarnation(api: NodeApi, newest: int, count: Callable[..., None]) -> int:
+    """The number before the first one of this incarnation: greater than those of all before, of which
     ``newest`` is known. The clock tells where the state of the node is lost."""
     clock = int(api.wall()) & 0xFFFF_FFFF
-    life = next_incarnation(api.state.get(BEGUN, b""), _LIFE.size, clock, newest >> LIFE)
+    incarnation = next_incarnation(api.state.get(BEGUN, b""), _INCARNATION.size, clock, newest >> NUMBERS)
     try:
-        api.state[BEGUN] = _LIFE.pack(life)
+        api.state[BEGUN] = _INCARNATION.pack(incarnation)
     except PluginError as error:
         count("memory_full")
         api.log("which life of the node this is cannot be saved", reason=str(error))
-    return life << LIFE
+    return incarnation << NUMBERS
 
 
 class Presence:
-    """Times are those of :meth:`ildm.api.NodeApi.now`, also of what an earlier life has saved."""
+    """Times are those of :meth:`ildm.api.NodeApi.now`, also of what an earlier incarnation has saved."""
 
     def __init__(self, api: NodeApi, config: TbpsConfig, count: Callable[..., None]) -> None:
         self._api = api
@@ -89,20 +87,20 @@ class Presence:
         """Unix time by digest of the filter."""
         self._size = 0
         self._unclaimed: set[bytes] = set()
-        """Filters of the earlier life that have not come back yet."""
+        """Filters of the earlier incarnation that have not come back yet."""
         self._changed: set[int] = set()
         self._collecting = False
         self._numbers: dict[str, int] = {}
         """Last number by origin, the longest silent first."""
         self._before: dict[str, int] = {}
-        """As the earlier life has left them."""
+        """As the earlier incarnation has left them."""
         self._looked: dict[str, int] | None = None
         """At the last look, if nothing was missing then."""
 
-    # an earlier life ----------------------------------------------------------------------------
+    # an earlier incarnation ----------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take up what the earlier life has saved."""
+        """Take up what the earlier incarnation has saved."""
         for number, shelf in enumerate(self._wanted):
             data = self._api.state.get(f"{WANTED}{number}", b"")
             if len(data) % _FILTER.size == 0:
@@ -115,7 +113,7 @@ class Presence:
         self._api.call_later(self._period + LOOKBACK, self._before.clear)
 
     def wanted_since(self, topic_filter: str) -> float | None:
-        """Since when the earlier life had wanted a filter that has come back; None: not known."""
+        """Since when the earlier incarnation had wanted a filter that has come back; None: not known."""
         digest = _digest(topic_filter)
         since = self._shelf(digest).get(digest)
         if since is None:
@@ -133,11 +131,11 @@ class Presence:
         self._unclaimed.clear()
 
     def came_before(self, origin: str, number: int) -> bool:
-        """Whether a message has come in the earlier life: a later one of its origin had."""
+        """Whether a message has come in the earlier incarnation: a later one of its origin had."""
         known = self._before.get(origin)
-        return known is not None and known >> LIFE == number >> LIFE and number <= known
+        return known is not None and known >> NUMBERS == number >> NUMBERS and number <= known
 
-    # this life ----------------------------------------------------------------------------------
+    # this incarnation ----------------------------------------------------------------------------------
 
     def wanted(self, topic_filter: str, since: float) -> None:
         """Local clients want a filter."""

@@ -221,8 +221,8 @@ class Caster:
         self.parts.on_cast(message, divides=not routing.floods)
 
     def _is_strange(self) -> bool:
-        """Whether parts of others are meant for an earlier life of this node: it has its keys, but is not in
-        their graph, or a moment ago was not, and cannot hand on what they think."""
+        """Whether parts of others are meant for an earlier incarnation of this node: it has its keys, but is
+        not in their graph, or a moment ago was not, and cannot hand on what they think."""
         now = self.context.env.now()
         if self.table.alone():
             self._strange_until = now + self.context.config.ping_interval

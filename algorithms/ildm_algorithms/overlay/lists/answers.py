@@ -80,7 +80,7 @@ class Answers:
         if new.key == node.key:
             return SetRNak(message.id, False, None)
         if message.joining and message.origin.node_id != self.table.node_id and self.table.alone():
-            # It is taken for its earlier life. A graph is joined with keys that are in one.
+            # It is taken for its earlier incarnation. A graph is joined with keys that are in one.
             return SetRNak(message.id, False, None)
         lefts = self.table.lefts(node, level)
         status = self.context.hooks.status_for(node.key, new) if message.joining else b""

@@ -148,7 +148,7 @@ class Finder:
             mine = message.origin == context.peer
             entry = self._entries.get(message.id) if mine else None
             if message.at and table.alone() and (entry is not None or not mine):
-                # Others think of an earlier life of this node, and it is in their graph no more.
+                # Others think of an earlier incarnation of this node, and it is in their graph no more.
                 gone = (*message.gone, message.at)
                 message = message._replace(hops=message.hops + 1, at=b"", gone=gone)
                 context.send(entry or message.origin, message)

@@ -97,7 +97,7 @@ class Joining:
         alone: bool,
     ) -> None:
         if pred is None or (pred.peer == self.context.peer and self.table.alone()):
-            # No answer, or all that is known there is an earlier life of this node.
+            # No answer, or all that is known there is an earlier incarnation of this node.
             self._again(introducer, attempt, tries)
             return
         if pred.key == key:

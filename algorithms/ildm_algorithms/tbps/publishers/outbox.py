@@ -375,8 +375,10 @@ class Outbox:
     # waiting ----------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """There was an earlier life: be publisher of the topics of what it has kept, and send again what
-        may have been under way, before all that comes now and as soon as the others are found."""
+        """Publish again what an earlier incarnation has logged.
+
+        The node is publisher of those topics. What may have been under way goes first, as soon as the others
+        are found."""
         self._finding = True
         self.api.call_later(FIND, self.found)
         for entry in self.log.newest_within(LOOKBACK, self.config.waiting_messages):
