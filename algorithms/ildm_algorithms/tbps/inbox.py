@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ildm.mqtt import IldmError, Publish, Version, decode
 from ildm_algorithms.exchange.repeated import deleted, identity_of, inject_known, is_repeated
-from ildm_algorithms.tbps.order import StreamId, Streams
+from ildm_algorithms.exchange.streams import StreamId, Streams
 from ildm_algorithms.tbps.wishes import Wish, Wishes
 
 if TYPE_CHECKING:

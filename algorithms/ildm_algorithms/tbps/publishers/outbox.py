@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from ildm.mqtt import Property, Publish, Version
 from ildm_algorithms.exchange.log import read_message
 from ildm_algorithms.exchange.messages import Message
+from ildm_algorithms.exchange.streams import StreamNumbers
 from ildm_algorithms.tbps.keys.encoding import prefixes_above, segments_of_topic
 from ildm_algorithms.tbps.messages import Newer
-from ildm_algorithms.tbps.order import StreamNumbers
 from ildm_algorithms.tbps.presence import LOOKBACK
 from ildm_algorithms.tbps.publishers.announcing import Announcer
 from ildm_algorithms.tbps.publishers.outlets import AwaitsKeys, Outlet, Outlets

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ildm.testing import LinkModel, World, uniform
 from ildm_algorithms.exchange.seen import Seen
+from ildm_algorithms.exchange.streams import OVERHEAD, StreamId, Streams
 from ildm_algorithms.sg_tbps import SgTbps
-from ildm_algorithms.tbps.order import OVERHEAD, StreamId, Streams
 from tests.algorithms.tbps.clock import FakeApi
 
 WAIT = 0.2
