@@ -16,7 +16,7 @@ from ildm_algorithms.exchange.incarnation import NUMBERS
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Timer
-    from ildm_algorithms.exchange.seen import Seen
+    from ildm_algorithms.exchange.receipts import Receipts
 
 __all__ = ["OVERHEAD", "StreamId", "StreamNumbers", "Streams"]
 
@@ -68,7 +68,7 @@ class Streams:
     """Lets messages through in order, or after ``wait`` seconds.
 
     Args:
-        seen: what has come, the message that is handed in included.
+        receipts: what has come, the message that is handed in included.
         wait: 0: nothing ever waits.
         max_bytes: of messages that wait; what comes beyond does not.
         streams: remembered at most.
@@ -77,14 +77,14 @@ class Streams:
     def __init__(
         self,
         api: NodeApi,
-        seen: Seen,
+        receipts: Receipts,
         wait: float,
         max_bytes: int,
         streams: int,
         count: Callable[[str], None],
     ) -> None:
         self._api = api
-        self._seen = seen
+        self._receipts = receipts
         self._wait = wait
         self._max_bytes = max_bytes
         self._count = count
@@ -120,7 +120,7 @@ class Streams:
             held.timer = self._api.call_later(self._wait, self._over, before)
 
     def _passed(self, message: tuple[str, int]) -> bool:
-        return message in self._seen and message not in self._waiting
+        return message in self._receipts and message not in self._waiting
 
     def _over(self, before: tuple[str, int]) -> None:
         """What the message has waited for has not come in time."""

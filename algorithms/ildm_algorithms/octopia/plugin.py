@@ -21,8 +21,8 @@ from ildm.mqtt import IldmError, PacketType, Property, Publish, Unsubscribe, Ver
 from ildm_algorithms.exchange.config import with_absence
 from ildm_algorithms.exchange.log import Log
 from ildm_algorithms.exchange.messages import Message
+from ildm_algorithms.exchange.receipts import Receipts
 from ildm_algorithms.exchange.repeated import identity_of
-from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.octopia.config import OctopiaConfig
 from ildm_algorithms.octopia.content.attributes import AttributeReader
 from ildm_algorithms.octopia.content.content import ContentFilter
@@ -110,7 +110,7 @@ class Octopia(OverlayAlgorithm[OctopiaConfig], Filter[OctopiaConfig]):
             api, config, self.members, self.replicas, self.loads, self.reader.read, self._arrived, self.count
         )
         kept = config.absence_period + config.cast_deadline + SLACK
-        self.seen = Seen(api.now, kept, config.seen_bytes, self.count)
+        self.seen = Receipts(api.now, kept, config.seen_bytes, self.count)
         self.kept = Log(api, config.absence_period, config.kept_bytes, self.count)
         self.offers = Offers(api, config, self.members, self.kept, self.reader.read, self.count)
         self.kept.owed = self.offers.is_owed

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ildm.api import NodeApi
     from ildm.mqtt import FilterTable
     from ildm_algorithms.exchange.messages import Message
-    from ildm_algorithms.exchange.seen import Seen
+    from ildm_algorithms.exchange.receipts import Receipts
     from ildm_algorithms.tbps.config import TbpsConfig
     from ildm_algorithms.tbps.presence import Presence
     from ildm_algorithms.tbps.publishers.outbox import Outbox
@@ -34,7 +34,7 @@ class Inbox:
         api: NodeApi,
         config: TbpsConfig,
         filters: FilterTable[None],
-        seen: Seen,
+        receipts: Receipts,
         presence: Presence,
         retained: RetainedQueries,
         outbox: Outbox,
@@ -42,13 +42,13 @@ class Inbox:
         """``filters``: those of local clients."""
         self.api = api
         self.filters = filters
-        self.seen = seen
+        self.receipts = receipts
         self.presence = presence
         self.retained = retained
         self.outbox = outbox
         self._wishes = Wishes(filters, config.wished_topics, api.count)
         self._streams = Streams(
-            api, seen, config.order_wait, config.order_bytes, config.order_streams, api.count
+            api, receipts, config.order_wait, config.order_bytes, config.order_streams, api.count
         )
 
     def take_late(self, origin: str, message: Message) -> None:
@@ -58,7 +58,7 @@ class Inbox:
     def take(self, origin: str, carried: Message, late: bool = False) -> None:
         """Give the local broker a message, if a local client wants it, once: several segments lead to one
         node."""
-        if not self.seen.add(origin, carried.number):
+        if not self.receipts.add(origin, carried.number):
             self.api.count("duplicates")
             return
         self.presence.heard(origin, carried.number)

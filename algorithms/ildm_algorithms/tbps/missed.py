@@ -23,7 +23,7 @@ from ildm_algorithms.tbps.presence import LOOKBACK, Presence
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Peer, Timer
-    from ildm_algorithms.exchange.seen import Seen
+    from ildm_algorithms.exchange.receipts import Receipts
     from ildm_algorithms.overlay.graph import CastResult, SkipGraph
     from ildm_algorithms.tbps.config import TbpsConfig
     from ildm_algorithms.tbps.keys.segments import Segments
@@ -116,7 +116,7 @@ class Missing:
         api: NodeApi,
         graph: SkipGraph,
         segments: Segments,
-        seen: Seen,
+        receipts: Receipts,
         presence: Presence,
         config: TbpsConfig,
         is_alone: Callable[[], bool],
@@ -127,7 +127,7 @@ class Missing:
         self.api = api
         self.graph = graph
         self.segments = segments
-        self.seen = seen
+        self.receipts = receipts
         self.config = config
         self.is_alone = is_alone
         self.take = take
@@ -477,7 +477,7 @@ class Missing:
             if since is None:
                 continue
             for number, age in messages:
-                if now - age / 1000 < since or (sender.node_id, number) in self.seen:
+                if now - age / 1000 < since or (sender.node_id, number) in self.receipts:
                     continue
                 if self._came_before(sender.node_id, number):
                     continue
@@ -531,7 +531,7 @@ class Missing:
 
     def _want(self, source: _Source) -> None:
         # what has come meanwhile on another way is not lacking any more
-        for number in [n for n in source.lacking if (source.peer.node_id, n) in self.seen]:
+        for number in [n for n in source.lacking if (source.peer.node_id, n) in self.receipts]:
             self._arrived(source, number)
         source.wanted = set(sorted(source.lacking)[:FETCH])
         if source.timer is not None:
@@ -580,7 +580,7 @@ class Missing:
         for number in gone:
             self._arrived(source, number)
             # so that it counts once
-            self.seen.add(sender.node_id, number)
+            self.receipts.add(sender.node_id, number)
             self.presence.heard(sender.node_id, number)
         self._given_up(gone.values())
         if late.last:

@@ -12,7 +12,7 @@ from ildm.api import Role as SessionRole
 from ildm.mqtt import FilterTable, Publish
 from ildm_algorithms.exchange.config import with_absence
 from ildm_algorithms.exchange.log import Log
-from ildm_algorithms.exchange.seen import Seen
+from ildm_algorithms.exchange.receipts import Receipts
 from ildm_algorithms.overlay.graph import SkipGraph
 from ildm_algorithms.tbps.config import TbpsConfig
 from ildm_algorithms.tbps.describe import Tracer, describe
@@ -131,13 +131,13 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
         api, config, count = self.api, self.config, self.api.count
         presence = Presence(api, config, count)
         period = config.absence_period + config.overlay.cast_deadline + SLACK
-        seen = Seen(api.now, period, config.seen_bytes, count)
-        inbox = Inbox(api, config, filters, seen, presence, self.retained, self.outbox)
+        receipts = Receipts(api.now, period, config.seen_bytes, count)
+        inbox = Inbox(api, config, filters, receipts, presence, self.retained, self.outbox)
         self.missing = missing = Missing(
             api,
             self.graph,
             self.segments,
-            seen,
+            receipts,
             presence,
             config,
             events.is_alone,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ildm.testing import LinkModel, World, uniform
-from ildm_algorithms.exchange.seen import Seen
+from ildm_algorithms.exchange.receipts import Receipts
 from ildm_algorithms.exchange.streams import OVERHEAD, StreamId, Streams
 from ildm_algorithms.sg_tbps import SgTbps
 from tests.algorithms.tbps.clock import FakeApi
@@ -25,12 +25,12 @@ class Receiver:
     def __init__(self, max_bytes: int = 1 << 20, streams: int = 100) -> None:
         self.api = FakeApi()
         api: Any = self.api
-        self.seen = Seen(self.api.now, 300.0, 1 << 20, self.api.count)
-        self.order = Streams(api, self.seen, WAIT, max_bytes, streams, self.api.count)
+        self.receipts = Receipts(self.api.now, 300.0, 1 << 20, self.api.count)
+        self.order = Streams(api, self.receipts, WAIT, max_bytes, streams, self.api.count)
         self.got: list[int] = []
 
     def take(self, number: int, behind: int = 1, topic: str = "t", turn: int = 0, origin: str = "o") -> None:
-        if self.seen.add(origin, number):
+        if self.receipts.add(origin, number):
             stream = StreamId(origin, topic, turn)
             self.order.take(stream, number, behind, 100, partial(self.got.append, number))
 
@@ -157,31 +157,31 @@ def test_messages_come_in_order_where_the_network_does_not_keep_it(qos: int) -> 
 
 def test_what_has_come_is_remembered_as_long_as_needed() -> None:
     api = FakeApi()
-    seen = Seen(api.now, 10.0, 1 << 20, api.count)
-    assert seen.add("o", 1)
-    assert not seen.add("o", 1)
-    assert seen.add("o", 2)
-    assert seen.add("p", 1)
-    assert ("o", 2) in seen
-    assert ("o", 3) not in seen
+    receipts = Receipts(api.now, 10.0, 1 << 20, api.count)
+    assert receipts.add("o", 1)
+    assert not receipts.add("o", 1)
+    assert receipts.add("o", 2)
+    assert receipts.add("p", 1)
+    assert ("o", 2) in receipts
+    assert ("o", 3) not in receipts
     api.run(9)
-    assert not seen.add("o", 1)
-    assert seen.add("o", 3)
+    assert not receipts.add("o", 1)
+    assert receipts.add("o", 3)
     api.run(9)
-    assert not seen.add("o", 2)
+    assert not receipts.add("o", 2)
     api.run(11)
-    assert seen.add("q", 1)
-    assert seen.add("o", 1)
+    assert receipts.add("q", 1)
+    assert receipts.add("o", 1)
     assert not api.counters
 
 
 def test_what_has_come_is_bounded() -> None:
     api = FakeApi()
-    seen = Seen(api.now, 10.0, 3 * 512, api.count)
+    receipts = Receipts(api.now, 10.0, 3 * 512, api.count)
     for number in range(3 * 256):
-        assert seen.add("o", number)
-    assert not seen.add("o", 0)
+        assert receipts.add("o", number)
+    assert not receipts.add("o", 0)
     assert not api.counters
-    assert seen.add("o", 3 * 256)
-    assert len(seen) == 3
+    assert receipts.add("o", 3 * 256)
+    assert len(receipts) == 3
     assert api.counters["seen_displaced"] == 1

@@ -9,7 +9,7 @@ import pytest
 
 from ildm.mqtt import FilterTable, IldmError, PingReq, Property, Publish, Version
 from ildm_algorithms.exchange.messages import Message
-from ildm_algorithms.exchange.seen import Seen
+from ildm_algorithms.exchange.receipts import Receipts
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.tbps.inbox import Inbox
 from tests.algorithms.tbps.clock import FakeApi
@@ -33,8 +33,8 @@ def inbox(wanted: int = 2) -> tuple[Api, Inbox]:
     api: Any = Api()
     filters: FilterTable[None] = FilterTable()
     filters.add("t", None, wanted)
-    seen = Seen(api.now, 300.0, 1 << 20, api.count)
-    return api, Inbox(api, SgTbps.Config(), filters, seen, Mock(), Mock(), Mock())
+    receipts = Receipts(api.now, 300.0, 1 << 20, api.count)
+    return api, Inbox(api, SgTbps.Config(), filters, receipts, Mock(), Mock(), Mock())
 
 
 def message(number: int, topic: str = "t", qos: int = 1, **fields: Any) -> Message:

@@ -14,8 +14,8 @@ from ildm.mqtt import IldmError, Property, Publish, Version, decode
 from ildm.testing import LinkModel, SimNode, World, uniform
 from ildm_algorithms.exchange.log import OVERHEAD, Log
 from ildm_algorithms.exchange.messages import Message
+from ildm_algorithms.exchange.receipts import Receipts
 from ildm_algorithms.exchange.repeated import repeated
-from ildm_algorithms.exchange.seen import Seen
 from ildm_algorithms.overlay.casts.casting import CastResult
 from ildm_algorithms.overlay.keys import Range
 from ildm_algorithms.sg_tbps import SgTbps
@@ -888,7 +888,7 @@ def receiver(**options: Any) -> tuple[Any, Any, Missing, list[int]]:
     graph: Any = Wire()
     config = SgTbps.Config(**options)
     segments = Segments(graph, api, config, api.count)
-    seen = Seen(api.now, 300.0, 1 << 20, api.count)
+    seen = Receipts(api.now, 300.0, 1 << 20, api.count)
     presence = Presence(api, config, api.count)
     got: list[int] = []
 

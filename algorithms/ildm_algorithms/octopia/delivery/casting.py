@@ -14,7 +14,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from ildm.api import SendResult
-from ildm_algorithms.exchange.seen import Seen
+from ildm_algorithms.exchange.receipts import Receipts
 from ildm_algorithms.octopia.delivery.carried import Carried, Reader
 from ildm_algorithms.octopia.grid.routing import Copy, Routed, idr, spr
 from ildm_algorithms.octopia.messages import Ack, Acked, Pub
@@ -107,7 +107,7 @@ class Casting:
         self.arrived = arrived
         self.count = count
         self._route = spr if config.routing == "spr" else idr
-        self._seen = Seen(api.now, 2 * config.cast_deadline, CAST_BYTES, count)
+        self._seen = Receipts(api.now, 2 * config.cast_deadline, CAST_BYTES, count)
         self._number = 0
         self._casts: dict[Key, _Cast] = {}
         """Under way, the oldest first."""

@@ -20,7 +20,7 @@ from ildm_algorithms.octopia.messages import Ask, Asked, Late, Offer, Owed, Want
 
 if TYPE_CHECKING:
     from ildm.api import NodeApi, Timer
-    from ildm_algorithms.exchange.seen import Seen
+    from ildm_algorithms.exchange.receipts import Receipts
     from ildm_algorithms.octopia.config import OctopiaConfig
     from ildm_algorithms.octopia.grid.members import Members
 
@@ -100,7 +100,7 @@ class Missing:
         api: NodeApi,
         config: OctopiaConfig,
         members: Members,
-        seen: Seen,
+        seen: Receipts,
         take: Callable[[str, Message], None],
         count: Callable[..., None],
     ) -> None:

@@ -1,15 +1,14 @@
-"""Which messages have come already: by origin and number, kept as bits.
+"""Receipts: which messages have arrived, by origin and number, as bits.
 
-The numbers of one origin grow by one with each message, so that those near each other came at about the same
-time: 256 of them share a block, which is forgotten as a whole.
-"""
+The numbers of one origin grow by one with each message, so neighbouring numbers arrive at about the same
+time. 256 numbers share a block, which is forgotten as a whole."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
 
-__all__ = ["BLOCK_BYTES", "Seen"]
+__all__ = ["BLOCK_BYTES", "Receipts"]
 
 BLOCK = 8
 """Binary logarithm of the numbers in a block."""
@@ -25,7 +24,7 @@ class _Block:
         self.at = 0.0
 
 
-class Seen:
+class Receipts:
     """Remembers each number for ``period`` seconds, as far as ``max_bytes`` suffice."""
 
     def __init__(
@@ -65,7 +64,7 @@ class Seen:
         return True
 
     def _make_room(self) -> None:
-        """Forget what is old; what is not only where there is no room."""
+        """Forget old blocks. If there is no room, forget younger blocks too."""
         due = self._now() - self._period
         while self._blocks:
             oldest = next(iter(self._blocks))
