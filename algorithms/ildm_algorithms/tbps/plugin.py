@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ildm_algorithms.overlay.keys import Ref
     from ildm_algorithms.tbps.keys.segments import Member
     from ildm_algorithms.tbps.keys.spreading import Spreading
-    from ildm_algorithms.tbps.publishers.outlets import Outlet
+    from ildm_algorithms.tbps.publishers.routes import PublisherRoute
 
 __all__ = ["TopicBased"]
 
@@ -345,8 +345,8 @@ class _Events:
     def responsible(self, topic: str) -> bytes | None:
         return self._plugin.outbox.responsible(topic)
 
-    def came_late(self, outlet: Outlet) -> None:
-        self._plugin.merges.repeating.late(outlet)
+    def came_late(self, route: PublisherRoute) -> None:
+        self._plugin.merges.repeating.late(route)
 
     def told(self, topic_filter: str, known: bool, took: float) -> None:
         self._plugin.interest.telling.end(topic_filter, known, took)

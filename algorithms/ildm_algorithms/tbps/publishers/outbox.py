@@ -16,7 +16,7 @@ from ildm_algorithms.tbps.keys.encoding import prefixes_above, segments_of_topic
 from ildm_algorithms.tbps.messages import Newer
 from ildm_algorithms.tbps.presence import LOOKBACK
 from ildm_algorithms.tbps.publishers.announcing import Announcer
-from ildm_algorithms.tbps.publishers.outlets import AwaitsKeys, Outlet, Outlets
+from ildm_algorithms.tbps.publishers.routes import AwaitsKeys, PublisherRoute, PublisherRoutes
 
 if TYPE_CHECKING:
     from ildm.api import Fact, NodeApi
@@ -59,7 +59,7 @@ class Outbox:
         unsure: Callable[[Segment, int], None],
         holds: Callable[[str], bool],
         unheard: Callable[[Member], None],
-        came_late: Callable[[Outlet], None],
+        came_late: Callable[[PublisherRoute], None],
         count: Callable[..., None],
     ) -> None:
         self.api = api
@@ -77,7 +77,7 @@ class Outbox:
         self.came_late = came_late
         """Hears of one whose messages went out without its keys, which are in the graph now: who asked before
         for retained messages has not found those held here."""
-        self.outlets = Outlets(segments, surveys, config, api.now, self._opened, self._closed, count)
+        self.routes = PublisherRoutes(segments, surveys, config, api.now, self._opened, self._closed, count)
         self.waiting = 0
         self.waiting_bytes = 0
         self._number = first_number
@@ -86,21 +86,21 @@ class Outbox:
         self._logged: float | None = None
         self._finding = False
         """After a restart nothing is sent until the others are found: first goes what was under way."""
-        self._orphans: list[Outlet] = []
-        """Outlets that have been closed with something in them."""
+        self._orphans: list[PublisherRoute] = []
+        """Routes that have been closed with something in them."""
         self._newer = Announcer(api, graph, Newer, "retained_told", count)
         self._told: OrderedDict[str, None] = OrderedDict()
         """Topics whose retained message from here all who may hold another know of."""
 
     def publish(self, message: Publish, turn: int) -> None:
         """Spread one message, or let it wait until the keys of its topic are in the graph."""
-        outlet = self.open(message.topic)
+        route = self.open(message.topic)
         if message.retain:
-            outlet.holds = True
+            route.holds = True
         now = self.api.now()
         keep = bool(message.qos and self.config.qos)
-        if not (keep or self._finding or not outlet.ready):
-            self._send(outlet, message, turn, now)
+        if not (keep or self._finding or not route.ready):
+            self._send(route, message, turn, now)
             return
         carried = self._numbered(message, turn)
         payload = carried.encode()
@@ -108,7 +108,7 @@ class Outbox:
             self._spread(message, turn, now, carried, payload)
             return
         # before anything is sent, and before its client gets the acknowledgement
-        self._keep(outlet, message, carried.number, payload)
+        self._keep(route, message, carried.number, payload)
         self.api.when_kept(partial(self._written, message, turn, now, carried, payload))
 
     def _written(self, message: Publish, turn: int, at: float, carried: Message, payload: bytes) -> None:
@@ -116,24 +116,24 @@ class Outbox:
         self._spread(message, turn, at, carried, payload)
 
     def _spread(self, message: Publish, turn: int, at: float, carried: Message, payload: bytes) -> None:
-        outlet = self.open(message.topic)
+        route = self.open(message.topic)
         if message.retain:
-            outlet.holds = True
-        if self._finding or not outlet.ready:
+            route.holds = True
+        if self._finding or not route.ready:
             expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
             expires_at = None if expiry is None else at + expiry
             size = len(message.topic) + len(message.payload) + OVERHEAD
-            if self._wait(outlet, AwaitsKeys(message, turn, at, expires_at, size, carried)):
+            if self._wait(route, AwaitsKeys(message, turn, at, expires_at, size, carried)):
                 return
             self.count("waiting_full")
-            self._go_late(outlet)
-        self._send(outlet, message, turn, at, carried, payload)
+            self._go_late(route)
+        self._send(route, message, turn, at, carried, payload)
 
-    def open(self, topic: str) -> Outlet:
+    def open(self, topic: str) -> PublisherRoute:
         """Be a publisher of a topic from now on, or go on being one."""
-        outlet = self.outlets.open(topic)
+        route = self.routes.open(topic)
         self._take_in_orphans()
-        return outlet
+        return route
 
     def hold(self, topic: str) -> None:
         """A retained message that has entered here is to be found by new subscribers."""
@@ -146,49 +146,49 @@ class Outbox:
         member.prepared = True
         waiters, member.waiters = member.waiters, set()
         for name in waiters:
-            outlet = self.outlets.named.get(name)
-            if outlet is not None:
-                outlet.missing.discard(member.segment.code)
-                self._flush(outlet)
-                if outlet.late and outlet.holds and not outlet.missing:
-                    self.came_late(outlet)
+            route = self.routes.named.get(name)
+            if route is not None:
+                route.missing.discard(member.segment.code)
+                self._flush(route)
+                if route.late and route.holds and not route.missing:
+                    self.came_late(route)
 
     def repeat(self, message: Publish) -> None:
         """Cast a retained message once more, to all segments of its topic that are not suspended."""
-        outlet = self.outlets.find(message.topic)
-        if outlet is not None and outlet.ready:
+        route = self.routes.find(message.topic)
+        if route is not None and route.ready:
             self.count("retained_repeated")
-            self._send(outlet, message, 0, self.api.now(), repeated=True)
+            self._send(route, message, 0, self.api.now(), repeated=True)
 
-    def goes_through(self, outlet: Outlet, topic: str) -> bool:
-        """Whether messages on a topic go through an outlet."""
-        return self.outlets.find(topic) is outlet
+    def goes_through(self, route: PublisherRoute, topic: str) -> bool:
+        """Whether messages on a topic go through a route."""
+        return self.routes.find(topic) is route
 
     def responsible(self, topic: str) -> bytes | None:
         """Code of the segment in which this node is to be found as publisher of a topic."""
-        outlet = self.outlets.topics.get(topic) or self.outlets.find(topic)
-        return None if outlet is None else outlet.segments[0].code
+        route = self.routes.topics.get(topic) or self.routes.find(topic)
+        return None if route is None else route.segments[0].code
 
     def publishes(self, topic: str) -> bool:
         """Whether local clients do, or lately did, publish to a topic, with a key for it or through an
         aggregate."""
-        return self.outlets.find(topic) is not None
+        return self.routes.find(topic) is not None
 
     def suspended(self, topic: str, segment: Segment) -> bool | None:
         """Whether messages on a topic are kept from one of its segments; None: nothing is known here."""
         member = self._ready_member(segment)
         if member is not None:
             return member.suspended
-        outlet = self.outlets.find(topic)
-        if outlet is None or not outlet.covers(segment):
+        route = self.routes.find(topic)
+        if route is None or not route.covers(segment):
             return None
-        return not outlet.aggregate.sends_to(segment.code) if outlet.aggregate is not None else None
+        return not route.aggregate.sends_to(segment.code) if route.aggregate is not None else None
 
     def facts(self) -> dict[str, Fact]:
         """What this node publishes and how, for people."""
         return {
-            "topics with keys": len(self.outlets.topics),
-            "aggregates": len(self.outlets.aggregates),
+            "topics with keys": len(self.routes.topics),
+            "aggregates": len(self.routes.aggregates),
             "waiting messages": self.waiting,
         }
 
@@ -204,7 +204,7 @@ class Outbox:
 
     def _send(
         self,
-        outlet: Outlet,
+        route: PublisherRoute,
         message: Publish,
         turn: int,
         at: float,
@@ -216,15 +216,15 @@ class Outbox:
         with its number, if it has one."""
         topic = message.topic
         qos = min(message.qos, self.config.qos)
-        aggregate = outlet.aggregate
-        segments = outlet.segments if aggregate is None else segments_of_topic(topic)
+        aggregate = route.aggregate
+        segments = route.segments if aggregate is None else segments_of_topic(topic)
         telling = message.retain and topic not in self._told
         now = self.api.now()
         asleep = 0
         for segment in segments:
             member = self.segments.get(segment)
             if member is None or (active := member.sends) is None:
-                member, active = None, self._wanted(outlet, segment, now)
+                member, active = None, self._wanted(route, segment, now)
             elif active:
                 member.heard = now
                 member.publisher.used = True
@@ -243,7 +243,7 @@ class Outbox:
                 target = segment.members if active else segment.publishers
             reliable = qos > 0 or repeated or (held and telling)
             if reliable:
-                self._cast(outlet, segment, member, target, carried.number, payload, turn, at)
+                self._cast(route, segment, member, target, carried.number, payload, turn, at)
             else:
                 self.spreading.send(member, target, payload, False, turn, None)
         if asleep:
@@ -251,47 +251,47 @@ class Outbox:
         if telling:
             self._tell_holders(message)
         if aggregate is not None and aggregate.knows(segments[0].code):
-            self.outlets.heard(topic, outlet)
+            self.routes.heard(topic, route)
             self._take_in_orphans()
 
     def _ready_member(self, segment: Segment) -> Member | None:
         member = self.segments.get(segment)
         return member if member is not None and member.ready else None
 
-    def _wanted(self, outlet: Outlet, segment: Segment, now: float) -> bool:
+    def _wanted(self, route: PublisherRoute, segment: Segment, now: float) -> bool:
         """Whether a message goes into a segment in which this node has no key that is ready."""
-        if outlet.aggregate is None or not outlet.covers(segment):
+        if route.aggregate is None or not route.covers(segment):
             return True  # without a key nothing is known
-        if outlet.aggregate.knows(segment.code):
-            outlet.heard.pop(segment.code, None)
-            outlet.heard[segment.code] = now
-            if len(outlet.heard) > self.config.max_interest:
-                outlet.heard.popitem(last=False)
-        return outlet.aggregate.wants(segment.code)
+        if route.aggregate.knows(segment.code):
+            route.heard.pop(segment.code, None)
+            route.heard[segment.code] = now
+            if len(route.heard) > self.config.max_interest:
+                route.heard.popitem(last=False)
+        return route.aggregate.wants(segment.code)
 
-    def _keep(self, outlet: Outlet, message: Publish, number: int, payload: bytes) -> None:
+    def _keep(self, route: PublisherRoute, message: Publish, number: int, payload: bytes) -> None:
         """Keep a message for those it may not reach."""
-        heard = not outlet.ready
+        heard = not route.ready
         if not heard:
-            segments = outlet.segments if outlet.aggregate is None else segments_of_topic(message.topic)
+            segments = route.segments if route.aggregate is None else segments_of_topic(message.topic)
             since = self.api.now() - self.config.absence_period
-            heard = any(self._heard_since(outlet, segment, since) for segment in segments)
+            heard = any(self._heard_since(route, segment, since) for segment in segments)
         expiry = message.properties.get(Property.MESSAGE_EXPIRY_INTERVAL)
         self.log.add(number, message.topic, payload, expiry, heard)
 
-    def _heard_since(self, outlet: Outlet, segment: Segment, since: float) -> bool:
+    def _heard_since(self, route: PublisherRoute, segment: Segment, since: float) -> bool:
         """Whether a segment has, or has lately had, subscribers."""
         member = self.segments.get(segment)
         sends = None if member is None else member.sends
         if member is not None and sends is not None:
             return sends or (member.heard is not None and member.heard > since)
-        if outlet.aggregate is None or not outlet.covers(segment):
+        if route.aggregate is None or not route.covers(segment):
             return True
-        return outlet.aggregate.knows(segment.code) or outlet.heard.get(segment.code, since) > since
+        return route.aggregate.knows(segment.code) or route.heard.get(segment.code, since) > since
 
     def _cast(
         self,
-        outlet: Outlet,
+        route: PublisherRoute,
         segment: Segment,
         member: Member | None,
         target: Range,
@@ -301,7 +301,7 @@ class Outbox:
         at: float,
     ) -> None:
         """To all in a segment, reliably."""
-        aggregate = outlet.aggregate
+        aggregate = route.aggregate
         moment = 0 if aggregate is None else aggregate.moment
 
         def done(result: CastResult) -> None:
@@ -392,10 +392,10 @@ class Outbox:
         """This node is in the graph with others, or has looked for them for long enough."""
         if self._finding:
             self._finding = False
-            for outlet in list(self.outlets.named.values()):
-                self._flush(outlet)
+            for route in list(self.routes.named.values()):
+                self._flush(route)
 
-    def _wait(self, outlet: Outlet, waiting: AwaitsKeys) -> bool:
+    def _wait(self, route: PublisherRoute, waiting: AwaitsKeys) -> bool:
         """Let a message wait, if there is room."""
         if (
             self.waiting >= self.config.waiting_messages
@@ -404,85 +404,85 @@ class Outbox:
             return False
         self.waiting += 1
         self.waiting_bytes += waiting.size
-        outlet.waiting.append(waiting)
+        route.waiting.append(waiting)
         return True
 
-    def _flush(self, outlet: Outlet) -> None:
-        while outlet.waiting and outlet.ready and not self._finding:
-            waiting = outlet.waiting.popleft()
+    def _flush(self, route: PublisherRoute) -> None:
+        while route.waiting and route.ready and not self._finding:
+            waiting = route.waiting.popleft()
             self.waiting -= 1
             self.waiting_bytes -= waiting.size
             aged = self._aged(waiting)
             if aged is not None:
-                self._send(outlet, aged.message, aged.turn, aged.at, aged.carried, aged.carried.encode())
+                self._send(route, aged.message, aged.turn, aged.at, aged.carried, aged.carried.encode())
 
-    def _go_late(self, outlet: Outlet) -> None:
+    def _go_late(self, route: PublisherRoute) -> None:
         """The keys take too long: messages go without."""
-        if self.outlets.named.get(outlet.name) is not outlet:
+        if self.routes.named.get(route.name) is not route:
             return
-        if outlet.missing and not outlet.late:
-            outlet.late = True
+        if route.missing and not route.late:
+            route.late = True
             self.count("outlets_late")
             if self._logged is None or self.api.now() - self._logged >= LOG_EVERY:
                 self._logged = self.api.now()
-                missing = len(outlet.missing)
-                self.api.log("messages go out without a key", topic=outlet.name, missing=missing)
-        self._flush(outlet)
+                missing = len(route.missing)
+                self.api.log("messages go out without a key", topic=route.name, missing=missing)
+        self._flush(route)
 
     # the life of topics and aggregates ------------------------------------------------------------
 
-    def _opened(self, outlet: Outlet) -> None:
-        if outlet.missing:
-            self.api.call_later(self.config.key_wait, self._go_late, outlet)
+    def _opened(self, route: PublisherRoute) -> None:
+        if route.missing:
+            self.api.call_later(self.config.key_wait, self._go_late, route)
         if not self._sweeping:
             self._sweeping = True
             self.api.call_later(self.config.publisher_idle, self._sweep)
 
-    def _closed(self, outlet: Outlet) -> None:
-        if outlet.waiting or outlet.holds:
-            self._orphans.append(outlet)
+    def _closed(self, route: PublisherRoute) -> None:
+        if route.waiting or route.holds:
+            self._orphans.append(route)
 
     def _take_in_orphans(self) -> None:
-        """What waited or is held in an outlet that made room goes on through another."""
+        """What waited or is held in a route that made room goes on through another."""
         while self._orphans:
             closed = self._orphans.pop()
             if closed.below is None and self.holds(closed.name):
-                self.outlets.open(closed.name).holds = True
+                self.routes.open(closed.name).holds = True
             elif closed.below is not None and closed.holds:
-                for outlet in self.outlets.aggregates.values():
-                    outlet.holds = outlet.holds or (
-                        outlet.below is not None and closed.segments[0].code in outlet.below
+                for route in self.routes.aggregates.values():
+                    route.holds = route.holds or (
+                        route.below is not None and closed.segments[0].code in route.below
                     )
             for waiting in closed.waiting:
-                outlet = self.outlets.open(waiting.message.topic)
-                outlet.waiting.append(waiting)
-                self._flush(outlet)
+                route = self.routes.open(waiting.message.topic)
+                route.waiting.append(waiting)
+                self._flush(route)
 
     def _sweep(self) -> None:
         """Leave the topics nobody has published to for too long."""
         now = self.api.now()
         idle = self.config.publisher_idle
-        for outlet in list(self.outlets.aggregates.values()):
-            if outlet.holds:
-                outlet.used = now
-            elif outlet.used + idle <= now:
+        for route in list(self.routes.aggregates.values()):
+            if route.holds:
+                route.used = now
+            elif route.used + idle <= now:
                 self.count("aggregates_idle")
-                self.outlets.close(outlet)
-        topics = self.outlets.topics
+                self.routes.close(route)
+        topics = self.routes.topics
         while topics:
-            topic, outlet = next(iter(topics.items()))
-            if outlet.used + idle > now:
+            topic, route = next(iter(topics.items()))
+            if route.used + idle > now:
                 break
             if self.holds(topic):
-                outlet.used = now
+                route.used = now
                 topics.move_to_end(topic)
             else:
                 self.count("topics_idle")
-                outlet.holds = False
-                self.outlets.close(outlet)
+                route.holds = False
+                self.routes.close(route)
         self._take_in_orphans()
-        due = [outlet.used + idle for outlet in self.outlets.aggregates.values()]
-        due += [outlet.used + idle for outlet in list(topics.values())[:1]]
+        due = [route.used + idle for route in self.routes.aggregates.values()]
+        due += [route.used + idle for route in list(topics.values())[:1]]
         self._sweeping = bool(due)
         if due:
             self.api.call_later(max(min(due) - now, 0.0), self._sweep)

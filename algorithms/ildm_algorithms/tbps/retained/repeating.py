@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from ildm.api import NodeApi
     from ildm_algorithms.tbps.publishers.outbox import Outbox
-    from ildm_algorithms.tbps.publishers.outlets import Outlet
+    from ildm_algorithms.tbps.publishers.routes import PublisherRoute
     from ildm_algorithms.tbps.retained.queries import RetainedQueries
 
 __all__ = ["PAUSE", "PORTION", "SPREAD", "Repeating", "in_portions"]
@@ -59,9 +59,9 @@ class Repeating:
             # not all nodes at once
             self.api.call_later(SPREAD * self.api.random.random(), self.now)
 
-    def late(self, outlet: Outlet) -> None:
-        """The keys of an outlet are in the graph whose messages went out without."""
-        held = (topic for topic in self.retained.held() if self.outbox.goes_through(outlet, topic))
+    def late(self, route: PublisherRoute) -> None:
+        """The keys of a route are in the graph whose messages went out without."""
+        held = (topic for topic in self.retained.held() if self.outbox.goes_through(route, topic))
         in_portions(self.api, held, self._repeat)
 
     def now(self) -> None:

@@ -29,7 +29,7 @@ def keys(node: Node, role: str = "") -> list[str]:
 
 
 def aggregates(node: Node) -> set[str]:
-    return {outlet.name for outlet in node.algorithm.outbox.outlets.aggregates.values()}
+    return {route.name for route in node.algorithm.outbox.routes.aggregates.values()}
 
 
 def gateway(over: str = "line", *names: str, **options: Any) -> tuple[World, list[Node]]:

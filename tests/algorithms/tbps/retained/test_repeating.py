@@ -22,7 +22,7 @@ def repeating(topics: list[str], interval: float = 0.0) -> tuple[FakeApi, Repeat
     sent: list[Publish] = []
     retained: Any = SimpleNamespace(held=lambda: topics, held_on=held_on)
     outbox: Any = SimpleNamespace(
-        repeat=sent.append, goes_through=lambda outlet, topic: topic.startswith(outlet)
+        repeat=sent.append, goes_through=lambda route, topic: topic.startswith(route)
     )
     return api, Repeating(api, interval, retained, outbox), sent
 
@@ -49,10 +49,10 @@ def test_after_many_merges_in_a_row_all_is_repeated_once() -> None:
     assert len(sent) == 4
 
 
-def test_an_outlet_that_was_late_repeats_what_goes_through_it() -> None:
+def test_a_route_that_was_late_repeats_what_goes_through_it() -> None:
     api, one, sent = repeating(["a/t", "b/t"])
-    outlet: Any = "a/"
-    one.late(outlet)
+    route: Any = "a/"
+    one.late(route)
     api.run(1)
     assert [message.topic for message in sent] == ["a/t"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ildm_algorithms.tbps.publishers.aggregates import Aggregate
     from ildm_algorithms.tbps.publishers.surveys import Surveys
 
-__all__ = ["AwaitsKeys", "Outlet", "Outlets"]
+__all__ = ["AwaitsKeys", "PublisherRoute", "PublisherRoutes"]
 
 
 class AwaitsKeys(NamedTuple):
@@ -37,7 +37,7 @@ class AwaitsKeys(NamedTuple):
     carried: Message
 
 
-class Outlet:
+class PublisherRoute:
     """A way out for messages: a topic with keys of its own, or an aggregate."""
 
     __slots__ = (
@@ -82,7 +82,7 @@ class Outlet:
         return self.below is not None and segment.code in self.below
 
 
-class Outlets:
+class PublisherRoutes:
     """The topics and the aggregates of one node."""
 
     def __init__(
@@ -91,8 +91,8 @@ class Outlets:
         surveys: Surveys,
         config: TbpsConfig,
         now: Callable[[], float],
-        opened: Callable[[Outlet], None],
-        closed: Callable[[Outlet], None],
+        opened: Callable[[PublisherRoute], None],
+        closed: Callable[[PublisherRoute], None],
         count: Callable[[str], None],
     ) -> None:
         self.segments = segments
@@ -101,38 +101,38 @@ class Outlets:
         self.now = now
         self.opened = opened
         self.closed = closed
-        """Called with an outlet that is in the tables no more."""
+        """Called with a route that is in the tables no more."""
         self.count = count
-        self.topics: OrderedDict[str, Outlet] = OrderedDict()
+        self.topics: OrderedDict[str, PublisherRoute] = OrderedDict()
         """Topics with keys of their own, the least recently used first."""
-        self.aggregates: dict[bytes, Outlet] = {}
+        self.aggregates: dict[bytes, PublisherRoute] = {}
         """By the code of their segment."""
-        self.named: dict[str, Outlet] = {}
+        self.named: dict[str, PublisherRoute] = {}
         self._below: Counter[bytes] = Counter()
         """How many topics with keys of their own each prefix has below it."""
         self._heat: OrderedDict[str, int] = OrderedDict()
 
-    def find(self, topic: str) -> Outlet | None:
+    def find(self, topic: str) -> PublisherRoute | None:
         """Through which a topic goes by now: an aggregate also while keys of its own join."""
         own = self.topics.get(topic)
         if own is not None and (own.waiting or not own.missing):
             return own
         return self._covering(topic) or own
 
-    def open(self, topic: str) -> Outlet:
+    def open(self, topic: str) -> PublisherRoute:
         """Through which a topic goes from now on."""
-        outlet = self.find(topic)
-        if outlet is None:
+        route = self.find(topic)
+        if route is None:
             prefix = self._prefix_for(topic)
-            outlet = self._open_topic(topic) if prefix is None else self._open_aggregate(prefix)
-        outlet.used = self.now()
-        own = outlet if outlet.below is None else self.topics.get(topic)
+            route = self._open_topic(topic) if prefix is None else self._open_aggregate(prefix)
+        route.used = self.now()
+        own = route if route.below is None else self.topics.get(topic)
         if own is not None:
-            own.used = outlet.used
+            own.used = route.used
             self.topics.move_to_end(topic)
-        return outlet
+        return route
 
-    def heard(self, topic: str, outlet: Outlet) -> None:
+    def heard(self, topic: str, route: PublisherRoute) -> None:
         """An aggregate has sent a message to subscribers of one topic: if it is hot, it gets own keys."""
         if not self.config.hot or not self.config.hot_topics or topic in self.topics:
             return
@@ -141,34 +141,34 @@ class Outlets:
             self._heat[topic] = heat
             if len(self._heat) > self.config.hot_topics:
                 self._heat.popitem(last=False)
-        elif self.config.max_topics and not outlet.missing:
+        elif self.config.max_topics and not route.missing:
             if len(self.topics) >= self.config.max_topics:
                 self.count("topics_displaced")
                 self.close(next(iter(self.topics.values())))
             self.count("topics_hot")
             self._open_topic(topic)
 
-    def close(self, outlet: Outlet) -> None:
-        """Leave the segments of an outlet, and those only it was in."""
-        del self.named[outlet.name]
-        if outlet.below is None:
-            del self.topics[outlet.name]
-            self._count_below(outlet.name, -1)
+    def close(self, route: PublisherRoute) -> None:
+        """Leave the segments of a route, and those only it was in."""
+        del self.named[route.name]
+        if route.below is None:
+            del self.topics[route.name]
+            self._count_below(route.name, -1)
         else:
-            del self.aggregates[outlet.segments[0].code]
-            self.surveys.close(outlet.segments[0])
-        for segment in outlet.segments:
-            self.segments.withdraw(segment, outlet.name)
-        self.closed(outlet)
+            del self.aggregates[route.segments[0].code]
+            self.surveys.close(route.segments[0])
+        for segment in route.segments:
+            self.segments.withdraw(segment, route.name)
+        self.closed(route)
 
     # inside -----------------------------------------------------------------------------------
 
-    def _covering(self, topic: str) -> Outlet | None:
+    def _covering(self, topic: str) -> PublisherRoute | None:
         if self.aggregates:
             for segment in prefixes_above(topic):
-                outlet = self.aggregates.get(segment.code)
-                if outlet is not None:
-                    return outlet
+                route = self.aggregates.get(segment.code)
+                if route is not None:
+                    return route
         return None
 
     def _prefix_for(self, topic: str) -> Segment | None:
@@ -187,10 +187,10 @@ class Outlets:
                 return segment
         return prefixes[-1] if prefixes else root
 
-    def _open_topic(self, topic: str) -> Outlet:
-        outlet = self.topics[topic] = Outlet(topic, segments_of_topic(topic), self.now())
+    def _open_topic(self, topic: str) -> PublisherRoute:
+        route = self.topics[topic] = PublisherRoute(topic, segments_of_topic(topic), self.now())
         self._count_below(topic, 1)
-        return self._advertise(outlet)
+        return self._advertise(route)
 
     def _count_below(self, topic: str, by: int) -> None:
         for segment in prefixes_above(topic):
@@ -198,7 +198,7 @@ class Outlets:
             if not self._below[segment.code]:
                 del self._below[segment.code]
 
-    def _open_aggregate(self, prefix: Segment) -> Outlet:
+    def _open_aggregate(self, prefix: Segment) -> PublisherRoute:
         while len(self.aggregates) >= self.config.max_aggregates:
             prefix = self._merge(prefix)
             if prefix.code in self.aggregates:
@@ -218,31 +218,31 @@ class Outlets:
             key=lambda segment: (len(segment.levels), segment.code),
         )
         merged = topics_below(common.levels)
-        for code, outlet in list(self.aggregates.items()):
+        for code, route in list(self.aggregates.items()):
             if code in merged:
                 self.count("aggregates_merged")
-                self.close(outlet)
+                self.close(route)
         if prefix.code in merged or prefix == common:
             return common
         if common.code not in self.aggregates:
             self._add_aggregate(common)
         return prefix
 
-    def _add_aggregate(self, prefix: Segment) -> Outlet:
+    def _add_aggregate(self, prefix: Segment) -> PublisherRoute:
         levels = prefix.levels
         above = [Segment.wildcard(levels[:depth]) for depth in reversed(range(len(levels)))]
-        outlet = self.aggregates[prefix.code] = Outlet(prefix.text, [prefix, *above], self.now())
-        outlet.below = topics_below(levels)
-        outlet.aggregate = self.surveys.open(prefix)
+        route = self.aggregates[prefix.code] = PublisherRoute(prefix.text, [prefix, *above], self.now())
+        route.below = topics_below(levels)
+        route.aggregate = self.surveys.open(prefix)
         self.count("aggregates_opened")
-        return self._advertise(outlet)
+        return self._advertise(route)
 
-    def _advertise(self, outlet: Outlet) -> Outlet:
-        self.named[outlet.name] = outlet
-        for segment in outlet.segments:
-            member = self.segments.advertise(segment, outlet.name)
+    def _advertise(self, route: PublisherRoute) -> PublisherRoute:
+        self.named[route.name] = route
+        for segment in route.segments:
+            member = self.segments.advertise(segment, route.name)
             if not member.ready:
-                outlet.missing.add(segment.code)
-                member.waiters.add(outlet.name)
-        self.opened(outlet)
-        return outlet
+                route.missing.add(segment.code)
+                member.waiters.add(route.name)
+        self.opened(route)
+        return route
