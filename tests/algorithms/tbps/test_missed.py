@@ -322,7 +322,7 @@ def test_an_older_retained_message_of_a_partition_comes_after_a_repetition_that_
     for name, text in (("n1", b"older"), ("n0", b"newer")):
         world[name].publish("a/b", text, 1, retain=True)
         world.run(0.2)
-    older = world["n1"].presence.matching("a/b")
+    older = world["n1"].memory.matching("a/b")
     world.heal()
     publisher = world["n1"].algorithm
     assert isinstance(publisher, SgTbps)
