@@ -1,12 +1,12 @@
-"""What the results have in common: profiles, quiet, a testbed as target, rounds and their spread, tables."""
+"""What the results have in common: profiles, quiet, a testbed as target, rounds and their spread, pages."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean
 from typing import Any, Literal
@@ -15,15 +15,26 @@ from rich.console import Console
 
 from ildm_bench.analysis.histogram import bucket, from_buckets, quantile
 from ildm_bench.load.scenario import Scenario, load_scenario
-from ildm_bench.measure.figures import Comparison, Histogram, Latency, Limit, RunFigures, Spread, percentile
+from ildm_bench.measure.figures import (
+    Comparison,
+    Course,
+    Group,
+    Histogram,
+    Latency,
+    Limit,
+    RunFigures,
+    Spread,
+    percentile,
+)
 from ildm_bench.measure.limits import TRIES, Target, find_limit, measure, settle
 from ildm_bench.measure.procedure import SearchConfig
 from ildm_bench.measure.progress import Progress
 from ildm_bench.measure.quiet import Disturbance, Gate, worst
-from ildm_bench.measure.spread import PERCENTILES, words
+from ildm_bench.measure.spread import PERCENTILES
 from ildm_bench.micro.measure import machine
 from ildm_bench.report import write_comparison
 from ildm_bench.report.cli import COMPARISON
+from ildm_bench.results.tables import KEY, Metric, Row, table
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed
 
@@ -33,7 +44,6 @@ NODELAY: dict[Sockets, tuple[bool, ...]] = {"nodelay": (True,), "default": (Fals
 """``set_tcp_nodelay`` of the brokers, for each choice of sockets."""
 SAMPLES = 120
 """Messages of each l-client within the window: a 99th percentile needs 100."""
-KEY = "latency.sent"
 SCENARIOS = Path(__file__).parents[3] / "configs/bench"
 SHARED_CORES = (
     "Publishers, nodes, brokers and subscribers share the cores of this one machine; the brokers' and nodes' "
@@ -171,6 +181,21 @@ class Bench:
                 rounds=self.profile.rounds,
             )
 
+    def limits(
+        self, name: str, label: str, scenario: Scenario, spec: TestbedSpec, sockets: Sockets, **how: Any
+    ) -> list[Limit]:
+        """The limit with each setting of the brokers' sockets; ``how`` as for :meth:`limit`."""
+        return [
+            self.limit(
+                name if nodelay else f"{name}-default-sockets",
+                socket_label(label, nodelay),
+                scenario,
+                replace(spec, nodelay=nodelay),
+                **how,
+            )
+            for nodelay in NODELAY[sockets]
+        ]
+
     def publish(self, comparison: Comparison) -> Path:
         """Write the figures and the page."""
         self.out.mkdir(parents=True, exist_ok=True)
@@ -195,68 +220,41 @@ def target_of(bed: Testbed, label: str, addresses: Sequence[str] | None = None) 
     )
 
 
-def socket_label(label: str, nodelay: bool) -> str:
-    return label if nodelay else f"{label}, default sockets"
+def comparison(
+    title: str,
+    text: Sequence[str],
+    metrics: Sequence[Metric],
+    rows: Sequence[Row],
+    *,
+    groups: Sequence[Group] = (),
+    courses: Sequence[Course] = (),
+    sockets: Sockets = "nodelay",
+    notes: Sequence[str] = (),
+) -> Comparison:
+    """A page: its text, with what holds for all figures of this machine, and the table.
 
-
-def socket_words(settings: Iterable[bool]) -> str:
-    """A line for the page: which setting of Mosquitto its figures are of."""
-    parts = {
+    Runs are those of the rows, but where groups of limits are given. The first row is the reference.
+    """
+    settings = {
         True: "set_tcp_nodelay true",
         False: "*default sockets*: set_tcp_nodelay false, as Mosquitto comes, where small messages may wait",
     }
-    return f"Sockets of Mosquitto: {'; '.join(parts[setting] for setting in dict.fromkeys(settings))}."
-
-
-def cpu_by_role(figures: RunFigures, spread: Spread | None = None) -> str:
-    """CPU microseconds per delivery, summed over the processes of each role: ``broker 3.9, node 4.2``."""
-    sums: dict[str, float] = {}
-    for use in figures.processes:
-        sums[use.role] = sums.get(use.role, 0.0) + use.cpu_us_per_delivery
-    rounds = figures.spread if spread is None else spread
-    return ", ".join(
-        f"{role} {words(total, rounds.get(f'cpu.{role}', ()), '.1f')}" for role, total in sums.items()
+    of_sockets = "; ".join(settings[setting] for setting in NODELAY[sockets])
+    runs = [] if groups else [row.run for row in rows if row.run is not None]
+    first = groups[0].limits[0].label if groups else runs[0].label
+    return Comparison(
+        title=title,
+        text="\n".join([*text, f"Sockets of Mosquitto: {of_sockets}.", SHARED_CORES, *notes, machine()]),
+        groups=list(groups),
+        runs=runs,
+        courses=list(courses),
+        table=table(rows, metrics),
+        reference=first,
     )
 
 
-def latency_words(
-    figures: RunFigures, name: str, form: str = ".2f", scale: float = 1e-3, spread: Spread | None = None
-) -> str:
-    """A latency of l-clients (``mean``, ``p50``, ...) in ms, with its spread; empty where there is none."""
-    latency = figures.latency.get(KEY)
-    if latency is None:
-        return ""
-    rounds = figures.spread if spread is None else spread
-    return words(getattr(latency, name), rounds.get(f"{KEY}.{name}", ()), form, scale)
-
-
-def limit_row(limit: Limit, reference: Limit | None = None) -> list[str]:
-    """Label, interval, ingress, egress, ratio to the reference, l-clients' latency, loss, CPU."""
-    figures, spread = limit.figures, limit.spread
-    if figures is None or limit.interval_ms is None:
-        return [limit.label, "no interval under the limit", *[""] * (len(HEADING) - 2)]
-    bound = "" if limit.bounded_by == "target" else " (generator's)"
-    return [
-        limit.label,
-        f"{words(limit.interval_ms, spread.get('interval_ms', ()), 'g')} ms{bound}",
-        words(figures.ingress, spread.get("ingress", ()), ",.0f"),
-        words(figures.egress, spread.get("egress", ()), ",.0f"),
-        egress_ratio(limit, reference),
-        latency_words(figures, "mean", spread=spread),
-        latency_words(figures, "p99", spread=spread),
-        f"{figures.missing} of {figures.expected}",
-        cpu_by_role(figures, spread),
-    ]
-
-
-def egress_ratio(limit: Limit, reference: Limit | None) -> str:
-    """Egress as multiple of the reference's; the spread is that of the limit alone."""
-    if reference is None or reference.figures is None or not reference.figures.egress:
-        return ""
-    if limit.figures is None:
-        return ""
-    scale = 1 / reference.figures.egress
-    return words(limit.figures.egress, limit.spread.get("egress", ()), scale=scale)
+def socket_label(label: str, nodelay: bool) -> str:
+    return label if nodelay else f"{label}, default sockets"
 
 
 def merged_latency(histogram: Histogram, parts: Sequence[Latency]) -> Latency:
@@ -283,7 +281,7 @@ def client_figures(
     disturbance: Disturbance,
     spread: Mapping[str, list[float]] | None = None,
 ) -> RunFigures:
-    """What clients of `ildm_bench.results.clients` have seen, as a run for the page: latencies and losses.
+    """What clients of `ildm_bench.clients` have seen, as a run for the page: latencies and losses.
 
     ``rounds_ms`` are the latencies of each round; ``spread`` has other figures of each.
     """
@@ -335,16 +333,3 @@ def _latency(latencies_ms: Sequence[float]) -> Latency:
         max=1000 * max(latencies_ms),
     )  # fmt: skip
     return merged_latency(_histogram(latencies_ms), [whole])
-
-
-HEADING = [
-    "",
-    "limit",
-    "ingress/s",
-    "egress/s",
-    "ratio",
-    "latency ms, mean",
-    "p99",
-    "lost",
-    "CPU us per delivery",
-]

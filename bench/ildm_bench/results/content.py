@@ -6,26 +6,25 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from random import Random
 from statistics import mean
 from typing import Any, NamedTuple
 
 from ildm.mqtt import Publish
 from ildm.testing.live.process import ProcessError
-from ildm_bench.measure.figures import Comparison, RunFigures
+from ildm_bench.clients import Client, came_true, paced
+from ildm_bench.measure.figures import Comparison
 from ildm_bench.measure.spread import words
-from ildm_bench.micro.measure import cpu_seconds, machine
-from ildm_bench.results.clients import Client
-from ildm_bench.results.common import SHARED_CORES, Bench, client_figures, socket_words, testbed
+from ildm_bench.micro.measure import cpu_seconds
+from ildm_bench.results.common import Bench, client_figures, comparison, testbed
 from ildm_bench.results.exactness import Outcome, Plan, exactness
-from ildm_bench.results.overlay import crossing
+from ildm_bench.results.overlay import DISTANCES, crossing
+from ildm_bench.results.tables import Metric, Row, averaged
 from ildm_bench.testbed.distance import Distances, load_distances
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed
 
-DISTANCES = Path(__file__).parents[3] / "configs/distance/three-regions.yaml"
 WAYS: dict[str, str | Mapping[str, Any]] = {
     "SF, subscribers choose": "sf",
     "OctopiA": "octopia",
@@ -47,15 +46,23 @@ SEED = 8
 PATIENCE = 30.0
 """Seconds for the subscribers to be known, and for the last readings to arrive."""
 EXACT = Plan(messages=100_000, rate=80.0, changes=2.0, wishes=6, seed=SEED)
-HEADING = [
-    "",
-    "copies between regions, per reading",
-    "bytes between regions, per reading",
-    "got of wanted",
-    "came unwanted",
-    "delivery ms, mean",
-    "CPU ms per reading",
-]
+METRICS = (
+    averaged("copies between regions, per reading", "copies", ".2f"),
+    averaged("bytes between regions, per reading", "bytes_between", ",.0f"),
+    Metric(
+        "got of wanted", lambda row: f"{row.figures.expected - row.figures.missing} of {row.figures.expected}"
+    ),
+    Metric("came unwanted", lambda row: f"{sum(row.rounds['unwanted']):,.0f}"),
+    averaged("delivery ms, mean", "delivery_ms", ".0f"),
+    Metric(
+        "CPU ms per reading",
+        lambda row: ", ".join(
+            f"{name.removeprefix('cpu.')} {words(mean(values), values, '.2f')}"
+            for name, values in row.rounds.items()
+            if name.startswith("cpu.")
+        ),
+    ),
+)
 
 
 class Wanted(NamedTuple):
@@ -92,28 +99,32 @@ def least_copies(distances: Distances) -> float:
     return wishes / SYMBOLS
 
 
-def run(bench: Bench, command: str, messages: int) -> Comparison:
+def run(bench: Bench, messages: int = 100_000) -> Comparison:
     """Copies and bytes between regions, then the same testbed while expressions come and go."""
     distances = load_distances(DISTANCES)
-    rows: list[list[str]] = []
-    runs: list[RunFigures] = []
+    rows: list[Row] = []
     for label, algorithm in WAYS.items():
         bench.console.rule(label)
         name = algorithm if isinstance(algorithm, str) else "-".join(map(str, algorithm.values()))
         spec = TestbedSpec(["mosquitto"] * len(distances.names), algorithm=algorithm, distances=distances)
         found, disturbance = bench.client_rounds(name, label, spec, measure)
-        rows.append(row(label, found))
-        runs.append(
-            client_figures(
-                label,
-                [each["latencies_ms"] for each in found],
-                sum(each["wanted"] for each in found),
-                sum(each["missing"] for each in found),
-                1000 / RATE,
-                disturbance,
-                {name: [each[name] for each in found] for name in ("copies", "bytes_between")},
-            )
+        spread = {name: [each[name] for each in found] for name in ("copies", "bytes_between")}
+        rounds = {
+            **spread,
+            "unwanted": [each["unwanted"] for each in found],
+            "delivery_ms": [mean(each["latencies_ms"]) for each in found if each["latencies_ms"]],
+            **{f"cpu.{role}": [each["cpu_ms"][role] for each in found] for role in found[0]["cpu_ms"]},
+        }
+        figures = client_figures(
+            label,
+            [each["latencies_ms"] for each in found],
+            sum(each["wanted"] for each in found),
+            sum(each["missing"] for each in found),
+            1000 / RATE,
+            disturbance,
+            spread,
         )
+        rows.append(Row(label, figures, rounds=rounds))
     done = bench.out / "exactness.json"
     if not done.exists():
         bench.console.rule("Exactness")
@@ -134,18 +145,8 @@ def run(bench: Bench, command: str, messages: int) -> Comparison:
         f"{least_copies(distances):.2f} per reading.",
         outcome.words(messages),
         *outcome.examples,
-        socket_words([True]),
-        SHARED_CORES,
-        machine(),
     ]
-    return Comparison(
-        title="Content-based subscriptions over distance",
-        text="\n".join(text),
-        command=command,
-        runs=runs,
-        table=[HEADING, *rows],
-        reference=runs[0].label,
-    )
+    return comparison("Content-based subscriptions over distance", text, METRICS, rows)
 
 
 class Reading(NamedTuple):
@@ -166,7 +167,7 @@ class Reading(NamedTuple):
 async def measure(bed: Testbed) -> dict[str, Any]:
     """Publish readings at one site of a testbed.
 
-    Returns what :func:`row` shows, and ``latencies_ms`` of the deliveries that were wanted.
+    Returns what the table shows, and ``latencies_ms`` of the deliveries that were wanted.
 
     Raises:
         ProcessError: the subscribers do not get what they want within the warm-up.
@@ -202,16 +203,12 @@ async def measure(bed: Testbed) -> dict[str, Any]:
     async def publish(first: int, count: int) -> Counter[tuple[int, int]]:
         """Returns who is to get which of them."""
         due: Counter[tuple[int, int]] = Counter()
-        began = time.monotonic()
-        for step in range(count):
-            await asyncio.sleep(max(0.0, began + step / RATE - time.monotonic()))
+        async for step in paced(RATE, count):
             reading = Reading(first + step, numbers.randrange(SYMBOLS))
             due.update((site, reading.number) for site, share in enumerate(shares) if reading.symbol in share)
             sent[reading.number] = time.monotonic()
-            await publisher.publish(reading.topic, reading.payload())
-        give_up = time.monotonic() + PATIENCE
-        while due - got and time.monotonic() < give_up:  # noqa: ASYNC110 - it is bounded
-            await asyncio.sleep(0.1)
+            publisher.send(reading.topic, reading.payload())
+        await came_true(lambda: not due - got, PATIENCE)
         return due
 
     give_up = time.monotonic() + 2 * PATIENCE
@@ -238,31 +235,6 @@ async def measure(bed: Testbed) -> dict[str, Any]:
         "cpu_ms": {role: 1000 * (now[role] - used) / MESSAGES for role, used in cpu.items()},
         "latencies_ms": latencies,
     }
-
-
-def row(label: str, rounds: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of what :func:`measure` found in each round."""
-
-    def averaged(values: Sequence[float], form: str) -> str:
-        return words(mean(values), values, form)
-
-    def each(name: str) -> list[float]:
-        return [float(found[name]) for found in rounds]
-
-    due, missing = sum(each("wanted")), sum(each("missing"))
-    delays = [mean(found["latencies_ms"]) for found in rounds if found["latencies_ms"]]
-    return [
-        label,
-        averaged(each("copies"), ".2f"),
-        averaged(each("bytes_between"), ",.0f"),
-        f"{due - missing:.0f} of {due:.0f}",
-        f"{sum(each('unwanted')):,.0f}",
-        averaged(delays, ".0f") if delays else "",
-        ", ".join(
-            f"{role} {averaged([found['cpu_ms'][role] for found in rounds], '.2f')}"
-            for role in rounds[0]["cpu_ms"]
-        ),
-    ]
 
 
 def addresses(bed: Testbed) -> list[tuple[str, int]]:

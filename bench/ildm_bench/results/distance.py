@@ -13,23 +13,13 @@ from random import Random
 from statistics import mean
 from typing import Any
 
-from ildm.mqtt import (
-    ConnAck,
-    Connect,
-    Framer,
-    Packet,
-    Publish,
-    SubAck,
-    Subscribe,
-    Subscription,
-    Version,
-    decode,
-)
+from ildm.mqtt import Publish
 from ildm.testing.live.process import ProcessError
-from ildm_bench.measure.figures import Comparison, RunFigures
-from ildm_bench.measure.spread import words
-from ildm_bench.micro.measure import machine
-from ildm_bench.results.common import SHARED_CORES, Bench, client_figures, socket_words
+from ildm_bench.clients import Client
+from ildm_bench.measure.figures import Comparison
+from ildm_bench.results.common import Bench, client_figures, comparison
+from ildm_bench.results.content import addresses
+from ildm_bench.results.tables import Metric, Row, averaged
 from ildm_bench.testbed.distance import Distances
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed
@@ -38,7 +28,7 @@ PLACES = ("kanazawa", "kyoto", "yokosuka")
 """In the order of STLA's keys; the publisher is at the first, and does not subscribe."""
 SHARES = {"Zipf": (102, 34, 64), "uniform": (67, 66, 67)}
 """Of 200 subscribers."""
-PAPER = {("STLA", "Zipf"): 59, ("SG-TBPS", "Zipf"): 102, ("STLA", "uniform"): 65, ("SG-TBPS", "uniform"): 109}
+PAPER = {"STLA, Zipf": 59, "SG-TBPS, Zipf": 102, "STLA, uniform": 65, "SG-TBPS, uniform": 109}
 """Completion in ms."""
 METHODS = {"SG-TBPS": "sg_tbps", "STLA": "stla"}
 BETWEEN_MS, WITHIN_MS = 20.0, 0.2
@@ -49,7 +39,16 @@ PATIENCE = 60.0
 """Seconds for the subscribers to be known, and for one message to reach all."""
 TOPIC = "distance"
 SEED = 13
-HEADING = ["", "sites", "completion ms", "mean ms", "lost", "completion in the paper, 200 sites"]
+METRICS = (
+    Metric("sites", lambda row: f"{row.rounds['sites'][0]:g}"),
+    averaged("completion ms", "completion_ms", ".1f"),
+    averaged("mean ms", "mean_ms", ".1f"),
+    Metric("lost", lambda row: "0" if row.run is None else str(row.run.missing)),
+    Metric(
+        "completion in the paper, 200 sites",
+        lambda row: str(PAPER.get(row.label, "")),
+    ),
+)
 
 
 def places(distribution: str, sites: int) -> list[str]:
@@ -77,10 +76,9 @@ def distances(regions: Sequence[str]) -> Distances:
     )
 
 
-def run(bench: Bench, command: str, sites: int) -> Comparison:
+def run(bench: Bench, sites: int = 60) -> Comparison:
     """The least of 100 deliveries to each subscriber, live; and the same plugins on 200 simulated nodes."""
-    rows: list[list[str]] = []
-    runs: list[RunFigures] = []
+    rows: list[Row] = []
     for distribution in SHARES:
         for method, algorithm in METHODS.items():
             label = f"{method}, {distribution}"
@@ -90,42 +88,37 @@ def run(bench: Bench, command: str, sites: int) -> Comparison:
             name = f"{algorithm}-{distribution}"
             found, disturbance = bench.client_rounds(name, label, spec, lambda bed: deliver(bed, DELIVERIES))
             least = [each["least_ms"] for each in found]
-            lost = sum(each["lost"] for each in found)
-            runs.append(
-                client_figures(
-                    label,
-                    least,
-                    sum(map(len, least)) * DELIVERIES,
-                    lost,
-                    1000 * PAUSE,
-                    disturbance,
-                    {"completion_ms": [max(each) for each in least]},
-                )
+            rounds = _rounds(least, sites)
+            figures = client_figures(
+                label,
+                least,
+                sum(map(len, least)) * DELIVERIES,
+                sum(each["lost"] for each in found),
+                1000 * PAUSE,
+                disturbance,
+                {"completion_ms": rounds["completion_ms"]},
             )
-            paper = f"{PAPER[method, distribution]}"
-            rows.append([label, str(sites), *_words(least), str(lost), paper])
             bench.console.print("the same on simulated nodes")
             done = bench.out / f"{name}-simulated.json"
             simulations = simulated(done, method, distribution, bench.profile.rounds)
-            rows.append([f"{label}, simulated", str(len(simulations[0])), *_words(simulations), "0", ""])
-    return Comparison(
-        title="Subscribers at three places",
-        text="\n".join(
-            [
-                f"{sites} live sites that subscribe, each with a node and a Mosquitto, and one that "
-                f"publishes; {BETWEEN_MS:g} ms one way between places and {WITHIN_MS:g} ms within. Of each "
-                f"subscriber the least of {DELIVERIES} deliveries counts. Simulated nodes run the same "
-                "plugins over the same distances, and take no time themselves.",
-                socket_words([True]),
-                SHARED_CORES,
-                machine(),
-            ]
-        ),
-        command=command,
-        runs=runs,
-        table=[HEADING, *rows],
-        reference=runs[0].label if runs else "",
+            rows.append(Row(label, figures, rounds=rounds))
+            rows.append(Row(f"{label}, simulated", rounds=_rounds(simulations, len(simulations[0]))))
+    text = (
+        f"{sites} live sites that subscribe, each with a node and a Mosquitto, and one that "
+        f"publishes; {BETWEEN_MS:g} ms one way between places and {WITHIN_MS:g} ms within. Of each "
+        f"subscriber the least of {DELIVERIES} deliveries counts. Simulated nodes run the same "
+        "plugins over the same distances, and take no time themselves."
     )
+    return comparison("Subscribers at three places", [text], METRICS, rows)
+
+
+def _rounds(rounds_ms: Sequence[Sequence[float]], sites: int) -> dict[str, list[float]]:
+    """What the table shows of each round."""
+    return {
+        "sites": [float(sites)],
+        "completion_ms": [max(each) for each in rounds_ms],
+        "mean_ms": [mean(each) for each in rounds_ms],
+    }
 
 
 def simulated(done: Path, method: str, distribution: str, rounds: int) -> list[list[float]]:
@@ -144,44 +137,6 @@ def simulated(done: Path, method: str, distribution: str, rounds: int) -> list[l
     return found
 
 
-class Listener(asyncio.Protocol):
-    """A client that tells when which message has come."""
-
-    def __init__(self, arrived: Callable[[bytes], None]) -> None:
-        self._arrived = arrived
-        self._framer = Framer(1 << 20)
-        self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._transport: Any = None
-
-    def connection_made(self, transport: Any) -> None:
-        self._transport = transport
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if not self._answered.done():
-            self._answered.set_exception(ProcessError("a client has lost its connection"))
-
-    def data_received(self, data: bytes) -> None:
-        for frame in self._framer.feed(data):
-            match decode(frame, Version.V311):
-                case ConnAck() | SubAck():
-                    self._answered.set_result(None)
-                case Publish(payload=payload):
-                    self._arrived(payload)
-
-    async def ask(self, packet: Packet) -> None:
-        """Send what is answered, and await that."""
-        self._answered = asyncio.get_running_loop().create_future()
-        self.send(packet)
-        async with asyncio.timeout(PATIENCE):
-            await self._answered
-
-    def send(self, packet: Packet) -> None:
-        self._transport.write(packet.encode(Version.V311))
-
-    def close(self) -> None:
-        self._transport.close()
-
-
 async def deliver(bed: Testbed, deliveries: int) -> dict[str, Any]:
     """Publish at site 0, one message after the other, to a subscriber at each other site.
 
@@ -190,7 +145,6 @@ async def deliver(bed: Testbed, deliveries: int) -> dict[str, Any]:
     Raises:
         ProcessError: the subscribers are not found.
     """
-    loop = asyncio.get_running_loop()
     arrivals: list[dict[bytes, float]] = [{} for _ in bed.servers[1:]]
     missing: Counter[bytes] = Counter()
     complete = asyncio.Event()
@@ -202,18 +156,11 @@ async def deliver(bed: Testbed, deliveries: int) -> dict[str, Any]:
             if not missing[payload]:
                 complete.set()
 
-    async def connected(site: int, what: Callable[[bytes], None]) -> Listener:
-        front = bed.servers[site].front
-        assert front is not None
-        _, client = await loop.create_connection(lambda: Listener(what), *front.address)
-        await client.ask(Connect(client_id=f"distance-{site}", keep_alive=0))
-        return client
-
     async def publish(payload: bytes, limit: float) -> float:
         complete.clear()
         missing[payload] = len(arrivals)
         sent = time.monotonic()
-        publisher.send(Publish(topic=TOPIC, payload=payload))
+        publisher.send(TOPIC, payload)
         try:
             async with asyncio.timeout(limit):
                 await complete.wait()
@@ -221,13 +168,14 @@ async def deliver(bed: Testbed, deliveries: int) -> dict[str, Any]:
             pass  # who has not got it is counted
         return sent
 
-    clients: list[Listener] = []
-    wanted = Subscribe(packet_id=1, subscriptions=[Subscription(topic_filter=TOPIC)])
-    for site in range(1, len(bed.servers)):
-        client = await connected(site, lambda payload, number=site - 1: arrived(number, payload))  # type: ignore[misc]
-        clients.append(client)
-        await client.ask(wanted)
-    publisher = await connected(0, lambda payload: None)
+    def at(site: int) -> Callable[[Publish], None]:
+        return lambda message: arrived(site, message.payload)
+
+    clients: list[Client] = []
+    for site, address in enumerate(addresses(bed)[1:]):
+        clients.append(await Client.connect(address, f"distance-{site + 1}", at(site)))
+        await clients[-1].subscribe(TOPIC)
+    publisher = await Client.connect(addresses(bed)[0], "distance-0")
     with closing(publisher):
         give_up = time.monotonic() + PATIENCE
         attempt = 0
@@ -247,9 +195,3 @@ async def deliver(bed: Testbed, deliveries: int) -> dict[str, Any]:
         "least_ms": [1000 * min(each) for each in found if each],
         "lost": sum(deliveries - len(each) for each in found),
     }
-
-
-def _words(rounds_ms: Sequence[Sequence[float]]) -> tuple[str, str]:
-    """Completion and mean, of each the mean over the rounds and how far these differ."""
-    completions, means = [max(each) for each in rounds_ms], [mean(each) for each in rounds_ms]
-    return words(mean(completions), completions, ".1f"), words(mean(means), means, ".1f")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ildm_bench.measure.figures import Comparison, RunFigures
-from ildm_bench.micro.measure import machine
-from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, latency_words, socket_words
+from ildm_bench.measure.figures import Comparison
+from ildm_bench.results.common import Bench, comparison
 from ildm_bench.results.latency import measure_in_turn
+from ildm_bench.results.tables import LOST, Row, cpu_by_role, latency
 from ildm_bench.testbed.spec import TestbedSpec
 
 INTERVALS_MS = {0: (4.0,), 1: (10.0, 20.0), 2: (20.0,)}
@@ -25,40 +25,30 @@ def ways(qos: int) -> dict[str, TestbedSpec]:
     }
 
 
-def run(bench: Bench, command: str) -> Comparison:
+METRICS = (
+    cpu_by_role("CPU us/message"),
+    latency("p50 ms", "p50"),
+    latency("p99 ms", "p99"),
+    latency("p99.9 ms", "p999"),
+    LOST,
+)
+
+
+def run(bench: Bench) -> Comparison:
     """CPU for each message of all processes of a kind, and latency from site to site."""
-    runs: list[RunFigures] = []
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     for qos, intervals in INTERVALS_MS.items():
         for interval in intervals:
             scenario = bench.scenario("two-sites-latency").model_copy(
                 update={"qos": qos, "interval": interval, "name": f"qos-{qos}-{interval:g}-ms"}
             )
             for each in measure_in_turn(bench, scenario, ways(qos)):
-                runs.append(each.model_copy(update={"label": f"QoS {qos}, {interval:g} ms, {each.label}"}))
-                rows.append(
-                    [
-                        f"QoS {qos}, {each.egress:,.0f}/s, {each.label}",
-                        cpu_by_role(each),
-                        *(latency_words(each, name) for name in ("p50", "p99", "p999")),
-                        f"{each.missing} of {each.expected}",
-                    ]
-                )
-    return Comparison(
-        title="What durability costs",
-        text="\n".join(
-            [
-                "Publishers at one site, subscribers at the other, 32 bytes. A bridge keeps what it "
-                "has not delivered in memory (and on disk every 30 minutes); the nodes keep nothing on disk "
-                "(off), what the end of the process must not destroy (process), or what the end of the "
-                "machine's power must not (power). Latency from the write to the read. No quotas.",
-                socket_words([True]),
-                SHARED_CORES,
-                machine(),
-            ]
-        ),
-        command=command,
-        runs=runs,
-        table=[["", "CPU us/message", "p50 ms", "p99 ms", "p99.9 ms", "lost"], *rows],
-        reference=runs[0].label if runs else "",
+                run = each.model_copy(update={"label": f"QoS {qos}, {interval:g} ms, {each.label}"})
+                rows.append(Row(f"QoS {qos}, {each.egress:,.0f}/s, {each.label}", run))
+    text = (
+        "Publishers at one site, subscribers at the other, 32 bytes. A bridge keeps what it "
+        "has not delivered in memory (and on disk every 30 minutes); the nodes keep nothing on disk "
+        "(off), what the end of the process must not destroy (process), or what the end of the "
+        "machine's power must not (power). Latency from the write to the read. No quotas."
     )
+    return comparison("What durability costs", [text], METRICS, rows)

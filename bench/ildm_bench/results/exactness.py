@@ -10,7 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from ildm.mqtt import Publish
-from ildm_bench.results.clients import Client
+from ildm_bench.clients import Client, came_true, paced
 from ildm_bench.results.wishes import (
     FILTERS,
     TOPICS,
@@ -98,7 +98,7 @@ async def exactness(addresses: Sequence[tuple[str, int]], plan: Plan, say: Calla
             return  # the broker may send one copy for both or two
         ledger.wishes.append(wish)
         current[index].append(wish)
-        await clients[index].subscribe(wish.subscription, 1)
+        await clients[index].subscribe(wish.subscription, qos=1)
         wish.granted = clock()
 
     async def go(index: int) -> None:
@@ -119,7 +119,7 @@ async def exactness(addresses: Sequence[tuple[str, int]], plan: Plan, say: Calla
     async def publish(number: int) -> None:
         topic, attributes = random.choice(TOPICS), random_attributes(random)
         begun = clock()
-        await publishers[number % len(publishers)].publish(topic, payload(number, attributes), 1)
+        await publishers[number % len(publishers)].publish(topic, payload(number, attributes))
         ledger.sent.append(Sent(number, topic, attributes, begun, clock()))
 
     started = clock()
@@ -130,9 +130,7 @@ async def exactness(addresses: Sequence[tuple[str, int]], plan: Plan, say: Calla
     changing = asyncio.create_task(change())
     try:
         under_way: set[asyncio.Task[None]] = set()
-        began = clock()
-        for number in range(plan.messages):
-            await asyncio.sleep(max(0.0, began + number / plan.rate - clock()))
+        async for number in paced(plan.rate, plan.messages):
             if changing.done():
                 break
             under_way.add(asyncio.create_task(publish(number)))
@@ -151,9 +149,7 @@ async def exactness(addresses: Sequence[tuple[str, int]], plan: Plan, say: Calla
     if not changing.cancelled():
         changing.result()
     due, _ = ledger.expected()
-    give_up = clock() + REST
-    while ledger.missing(due) and clock() < give_up:  # noqa: ASYNC110 - it is bounded
-        await asyncio.sleep(0.1)
+    await came_true(lambda: not ledger.missing(due), REST)
     await asyncio.sleep(GRACE)  # for what ought not to come
     for client in (*clients, *publishers):
         client.close()
@@ -161,15 +157,8 @@ async def exactness(addresses: Sequence[tuple[str, int]], plan: Plan, say: Calla
 
 
 def _outcome(verdict: Verdict, deliveries: int, changes: int, seconds: float) -> Outcome:
-    examples = [
-        f"{what}: {each}"
-        for what, found in (
-            ("missing", verdict.missing),
-            ("nobody asked", verdict.wrong),
-            ("doubled", verdict.doubled),
-        )
-        for each in found[:EXAMPLES]
-    ]
+    parts = {"missing": verdict.missing, "nobody asked": verdict.wrong, "doubled": verdict.doubled}
+    examples = [f"{what}: {each}" for what, found in parts.items() for each in found[:EXAMPLES]]
     return Outcome(
         due=verdict.due,
         missing=len(verdict.missing),

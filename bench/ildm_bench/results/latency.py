@@ -14,19 +14,16 @@ from ildm_bench.load.scenario import Scenario
 from ildm_bench.measure.figures import Comparison, ProcessUse, RunFigures
 from ildm_bench.measure.quiet import worst
 from ildm_bench.measure.spread import PERCENTILES, rounds_of
-from ildm_bench.micro.measure import machine
 from ildm_bench.results.common import (
-    KEY,
     NODELAY,
-    SHARED_CORES,
     Bench,
     Sockets,
-    latency_words,
+    comparison,
     merged_latency,
     socket_label,
-    socket_words,
     testbed,
 )
+from ildm_bench.results.tables import KEY, LOST, Metric, Row, latency
 from ildm_bench.testbed.spec import TestbedSpec
 
 RELAYS = {
@@ -42,10 +39,27 @@ LINKS = {
 }
 
 
-def run(bench: Bench, command: str, sockets: Sockets = "both") -> Comparison:
+SHOWN = ("mean", "p50", "p99", "p99.9")
+METRICS = (
+    *(latency(f"{heading} us", name, ".0f", 1.0) for heading, name in zip(SHOWN, PERCENTILES, strict=True)),
+    Metric("p50 +", lambda row: _more(row, "p50")),
+    Metric("p99 +", lambda row: _more(row, "p99")),
+    Metric("samples", lambda row: f"{row.figures.latency[KEY].count:,}"),
+    Metric("load, egress/s", lambda row: f"{row.figures.egress:,.0f}"),
+    LOST,
+)
+
+
+def _more(row: Row, name: str) -> str:
+    """How much more than the reference's."""
+    assert row.reference is not None
+    own, other = (getattr(each.latency[KEY], name) for each in (row.figures, row.reference))
+    return "" if own is None or other is None else f"{own - other:+.0f}"
+
+
+def run(bench: Bench, sockets: Sockets = "both") -> Comparison:
     """Two scenarios, each with ways of its own."""
-    runs: list[RunFigures] = []
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     settings = NODELAY[sockets]
     for scenario_name, ways in (("latency", RELAYS), ("two-sites-latency", LINKS)):
         specs = {
@@ -54,51 +68,15 @@ def run(bench: Bench, command: str, sockets: Sockets = "both") -> Comparison:
             for nodelay in settings
         }
         found = measure_in_turn(bench, bench.scenario(scenario_name), specs)
-        runs += found
-        for place, each in enumerate(found):
-            latency, base = each.latency[KEY], found[place % len(settings)].latency[KEY]
-            rows.append(
-                [
-                    each.label,
-                    *(latency_words(each, name, ".0f", 1.0) for name in PERCENTILES),
-                    f"{latency.p50 - base.p50:+.0f}",
-                    "" if latency.p99 is None or base.p99 is None else f"{latency.p99 - base.p99:+.0f}",
-                    f"{latency.count:,}",
-                    f"{each.egress:,.0f}",
-                    f"{each.missing} of {each.expected}",
-                ]
-            )
-    return Comparison(
-        title="Latency at half load",
-        text="\n".join(
-            [
-                "Latency of l-clients in a process of their own, from the write to the read, while t-clients "
-                "keep up about half the load that the slowest way bears. No quotas. Differences are to the "
-                "first way of each scenario with the same sockets.",
-                socket_words(settings),
-                SHARED_CORES,
-                machine(),
-            ]
-        ),
-        command=command,
-        runs=runs,
-        table=[
-            [
-                "",
-                "mean us",
-                "p50 us",
-                "p99 us",
-                "p99.9 us",
-                "p50 +",
-                "p99 +",
-                "samples",
-                "load, egress/s",
-                "lost",
-            ],
-            *rows,
-        ],
-        reference=runs[0].label if runs else "",
+        rows += [
+            Row(each.label, each, reference=found[place % len(settings)]) for place, each in enumerate(found)
+        ]
+    text = (
+        "Latency of l-clients in a process of their own, from the write to the read, while t-clients "
+        "keep up about half the load that the slowest way bears. No quotas. Differences are to the "
+        "first way of each scenario with the same sockets."
     )
+    return comparison("Latency at half load", [text], METRICS, rows, sockets=sockets)
 
 
 def measure_in_turn(bench: Bench, scenario: Scenario, ways: dict[str, TestbedSpec]) -> list[RunFigures]:
@@ -121,7 +99,7 @@ def measure_in_turn(bench: Bench, scenario: Scenario, ways: dict[str, TestbedSpe
 def merged(rounds: Sequence[RunFigures]) -> RunFigures:
     """The rounds of one way as one run: distributions merged, counts added, rates averaged; their spread."""
     histograms = {key: merge([each.histograms[key] for each in rounds]) for key in rounds[0].histograms}
-    latency = {
+    latencies = {
         key: merged_latency(histogram, [each.latency[key] for each in rounds])
         for key, histogram in histograms.items()
     }
@@ -132,7 +110,7 @@ def merged(rounds: Sequence[RunFigures]) -> RunFigures:
             "verdict": outcome.verdict,
             "reason": outcome.reason,
             "histograms": histograms,
-            "latency": latency,
+            "latency": latencies,
             "expected": sum(each.expected for each in rounds),
             "missing": sum(each.missing for each in rounds),
             "duplicates": sum(each.duplicates for each in rounds),

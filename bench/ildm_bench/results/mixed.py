@@ -8,17 +8,27 @@ from ildm_bench.analysis.pipeline import analyse, write_figures
 from ildm_bench.analysis.session import spark_session
 from ildm_bench.measure.figures import Comparison
 from ildm_bench.measure.limits import measure
-from ildm_bench.measure.spread import words
-from ildm_bench.micro.measure import machine
-from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, latency_words, socket_words, testbed
+from ildm_bench.results.common import Bench, comparison, testbed
 from ildm_bench.results.latency import merged
+from ildm_bench.results.tables import EGRESS, INGRESS, LOST, Metric, Row, cpu_by_role, latency, measured
 from ildm_bench.testbed.spec import TestbedSpec
 
 MAKES = ("mosquitto", "activemq", "rabbitmq", "moquette")
 WARM_UP = 10.0
+METRICS = (
+    INGRESS,
+    EGRESS,
+    measured("ratio", "ratio", ".4f"),
+    LOST,
+    Metric("duplicates", lambda row: str(row.figures.duplicates)),
+    Metric("out of order", lambda row: str(row.figures.order_violations)),
+    latency("latency ms, p50", "p50", ".1f"),
+    latency("p99", "p99", ".1f"),
+    cpu_by_role("CPU"),
+)
 
 
-def run(bench: Bench, command: str) -> Comparison:
+def run(bench: Bench) -> Comparison:
     """Every topic has publishers and subscribers at all four sites; nothing may be lost."""
     scenario = bench.scenario("heterogeneous")
     makes = [make for make in MAKES if broker_class(make).available() is None]
@@ -38,43 +48,9 @@ def run(bench: Bench, command: str) -> Comparison:
         ]
     found = analyse(spark_session(quick=True), results, rounds)
     write_figures(found, results)
-    figures = merged(found)
-    spread = figures.spread
-    return Comparison(
-        title="Four makes joined by SF",
-        text="\n".join(
-            [
-                f"{', '.join(makes)} in a tree, each with its node; every topic has publishers and "
-                "subscribers at all four sites.",
-                socket_words([True]),
-                SHARED_CORES,
-                machine(),
-            ]
-        ),
-        command=command,
-        runs=[figures],
-        table=[
-            [
-                "ingress/s",
-                "egress/s",
-                "ratio",
-                "lost",
-                "duplicates",
-                "out of order",
-                "latency ms, p50",
-                "p99",
-                "CPU",
-            ],
-            [
-                words(figures.ingress, spread["ingress"], ",.0f"),
-                words(figures.egress, spread["egress"], ",.0f"),
-                words(figures.ratio, spread["ratio"], ".4f"),
-                f"{figures.missing} of {figures.expected}",
-                f"{figures.duplicates}",
-                f"{figures.order_violations}",
-                latency_words(figures, "p50", ".1f"),
-                latency_words(figures, "p99", ".1f"),
-                cpu_by_role(figures),
-            ],
-        ],
+    text = (
+        f"{', '.join(makes)} in a tree, each with its node; every topic has publishers and "
+        "subscribers at all four sites."
     )
+    page = comparison("Four makes joined by SF", [text], METRICS, [Row("", merged(found))])
+    return page.model_copy(update={"table": [line[1:] for line in page.table], "reference": ""})

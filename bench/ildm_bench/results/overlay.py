@@ -15,22 +15,14 @@ import pyarrow.dataset as ds
 from ildm_bench.analysis.pipeline import analyse
 from ildm_bench.analysis.session import spark_session
 from ildm_bench.load.scenario import Scenario
-from ildm_bench.measure.figures import Comparison, RunFigures
+from ildm_bench.measure.figures import Comparison
 from ildm_bench.measure.limits import Target, measure
 from ildm_bench.measure.manifest import Manifest
 from ildm_bench.measure.quiet import Disturbance
 from ildm_bench.measure.schema import run_directory
-from ildm_bench.measure.spread import words
-from ildm_bench.micro.measure import machine
-from ildm_bench.results.common import (
-    SHARED_CORES,
-    Bench,
-    cpu_by_role,
-    latency_words,
-    socket_words,
-    testbed,
-)
+from ildm_bench.results.common import Bench, comparison, testbed
 from ildm_bench.results.latency import merged
+from ildm_bench.results.tables import CPU, LOST, Row, averaged, latency
 from ildm_bench.testbed.distance import Distances, load_distances
 from ildm_bench.testbed.spec import TestbedSpec, Topology
 from ildm_bench.testbed.testbed import Testbed
@@ -58,20 +50,19 @@ class Measured(NamedTuple):
     """In the whole run."""
 
 
-HEADING = [
-    "",
-    "time to all ms, mean",
-    "worst",
-    "delivery ms, mean",
-    "messages between regions",
-    "bytes between regions",
-    "CPU us per delivery",
-    "lost",
-]
+METRICS = (
+    averaged("time to all ms, mean", "to_all.mean", ".0f"),
+    averaged("worst", "to_all.worst", ".0f", of=max),
+    latency("delivery ms, mean", "mean", ".0f"),
+    averaged("messages between regions", "copies", ".3g"),
+    averaged("bytes between regions", "bytes_between", ",.0f"),
+    CPU,
+    LOST,
+)
 Traffic = Mapping[tuple[str, str], int]
 
 
-def run(bench: Bench, command: str) -> Comparison:
+def run(bench: Bench) -> Comparison:
     """Messages and bytes between regions are for one message to all sites; the bytes have all that nodes tell
     each other in them, acknowledgements and upkeep, too."""
     distances = load_distances(DISTANCES)
@@ -100,57 +91,24 @@ def run(bench: Bench, command: str) -> Comparison:
                 found, _ = bench.gate.measure(what, once, lambda pair: pair[1], own)
                 measured[label].append(found)
         done.write_text(json.dumps(measured[label]))
-    figures: list[RunFigures] = []
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     for rounds in measured.values():
-        of_way = merged(analyse(spark_session(quick=True), results, [each.run for each in rounds]))
+        run = merged(analyse(spark_session(quick=True), results, [each.run for each in rounds]))
         to_all = [times_to_all(results, each.run) for each in rounds]
-        between = [each.bytes / messages(results, each.run) for each in rounds]
         spread = {
             "to_all.mean": [mean(each) for each in to_all],
             "to_all.worst": [max(each) for each in to_all],
             "copies": [float(each.copies) for each in rounds],
-            "bytes_between": between,
+            "bytes_between": [each.bytes / messages(results, each.run) for each in rounds],
         }
-        figures.append(of_way.model_copy(update={"spread": {**of_way.spread, **spread}}))
-        rows.append(row(figures[-1]))
-    return Comparison(
-        title="Overlays over distance",
-        text="\n".join(
-            [
-                "Twelve sites in three regions, 40 ms one way between regions and 4 ms within; a proxy on "
-                "the same machine delays. One site publishes, all subscribe, 32 bytes, QoS 0. The row goes "
-                "from region to region; the middle of the star is in another region than the publisher.",
-                socket_words([True]),
-                SHARED_CORES,
-                machine(),
-            ]
-        ),
-        command=command,
-        runs=figures,
-        table=[HEADING, *rows],
-        reference=figures[0].label if figures else "",
+        run = run.model_copy(update={"spread": {**run.spread, **spread}})
+        rows.append(Row(run.label, run, rounds=spread))
+    text = (
+        "Twelve sites in three regions, 40 ms one way between regions and 4 ms within; a proxy on "
+        "the same machine delays. One site publishes, all subscribe, 32 bytes, QoS 0. The row goes "
+        "from region to region; the middle of the star is in another region than the publisher."
     )
-
-
-def row(figures: RunFigures) -> list[str]:
-    """The figures of a way, of which the spread has some alone."""
-
-    def averaged(name: str, form: str) -> str:
-        values = figures.spread[name]
-        return words(mean(values), values, form)
-
-    worst = figures.spread["to_all.worst"]
-    return [
-        figures.label,
-        averaged("to_all.mean", ".0f"),
-        words(max(worst), worst, ".0f"),
-        latency_words(figures, "mean", ".0f"),
-        averaged("copies", ".3g"),
-        averaged("bytes_between", ",.0f"),
-        cpu_by_role(figures),
-        f"{figures.missing} of {figures.expected}",
-    ]
+    return comparison("Overlays over distance", [text], METRICS, rows)
 
 
 def _once(scenario: Scenario, target: Target, bed: Testbed, results: Path) -> tuple[Measured, Disturbance]:

@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 from ildm.mqtt import Publish
 from ildm.testing.live.process import ProcessError
 from ildm_bench.analysis.histogram import bucket, from_buckets, quantile
-from ildm_bench.measure.figures import Comparison, Course, Line, RunFigures
-from ildm_bench.measure.spread import words
-from ildm_bench.micro.measure import machine
-from ildm_bench.results.clients import Client
-from ildm_bench.results.common import SHARED_CORES, Bench, client_figures, socket_words
+from ildm_bench.clients import Client, came_true, paced
+from ildm_bench.measure.figures import Comparison, Course, Line
+from ildm_bench.results.common import Bench, client_figures, comparison
 from ildm_bench.results.content import addresses, copies_between
+from ildm_bench.results.tables import Metric, Row, averaged
 from ildm_bench.testbed.distance import Distances
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed
@@ -43,17 +42,16 @@ REST = 60.0
 """Seconds that the last messages may take."""
 TOPIC = "feed/all"
 FILTER = "filter/n>=0/feed/#"
-HEADING = [
-    "",
-    "delay ms at the far cluster before, mean",
-    "p99",
-    "while slow, mean",
-    "p99",
-    "largest",
-    "copies between clusters, per message",
-    "lost",
-    "overtaken",
-]
+METRICS = (
+    averaged("delay ms at the far cluster before, mean", "before_ms", ",.0f"),
+    averaged("p99", "before_p99_ms", ",.0f"),
+    averaged("while slow, mean", "slow_ms", ",.0f"),
+    averaged("p99", "slow_p99_ms", ",.0f"),
+    averaged("largest", "largest_ms", ",.0f"),
+    averaged("copies between clusters, per message", "copies", ".2f"),
+    Metric("lost", lambda row: str(row.figures.missing)),
+    averaged("overtaken", "overtaken", ",.0f"),
+)
 
 
 class Delivery(NamedTuple):
@@ -65,11 +63,10 @@ class Delivery(NamedTuple):
     delay: float
 
 
-def run(bench: Bench, command: str) -> Comparison:
+def run(bench: Bench) -> Comparison:
     """The same stream with each routing; from one second on a link is slow, from another on as before."""
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     lines: list[Line] = []
-    runs: list[RunFigures] = []
     for label, routing in WAYS.items():
         bench.console.rule(label)
         spec = TestbedSpec(
@@ -86,76 +83,41 @@ def run(bench: Bench, command: str) -> Comparison:
         ]
         expected = sum(round_["messages"] for round_ in found) * (len(DISTANCES.names) - 1)
         lost = expected - sum(len(round_["deliveries"]) for round_ in found)
-        copies = [round_["copies"] for round_ in found]
-        rows.append(row(label, far, copies, lost, [round_["overtaken"] for round_ in found]))
-        lines.append(over_time(label, [each for round_ in far for each in round_]))
         delays = [[1000 * each.delay for each in round_] for round_ in far]
-        largest = {"largest_ms": [max(each) for each in delays], "copies": copies}
-        runs.append(client_figures(label, delays, expected, lost, 1000 / RATE, disturbance, largest))
-    return Comparison(
-        title="A link becomes slow",
-        text="\n".join(
-            [
-                f"Three clusters of two sites, {FAST / 1e6:g} MB/s between clusters. A site of {CLUSTERS[0]} "
-                f"sends {RATE:g} messages of {PAYLOAD / 1000:g} kB a second to all others (QoS 0). After "
-                f"{SLOWED:g} s its link to {CLUSTERS[1]} passes a tenth, from {RESTORED:g} s on all again. "
-                f"Drawn is the delay at the two sites of {CLUSTERS[1]}. IDR notices by what waits at a node: "
-                "what the system and the connection have taken by then (about 150 kB with link.unsent_bytes "
-                f"{UNSENT}) waits for the slow link all the same.",
-                socket_words([True]),
-                SHARED_CORES,
-                machine(),
-            ]
-        ),
-        command=command,
-        runs=runs,
-        courses=[
-            Course(
-                title=f"Delay of what arrives at {CLUSTERS[1]}, by when it was sent",
-                axis="Mean delay in the second, ms",
-                caption="Of all messages that were sent in a second.",
-                logarithmic=True,
-                lines=lines,
-                marks={"slow": SLOWED, "as before": RESTORED},
-            )
-        ],
-        table=[HEADING, *rows],
-        reference=runs[0].label,
+        spread = {
+            "largest_ms": [max(each) for each in delays],
+            "copies": [round_["copies"] for round_ in found],
+        }
+        rounds = {**spread, "overtaken": [float(round_["overtaken"]) for round_ in found]}
+        for name, begin, end in (("before", 0.0, SLOWED), ("slow", SLOWED, RESTORED)):
+            parts = [[each.delay for each in round_ if begin <= each.sent < end] for round_ in far]
+            rounds[f"{name}_ms"] = [1000 * mean(each) for each in parts]
+            rounds[f"{name}_p99_ms"] = [tail_ms(each) for each in parts]
+        run = client_figures(label, delays, expected, lost, 1000 / RATE, disturbance, spread)
+        rows.append(Row(label, run, rounds=rounds))
+        lines.append(over_time(label, [each for round_ in far for each in round_]))
+    text = (
+        f"Three clusters of two sites, {FAST / 1e6:g} MB/s between clusters. A site of {CLUSTERS[0]} "
+        f"sends {RATE:g} messages of {PAYLOAD / 1000:g} kB a second to all others (QoS 0). After "
+        f"{SLOWED:g} s its link to {CLUSTERS[1]} passes a tenth, from {RESTORED:g} s on all again. "
+        f"Drawn is the delay at the two sites of {CLUSTERS[1]}. IDR notices by what waits at a node: "
+        "what the system and the connection have taken by then (about 150 kB with link.unsent_bytes "
+        f"{UNSENT}) waits for the slow link all the same."
     )
+    course = Course(
+        title=f"Delay of what arrives at {CLUSTERS[1]}, by when it was sent",
+        axis="Mean delay in the second, ms",
+        caption="Of all messages that were sent in a second.",
+        logarithmic=True,
+        lines=lines,
+        marks={"slow": SLOWED, "as before": RESTORED},
+    )
+    return comparison("A link becomes slow", [text], METRICS, rows, courses=[course])
 
 
-def row(
-    label: str,
-    far: Sequence[Sequence[Delivery]],
-    copies: Sequence[float],
-    lost: int,
-    overtaken: Sequence[int],
-) -> list[str]:
-    """Of what came to the far cluster in each round."""
-    before = [[each.delay for each in round_ if each.sent < SLOWED] for round_ in far]
-    slow = [[each.delay for each in round_ if SLOWED <= each.sent < RESTORED] for round_ in far]
-    return [
-        label,
-        *_mean_and_tail(before),
-        *_mean_and_tail(slow),
-        _averaged([1000 * max(each.delay for each in round_) for round_ in far], ",.0f"),
-        _averaged(copies, ".2f"),
-        str(lost),
-        _averaged(overtaken, ",.0f"),
-    ]
-
-
-def _mean_and_tail(rounds: Sequence[Sequence[float]]) -> tuple[str, str]:
-    means = [1000 * mean(delays) for delays in rounds]
-    tails = [
-        quantile(from_buckets((bucket(round(each * 1e9)), 1) for each in delays), 0.99) / 1e6
-        for delays in rounds
-    ]
-    return _averaged(means, ",.0f"), _averaged(tails, ",.0f")
-
-
-def _averaged(values: Sequence[float], form: str) -> str:
-    return words(mean(values), values, form)
+def tail_ms(delays: Sequence[float]) -> float:
+    """The 99th percentile of delays in seconds."""
+    return quantile(from_buckets((bucket(round(each * 1e9)), 1) for each in delays), 0.99) / 1e6
 
 
 def over_time(label: str, deliveries: Sequence[Delivery]) -> Line:
@@ -210,32 +172,28 @@ async def deliver(bed: Testbed) -> dict[str, Any]:
         await client.subscribe(FILTER)
     publisher = await Client.connect(addresses(bed)[PUBLISHER], "slow-publisher")
 
-    async def publish(number: int) -> None:
+    def publish(number: int) -> None:
         sent[number] = clock()
-        await publisher.publish(TOPIC, b'{"n":%d,"x":"%s"}' % (number, b"x" * PAYLOAD))
+        publisher.send(TOPIC, b'{"n":%d,"x":"%s"}' % (number, b"x" * PAYLOAD))
 
     give_up = clock() + REST
     number = 0
     while len({each.site for each in found if each.number == number - 1}) < len(clients):
         if clock() > give_up:
             raise ProcessError("not all subscribers are reached")
-        await publish(number)
+        publish(number)
         number += 1
         await asyncio.sleep(0.5)
     found.clear()
     overtaken = 0
     copies, first, began = copies_between(bed, DISTANCES), number, clock()
     pending = [(SLOWED, SLOW), (RESTORED, FAST)]
-    for step in range(round(SECONDS * RATE)):
-        await asyncio.sleep(max(0.0, began + step / RATE - clock()))
+    messages = round(SECONDS * RATE)
+    async for step in paced(RATE, messages):
         if pending and clock() - began >= pending[0][0]:
             distance.slow(PUBLISHER, FAR, pending.pop(0)[1])
-        await publish(number)
-        number += 1
-    messages = number - first
-    give_up = clock() + REST
-    while len(found) < messages * len(clients) and clock() < give_up:  # noqa: ASYNC110 - it is bounded
-        await asyncio.sleep(0.1)
+        publish(first + step)
+    await came_true(lambda: len(found) >= messages * len(clients), REST)
     for client in (*clients, publisher):
         client.close()
     return {

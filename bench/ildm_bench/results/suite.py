@@ -51,7 +51,7 @@ class Result:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, bench: Bench, command: str) -> Comparison:
-        return self.work(bench, command, **self.options)
+        return self.work(bench, **self.options).model_copy(update={"command": command})
 
 
 SUITE = (
@@ -60,17 +60,11 @@ SUITE = (
     Result("latency", "latency", 11, latency.run),
     Result("durability", "durability", 12, durability.run),
     Result("slow-link", "slow-link", 10, slow_link.run),
-    Result("distance", "distance", 15, distance.run, {"sites": 60}),
+    Result("distance", "distance", 15, distance.run),
     Result("single", "single", 18, single.run),
-    Result(
-        "patterns-overlays",
-        "patterns --overlays",
-        16,
-        patterns.run,
-        {"algorithms": patterns.OVERLAYS, "patterns": ["low"]},
-    ),
+    Result("patterns-overlays", "patterns --overlays", 16, patterns.run, patterns.OF_OVERLAYS),
     Result("traffic", "traffic", 22, traffic.run),
-    Result("content", "content", 28, content.run, {"messages": 100_000}),
+    Result("content", "content", 28, content.run),
     Result("link", "link", 32, link.run),
     Result("link-qos1", "link --qos 1", 32, link.run, {"qos": 1}),
     Result("patterns", "patterns", 50, patterns.run),

@@ -10,12 +10,11 @@ import sys
 from collections.abc import Sequence
 
 from ildm_bench.load.scenario import Scenario
-from ildm_bench.measure.figures import Comparison, RunFigures
-from ildm_bench.measure.spread import words
-from ildm_bench.micro.measure import machine
+from ildm_bench.measure.figures import Comparison
 from ildm_bench.micro.relay import ONE_ADDRESS
-from ildm_bench.results.common import SHARED_CORES, Bench, cpu_by_role, latency_words, socket_words
+from ildm_bench.results.common import Bench, comparison
 from ildm_bench.results.latency import measure_in_turn
+from ildm_bench.results.tables import EGRESS, LOST, Metric, Row, cpu_by_role, latency
 from ildm_bench.testbed.spec import TestbedSpec
 
 KINDS = ("gateway", "gateway-10k", "devices", "fan-in", "fan-out")
@@ -82,11 +81,20 @@ def within_files(scenario: Scenario, files: int) -> tuple[Scenario, str]:
     return scenario.model_copy(update={"topics": topics}), note
 
 
-def run(bench: Bench, command: str, qos: int = 0, kinds: Sequence[str] = KINDS) -> Comparison:
+METRICS = (
+    EGRESS,
+    Metric("ratio", lambda row: f"{row.figures.ratio:.3f}"),
+    cpu_by_role("CPU us/message"),
+    latency("p50 ms", "p50"),
+    latency("p99 ms", "p99"),
+    LOST,
+)
+
+
+def run(bench: Bench, qos: int = 0, kinds: Sequence[str] = KINDS) -> Comparison:
     """CPU for each message delivered and latency, every kind of traffic over every way."""
     files = open_files()
-    runs: list[RunFigures] = []
-    rows: list[list[str]] = []
+    rows: list[Row] = []
     notes: list[str] = []
     for kind in kinds:
         scenario, note = within_files(bench.scenario(kind), files)
@@ -98,35 +106,13 @@ def run(bench: Bench, command: str, qos: int = 0, kinds: Sequence[str] = KINDS) 
         found = measure_in_turn(bench, at_one_site(scenario), relays())
         found += measure_in_turn(bench, scenario, links(qos))
         for each in found:
-            runs.append(each.model_copy(update={"label": f"{kind}: {each.label}"}))
-            rows.append(
-                [
-                    f"{kind}: {each.label}",
-                    words(each.egress, each.spread.get("egress", ()), ",.0f"),
-                    f"{each.ratio:.3f}",
-                    cpu_by_role(each),
-                    latency_words(each, "p50"),
-                    latency_words(each, "p99"),
-                    f"{each.missing} of {each.expected}",
-                ]
-            )
-    return Comparison(
-        title=f"Mixed traffic, QoS {qos}",
-        text="\n".join(
-            [
-                "Each kind of traffic at a fixed rate, 80 to 280 bytes a message: a gateway with 100 and "
-                "with 10,000 topic names in turn, devices with a connection each, fan-in, fan-out. With a "
-                "relay before one broker, and from one site to another. Where the ratio (egress / due) is "
-                "below 0.99 the rate was not borne. Latency of l-clients, from the write to the read. No "
-                "quotas.",
-                socket_words([True]),
-                SHARED_CORES,
-                *notes,
-                machine(),
-            ]
-        ),
-        command=command,
-        runs=runs,
-        table=[["", "egress/s", "ratio", "CPU us/message", "p50 ms", "p99 ms", "lost"], *rows],
-        reference=runs[0].label if runs else "",
+            run = each.model_copy(update={"label": f"{kind}: {each.label}"})
+            rows.append(Row(run.label, run))
+    text = (
+        "Each kind of traffic at a fixed rate, 80 to 280 bytes a message: a gateway with 100 and "
+        "with 10,000 topic names in turn, devices with a connection each, fan-in, fan-out. With a "
+        "relay before one broker, and from one site to another. Where the ratio (egress / due) is "
+        "below 0.99 the rate was not borne. Latency of l-clients, from the write to the read. No "
+        "quotas."
     )
+    return comparison(f"Mixed traffic, QoS {qos}", [text], METRICS, rows, notes=notes)

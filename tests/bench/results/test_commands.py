@@ -15,7 +15,8 @@ from ildm_bench.load.scenario import Scenario
 from ildm_bench.measure.figures import Comparison, Limit, RunFigures
 from ildm_bench.report import markdown_table
 from ildm_bench.results import latency, link, patterns, single
-from ildm_bench.results.common import FULL, HEADING, QUICK, Bench, cpu_by_role, limit_row
+from ildm_bench.results.common import FULL, QUICK, Bench
+from ildm_bench.results.tables import OF_LIMIT, Row, cells, table
 from ildm_bench.testbed.spec import TestbedSpec
 from ildm_bench.testbed.testbed import Testbed
 from tests.bench.report.samples import limit as sample_limit
@@ -39,7 +40,7 @@ class Measured(Bench):
 @pytest.mark.parametrize("model", ["per-process", "shared"])
 def test_patterns_compare_equal_quotas(tmp_path: Path, model: Any) -> None:
     bench = Measured(tmp_path)
-    comparison = patterns.run(bench, "the command", model, sockets="nodelay")
+    comparison = patterns.run(bench, model, sockets="nodelay")
     assert "set_tcp_nodelay true" in comparison.text
     specs = {name.removeprefix(f"{model}-"): spec for name, (_, spec, _) in bench.asked.items()}
     assert set(specs) == {
@@ -62,14 +63,14 @@ def test_patterns_compare_equal_quotas(tmp_path: Path, model: Any) -> None:
             assert (len(spec.brokers), spec.algorithm, spec.topology) == (5, algorithm, "row")
             assert bench.asked[f"{model}-{name}-{algorithm}"][0].name == f"pattern-{name}"
     assert [group.name for group in comparison.groups] == ["A", "none", "low", "high", "sum"]
-    assert comparison.table[0] == HEADING
+    assert comparison.table[0] == table([], OF_LIMIT)[0]
     assert [row[0] for row in comparison.table[1:3]] == ["A: broker alone", "A: HAProxy"]
     assert [float(row[4]) for row in comparison.table[1:]] == pytest.approx(list(range(1, 12)), rel=0.05)
 
 
 def test_both_sockets_have_rows(tmp_path: Path) -> None:
     bench = Measured(tmp_path)
-    comparison = patterns.run(bench, "the command", algorithms=["sf"], patterns=["low"])
+    comparison = patterns.run(bench, algorithms=["sf"], patterns=["low"])
     settings = {name.removeprefix("per-process-"): spec.nodelay for name, (_, spec, _) in bench.asked.items()}
     assert settings == {
         "direct": True,
@@ -88,7 +89,7 @@ def test_both_sockets_have_rows(tmp_path: Path) -> None:
     ]
     assert "set_tcp_nodelay true; *default sockets*: set_tcp_nodelay false" in comparison.text
     everything = Measured(tmp_path)
-    patterns.run(everything, "the command", algorithms=["sf"], patterns=["low"], sockets="both")
+    patterns.run(everything, algorithms=["sf"], patterns=["low"], sockets="both")
     assert not everything.asked["per-process-low-sf-default-sockets"][1].nodelay
 
 
@@ -102,9 +103,7 @@ def test_the_setting_of_the_sockets_reaches_the_broker(tmp_path: Path) -> None:
 
 def test_overlays_alone_have_one_broker_to_compare_with(tmp_path: Path) -> None:
     bench = Measured(tmp_path)
-    comparison = patterns.run(
-        bench, "the command", algorithms=patterns.OVERLAYS, patterns=["low"], sockets="nodelay"
-    )
+    comparison = patterns.run(bench, algorithms=patterns.OVERLAYS, patterns=["low"], sockets="nodelay")
     assert [name.removeprefix("per-process-") for name in bench.asked] == [
         "direct",
         *(f"low-{algorithm}" for algorithm in patterns.OVERLAYS),
@@ -120,7 +119,7 @@ def test_overlays_alone_have_one_broker_to_compare_with(tmp_path: Path) -> None:
 def test_single_brokers_have_one_quota_and_no_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(single, "broker_class", lambda make: type("B", (), {"available": lambda: None}))
     bench = Measured(tmp_path)
-    comparison = single.run(bench, "the command")
+    comparison = single.run(bench)
     assert set(bench.asked) == {"mosquitto", "mosquitto-default-sockets", "activemq", "rabbitmq", "moquette"}
     assert {spec.front for _, spec, _ in bench.asked.values()} == {"none"}
     assert len({spec.quota for _, spec, _ in bench.asked.values()}) == 1
@@ -133,7 +132,7 @@ def test_single_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(single, "broker_class", of)
     bench = Measured(tmp_path)
-    comparison = single.run(bench, "the command")
+    comparison = single.run(bench)
     assert "rabbitmq" not in bench.asked
     assert "Not measured: no rabbitmq" in comparison.text
 
@@ -141,7 +140,7 @@ def test_single_names_what_is_missing(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("publishers", [1, 10])
 def test_a_link_is_measured_as_the_bridge_is(tmp_path: Path, publishers: int) -> None:
     bench = Measured(tmp_path)
-    comparison = link.run(bench, "the command", 1, publishers, sockets="nodelay")
+    comparison = link.run(bench, 1, publishers, sockets="nodelay")
     assert list(bench.asked) == ["bridge", "link-1", "link-2", "link-4", "through"]
     loads = {scenario.model_dump_json() for scenario, _, _ in bench.asked.values()}
     assert len(loads) == 1
@@ -156,7 +155,7 @@ def test_a_link_is_measured_as_the_bridge_is(tmp_path: Path, publishers: int) ->
 
 def test_the_full_profile_is_the_papers(tmp_path: Path) -> None:
     bench = Measured(tmp_path, FULL)
-    patterns.run(bench, "the command", pairs=False)
+    patterns.run(bench, pairs=False)
     scenario, *_ = bench.asked["per-process-direct"]
     assert (scenario.duration, scenario.warm_up, scenario.cool_down) == (80, 10, 10)
 
@@ -178,26 +177,30 @@ def test_rounds_of_one_way_are_merged() -> None:
     assert (merged.expected, merged.missing) == (20, 2)
 
 
+def limit_row(found: Limit, reference: Limit | None = None) -> list[str]:
+    return cells(Row.of_limit(found, reference), OF_LIMIT)
+
+
 def test_a_row_says_where_no_limit_was_found() -> None:
     found = sample_limit("x", 5000.0)
     row = limit_row(found, sample_limit("y", 10_000.0))
     assert (row[0], row[3], row[4]) == ("x", "49,850", "0.50")
     assert isinstance(found.figures, RunFigures)
-    assert "broker" in cpu_by_role(found.figures)
+    assert "broker" in row[8]
     spread = {"interval_ms": [9.5, 10.5, 10.0], "egress": [49_000.0, 50_000.0], "cpu.broker": [1.0, 2.0]}
     again = limit_row(found.model_copy(update={"spread": spread}), sample_limit("y", 10_000.0))
     assert again[1].endswith("(9.5-10.5) ms")
     assert again[3] == "49,850 (49,000-50,000)"
     assert again[4] == "0.50 (0.49-0.50)"
     assert "(1.0-2.0)" in again[8]
-    assert len(again) == len(limit_row(found)) == len(HEADING)
     nothing = found.model_copy(update={"interval_ms": None, "figures": None})
     assert limit_row(nothing)[1] == "no interval under the limit"
+    assert len(again) == len(limit_row(found)) == len(limit_row(nothing)) == len(table([], OF_LIMIT)[0])
     assert limit_row(found.model_copy(update={"bounded_by": "generator"}))[1].endswith("(generator's)")
 
 
 def test_tables_are_markdown(tmp_path: Path) -> None:
-    comparison: Comparison = link.run(Measured(tmp_path), "the command")
+    comparison: Comparison = link.run(Measured(tmp_path))
     assert len(comparison.table) == 11
     lines = markdown_table(comparison).splitlines()
     assert len([line for line in lines if line.startswith("|")]) == len(comparison.table) + 1

@@ -138,7 +138,7 @@ def test_what_was_measured_before_is_drawn_again(tmp_path: Path) -> None:
         (tmp_path / f"{name}.json").write_text(json.dumps(stored))
     outcome = Outcome(9000, 1, 0, 2, 70, 9071, 400, 510.0, ["missing: c: 4 on x"])
     (tmp_path / "exactness.json").write_text(json.dumps(outcome))
-    comparison = content.run(bench, "the command", 1000)
+    comparison = content.run(bench, 1000)
     assert comparison.table[1] == [
         "SF, subscribers choose",
         "0.50 (0.40-0.60)",
@@ -173,7 +173,7 @@ def test_a_slow_link_is_drawn(tmp_path: Path) -> None:
         ][:-1]
         stored = {"rounds": [found], "disturbance": {"others": 0.1}}
         (tmp_path / f"{routing}.json").write_text(json.dumps(stored))
-    comparison = slow_link.run(bench, "the command")
+    comparison = slow_link.run(bench)
     assert comparison.table[1][0] == "SPR"
     assert comparison.table[1][5:] == ["4,000", "2.00", "1", "1"]
     assert comparison.table[2][3] == "500"

@@ -15,8 +15,9 @@ from rich.console import Console
 
 from ildm_bench.measure.schema import RECEIVE
 from ildm_bench.report import write_comparison
-from ildm_bench.results import distance, overlay
+from ildm_bench.results import distance, overlay, tables
 from ildm_bench.results.common import QUICK, Bench
+from ildm_bench.results.tables import Row
 from ildm_bench.testbed.distance import Distances, load_distances
 from ildm_bench.testbed.spec import TestbedSpec
 from tests.bench.report.samples import run as sample_run
@@ -75,15 +76,15 @@ def test_a_message_takes_as_long_as_to_the_last_of_its_subscribers(tmp_path: Pat
         assert sorted(overlay.times_to_all(tmp_path, "r")) == [1.0, 5.0]
 
 
-def test_a_row_of_the_overlay_table_has_a_cell_for_each_heading() -> None:
+def test_a_row_of_the_overlay_table_shows_its_rounds() -> None:
     spread = {
         "to_all.mean": [48.0, 52.0],
         "to_all.worst": [55.0, 60.0],
         "copies": [2.0, 2.0],
         "bytes_between": [345.0, 347.0],
     }
-    cells = overlay.row(sample_run("STLA", 1000.0, spread=spread))
-    assert len(cells) == len(overlay.HEADING)
+    row = Row("STLA", sample_run("STLA", 1000.0), rounds=spread)
+    cells = tables.cells(row, overlay.METRICS)
     assert cells[1:3] == ["50 (48-52)", "60 (55-60)"]
     assert cells[4:6] == ["2 (2-2)", "346 (345-347)"]
 
@@ -108,7 +109,7 @@ def test_what_was_measured_before_is_drawn_again(tmp_path: Path) -> None:
             stored = json.dumps({"rounds": rounds, "disturbance": {"others": 0.01}})
             (tmp_path / f"{algorithm}-{name}.json").write_text(stored)
             (tmp_path / f"{algorithm}-{name}-simulated.json").write_text(str([[1.0] * 200]))
-    comparison = distance.run(bench, "the command", 3)
+    comparison = distance.run(bench, 3)
     first = ["SG-TBPS, Zipf", "3", "56.5 (51.5-61.5)", "25.7 (23.8-27.5)", "1", "102"]
     assert comparison.table[1] == first
     assert comparison.runs[0].spread["completion_ms"] == [61.5, 51.5]

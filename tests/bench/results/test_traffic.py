@@ -45,7 +45,7 @@ def test_every_kind_goes_over_relays_and_over_a_link(
     asked: Asked, tmp_path: Path, qos: int, profile: Profile
 ) -> None:
     bench = Bench(tmp_path, profile, Console(file=None, quiet=True))
-    comparison = traffic.run(bench, "the command", qos)
+    comparison = traffic.run(bench, qos)
     assert len(asked) == 2 * len(traffic.KINDS)
     for kind, (alone, relays), (linked, links) in zip(traffic.KINDS, asked[::2], asked[1::2], strict=True):
         assert set(relays) == {"broker alone", "HAProxy", "node", "node, SF"}
@@ -64,7 +64,7 @@ def test_every_kind_goes_over_relays_and_over_a_link(
 
 
 def test_kinds_can_be_chosen(asked: Asked, tmp_path: Path) -> None:
-    traffic.run(Bench(tmp_path, QUICK, Console(file=None, quiet=True)), "the command", 0, ["fan-in"])
+    traffic.run(Bench(tmp_path, QUICK, Console(file=None, quiet=True)), 0, ["fan-in"])
     assert [scenario.name for scenario, _ in asked] == ["fan-in-qos-0-one-site", "fan-in-qos-0"]
     done = CliRunner().invoke(app, ["results", "traffic", "--kind", "bursts"])
     assert done.exit_code == 2

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Self
 
 from ildm.mqtt import (
@@ -26,7 +27,7 @@ from ildm.testing.live.process import ProcessError
 
 PATIENCE = 60.0
 """Seconds for an answer."""
-LARGEST = 1 << 20
+LARGEST = 1 << 24
 """Bytes of a packet."""
 
 Arrived = Callable[[Publish], None]
@@ -35,12 +36,17 @@ Arrived = Callable[[Publish], None]
 class Client(asyncio.Protocol):
     """A client of MQTT 3.1.1 without a session; QoS 0 and 1. Use :meth:`connect`."""
 
-    def __init__(self, client_id: str, arrived: Arrived | None) -> None:
+    def __init__(self, client_id: str, arrived: Arrived | None = None) -> None:
         self.client_id = client_id
+        self.received = 0
+        """Messages."""
+        self.under_way = 0
+        """Own messages of QoS 1 without an acknowledgement yet."""
         self._arrived = arrived
         self._framer = Framer(LARGEST)
         self._waiting: dict[int, asyncio.Future[Packet]] = {}
         self._ids = itertools.cycle(range(1, 65536))
+        self._changed = asyncio.Event()
         self._transport: Any = None
 
     @classmethod
@@ -71,34 +77,59 @@ class Client(asyncio.Protocol):
             packet = decode(frame, Version.V311)
             match packet:
                 case Publish():
+                    self.received += 1
                     if packet.packet_id is not None:
                         self._transport.write(PubAck(packet_id=packet.packet_id).encode(Version.V311))
-                    if self._arrived is not None:
-                        self._arrived(packet)
+                    self.arrived(packet)
                 case ConnAck():
                     self._answered(0, packet)
-                case PubAck() | SubAck() | UnsubAck():
+                case PubAck():
+                    self.under_way -= 1
                     self._answered(packet.packet_id, packet)
+                case SubAck() | UnsubAck():
+                    self._answered(packet.packet_id, packet)
+        self._changed.set()
 
-    async def subscribe(self, topic_filter: str, qos: int = 0) -> int:
-        """The code of the SUBACK."""
+    def arrived(self, message: Publish) -> None:
+        """A message has come."""
+        if self._arrived is not None:
+            self._arrived(message)
+
+    async def subscribe(self, *filters: str, qos: int = 0) -> Sequence[int]:
+        """The codes of the SUBACK."""
         packet_id = next(self._ids)
-        wanted = [Subscription(topic_filter=topic_filter, qos=qos)]
+        wanted = [Subscription(topic_filter=topic_filter, qos=qos) for topic_filter in filters]
         answer = await self._ask(packet_id, Subscribe(packet_id=packet_id, subscriptions=wanted))
         assert isinstance(answer, SubAck)
-        return answer.reason_codes[0]
+        return answer.reason_codes
 
     async def unsubscribe(self, topic_filter: str) -> None:
         packet_id = next(self._ids)
         await self._ask(packet_id, Unsubscribe(packet_id=packet_id, topic_filters=[topic_filter]))
 
-    async def publish(self, topic: str, payload: bytes, qos: int = 0) -> None:
-        """Returns at QoS 1 when it is acknowledged, at QoS 0 at once."""
-        if qos == 0:
-            self._transport.write(Publish(topic=topic, payload=payload).encode(Version.V311))
-            return
+    def send(self, topic: str, payload: bytes, qos: int = 0) -> None:
+        """Publish; an acknowledgement is counted, not waited for."""
+        packet_id = next(self._ids) if qos else None
+        message = Publish(topic=topic, payload=payload, qos=qos, packet_id=packet_id)
+        self.write(message.encode(Version.V311), qos)
+
+    def write(self, data: bytes, acknowledged: int) -> None:
+        """Send packets at once, of which so many will be acknowledged."""
+        self.under_way += acknowledged
+        self._transport.write(data)
+
+    async def publish(self, topic: str, payload: bytes) -> None:
+        """Publish at QoS 1; returns when it is acknowledged."""
         packet_id = next(self._ids)
+        self.under_way += 1
         await self._ask(packet_id, Publish(topic=topic, payload=payload, qos=1, packet_id=packet_id))
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Return when what comes has made it true; raises TimeoutError."""
+        async with asyncio.timeout(PATIENCE):
+            while not reached():
+                self._changed.clear()
+                await self._changed.wait()
 
     def close(self) -> None:
         self._transport.close()
@@ -119,3 +150,21 @@ class Client(asyncio.Protocol):
         future = self._waiting.get(packet_id)
         if future is not None and not future.done():
             future.set_result(packet)
+
+
+async def paced(rate: float, count: int) -> AsyncIterator[int]:
+    """Numbers from 0 on, so many a second."""
+    began = time.monotonic()
+    for number in range(count):
+        await asyncio.sleep(max(0.0, began + number / rate - time.monotonic()))
+        yield number
+
+
+async def came_true(reached: Callable[[], bool], seconds: float) -> bool:
+    """Whether it became true within so many seconds."""
+    give_up = time.monotonic() + seconds
+    while not reached():
+        if time.monotonic() > give_up:
+            return False
+        await asyncio.sleep(0.1)
+    return True
