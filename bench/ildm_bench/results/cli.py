@@ -32,6 +32,9 @@ SocketsOption = Annotated[
 ]
 
 
+QosOption = Annotated[int, typer.Option(min=0, max=2, help="Of messages, link and bridge.")]
+
+
 @dataclass(frozen=True)
 class Manner:
     """How to measure, the same options of all commands."""
@@ -49,6 +52,8 @@ class Manner:
         float,
         typer.Option(min=0, metavar="SECONDS", help="To wait for a quiet machine before a measurement."),
     ] = PATIENCE
+    own: str = ""
+    """The command's own options as they were given, but for those by default."""
 
     def bench(self, directory: Path) -> Bench:
         """Where and how results are measured."""
@@ -77,6 +82,7 @@ def _with_manner(
     """
     of_manner = dict(inspect.signature(Manner, eval_str=True).parameters)
     of_manner["out"] = of_manner["out"].replace(default=out)
+    del of_manner["own"]
     if not can_be_full:
         del of_manner["full"]
 
@@ -86,7 +92,9 @@ def _with_manner(
 
         @functools.wraps(command)
         def with_manner(**given: Any) -> None:
-            command(Manner(**{name: given.pop(name) for name in of_manner}), **given)  # type: ignore[call-arg]
+            of_all = {name: given.pop(name) for name in of_manner}
+            text = "".join(_words(each.name, given[each.name], each.default) for each in own)
+            command(Manner(**of_all, own=text), **given)  # type: ignore[call-arg]
 
         with_manner.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         with_manner.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -95,12 +103,22 @@ def _with_manner(
     return decorate
 
 
-def _produce(manner: Manner, name: str, options: str = "", **given: Any) -> None:
-    """One result by its command; ``options`` are those of the command, ``given`` those of its function."""
+def _words(name: str, value: Any, default: Any) -> str:
+    """An option as it is given on the command line, nothing for the default."""
+    option = name.replace("_", "-")
+    if value == default or value is None:
+        return ""
+    if isinstance(value, bool):
+        return f" --{option}" if value else f" --no-{option}"
+    return "".join(f" --{option} {each}" for each in (value if isinstance(value, list) else [value]))
+
+
+def _produce(manner: Manner, name: str, **given: Any) -> None:
+    """One result by its command; ``given`` are options of its function."""
     from ildm_bench.report import markdown_table  # noqa: PLC0415
     from ildm_bench.results.suite import WORK, Result, produce, slug  # noqa: PLC0415
 
-    command = name + options
+    command = name + manner.own
     directory = slug(command) + ("-noisy" if manner.noisy else "")
     result = Result(directory, command + (" --noisy" if manner.noisy else ""), 0, WORK[name], given)
     comparison, page = produce(result, manner.bench(manner.out / directory), manner.full, manner.again)
@@ -150,12 +168,9 @@ def all_results(
 
 @results.command()
 @_with_manner()
-def single(
-    manner: Manner,
-    sockets: SocketsOption = "both",
-) -> None:
+def single(manner: Manner, sockets: SocketsOption = "both") -> None:
     """Single brokers side by side: limit, latency, loss."""
-    _produce(manner, "single", _sockets(sockets), sockets=sockets)
+    _produce(manner, "single", sockets=sockets)
 
 
 @results.command()
@@ -175,42 +190,29 @@ def patterns(
     ] = None,
 ) -> None:
     """Pattern A against broker and HAProxy; none, low, high with five pairs, PF and SF."""
-    from ildm_bench.results.patterns import OVERLAYS  # noqa: PLC0415
+    from ildm_bench.results.patterns import OF_OVERLAYS  # noqa: PLC0415
 
-    options = "" if quota_model == "per-process" else " --quota-model shared"
-    given: dict[str, Any] = {"model": quota_model, "sockets": sockets}
-    if overlays:
-        options += " --overlays"
-        given |= {"algorithms": OVERLAYS, "patterns": ["low"]}
-    elif not pairs:
-        options += " --no-pairs"
-        given |= {"pairs": False}
-    options += f" --sockets {sockets}" if sockets else ""
-    _produce(manner, "patterns", options, **given)
+    given = OF_OVERLAYS if overlays else {"pairs": pairs}
+    _produce(manner, "patterns", model=quota_model, sockets=sockets, **given)
 
 
 @results.command()
 @_with_manner()
 def link(
     manner: Manner,
-    qos: Annotated[int, typer.Option(min=0, max=2, help="Of messages, link and bridge.")] = 0,
+    qos: QosOption = 0,
     publishers: Annotated[int, typer.Option(min=1, max=1000, help="For each of the five topics.")] = 1,
     sockets: SocketsOption = "both",
 ) -> None:
     """One link with 1, 2 and 4 sessions against a Mosquitto bridge."""
-    options = (f" --qos {qos}" if qos else "") + (f" --publishers {publishers}" if publishers > 1 else "")
-    given = {"qos": qos, "publishers": publishers, "sockets": sockets}
-    _produce(manner, "link", options + _sockets(sockets), **given)
+    _produce(manner, "link", qos=qos, publishers=publishers, sockets=sockets)
 
 
 @results.command()
 @_with_manner()
-def latency(
-    manner: Manner,
-    sockets: SocketsOption = "both",
-) -> None:
+def latency(manner: Manner, sockets: SocketsOption = "both") -> None:
     """Latency that a relay and a link add, against HAProxy and the bridge."""
-    _produce(manner, "latency", _sockets(sockets), sockets=sockets)
+    _produce(manner, "latency", sockets=sockets)
 
 
 @results.command()
@@ -224,7 +226,7 @@ def durability(manner: Manner) -> None:
 @_with_manner()
 def traffic(
     manner: Manner,
-    qos: Annotated[int, typer.Option(min=0, max=2, help="Of messages, link and bridge.")] = 0,
+    qos: QosOption = 0,
     kind: Annotated[
         list[str] | None, typer.Option(metavar="KIND", help="gateway, gateway-10k, devices, fan-in, fan-out.")
     ] = None,
@@ -235,8 +237,7 @@ def traffic(
     kinds = tuple(dict.fromkeys(kind or KINDS))
     if unknown := [each for each in kinds if each not in KINDS]:
         raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(KINDS)}", param_hint="--kind")
-    options = (f" --qos {qos}" if qos else "") + "".join(f" --kind {each}" for each in kind or ())
-    _produce(manner, "traffic", options, qos=qos, kinds=kinds)
+    _produce(manner, "traffic", qos=qos, kinds=kinds)
 
 
 @results.command()
@@ -262,8 +263,7 @@ def content(
     ] = 100_000,
 ) -> None:
     """Twelve sites, each wants 5 % of the readings: OctopiA against SF; and whether it is exact."""
-    options = "" if messages == 100_000 else f" --messages {messages}"
-    _produce(manner, "content", options, messages=messages)
+    _produce(manner, "content", messages=messages)
 
 
 @results.command("slow-link")
@@ -282,9 +282,4 @@ def distance(
     ] = 60,
 ) -> None:
     """Subscribers at three places: STLA against SG-TBPS, live and simulated (S13)."""
-    options = "" if sites == 60 else f" --sites {sites}"
-    _produce(manner, "distance", options, sites=sites)
-
-
-def _sockets(sockets: str) -> str:
-    return "" if sockets == "both" else f" --sockets {sockets}"
+    _produce(manner, "distance", sites=sites)
