@@ -56,7 +56,8 @@ PLAIN = [
     *sorted((PROJECT / "ildm" / "core" / "crossing").glob("*.md")),
     *(PROJECT / "ildm" / "core" / name for name in ("compiled.md", "link/rules.md", "local/failover.md")),
     PROJECT / "ildm" / "core" / "several_processes.md",
-    *(PROJECT / "ildm" / name / "README.md" for name in ("admin", "net/transport", "state/spool")),
+    *(PROJECT / "ildm" / name / "README.md" for name in ("admin", "mqtt", "state/spool", "testing")),
+    *(PROJECT / "ildm" / "net" / name / "README.md" for name in ("dashboard", "reload", "transport")),
 ]
 """Documents whose sentences are held to the rules of CONTRIBUTING.md."""
 WORDS = 25
