@@ -52,6 +52,7 @@ PLAIN = [
     PROJECT / "algorithms" / "README.md",
     *sorted((PROJECT / "configs").rglob("*.md")),
     PROJECT / "docker" / "README.md",
+    *sorted((PROJECT / "algorithms" / "ildm_algorithms" / "octopia").glob("*.md")),
     *sorted((PROJECT / "ildm" / "core" / "crossing").glob("*.md")),
     *(PROJECT / "ildm" / "core" / name for name in ("compiled.md", "link/rules.md", "local/failover.md")),
     PROJECT / "ildm" / "core" / "several_processes.md",
