@@ -46,19 +46,22 @@ DOCUMENTS = [
     for path in sorted(PROJECT.rglob("*.md"))
     if not {".venv", ".cache", ".git", "dist"} & set(path.relative_to(PROJECT).parts)
 ]
-PLAIN = [
-    README,
-    *sorted((PROJECT / ".github").rglob("*.md")),
-    PROJECT / "algorithms" / "README.md",
-    *sorted((PROJECT / "configs").rglob("*.md")),
-    PROJECT / "docker" / "README.md",
-    *sorted((PROJECT / "algorithms" / "ildm_algorithms" / "octopia").glob("*.md")),
-    *sorted((PROJECT / "ildm" / "core" / "crossing").glob("*.md")),
-    *(PROJECT / "ildm" / "core" / name for name in ("compiled.md", "link/rules.md", "local/failover.md")),
-    PROJECT / "ildm" / "core" / "several_processes.md",
-    *(PROJECT / "ildm" / name / "README.md" for name in ("admin", "mqtt", "state/spool", "testing")),
-    *(PROJECT / "ildm" / "net" / name / "README.md" for name in ("dashboard", "reload", "transport")),
-]
+NOT_YET = {
+    "algorithms/ildm_algorithms/atm_tbps/README.md",
+    "algorithms/ildm_algorithms/overlay/README.md",
+    "algorithms/ildm_algorithms/sg_tbps/README.md",
+    "algorithms/ildm_algorithms/stla/README.md",
+    "algorithms/ildm_algorithms/tbps/README.md",
+    "bench/ildm_bench/chaos/README.md",
+    "bench/reports/README.md",
+    "ildm/core/README.md",
+}
+"""Documents of before the rules; a document that obeys them leaves this set."""
+NOT_OURS = {
+    "bench/ildm_bench/sim/RESULTS.md",  # a program writes it
+    "tests/net/transport/mqttjs/LICENSE.md",  # the words of others
+}
+PLAIN = [path for path in DOCUMENTS if str(path.relative_to(PROJECT)) not in NOT_YET | NOT_OURS]
 """Documents whose sentences are held to the rules of CONTRIBUTING.md."""
 WORDS = 25
 CELL = 60
