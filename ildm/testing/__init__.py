@@ -2,13 +2,12 @@
 
 from ildm.core.plugin.filtering import Rejected
 from ildm.testing.broker import LocalBroker, RecordingBroker
-from ildm.testing.client import SimClient, SimSession
+from ildm.testing.client import SimClient
 from ildm.testing.fake_node import FakeLink, FakeNode, Sent, Transferred
 from ildm.testing.kernel import Kernel
 from ildm.testing.link import SimLink
 from ildm.testing.network import (
     Between,
-    Cause,
     Delay,
     LinkModel,
     Network,
@@ -20,7 +19,7 @@ from ildm.testing.network import (
 )
 from ildm.testing.node import SimNode
 from ildm.testing.transcript import Transcript
-from ildm.testing.values import Delivery, SimulationError
+from ildm.testing.values import Cause, Delivery, SimSession, SimulationError
 from ildm.testing.world import World
 
 __all__ = [

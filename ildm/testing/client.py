@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ildm.api import Role, SessionStatus, Source
 from ildm.core.local.filtered import FAILURE, return_code
@@ -30,30 +30,10 @@ from ildm.mqtt import (
     Version,
     decode,
 )
-from ildm.testing.network import Cause
-from ildm.testing.values import SimulationError
-
-if TYPE_CHECKING:
-    from ildm.testing.node import SimNode
+from ildm.testing.plugins import Place
+from ildm.testing.values import Cause, SimSession, SimulationError
 
 Told = ConnAck | SubAck | UnsubAck | PubAck | PubRec
-
-
-class SimSession:
-    """One TCP connection, as plugins see it. Implements :class:`ildm.api.Session`."""
-
-    __slots__ = ("client_id", "id", "peer", "role", "status", "version")
-
-    def __init__(self, number: int, role: Role, peer: str, version: Version) -> None:
-        self.id = number
-        self.role = role
-        self.status = SessionStatus.ESTABLISHED
-        self.peer = peer
-        self.client_id = ""
-        self.version = version
-
-    def __repr__(self) -> str:
-        return f"<{self.role} session {self.client_id or self.peer}>"
 
 
 class SimClient:
@@ -66,7 +46,7 @@ class SimClient:
         told: what it was answered, in order: CONNACK, SUBACK, UNSUBACK, PUBACK (QoS 1), PUBREC (QoS 2).
     """
 
-    def __init__(self, node: SimNode, connect: Connect) -> None:
+    def __init__(self, node: Place, connect: Connect) -> None:
         self.node = node
         self.told: list[Told] = []
         ids = node.world.session_ids
@@ -159,7 +139,7 @@ class SimClient:
         if isinstance(answer, Rejected):
             code = int(answer.reason if self.version is Version.V5 else return_code(answer.reason))
             self._tell(ConnAck(session_present=False, reason_code=code), answer)
-            self.node.network.lost["client rejected"] += len(self._waiting)
+            self.node.lost("client rejected", len(self._waiting))
             self._waiting.clear()
             self._closed(self.session)
             return
@@ -289,7 +269,7 @@ class SimClient:
 
         def carry_out(answer: bytes | Rejected) -> None:
             if isinstance(answer, Rejected):
-                self.node.network.lost["filtered"] += 1
+                self.node.lost("filtered")
                 self._acknowledge(message, answer)
                 return
             passed = message if answer is frame else decode(answer, self.version)

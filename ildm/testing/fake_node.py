@@ -22,12 +22,11 @@ from ildm.core.plugin.arguments import check_data, check_filters, check_message
 from ildm.core.plugin.filtering import Awaited, Rejected
 from ildm.mqtt import Connect, Publish, Subscribe, Subscription, Version, decode
 from ildm.testing.broker import RecordingBroker
-from ildm.testing.client import SimSession
 from ildm.testing.link import SimLink, data_arrived, hear, message_arrived
 from ildm.testing.looking import LookingNode
 from ildm.testing.network import Network
 from ildm.testing.node import SimNode, peer_of
-from ildm.testing.values import SimulationError
+from ildm.testing.values import SimSession, SimulationError
 from ildm.testing.world import World
 
 P = TypeVar("P", bound=Plugin)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ildm.api import Algorithm, PluginConfig, Role, SessionStatus, Source
 from ildm.mqtt import PacketType, Properties, Publish, Version, decode
-from ildm.testing.client import SimClient, SimSession
+from ildm.testing.client import SimClient
 from ildm.testing.link import SimLink
-from ildm.testing.node import LIMITS, SimNode
+from ildm.testing.node import LIMITS, Setting, SimNode
 from ildm.testing.plugins import FilterSpec, Plugins
-
-if TYPE_CHECKING:
-    from ildm.testing.world import World
+from ildm.testing.values import SimSession
 
 
 class LookingNode(SimNode):
@@ -28,7 +25,7 @@ class LookingNode(SimNode):
 
     def __init__(
         self,
-        world: World,
+        world: Setting,
         node_id: str,
         algorithm: type[Algorithm],
         config: PluginConfig,
@@ -44,7 +41,7 @@ class LookingNode(SimNode):
         known = self.client(client)
         if known.session.status is not SessionStatus.CLOSED:
             return known
-        self.network.lost["client rejected"] += 1
+        self.lost("client rejected")
         return None
 
     def subscribe(self, topic_filter: str, qos: int = 0, client: str = "client") -> None:
@@ -74,11 +71,11 @@ class LookingNode(SimNode):
     def _hand(self, message: Publish, client: str, qos: int, retain: bool) -> None:
         known = self.clients[client]
         if known.session.status is SessionStatus.CLOSED:
-            self.network.lost["client away"] += 1
+            self.lost("client away")
             return
         passed = known.hand(message, qos, retain)
         if passed is None:
-            self.network.lost["filtered"] += 1
+            self.lost("filtered")
         elif passed is message:
             super()._hand(message, client, qos, retain)
         else:
@@ -95,7 +92,7 @@ class LookingNode(SimNode):
         frame = message.encode(Version.V5)
         answer = plugins.chain.message(Source.LINK, session, frame)
         if not isinstance(answer, bytes):
-            self.network.lost["filtered"] += 1
+            self.lost("filtered")
             return
         if answer is not frame:
             changed = decode(answer, Version.V5)

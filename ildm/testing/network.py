@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ildm.api import Peer, Unreachable
 from ildm.config import parse_address
-from ildm.testing.link import Carried
-from ildm.testing.outbox import Outbox, Parcel, by_priority
+from ildm.testing.link import Carried, Outbox, Parcel, by_priority
+from ildm.testing.values import Cause
 
 if TYPE_CHECKING:
     from ildm.testing.kernel import Kernel
@@ -113,16 +113,6 @@ class LinkModel:
     def delay_between(self, sender: str, receiver: str) -> Delay:
         """The distribution for messages of one node to another, by id."""
         return self.delay.choose(sender, receiver) if isinstance(self.delay, Between) else self.delay
-
-
-class Cause(NamedTuple):
-    """What a message follows from: it travels with whatever a node sends while it handles the message."""
-
-    origin: str
-    """Node where it began: a publish."""
-    time: float
-    hops: int
-    """Messages between nodes since."""
 
 
 class Network:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 
 from ildm.api import (
     Algorithm,
@@ -62,18 +62,28 @@ from ildm.testing.client import SimClient
 from ildm.testing.keeping import Keeper, Keeping
 from ildm.testing.kernel import Kernel, Timer
 from ildm.testing.link import SimLink, data_arrived, message_arrived
-from ildm.testing.network import FRAME, Cause, Network
-from ildm.testing.plugins import FilterApi, Plugins, saved_already
-from ildm.testing.values import Delivery, SimulationError
+from ildm.testing.network import FRAME, Network
+from ildm.testing.plugins import FilterApi, Plugins, Run, saved_already
+from ildm.testing.values import Cause, Delivery, SimulationError
 
 if TYPE_CHECKING:
     from ildm.core.tables import Key, Row, Table
-    from ildm.testing.outbox import Parcel
-    from ildm.testing.world import World
+    from ildm.testing.link import Parcel
 
 LIMITS = LimitsConfig()
 LINK = LinkConfig()
 Result = TypeVar("Result")
+
+
+class Setting(Run, Protocol):
+    """The world, as its nodes know it."""
+
+    @property
+    def kernel(self) -> Kernel: ...
+    @property
+    def network(self) -> Network: ...
+    @property
+    def on_delivery(self) -> Callable[[SimNode, Delivery], None] | None: ...
 
 
 class _Clock:
@@ -161,7 +171,9 @@ class SimNode(Keeper):
         "world",
     )
 
-    def __init__(self, world: World, node_id: str, algorithm: type[Algorithm], config: PluginConfig) -> None:
+    def __init__(
+        self, world: Setting, node_id: str, algorithm: type[Algorithm], config: PluginConfig
+    ) -> None:
         self._injections = 0
         self.world = world
         self.kernel: Kernel = world.kernel
@@ -308,6 +320,10 @@ class SimNode(Keeper):
                     self._route(message, None, publisher)
         finally:
             self.network.cause = before
+
+    def lost(self, why: str, messages: int = 1) -> None:
+        """Count messages that a client does not get or the node does not take."""
+        self.network.lost[why] += messages
 
     def check_alive(self) -> None:
         if not self.alive:

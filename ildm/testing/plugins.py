@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ildm.api import Algorithm, Filter, Plugin, PluginConfig, Session, Source
 from ildm.config import LimitsConfig, PluginChoice
@@ -15,11 +16,55 @@ from ildm.core.plugin.checking import check_plugin
 from ildm.core.plugin.filtering import FilterChain
 from ildm.core.plugin.loading import checked_options
 from ildm.mqtt import Connect, Packet, PacketType, Version
-from ildm.testing.keeping import Keeper, Keeping
+from ildm.testing.keeping import Disk, Keeper, Keeping
 
 if TYPE_CHECKING:
-    from ildm.api import Timer
-    from ildm.testing.node import SimNode
+    from ildm.api import NodeApi, Timer
+    from ildm.mqtt import Properties, Publish
+    from ildm.testing.kernel import Kernel
+    from ildm.testing.values import Cause
+
+
+class Run(Protocol):
+    """The world, as plugins and clients of its nodes know it."""
+
+    @property
+    def disk(self) -> Disk | None: ...
+    @property
+    def logs(self) -> deque[tuple[float, str, str, Mapping[str, object]]]: ...
+    @property
+    def saved(self) -> dict[str, dict[str, bytes]]: ...
+    @property
+    def session_ids(self) -> Iterator[int]: ...
+    def seed_of(self, node_id: str) -> str: ...
+
+
+class Place(Protocol):
+    """A node, as its plugins and clients know it."""
+
+    @property
+    def node_id(self) -> str: ...
+    @property
+    def world(self) -> Run: ...
+    @property
+    def kernel(self) -> Kernel: ...
+    @property
+    def account(self) -> Account: ...
+    @property
+    def counters(self) -> MutableMapping[str, int]: ...
+    @property
+    def plugins(self) -> Plugins | None: ...
+    def api_for(self, name: str) -> NodeApi: ...
+    def if_alive(self, callback: Callable[..., None], args: tuple[Any, ...]) -> None: ...
+    def lost(self, why: str, messages: int = 1) -> None: ...
+    def check_alive(self) -> None: ...
+    def message_of(
+        self, topic: str, payload: bytes, qos: int, retain: bool, properties: Properties | None
+    ) -> Publish: ...
+    def enter(self, message: Publish, publisher: int | None, cause: Cause) -> None: ...
+    def granted(self, topic_filter: str, qos: int, client: str) -> None: ...
+    def withdrawn(self, topic_filter: str, client: str) -> bool: ...
+    def forget(self, client: str) -> None: ...
 
 
 class FilterSpec(NamedTuple):
@@ -59,7 +104,7 @@ class Owner(NamedTuple):
 class FilterApi(Keeper):
     """The node as one of its filters has it: what it counts, logs and keeps, and its chance, are its own."""
 
-    def __init__(self, node: SimNode, name: str) -> None:
+    def __init__(self, node: Place, name: str) -> None:
         self._node = node
         self._name = name
         self._account = Account(node.account.limits)
@@ -102,7 +147,7 @@ def saved_already(key: str, value: bytes | None) -> None:
 class _Clock:
     """Virtual time for the chain of filters; a dead node decides no more."""
 
-    def __init__(self, node: SimNode) -> None:
+    def __init__(self, node: Place) -> None:
         self._node = node
 
     def now(self) -> float:
@@ -123,7 +168,7 @@ class Plugins:
     """
 
     def __init__(
-        self, node: SimNode, algorithm: Algorithm, specs: Sequence[FilterSpec], limits: LimitsConfig
+        self, node: Place, algorithm: Algorithm, specs: Sequence[FilterSpec], limits: LimitsConfig
     ) -> None:
         self._node = node
         self.chain: FilterChain[Owner] = FilterChain(
@@ -171,7 +216,7 @@ class Plugins:
         """A failure ends the run, as that of any hook. A decision that did not come in time is none."""
         if not isinstance(error, TimeoutError):
             raise error
-        self._node.network.lost["undecided"] += 1
+        self._node.lost("undecided")
 
 
 def _returned(owner: Owner, hook: str, began: float) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ildm.mqtt import IldmError
+from ildm.api import Role, SessionStatus
+from ildm.mqtt import IldmError, Version
 
 
 class SimulationError(IldmError):
@@ -27,3 +28,30 @@ class Delivery(NamedTuple):
     """Time of the publish."""
     hops: int | None
     """Messages between nodes from the publish to here, one after the other."""
+
+
+class Cause(NamedTuple):
+    """What a message follows from: it travels with whatever a node sends while it handles the message."""
+
+    origin: str
+    """Node where it began: a publish."""
+    time: float
+    hops: int
+    """Messages between nodes since."""
+
+
+class SimSession:
+    """One TCP connection, as plugins see it. Implements :class:`ildm.api.Session`."""
+
+    __slots__ = ("client_id", "id", "peer", "role", "status", "version")
+
+    def __init__(self, number: int, role: Role, peer: str, version: Version) -> None:
+        self.id = number
+        self.role = role
+        self.status = SessionStatus.ESTABLISHED
+        self.peer = peer
+        self.client_id = ""
+        self.version = version
+
+    def __repr__(self) -> str:
+        return f"<{self.role} session {self.client_id or self.peer}>"
