@@ -132,7 +132,7 @@ man: $(STAMP)
 	$(BIN)/python -m ildm.manual dist/man
 
 dist: $(STAMP_ALL) compiled
-	$(BIN)/hatchling build -d dist
+	HATCH_BUILD_NO_HOOKS=true $(BIN)/hatchling build -d dist
 	@if $(BIN)/ildm --version | grep -q '(compiled)'; then \
 	    HATCH_BUILD_HOOKS_ENABLE=true $(BIN)/hatchling build -t wheel -d dist/compiled; fi
 	$(BIN)/python configs/release/sbom.py requirements.lock pyproject.toml \

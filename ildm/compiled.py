@@ -28,6 +28,9 @@ LIBRARY = "ildm__mypyc"
 """The library with all code, as a module."""
 _MANIFEST = "sources"
 _ROOT = Path(__file__).parents[1]
+COMPILER = _ROOT / "configs" / "release" / "compile.py"
+"""There in a clone alone."""
+REINSTALL = "install ildm again where a C compiler and Python's headers are (Debian: gcc python3-dev)"
 
 
 class Finder:
@@ -37,7 +40,7 @@ class Finder:
         self._directory = directory
         self._files: dict[str, str] | None = None
         """Module -> its file; None: not known yet."""
-        self._wanted = wanted
+        self.wanted = wanted
         self.reason: str | None = None if wanted != "0" else f"{SWITCH}=0"
         """Why all are interpreted."""
         self._checked = False
@@ -49,7 +52,7 @@ class Finder:
             return None
         if self._files is None:
             self._files = {LIBRARY: LIBRARY + SUFFIX}
-            if self._wanted != "0":
+            if self.wanted != "0":
                 self._files |= {module: file for module, _, file in _read_manifest(self._directory)}
         if name not in self._files or not self.is_used():
             return None
@@ -65,7 +68,7 @@ class Finder:
         if not self._checked:
             self._checked = True
             self.reason = self.reason or stale(self._directory) or self._load()
-            if self.reason is not None and self._wanted == "1":
+            if self.reason is not None and self.wanted == "1":
                 raise ImportError(f"{SWITCH}=1, but {self.reason}")
         return self.reason is None
 
@@ -123,5 +126,15 @@ def install() -> None:
 
 
 def form() -> str:
-    """What runs, for people: ``compiled``, or ``interpreted`` and why."""
-    return "compiled" if _finder.is_used() else f"interpreted: {_finder.reason}"
+    """What runs, for people: ``compiled``, or ``interpreted``, why, and how to get the fast form."""
+    if _finder.is_used():
+        return "compiled"
+    found = way()
+    return f"interpreted: {_finder.reason}" + (f"; for the fast form: {found}" if found else "")
+
+
+def way() -> str | None:
+    """How what runs interpreted would run compiled; None: it does, or shall not."""
+    if _finder.is_used() or _finder.wanted == "0":
+        return None
+    return "make compiled" if COMPILER.is_file() else REINSTALL

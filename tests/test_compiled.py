@@ -81,7 +81,8 @@ def test_an_edited_file_counts(tree: Path) -> None:
     edited.write_text(edited.read_text() + "\n")
     said, _ = run(tree, "-c", TELL)
     form, file = said.splitlines()
-    assert form == "interpreted: ildm.core.timing has changed since it was compiled"
+    why = "ildm.core.timing has changed since it was compiled"
+    assert form == f"interpreted: {why}; for the fast form: {compiled.REINSTALL}"
     assert file.endswith("frames.py")
     _, errors = run(tree, "-c", TELL, switch="1")
     assert "ImportError: ILDM_COMPILED=1, but ildm.core.timing has changed" in errors
@@ -108,4 +109,6 @@ def test_without_a_compiler_it_says_so_and_goes_on(tmp_path: Path) -> None:
     said, errors = run(tmp_path, str(script), PATH=str(tmp_path), CC="")
     assert (said, errors) == ("not compiled, runs interpreted: no C compiler (cc; Debian: gcc)\n", "")
     said, _ = run(tmp_path, "-c", TELL)
-    assert said.startswith("interpreted: nothing is compiled for this Python\n")
+    assert said.startswith(
+        "interpreted: nothing is compiled for this Python; for the fast form: make compiled\n"
+    )

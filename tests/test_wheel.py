@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -111,9 +112,9 @@ CONFIG = (
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built without a network."""
+    """That of the sources alone, built without a network."""
     directory = tmp_path_factory.mktemp("wheel")
-    run([*PIP, "wheel", *OFFLINE, "--wheel-dir", directory, PROJECT], directory)
+    run([*PIP, "wheel", *OFFLINE, "--wheel-dir", directory, PROJECT], directory, HATCH_BUILD_NO_HOOKS="true")
     (built,) = directory.glob("*.whl")
     return built
 
@@ -219,7 +220,9 @@ def test_an_environment_with_it_alone(environment: Path, tmp_path: Path) -> None
     def ildm(*arguments: str) -> str:
         return run([environment / "bin" / "ildm", *arguments], tmp_path, PYTHONPATH="")
 
-    assert ildm("--version").startswith(f"ildm {__version__} (interpreted: nothing is compiled")
+    reason = "nothing is compiled for this Python"
+    told = f"ildm {__version__} (interpreted: {reason}; for the fast form: {compiled.REINSTALL})\n"
+    assert ildm("--version") == told
     words = ildm("--help").split()
     assert {"run", "check", "neighbor", "content"} <= set(words)
     found = {each["name"]: each["problem"] for each in json.loads(ildm("plugin", "list", "--json"))}
@@ -242,6 +245,29 @@ def test_the_wheel_for_this_machine_runs_compiled(compiled_wheel: Path, tmp_path
     assert run([ildm, "--version"], tmp_path, **plain) == f"ildm {__version__} (compiled)\n"
     said = run([ildm, "--version"], tmp_path, **plain, ILDM_COMPILED="0")
     assert said == f"ildm {__version__} (interpreted: ILDM_COMPILED=0)\n"
+
+
+def test_a_build_asks_for_mypyc_where_a_compiler_is(tmp_path: Path) -> None:
+    ask = "from hatchling.build import get_requires_for_build_wheel as needs; print(needs())"
+    assert run([sys.executable, "-c", ask], PROJECT) == "['mypy[mypyc]>=1.19']\n"
+    for without in ({"PATH": str(tmp_path), "CC": ""}, {"HATCH_BUILD_NO_HOOKS": "true"}):
+        assert run([sys.executable, "-c", ask], PROJECT, **without) == "[]\n"
+
+
+def test_without_a_compiler_the_wheel_is_that_of_the_sources(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for part in ("ildm", "algorithms", "bench/ildm_bench", "configs/release"):
+        shutil.copytree(
+            PROJECT / part, tree / part, ignore=shutil.ignore_patterns("__pycache__", "_compiled")
+        )
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(PROJECT / name, tree)
+    build: list[str | Path] = [*PIP, "wheel", *OFFLINE, "--wheel-dir", tmp_path, tree]
+    without = {"PATH": str(tmp_path), "CC": ""}
+    run(build, tmp_path, **without)
+    assert [path.name for path in tmp_path.glob("*.whl")] == [f"ildm-{__version__}-py3-none-any.whl"]
+    with pytest.raises(AssertionError, match="no wheel with what is compiled: nothing is compiled"):
+        run(build, tmp_path, **without, HATCH_BUILD_HOOKS_ENABLE="true")
 
 
 def test_benchmarks_say_what_they_need(environment: Path, tmp_path: Path) -> None:

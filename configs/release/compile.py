@@ -83,14 +83,22 @@ def module(source: Path) -> str:
     return ".".join(source.with_suffix("").parts)
 
 
-def missing() -> str | None:
-    """Why nothing can be compiled here."""
+def tools_missing() -> str | None:
+    """Why nothing can be compiled on this machine, mypyc aside."""
     if sys.implementation.name != "cpython":
         return f"mypyc is for CPython, this is {sys.implementation.name}"
     if not shutil.which(compiler()[0]):
         return f"no C compiler ({compiler()[0]}; Debian: gcc)"
     if not Path(sysconfig.get_path("include"), "Python.h").is_file():
         return "no Python.h (Debian: python3-dev)"
+    return None
+
+
+def missing() -> str | None:
+    """Why nothing can be compiled here."""
+    reason = tools_missing()
+    if reason is not None:
+        return reason
     try:
         import mypyc.build  # noqa: F401, PLC0415
     except ImportError as error:

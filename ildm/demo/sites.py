@@ -39,7 +39,6 @@ FIRST_PORT = 1883
 FIRST_PAGE = 9183
 """Port of the first node's dashboard."""
 CONFIG = "ildm.yaml"
-COMPILER = Path(__file__).parents[2] / "configs" / "release" / "compile.py"
 """There in a tree of sources; what is installed has none."""
 MAKES = ("auto", "mosquitto", "amqtt", "mixed")
 START_TIMEOUT = 60.0
@@ -192,10 +191,8 @@ class SitesInRow:
 
 def fast_form() -> str | None:
     """How nodes that run interpreted would run faster; None: they are compiled, or shall not be."""
-    if os.environ.get(compiled.SWITCH) == "0" or compiled.form() == "compiled":
-        return None
-    way = "make compiled" if COMPILER.is_file() else "a wheel of make dist"
-    return f"They run interpreted. For the fast form: {way}"
+    way = compiled.way()
+    return None if way is None else f"They run interpreted. For the fast form: {way}"
 
 
 def status(site: Site) -> Row | None:

@@ -170,33 +170,32 @@ def test_make_demo_does_not_wait_for_the_compiler() -> None:
         told = subprocess.run(
             ["make", "--dry-run", target], cwd=PROJECT, env=plain, capture_output=True, text=True, check=True
         ).stdout
-        assert (sites.COMPILER.name in told) is waits
+        assert (compiled.COMPILER.name in told) is waits
         assert ("ildm demo" in told) is not waits
 
 
 @pytest.mark.parametrize(
-    ("form", "switch", "tree", "told"),
+    ("used", "switch", "tree", "told"),
     [
-        ("compiled", None, True, None),
-        ("interpreted: not asked for", "0", True, None),
-        ("interpreted: none", None, True, "They run interpreted. For the fast form: make compiled"),
-        ("interpreted: none", None, False, "They run interpreted. For the fast form: a wheel of make dist"),
+        (True, None, True, None),
+        (False, "0", True, None),
+        (False, None, True, "They run interpreted. For the fast form: make compiled"),
+        (False, None, False, f"They run interpreted. For the fast form: {compiled.REINSTALL}"),
     ],
 )
 def test_nodes_that_run_interpreted_are_told_with_the_way_to_the_fast_form(
-    form: str,
+    used: bool,
     switch: str | None,
     tree: bool,
     told: str | None,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(compiled, "form", lambda: form)
-    monkeypatch.delenv(compiled.SWITCH, raising=False)
-    if switch is not None:
-        monkeypatch.setenv(compiled.SWITCH, switch)
+    finder = compiled.Finder(tmp_path, switch)
+    monkeypatch.setattr(finder, "is_used", lambda: used)
+    monkeypatch.setattr(compiled, "_finder", finder)
     if not tree:
-        monkeypatch.setattr(sites, "COMPILER", tmp_path / "compile.py")
+        monkeypatch.setattr(compiled, "COMPILER", tmp_path / "compile.py")
     assert sites.fast_form() == told
 
 
