@@ -11,7 +11,7 @@ from ildm.mqtt import Property, Publish, Version
 
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.parts import Parts
+    from ildm.core.link.parts import LinkParts
     from ildm.core.transfer.inbound import Inbound, NeighborReceipt
     from ildm.core.transfer.rules import LinkRules
 
@@ -23,7 +23,7 @@ class Admitting:
 
     __slots__ = ("index", "link", "parts", "rules")
 
-    def __init__(self, parts: Parts, link: NeighborLink, index: int, rules: LinkRules) -> None:
+    def __init__(self, parts: LinkParts, link: NeighborLink, index: int, rules: LinkRules) -> None:
         self.parts = parts
         self.link = link
         self.index = index

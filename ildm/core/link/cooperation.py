@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ildm.core.declared import Left
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.membership import Membership
-    from ildm.core.link.parts import Parts
+    from ildm.core.link.parts import LinkParts
     from ildm.core.link.session import LinkSession
     from ildm.core.link.start_gate import StartGate
     from ildm.core.transfer.identity import Origin
@@ -52,7 +52,7 @@ TAKEN_BACK = frozenset((LinkEvent.WITHDRAWN, LinkEvent.DECLINED))
 class Cooperation:
     """Carries out what the states of the links demand; which ones are to join, the membership says."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: LinkParts) -> None:
         self.parts = parts
         self.driver = parts.driver
         self.membership: Membership

@@ -11,7 +11,7 @@ from ildm.mqtt import IldmError
 
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.parts import Parts
+    from ildm.core.link.parts import LinkParts
     from ildm.core.link.session import LinkSession
 
 TOKEN = 12
@@ -25,7 +25,7 @@ class Neighbor:
             the link is made on demand.
     """
 
-    def __init__(self, parts: Parts, address: Address, saved: bool, expected: str | None = None) -> None:
+    def __init__(self, parts: LinkParts, address: Address, saved: bool, expected: str | None = None) -> None:
         self.address = address
         self.saved = saved
         self.expected = expected
@@ -66,7 +66,7 @@ class Dialer:
         session: makes the session number ``index`` for a dial.
     """
 
-    def __init__(self, parts: Parts, session: Callable[[Neighbor, int], LinkSession]) -> None:
+    def __init__(self, parts: LinkParts, session: Callable[[Neighbor, int], LinkSession]) -> None:
         self.parts = parts
         self.driver = parts.driver
         self.config = parts.config

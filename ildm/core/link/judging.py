@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ildm.api import Peer
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.membership import Membership
-    from ildm.core.link.parts import Parts
+    from ildm.core.link.parts import LinkParts
 
 SAME_BROKER = "same-broker"
 """Kind of refusal."""
@@ -24,7 +24,7 @@ DUPLICATE = Refusal(
 )
 
 
-def mismatch(parts: Parts, hello: Hello) -> Refusal | None:
+def mismatch(parts: LinkParts, hello: Hello) -> Refusal | None:
     """Whether two nodes cannot cooperate at all, as either side sees it."""
     if hello.node == parts.node_id:
         text = f"the neighbour has this node's own id {hello.node!r}"
@@ -75,7 +75,7 @@ class Judge:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: LinkParts,
         links: Mapping[str, NeighborLink],
         membership: Membership,
         peer: Callable[[], Peer],

@@ -21,7 +21,7 @@ from ildm.core.link.link import NeighborLink
 from ildm.core.link.membership import Membership, OpenMembership
 from ildm.core.link.memory import Memory
 from ildm.core.link.on_demand import OnDemand
-from ildm.core.link.parts import Parts
+from ildm.core.link.parts import LinkParts
 from ildm.core.link.session import LinkSession
 from ildm.core.link.start_gate import StartGate
 from ildm.core.link.state import LinkEvent
@@ -53,7 +53,7 @@ class LinkManager:
         self.node = node
         self.driver = node.driver
         self.config = config
-        self.parts = parts = Parts(
+        self.parts = parts = LinkParts(
             node_id=node.node_id,
             boot=node.boot,
             algorithm=node.algorithm_name or "",

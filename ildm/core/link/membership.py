@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ildm.core.link.dialer import Neighbor
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.on_demand import OnDemand
-    from ildm.core.link.parts import Parts
+    from ildm.core.link.parts import LinkParts
 
 
 class Membership:
@@ -34,7 +34,7 @@ class Membership:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: LinkParts,
         links: Mapping[str, NeighborLink],
         cooperation: Cooperation,
         discard: Callable[[NeighborLink, Left], None],
@@ -142,7 +142,7 @@ class OpenMembership(Membership):
 
     def __init__(
         self,
-        parts: Parts,
+        parts: LinkParts,
         links: Mapping[str, NeighborLink],
         cooperation: Cooperation,
         discard: Callable[[NeighborLink, Left], None],

@@ -23,7 +23,7 @@ from ildm.mqtt import ReasonCode, encode_varint
 if TYPE_CHECKING:
     from ildm.core.link.hello import Refusal
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.parts import Parts
+    from ildm.core.link.parts import LinkParts
 
 CHECKS = 4
 """How often within the idle time links are looked at."""
@@ -75,7 +75,7 @@ class Waiting:
 class OnDemand:
     """Makes, uses and closes links on demand, for topology ``any``."""
 
-    def __init__(self, parts: Parts, links: Mapping[str, NeighborLink], dialer: Dialer) -> None:
+    def __init__(self, parts: LinkParts, links: Mapping[str, NeighborLink], dialer: Dialer) -> None:
         self.parts = parts
         self.driver = parts.driver
         self.config = parts.config

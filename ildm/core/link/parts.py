@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class LinkParts:
     """Handed to everything in this wing, so that nothing climbs up to the node."""
 
     node_id: str

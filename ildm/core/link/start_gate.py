@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ildm.config import Address
     from ildm.core.link.dialer import Neighbor
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.parts import Parts
+    from ildm.core.link.parts import LinkParts
 
 AT_ONCE = 100
 """Clients that go on in one iteration of the event loop: the broker's listen backlog is short."""
@@ -33,7 +33,7 @@ class StartGate:
     """
 
     def __init__(
-        self, parts: Parts, links: Mapping[str, NeighborLink], neighbors: Mapping[Address, Neighbor]
+        self, parts: LinkParts, links: Mapping[str, NeighborLink], neighbors: Mapping[Address, Neighbor]
     ) -> None:
         self.parts = parts
         self._links = links

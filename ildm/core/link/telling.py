@@ -14,7 +14,7 @@ from ildm.core.link.control import TOLD, send_control
 
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.parts import Parts
+    from ildm.core.link.parts import LinkParts
 
 
 class Wait:
@@ -45,7 +45,7 @@ class Telling:
         links: those that cooperate; kept, not copied.
     """
 
-    def __init__(self, parts: Parts, links: Sequence[NeighborLink]) -> None:
+    def __init__(self, parts: LinkParts, links: Sequence[NeighborLink]) -> None:
         self.driver = parts.driver
         self.counters = parts.counters
         self.wait = parts.config.subscribe_wait

@@ -20,7 +20,7 @@ from ildm.mqtt import MalformedPacket, MqttError, validate_topic_name
 
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.parts import Parts
+    from ildm.core.link.parts import LinkParts
 
 PATIENCE = 5.0
 """Seconds that the node which begins a trace waits; each next one has a tenth less."""
@@ -68,7 +68,7 @@ class _Probe:
 class Tracing:
     """One per node."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: LinkParts) -> None:
         self.parts = parts
         self.driver = parts.driver
         self._probes: dict[str, _Probe] = {}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ildm.core.link.cooperation import Cooperation
     from ildm.core.link.hello import Hello, Refusal
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.parts import Parts
+    from ildm.core.link.parts import LinkParts
 
 CLAIM_PAUSE = 1.0
 CLAIMS_OF_A_RESTART = 5
@@ -35,7 +35,7 @@ class TreeMembership(Membership):
 
     def __init__(
         self,
-        parts: Parts,
+        parts: LinkParts,
         links: Mapping[str, NeighborLink],
         cooperation: Cooperation,
         discard: Callable[[NeighborLink, Left], None],

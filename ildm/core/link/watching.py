@@ -31,7 +31,7 @@ from ildm.mqtt import IldmError, MalformedPacket, MqttError, validate_topic_filt
 
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.parts import Parts
+    from ildm.core.link.parts import LinkParts
     from ildm.core.transfer.lane import Lane
 
 LONGEST = 600.0
@@ -95,7 +95,7 @@ class _Part:
 class Watching:
     """One per node."""
 
-    def __init__(self, parts: Parts, links: list[NeighborLink]) -> None:
+    def __init__(self, parts: LinkParts, links: list[NeighborLink]) -> None:
         """``links``: those of the cooperation, as they are at any time."""
         self.parts = parts
         self.driver = parts.driver
