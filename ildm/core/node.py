@@ -18,6 +18,8 @@ from ildm.core.host.kept import saved_states
 from ildm.core.host.node_api import PluginApi
 from ildm.core.host.parts import HostParts
 from ildm.core.link.manager import LinkManager
+from ildm.core.link.memory import Memory
+from ildm.core.link.parts import LinkParts
 from ildm.core.local.admission import Admission
 from ildm.core.local.bans import Bans
 from ildm.core.local.client_session import ClientSession, State
@@ -160,7 +162,24 @@ class Node(ClientEvents):
         self.clients.session_ended = self.retained.releases.gone
         self.clients.session_away = self._client_away
         self.bans = Bans(self.calendar, store)
-        self.links = LinkManager(self, config.link, link_secret, store)
+        links = LinkParts(
+            node_id=node_id,
+            boot=self.boot,
+            algorithm=self.algorithm_name or "",
+            has_overlay=self.has_overlay,
+            driver=driver,
+            config=config.link,
+            limits=config.limits,
+            counters=self.counters,
+            dispatch=self.dispatch,
+            router=self.router,
+            retained=self.retained,
+            injector=self.injector,
+            events=self,
+            memory=None if self.has_overlay else Memory(store, self.algorithm_name or ""),
+            custody=self.custody,
+        )
+        self.links = LinkManager(links, link_secret)
         self.accepting = True
         self.drain_deadline = 0.0
         chosen_plugins = [*plugins.filters, *([plugins.algorithm] if plugins.algorithm else [])]
@@ -240,7 +259,6 @@ class Node(ClientEvents):
         self.router.cache_size = limits.route_cache
         self.clients.follow_rules(PublishRules(self.config.publish))
         self._follow_site_rules()
-        self.links.write_buffer = limits.write_buffer
         self.links.settings_changed()
         self.brokers.replace(self.config.broker.candidates)
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ildm.api import Peer, Unreachable
-from ildm.config import Address, LinkConfig, refuse_rules, required_address
+from ildm.config import Address, refuse_rules, required_address
 from ildm.core.broker.same_broker import number_in
 from ildm.core.link import judging
 from ildm.core.link.cooperation import Cooperation
@@ -19,9 +19,7 @@ from ildm.core.link.hello import Hello, Refusal, link_key
 from ildm.core.link.judging import Judge
 from ildm.core.link.link import NeighborLink
 from ildm.core.link.membership import Membership, OpenMembership
-from ildm.core.link.memory import Memory
 from ildm.core.link.on_demand import OnDemand
-from ildm.core.link.parts import LinkParts
 from ildm.core.link.session import LinkSession
 from ildm.core.link.start_gate import StartGate
 from ildm.core.link.state import LinkEvent
@@ -32,8 +30,7 @@ from ildm.mqtt import IldmError, LocalError, ReasonCode
 
 if TYPE_CHECKING:
     from ildm.core.declared import Left
-    from ildm.core.driver import Store
-    from ildm.core.node import Node
+    from ildm.core.link.parts import LinkParts
     from ildm.core.transfer.rules import Rule
 
 __all__ = ["LinkManager", "Neighbor"]
@@ -49,27 +46,12 @@ FORMER_SECRET = 600.0
 class LinkManager:
     """All links and neighbours of a node."""
 
-    def __init__(self, node: Node, config: LinkConfig, secret: str | None, store: Store) -> None:
-        self.node = node
-        self.driver = node.driver
-        self.config = config
-        self.parts = parts = LinkParts(
-            node_id=node.node_id,
-            boot=node.boot,
-            algorithm=node.algorithm_name or "",
-            driver=node.driver,
-            config=config,
-            counters=node.counters,
-            dispatch=node.dispatch,
-            router=node.router,
-            retained=node.retained,
-            injector=node.injector,
-            memory=None if node.has_overlay else Memory(store, node.algorithm_name or ""),
-            custody=node.custody,
-        )
+    def __init__(self, parts: LinkParts, secret: str | None) -> None:
+        self.parts = parts
+        self.driver = parts.driver
+        self.config = config = parts.config
         key = None if secret is None else link_key(secret)
-        self.terms = Terms(node.node_id, key, config.keep_alive, config.inflight, config.packet_size)
-        self.write_buffer = node.config.limits.write_buffer
+        self.terms = Terms(parts.node_id, key, config.keep_alive, config.inflight, config.packet_size)
         self.links: dict[str, NeighborLink] = {}
         self.dialer = Dialer(parts, lambda neighbor, index: LinkSession(self, neighbor, index))
         self.neighbors = self.dialer.neighbors
@@ -77,7 +59,7 @@ class LinkManager:
         """Each set of rules that a link has or had, by its key in the configuration."""
         self.cooperation = Cooperation(parts)
         self.membership: Membership
-        if node.has_overlay:
+        if parts.has_overlay:
             on_demand = OnDemand(parts, self.links, self.dialer)
             address = required_address(config, parts.algorithm)
             refuse_rules(config, parts.algorithm)
@@ -92,13 +74,13 @@ class LinkManager:
         self.advertised = self.membership.address
         """Where other nodes reach this one."""
         self.judge = Judge(parts, self.links, self.membership, lambda: self.peer, self._replace_session)
-        self.turned_away = TurnedAway(node.driver, node.counters)
+        self.turned_away = TurnedAway(parts.driver, parts.counters)
         self._inbound: dict[LinkSession, str] = {}
         """Connections from outside which are in the handshake, the oldest first, with their hosts."""
         self._tick_timer: Any = None
         self._former_timer: Any = None
         self._stopped = False
-        self.parts.injector.same_broker.found = self._same_broker
+        parts.injector.same_broker.found = self._same_broker
 
     def start(self, neighbors: Mapping[Address, bool]) -> None:
         """``neighbors``: addresses, and whether each was added at run time and saved."""
@@ -108,7 +90,7 @@ class LinkManager:
         absent = {link.address: link.node_id for link in self.links.values()}
         for address, saved in neighbors.items():
             self.add(address, saved).node_id = absent.get(str(address))
-        if not self.node.has_overlay:
+        if not self.parts.has_overlay:
             unknown = [address for address in neighbors if str(address) not in absent]
             self.start_gate.close(unknown, self.config.wait_at_start)
 
@@ -227,7 +209,7 @@ class LinkManager:
                 too many.
         """
         neighbor = self.dialer.add(address, saved)
-        self.node.change_begins("add", address)
+        self.parts.events.change_begins("add", address)
         self.dialer.dial(neighbor)
         return neighbor
 
@@ -253,7 +235,7 @@ class LinkManager:
         named, link = self.find(target)
         neighbor = named[0] if named else None
         address = neighbor.address if neighbor is not None else None
-        self.node.change_begins("remove", address or Address(link.address or "" if link else "", 0))
+        self.parts.events.change_begins("remove", address or Address(link.address or "" if link else "", 0))
         for known in named:
             self.dialer.remove(known)
         if link is not None:
@@ -264,8 +246,8 @@ class LinkManager:
                 session.part(ReasonCode.ADMINISTRATIVE_ACTION, "removed by the neighbour's administrator")
             self.membership.changed()
         self.start_gate.look()
-        self.node.change_done("remove")
-        self.node.change_done("add")
+        self.parts.events.change_done("remove")
+        self.parts.events.change_done("add")
         return address, link.node_id if link is not None else None
 
     def _leads_elsewhere(self, neighbor: Neighbor) -> bool:
@@ -332,14 +314,14 @@ class LinkManager:
     # sessions come and go -----------------------------------------------------------------------
 
     def session_closed(self, session: LinkSession, unexpected: Exception | None) -> None:
-        self.node.dispatch.session_closed(session, unexpected)
+        self.parts.dispatch.session_closed(session, unexpected)
         if unexpected is not None:
             self.parts.counters["link_sessions_lost"] += 1
 
     def session_established(self, session: LinkSession, hello: Hello) -> None:
         self._inbound.pop(session, None)  # those of a link have bounds of their own
         self.turned_away.accepted(address_of(session.peer).host, hello.node)
-        self.node.dispatch.session_established(session)
+        self.parts.dispatch.session_established(session)
         link = self.links.get(hello.node)
         if session.index > 0:
             self._further_session(session, link)
@@ -368,9 +350,9 @@ class LinkManager:
             for index in range(1, hello.sessions):
                 self.dialer.dial_session(neighbor, link, link.token, index)
         elif new and not link.on_demand:
-            self.node.change_begins("add", address_of(session.peer))
+            self.parts.events.change_begins("add", address_of(session.peer))
         if not link.on_demand:
-            self.node.change_done("add")
+            self.parts.events.change_done("add")
         self.driver.log(
             "debug" if link.on_demand else "info",
             "link connected",
@@ -397,7 +379,7 @@ class LinkManager:
             self.parts.counters,
             node_id,
             sessions,
-            levels=self.node.config.limits.topic_levels,
+            levels=self.parts.limits.topic_levels,
             synchronized=self.cooperation.synchronized,
             progressed=self.cooperation.telling.progressed,
             writable=partial(self.parts.dispatch.call, "on_writable"),
@@ -489,7 +471,7 @@ class LinkManager:
             if link is None and self.on_demand is not None:
                 self.on_demand.dial_failed(neighbor, session.refusal, reason, why)
             return
-        self.node.change_done("add")
+        self.parts.events.change_done("add")
         if kind == "duplicate" and session.refusal is not None and session.refusal.node:
             neighbor.node_id = session.refusal.node
             known = self.links.get(neighbor.node_id)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from ildm.config import LinkConfig
+    from ildm.config import Address, LimitsConfig, LinkConfig
     from ildm.core.broker.injection import Injector
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from ildm.core.transfer.router import Router
 
 
+class LinkEvents(Protocol):
+    """What the node is told of its links."""
+
+    def change_begins(self, change: str, address: Address) -> None:
+        """Adding (``add``) or removing (``remove``) a neighbour begins."""
+
+    def change_done(self, change: str) -> None:
+        """The same has ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class LinkParts:
     """Handed to everything in this wing, so that nothing climbs up to the node."""
@@ -25,13 +35,16 @@ class LinkParts:
     boot: int
     """When this life of the node began, in ms of Unix time."""
     algorithm: str
+    has_overlay: bool
     driver: Driver
     config: LinkConfig
+    limits: LimitsConfig
     counters: Counters
     dispatch: Dispatch
     router: Router
     retained: Retained
     injector: Injector
-    memory: Memory | None = None
+    events: LinkEvents
+    memory: Memory | None
     """What outlives a restart; None where nothing does."""
-    custody: Custody | None = None
+    custody: Custody | None

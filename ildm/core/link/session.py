@@ -125,7 +125,7 @@ class LinkSession(BaseSession):
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
-        transport.set_write_buffer_limits(high=self.manager.write_buffer)
+        transport.set_write_buffer_limits(high=self.parts.limits.write_buffer)
         self.last_heard = self.driver.now()
         self._timer = self.driver.call_later(self.parts.config.connect_timeout, self._handshake_timed_out)
         nonce = self.driver.token(NONCE)
