@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.membership import Membership
     from ildm.core.link.parts import LinkParts
-    from ildm.core.link.session import LinkSession
+    from ildm.core.link.ports import Connection
     from ildm.core.link.start_gate import StartGate
     from ildm.core.transfer.identity import Origin
     from ildm.core.transfer.inbound import NeighborReceipt
@@ -314,7 +314,7 @@ class Cooperation:
 
     def message_arrived(
         self,
-        session: LinkSession,
+        session: Connection,
         link: NeighborLink,
         packet: Publish,
         frame: bytes,

@@ -12,7 +12,7 @@ from ildm.mqtt import IldmError
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.parts import LinkParts
-    from ildm.core.link.session import LinkSession
+    from ildm.core.link.ports import Dialing
 
 TOKEN = 12
 
@@ -34,7 +34,7 @@ class Neighbor:
         self.since = parts.driver.wall()
         self.node_id: str | None = expected
         self.token = ""
-        self.session: LinkSession | None = None
+        self.session: Dialing | None = None
         self.timer: Any = None
         self.due = 0.0
         """When the timer ends, in monotonic time."""
@@ -66,7 +66,7 @@ class Dialer:
         session: makes the session number ``index`` for a dial.
     """
 
-    def __init__(self, parts: LinkParts, session: Callable[[Neighbor, int], LinkSession]) -> None:
+    def __init__(self, parts: LinkParts, session: Callable[[Neighbor, int], Dialing]) -> None:
         self.parts = parts
         self.driver = parts.driver
         self.config = parts.config

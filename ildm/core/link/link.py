@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ildm.core.declared import Left
     from ildm.core.driver import Driver
     from ildm.core.link.hello import Hello
+    from ildm.core.link.ports import Connection
     from ildm.core.link.scope import Scope
-    from ildm.core.link.session import LinkSession
     from ildm.core.transfer.custody import Custody
     from ildm.core.transfer.rules import LinkRules
 
@@ -101,8 +101,8 @@ class NeighborLink(Stateful):
         """This node's clock less monotonic time, as the neighbour was told it last."""
         self.clock_apart = False
         """It was logged that the clocks of both are apart."""
-        self.control: LinkSession | None = None
-        self.open_sessions: list[LinkSession] = []
+        self.control: Connection | None = None
+        self.open_sessions: list[Connection] = []
         self.ready_sent = 0
         self.ready_heard = 0
         """Number of the last word on readiness, this node's and the neighbour's."""
@@ -171,11 +171,11 @@ class NeighborLink(Stateful):
             self.lost(message)
 
     @property
-    def sessions(self) -> Sequence[LinkSession]:
+    def sessions(self) -> Sequence[Connection]:
         return tuple(self.open_sessions)
 
-    def connect(self, session: LinkSession, hello: Hello) -> None:
-        """Use a new control session, made on the terms of the neighbour's ``hello``."""
+    def connect(self, session: Connection, hello: Hello) -> None:
+        """Use a new control session, made on the terms of the neighbour's ``hello``; it is to be bound."""
         for lane in self.lanes:
             lane.given_up = False
         self.set_sessions(hello.sessions)
@@ -195,7 +195,6 @@ class NeighborLink(Stateful):
         self.answering = False
         self.control = session
         self.open_sessions = [session]
-        session.bind(self)
 
     def clock_shows(self, time: int) -> None:
         """The neighbour has told its clock, in milliseconds of Unix time."""

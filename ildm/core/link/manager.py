@@ -31,6 +31,7 @@ from ildm.mqtt import IldmError, LocalError, ReasonCode
 if TYPE_CHECKING:
     from ildm.core.declared import Left
     from ildm.core.link.parts import LinkParts
+    from ildm.core.link.ports import Connection
     from ildm.core.transfer.rules import Rule
 
 __all__ = ["LinkManager", "Neighbor"]
@@ -285,7 +286,7 @@ class LinkManager:
             link.open_sessions.remove(old)
             old.abort()
 
-    def refused_peer(self, session: LinkSession, refusal: Refusal) -> None:
+    def refused_peer(self, session: Connection, refusal: Refusal) -> None:
         self.parts.counters[f"links_refused_{refusal.kind}"] += 1
         usual = self.on_demand is not None and refusal.kind == "duplicate"  # both have dialed
         level = "debug" if usual else "warning"
@@ -294,10 +295,9 @@ class LinkManager:
         if refusal.kind not in ("duplicate", "stale") and session.neighbor is None:
             self._turned_away(session, refusal.kind, refusal.text)
 
-    def _turned_away(self, session: LinkSession, kind: str, text: str) -> None:
+    def _turned_away(self, session: Connection, kind: str, text: str) -> None:
         """Somebody who has dialed this node did not become a neighbour."""
-        far = session.handshake.far if session.handshake is not None else ""
-        self.turned_away.note(address_of(session.peer).host, far, kind, text)
+        self.turned_away.note(address_of(session.peer).host, session.far, kind, text)
 
     def session_failed(self, session: LinkSession, error: IldmError) -> None:
         self.parts.counters["link_malformed"] += 1
@@ -340,6 +340,7 @@ class LinkManager:
             for inbound in link.inbounds:
                 inbound.reset()
         link.connect(session, hello)
+        session.bind(link)
         self.parts.injector.same_broker.linked(link.node_id, link.token, hello.boot, hello.broker)
         self.cooperation.happened(link, LinkEvent.CONNECTED)
         self._classify(link, session, hello)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ildm.api import Role, SessionStatus, Source, Unreachable
 from ildm.core.frames import PUBLISH, PUBLISH_QOS_1, Tail, publish_run
@@ -20,6 +20,7 @@ from ildm.core.transfer.introduction import FROM_HEAD
 from ildm.core.transfer.qos1 import PUBACK, acknowledged_ids
 from ildm.mqtt import (
     Disconnect,
+    IldmError,
     LocalError,
     MqttError,
     Packet,
@@ -47,9 +48,14 @@ from ildm.mqtt import (
 from ildm.text import reason as in_words
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ildm.core.link.cooperation import Cooperation
     from ildm.core.link.dialer import Neighbor
+    from ildm.core.link.handshake import Terms
+    from ildm.core.link.judging import Judge
     from ildm.core.link.link import NeighborLink
-    from ildm.core.link.manager import LinkManager
+    from ildm.core.link.parts import LinkParts
     from ildm.core.transfer.inbound import Inbound
     from ildm.core.transfer.lane import Lane
 
@@ -74,6 +80,41 @@ INTEREST = b"\x82\xa2"
 """First bytes of SUBSCRIBE and UNSUBSCRIBE."""
 
 
+class Owner(Protocol):
+    """What sessions ask and tell; it has all links."""
+
+    @property
+    def parts(self) -> LinkParts: ...
+
+    @property
+    def cooperation(self) -> Cooperation: ...
+
+    @property
+    def terms(self) -> Terms: ...
+
+    @property
+    def judge(self) -> Judge: ...
+
+    @property
+    def links(self) -> Mapping[str, NeighborLink]: ...
+
+    def session_accepted(self, session: LinkSession) -> bool: ...
+
+    def session_established(self, session: LinkSession, hello: Hello) -> None: ...
+
+    def session_closed(self, session: LinkSession, unexpected: Exception | None) -> None: ...
+
+    def session_failed(self, session: LinkSession, error: IldmError) -> None: ...
+
+    def session_lost(self, session: LinkSession, reason: str, why: Unreachable = ...) -> None: ...
+
+    def node_failed(self, session: LinkSession, error: LocalError) -> None: ...
+
+    def refused_peer(self, session: LinkSession, refusal: Refusal) -> None: ...
+
+    def same_broker_told(self, session: LinkSession, link: NeighborLink, number: str) -> None: ...
+
+
 class LinkSession(BaseSession):
     """A session with a neighbour node. ``neighbor`` is set when this node has dialed."""
 
@@ -96,8 +137,8 @@ class LinkSession(BaseSession):
     )
     role = Role.LINK
 
-    def __init__(self, manager: LinkManager, neighbor: Neighbor | None, index: int) -> None:
-        super().__init__(manager.driver)
+    def __init__(self, manager: Owner, neighbor: Neighbor | None, index: int) -> None:
+        super().__init__(manager.parts.driver)
         self.manager = manager
         self.parts = manager.parts
         self.cooperation = manager.cooperation
@@ -120,6 +161,11 @@ class LinkSession(BaseSession):
     @property
     def phase(self) -> Phase:
         return Phase.DIALING if self.handshake is None else self.handshake.phase
+
+    @property
+    def far(self) -> str:
+        """The node that the other end has said it is; empty: it has said nothing."""
+        return "" if self.handshake is None else self.handshake.far
 
     # connection -------------------------------------------------------------------------------
 
