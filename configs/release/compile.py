@@ -40,8 +40,8 @@ HOT = {
     "ildm/core/local": "actions admission aliases barrier broker_session client_session clients filtered gate"
     " leaving partial parts publisher refusing requests rules unanswered wills",
     "ildm/core/host": "peer_session",
-    "ildm/core/transfer": "contention custody deposit identity inbound introduction lane mixed outgoing qos1"
-    " queue receipt router rules silence spooled_queue stamps suspects window",
+    "ildm/core/transfer": "contention custody deposit identity inbound introduction lane mixed outgoing ports"
+    " qos1 queue receipt router rules silence spooled_queue stamps suspects window",
     "ildm/net": "driver history",
     "ildm/net/transport": "arrival reactor stream turns",
     "ildm/state/spool": "log outlets records segments spool",

@@ -17,6 +17,7 @@ from ildm.core.broker.same_broker import SameBroker
 from ildm.core.broker.version_probe import VersionProbe
 from ildm.core.broker.whereabouts import Whereabouts
 from ildm.core.transfer.lane import Lane, QueueLimits, total
+from ildm.core.transfer.ports import LocalBroker
 from ildm.core.transfer.queue import Entry
 from ildm.mqtt import (
     Publish,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ildm.core.transfer.receipt import Receipt
 
 
-class Injector:
+class Injector(LocalBroker):
     """The node's own sessions with the local broker: as many as a link has."""
 
     def __init__(self, parts: BrokerParts) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ildm.mqtt import Publish, Version
 
 if TYPE_CHECKING:
-    from ildm.core.link.link import NeighborLink
+    from ildm.core.transfer.ports import Neighbor
 
 CONTROL = "$ildm/"
 """Topics of messages between neighbours themselves; nothing below ``$`` ever crosses otherwise."""
@@ -47,6 +47,6 @@ PATH = CONTROL + "path"
 """Whether a node is reached; see :mod:`ildm.core.link.paths`."""
 
 
-def send_control(link: NeighborLink, topic: str, payload: bytes, session: int = 0) -> None:
+def send_control(link: Neighbor, topic: str, payload: bytes, session: int = 0) -> None:
     """Send a message between neighbours themselves."""
     link.lanes[session].write(Publish(topic=topic, payload=payload).encode(Version.V5))

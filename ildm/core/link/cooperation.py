@@ -60,7 +60,7 @@ class Cooperation:
         self.active: list[NeighborLink] = []
         """Links in the cooperation, connected or in an outage."""
         config = parts.config
-        self.rerouting = Rerouting(
+        self.rerouting: Rerouting[NeighborLink] = Rerouting(
             parts.driver,
             parts.counters,
             parts.router,

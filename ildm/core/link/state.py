@@ -131,6 +131,10 @@ class Stateful:
         return self.state.connected
 
     @property
+    def active(self) -> bool:
+        return self.state is LinkState.ACTIVE
+
+    @property
     def in_cooperation(self) -> bool:
         return self.state.cooperating
 

@@ -21,6 +21,7 @@ from ildm.mqtt import MalformedPacket, MqttError, validate_topic_name
 if TYPE_CHECKING:
     from ildm.core.link.link import NeighborLink
     from ildm.core.link.parts import LinkParts
+    from ildm.core.transfer.ports import Neighbor
 
 PATIENCE = 5.0
 """Seconds that the node which begins a trace waits; each next one has a tenth less."""
@@ -59,9 +60,9 @@ class _Probe:
         self.began = began
         self.here = here
         self.done = done
-        self.waiting: dict[NeighborLink, tuple[float, int]] = {}
+        self.waiting: dict[Neighbor, tuple[float, int]] = {}
         """When it was sent, and how many messages waited then."""
-        self.parts: dict[NeighborLink, list[Hop]] = {}
+        self.parts: dict[Neighbor, list[Hop]] = {}
         self.timer: Any = None
 
 
@@ -112,7 +113,7 @@ class Tracing:
             local = way.name
         self._begin(name[:LONGEST], local, link, patience * 0.9, hops, answer)
 
-    def answered(self, link: NeighborLink, payload: bytes) -> None:
+    def answered(self, link: Neighbor, payload: bytes) -> None:
         """A neighbour has answered; an answer that nobody waits for any more is nothing.
 
         Raises:
@@ -140,7 +141,7 @@ class Tracing:
         self,
         name: str,
         topic: str,
-        source: NeighborLink | None,
+        source: Neighbor | None,
         patience: float,
         hops: int,
         done: Callable[[list[Hop], float], None],
@@ -188,7 +189,7 @@ class Tracing:
         probe.done(found, max(0.0, self.driver.wall() - probe.began))
 
 
-def _missing(link: NeighborLink, note: str) -> Hop:
+def _missing(link: Neighbor, note: str) -> Hop:
     return Hop(1, link.node_id, None, link.queued, 0, note)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ildm.api import (
     Algorithm,
     Filter,
+    Link,
     OverlayAlgorithm,
     Plugin,
     PluginConfig,
@@ -30,10 +31,11 @@ if TYPE_CHECKING:
     from ildm.config import LimitsConfig
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
-    from ildm.core.link.link import NeighborLink
     from ildm.core.plugin.loading import PluginSpec
     from ildm.core.session import BaseSession
-    from ildm.core.transfer.router import Targets
+
+    Targets = tuple[tuple[Any, int, int], ...]
+    """Links of this node, each with a QoS and a priority."""
 
 
 INTERFACE = (Plugin, Algorithm, TreeAlgorithm, OverlayAlgorithm, Filter)
@@ -182,32 +184,32 @@ class Dispatch:
             self.call("on_tcp_down", session)
         self.call("on_session_closed", session)
 
-    def interest_changed(self, source: NeighborLink | None, changes: Mapping[str, int | None]) -> None:
+    def interest_changed(self, source: Link | None, changes: Mapping[str, int | None]) -> None:
         if changes:
             self.call("on_interest_changed", source, changes)
 
-    def route(self, topic: str, retain: bool, source: NeighborLink | None) -> Targets:
+    def route(self, topic: str, retain: bool, source: Link | None) -> Targets:
         """The algorithm's answer about a topic, checked; nobody if it fails."""
         if self._tree is None:
             return ()
         return self._routed(source, self._tree.route, topic, retain, source)
 
-    def reroute(self, topic: str, retain: bool, source: NeighborLink | None) -> Targets:
+    def reroute(self, topic: str, retain: bool, source: Link | None) -> Targets:
         """The algorithm's answer about what has lost its way."""
         assert self._tree is not None
         return self._routed(source, self._tree.reroute, topic, retain, source)
 
-    def reroute_message(self, message: Publish, source: NeighborLink | None) -> Targets:
+    def reroute_message(self, message: Publish, source: Link | None) -> Targets:
         """The algorithm's answer about one message that has lost its way, which it may keep and change."""
         assert self._tree is not None
         return self._routed(source, self._tree.reroute_message, message, source)
 
-    def route_message(self, message: Publish, source: NeighborLink | None, turn: int) -> Targets:
+    def route_message(self, message: Publish, source: Link | None, turn: int) -> Targets:
         """The algorithm's answer about one message, which it may keep and change."""
         assert self._tree is not None
         return self._routed(source, self._tree.route_message, message, source, turn)
 
-    def _routed(self, source: NeighborLink | None, hook: Callable[..., Any], *args: object) -> Targets:
+    def _routed(self, source: Link | None, hook: Callable[..., Any], *args: object) -> Targets:
         assert self._algorithm is not None
         began = self.driver.now()
         try:

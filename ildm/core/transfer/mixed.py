@@ -10,23 +10,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ildm.core.link.link import NeighborLink
+    from ildm.core.counters import Counters
+    from ildm.core.transfer.ports import LocalBroker, Neighbor, Targets
     from ildm.core.transfer.receipt import Holdable
-    from ildm.core.transfer.router import Router, Targets
 
 
 class Mixed:
-    """What a router has gathered; sent at the end of a chunk, and before anything else is transferred."""
+    """What was gathered; sent at the end of a chunk, and before anything else is transferred."""
 
-    __slots__ = ("_count", "_frames", "_holder", "_index", "_largest", "_neighbor", "_route", "_router")
+    __slots__ = (
+        "_count",
+        "_frames",
+        "_holder",
+        "_index",
+        "_largest",
+        "_neighbor",
+        "_route",
+        "counters",
+        "injector",
+    )
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    def __init__(self, counters: Counters, injector: LocalBroker) -> None:
+        self.counters = counters
+        self.injector = injector
         self._frames: list[bytes] = []
         self._count = self._largest = self._index = 0
         self._route: Targets = ()
         self._holder: Holdable | None = None
-        self._neighbor: NeighborLink | None = None
+        self._neighbor: Neighbor | None = None
 
     def add(
         self,
@@ -36,7 +47,7 @@ class Mixed:
         count: int,
         index: int,
         holder: Holdable | None,
-        neighbor: NeighborLink | None,
+        neighbor: Neighbor | None,
     ) -> None:
         """Take ``count`` MQTT 5 frames of QoS 0 without properties, of one topic and ``size`` bytes each.
 
@@ -59,16 +70,16 @@ class Mixed:
         if not gathered:
             return
         self._frames = []
-        router, count, largest, index = self._router, self._count, self._largest, self._index
+        count, largest, index = self._count, self._largest, self._index
         route, holder, neighbor = self._route, self._holder, self._neighbor
         self._holder = self._neighbor = None
         frames = gathered[0] if len(gathered) == 1 else b"".join(gathered)
         if neighbor is not None:
             neighbor.transferred_in += count
-            router.counters["transferred_in"] += count
-            router.injector.send_mixed(frames, count, largest, index)
+            self.counters["transferred_in"] += count
+            self.injector.send_mixed(frames, count, largest, index)
         if not route:
             return
-        router.counters["transferred_out"] += count * len(route)
+        self.counters["transferred_out"] += count * len(route)
         for link, _, priority in route:
             link.lanes[index % len(link.lanes)].send_mixed(frames, count, largest, holder, priority)

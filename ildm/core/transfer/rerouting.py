@@ -40,11 +40,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ildm.core.link.state import LinkState
 from ildm.core.transfer.deposit import Deposit, first_place
 from ildm.core.transfer.identity import Origin
+from ildm.core.transfer.ports import Neighbor
 from ildm.core.transfer.queue import Backlog, Entry
 from ildm.mqtt import Publish, PublishView, Version, decode
 
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from ildm.core.counters import Counters
     from ildm.core.declared import Left
     from ildm.core.driver import Driver
-    from ildm.core.link.link import NeighborLink
     from ildm.core.transfer.custody import Custody
-    from ildm.core.transfer.router import Router, Targets
+    from ildm.core.transfer.ports import Targets
+    from ildm.core.transfer.router import Router
     from ildm.core.transfer.spooled_queue import SpooledQueue
 
 REST = 4
@@ -91,7 +91,10 @@ class Doubt:
     """Up to this LSN, of all that waited when the tree was at rest; None: it is not yet."""
 
 
-class Rerouting:
+OneLink = TypeVar("OneLink", bound=Neighbor)
+
+
+class Rerouting(Generic[OneLink]):
     """See the module.
 
     Args:
@@ -108,9 +111,9 @@ class Rerouting:
         driver: Driver,
         counters: Counters,
         router: Router,
-        hop: Callable[[str], NeighborLink | None],
-        at_rest: Callable[[NeighborLink], bool],
-        settled: Callable[[NeighborLink], None],
+        hop: Callable[[str], OneLink | None],
+        at_rest: Callable[[OneLink], bool],
+        settled: Callable[[OneLink], None],
         *,
         messages: int,
         size: int,
@@ -130,7 +133,7 @@ class Rerouting:
         self.pause = pause
         self.expiry = expiry
         self._stranded: dict[str, Stranded] = {}
-        self._doubts: dict[NeighborLink, Doubt] = {}
+        self._doubts: dict[OneLink, Doubt] = {}
         self._timer: object | None = None
 
     @property
@@ -154,7 +157,7 @@ class Rerouting:
         stranded.kept += [name for name in kept if name not in stranded.kept]
         self._attempt_in(self.pause)
 
-    def doubt(self, link: NeighborLink) -> None:
+    def doubt(self, link: OneLink) -> None:
         """Nodes that were behind a link are behind another: what waits for it goes round once more."""
         if link not in self._doubts:
             self.driver.log("info", "what waits goes round once more", neighbor=link.node_id)
@@ -171,7 +174,7 @@ class Rerouting:
         self._doubts[link] = Doubt(self.driver.now(), under_way)
         self._attempt_in(self.pause)
 
-    def joined(self, link: NeighborLink) -> None:
+    def joined(self, link: OneLink) -> None:
         """A link is about to carry messages; what it has left before is in its outlets, perhaps."""
         stranded = self._stranded.get(link.node_id)
         if stranded is None or not link.kept:
@@ -181,7 +184,7 @@ class Rerouting:
             stranded.kept = [name for name in stranded.kept if name not in own]
             self.doubt(link)
 
-    def left(self, link: NeighborLink) -> None:
+    def left(self, link: OneLink) -> None:
         """A link is leaving the cooperation."""
         doubt = self._doubts.pop(link, None)
         if doubt is not None:
@@ -230,11 +233,11 @@ class Rerouting:
                 del self._stranded[node]
         self._attempt_in(0 if more else self.pause)
 
-    def _settle(self, link: NeighborLink, doubt: Doubt) -> bool:
+    def _settle(self, link: OneLink, doubt: Doubt) -> bool:
         """Let a page of what a link has to send go round, once the tree is at rest; whether there is more
         that may go at once."""
         assert self.custody is not None
-        if link.state is not LinkState.ACTIVE:
+        if not link.active:
             return False
         patient = self.driver.now() - max(doubt.since, link.joined_at) < PATIENCE * self.pause
         if doubt.mark is None:
@@ -256,7 +259,7 @@ class Rerouting:
         self.settled(link)
         return False
 
-    def _send_under_way(self, link: NeighborLink, doubt: Doubt) -> None:
+    def _send_under_way(self, link: Neighbor, doubt: Doubt) -> None:
         """Let what was under way go round: to the neighbour as well where that has acknowledged it since, as
         who it could not give it to then may be behind it again."""
         for entry, deposit, index in doubt.under_way:
@@ -268,7 +271,7 @@ class Rerouting:
     def _has_kept(self, stranded: Stranded) -> bool:
         return self.custody is not None and any(map(self.custody.queue, stranded.kept))
 
-    def _send(self, link: NeighborLink, stranded: Stranded, index: int, waiting: Backlog) -> None:
+    def _send(self, link: Neighbor, stranded: Stranded, index: int, waiting: Backlog) -> None:
         """Send what the algorithm wants to go over this link; what it does not want yet waits on."""
         new = link.joined_at > stranded.since
         for entry in waiting.take_all():
@@ -289,7 +292,7 @@ class Rerouting:
                 self.router.forward_frames(((link, qos, entry.priority),), frames, size, index, None)
 
     def _send_page(
-        self, queue: SpooledQueue, index: int, hop: NeighborLink | None, mark: float = math.inf
+        self, queue: SpooledQueue, index: int, hop: Neighbor | None, mark: float = math.inf
     ) -> bool:
         """Let a page of what an outlet has, up to an LSN, go round; whether there is more that may go at
         once."""
@@ -312,7 +315,7 @@ class Rerouting:
         return size >= page
 
     def _send_round(
-        self, entry: Entry, index: int, hop: NeighborLink | None, but: NeighborLink | None = None
+        self, entry: Entry, index: int, hop: Neighbor | None, but: Neighbor | None = None
     ) -> bool:
         """Send what the spool keeps once more; False: nowhere at present. ``but``: a link that has it."""
         assert self.custody is not None
@@ -346,7 +349,7 @@ class Rerouting:
         most = self.custody.config.segment_bytes
         return self.custody.spool.failure is None and all(link.queued_bytes <= most for link, _, _ in targets)
 
-    def _targets(self, entry: Entry, hop: NeighborLink | None) -> Targets:
+    def _targets(self, entry: Entry, hop: Neighbor | None) -> Targets:
         """Where a message goes that has lost its way; ``hop``: where the node is that it was for."""
         if not self.router.dispatch.reroutes:
             return () if hop is None else ((hop, entry.qos, entry.priority),)
@@ -365,7 +368,7 @@ class Rerouting:
         """
         if not self.router.dispatch.reroutes_each:
             return self.router.reroute(PublishView(entry.frames, Version.V5).topic_bytes, False)
-        found: dict[NeighborLink, tuple[NeighborLink, int, int]] = {}
+        found: dict[Neighbor, tuple[Neighbor, int, int]] = {}
         size = len(entry.frames) // entry.count
         for first in range(0, len(entry.frames), size):
             message = decode(entry.frames[first : first + size], Version.V5)
@@ -376,7 +379,7 @@ class Rerouting:
                     found[way[0]] = way
         return tuple(found.values())
 
-    def _wanted(self, entry: Entry, link: NeighborLink) -> int | None:
+    def _wanted(self, entry: Entry, link: Neighbor) -> int | None:
         """The QoS at which a message is wanted behind a link, if it is."""
         dispatch = self.router.dispatch
         if not (dispatch.asks_for_topics or dispatch.reroutes_each):

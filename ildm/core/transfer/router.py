@@ -30,20 +30,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from ildm.api import Stamp
-    from ildm.core.broker.injection import Injector
     from ildm.core.counters import Counters
     from ildm.core.driver import Driver
-    from ildm.core.link.link import NeighborLink
     from ildm.core.plugin.dispatch import Dispatch
     from ildm.core.spool import Identity, Outlet
     from ildm.core.transfer.custody import Custody, Way
     from ildm.core.transfer.inbound import Inbound
+    from ildm.core.transfer.ports import LocalBroker, Neighbor, Targets
     from ildm.core.transfer.receipt import Holdable
     from ildm.core.transfer.rules import LinkRules
     from ildm.core.transfer.watch import Recorder
-
-    Targets = tuple[tuple[NeighborLink, int, int], ...]
-    """Links a message is transferred over, each with the QoS wanted there and the priority."""
 
 MAX_CACHED_TOPIC = 512
 """Bytes of a topic whose route is remembered; longer ones, up to 64 kB each, would fill the memory."""
@@ -60,7 +56,7 @@ class Router:
         cache_size: int,
         round_robin: Literal["publisher", "message"],
         retained: Retained,
-        injector: Injector,
+        injector: LocalBroker,
         has_overlay: bool = False,
         custody: Custody | None = None,
     ) -> None:
@@ -80,25 +76,25 @@ class Router:
         self.by_message = round_robin == "message"
         self.local: dict[bytes, Targets] = {}
         """Routes of messages from local clients, by the bytes of the topic."""
-        self._caches: dict[NeighborLink, dict[bytes, Targets]] = {}
+        self._caches: dict[Neighbor, dict[bytes, Targets]] = {}
         self._routes: dict[Targets, Targets] = {}
         """Those in the caches, equal ones as one object."""
         self._turn = -1
-        self._mixed = Mixed(self)
+        self._mixed = Mixed(counters, injector)
 
     @property
     def active(self) -> bool:
         """Whether an algorithm routes messages at all."""
         return self.dispatch.algorithm is not None
 
-    def cache_of(self, source: NeighborLink) -> dict[bytes, Targets]:
+    def cache_of(self, source: Neighbor) -> dict[bytes, Targets]:
         """The cache of routes for messages from a neighbour; emptied in place, so it may be kept."""
         cache = self._caches.get(source)
         if cache is None:
             cache = self._caches[source] = {}
         return cache
 
-    def forget(self, source: NeighborLink) -> None:
+    def forget(self, source: Neighbor) -> None:
         """A neighbour is gone for good."""
         self._caches.pop(source, None)
 
@@ -109,7 +105,7 @@ class Router:
         for cache in self._caches.values():
             cache.clear()
 
-    def find(self, topic: bytes, source: NeighborLink | None) -> Targets:
+    def find(self, topic: bytes, source: Neighbor | None) -> Targets:
         """Ask the algorithm about a topic that is not in the cache, and remember the answer.
 
         Raises:
@@ -126,7 +122,7 @@ class Router:
             cache[topic] = route = self._routes.setdefault(route, route)
         return route
 
-    def route(self, topic: bytes, retain: bool, source: NeighborLink | None = None) -> Targets:
+    def route(self, topic: bytes, retain: bool, source: Neighbor | None = None) -> Targets:
         """Where a message goes to, by memory or by the algorithm. Raises: as :meth:`find`."""
         if retain:
             return self._ask(topic.decode(), True, source)
@@ -134,17 +130,17 @@ class Router:
         route = cache.get(topic)
         return self.find(topic, source) if route is None else route
 
-    def _ask(self, topic: str, retain: bool, source: NeighborLink | None) -> Targets:
+    def _ask(self, topic: str, retain: bool, source: Neighbor | None) -> Targets:
         if topic.startswith("$"):
             return ()  # what the standard reserves for the broker stays with it (4.7.2)
         return _ruled(self.dispatch.route(topic, retain, source), topic)
 
-    def reroute(self, topic: bytes, retain: bool, source: NeighborLink | None = None) -> Targets:
+    def reroute(self, topic: bytes, retain: bool, source: Neighbor | None = None) -> Targets:
         """Where a message goes that has lost its way as the tree has changed. Raises: as :meth:`find`."""
         name = decode_topic(topic)
         return () if name.startswith("$") else _ruled(self.dispatch.reroute(name, retain, source), name)
 
-    def reroute_message(self, message: Publish, source: NeighborLink | None = None) -> Targets:
+    def reroute_message(self, message: Publish, source: Neighbor | None = None) -> Targets:
         """The same for a message that the algorithm may want to see. Raises: as :meth:`find`."""
         if not self.dispatch.reroutes_each:
             return self.reroute(message.topic.encode(), message.retain, source)
@@ -276,7 +272,7 @@ class Router:
 
     def run_arrived(
         self,
-        source: NeighborLink,
+        source: Neighbor,
         topic: bytes,
         frames: bytes,
         size: int,
@@ -317,7 +313,7 @@ class Router:
     def _run_taken(
         self,
         custody: Custody,
-        source: NeighborLink,
+        source: Neighbor,
         route: Targets,
         frames: bytes,
         size: int,
@@ -356,7 +352,7 @@ class Router:
     def arrived(
         self,
         message: Publish,
-        source: NeighborLink,
+        source: Neighbor,
         index: int,
         receipt: NeighborReceipt | None,
         origin: Origin = UNKNOWN,
@@ -391,7 +387,7 @@ class Router:
         custody: Custody,
         message: Publish,
         packet_id: int,
-        source: NeighborLink,
+        source: Neighbor,
         index: int,
         receipt: NeighborReceipt,
         origin: Origin,
@@ -422,7 +418,7 @@ class Router:
         self,
         custody: Custody,
         message: Publish,
-        source: NeighborLink | None,
+        source: Neighbor | None,
         index: int,
         holder: Holdable | None,
         origin: Origin = UNKNOWN,
@@ -489,7 +485,7 @@ class Router:
                 self.custody.hold(holder)
 
     def _forward(
-        self, message: Publish, source: NeighborLink | None, index: int, holder: Holdable | None
+        self, message: Publish, source: Neighbor | None, index: int, holder: Holdable | None
     ) -> None:
         if message.topic.startswith("$"):
             return
@@ -504,7 +500,7 @@ class Router:
             link.send(message, wanted, turn, expires_at, holder, priority)
         self.counters["transferred_out"] += len(route)
 
-    def _ask_each(self, message: Publish, source: NeighborLink | None, index: int) -> tuple[Targets, int]:
+    def _ask_each(self, message: Publish, source: Neighbor | None, index: int) -> tuple[Targets, int]:
         """Where a message goes to, and its turn in the round-robin."""
         if message.topic.startswith("$"):
             return (), index

@@ -1,0 +1,89 @@
+"""What transfers know of links and of the node's own sessions with the broker."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Protocol
+
+from ildm.api import Link
+
+if TYPE_CHECKING:
+    from ildm.config import LinkConfig
+    from ildm.core.transfer.custody import Way
+    from ildm.core.transfer.lane import Lane
+    from ildm.core.transfer.receipt import Holdable, Receipt
+    from ildm.core.transfer.rules import LinkRules
+    from ildm.mqtt import Publish
+
+    Targets = tuple[tuple["Neighbor", int, int], ...]
+    """Links a message is transferred over, each with the QoS wanted there and the priority."""
+
+
+class Neighbor(Link, Protocol):
+    """A link."""
+
+    config: LinkConfig
+    rules: LinkRules | None
+    """What may cross; None: everything."""
+    kept: bool
+    """What is to be transferred outlives this node."""
+    lanes: list[Lane]
+    transferred_in: int
+    joined_at: float
+    """When it has last begun to carry messages."""
+
+    @property
+    def scope(self) -> object | None:
+        """What the neighbour has said that may cross; None: everything."""
+
+    @property
+    def connected(self) -> bool: ...
+
+    @property
+    def active(self) -> bool:
+        """It carries messages in both directions."""
+
+    def outlet(self, index: int) -> str:
+        """Name of the spool's outlet for a session."""
+
+    def most_qos(self, topic: str) -> int | None:
+        """With which QoS at most messages on a topic may cross to the neighbour; None: not at all."""
+
+    def send(
+        self,
+        message: Publish,
+        qos: int,
+        index: int,
+        expires_at: float | None,
+        source: Holdable | None,
+        priority: int = 0,
+    ) -> None:
+        """Transfer one message on the session whose turn ``index`` is."""
+
+    def doubt(self) -> None:
+        """What is in the outlets may have to go another way: nothing is sent for now."""
+
+
+class LocalBroker(ABC):
+    """The way into the local broker. No Protocol, because both of its sides are compiled."""
+
+    @abstractmethod
+    def send_frames(self, frames: bytes, size: int, index: int, receipt: Receipt | None) -> None:
+        """Inject a run of MQTT 5 frames of QoS 0 or 1 without properties, ``size`` bytes each.
+
+        ``receipt`` is told when they are disposed of.
+        """
+
+    @abstractmethod
+    def send_mixed(self, frames: bytes, count: int, largest: int, index: int) -> None:
+        """Inject frames of QoS 0, see :meth:`Lane.send_mixed`."""
+
+    @abstractmethod
+    def publish(
+        self, message: Publish, index: int, expires_at: float | None, receipt: Receipt | None
+    ) -> None:
+        """Inject one message; ``receipt`` is told when it is disposed of."""
+
+    @abstractmethod
+    def way(self, index: int, qos: int, messages: int) -> Way:
+        """How so many messages that this node has custody of get into the broker."""
