@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -67,6 +68,8 @@ def spark_session(
         home = find_java(java)
         options += classes.options(home) if java_options is None else java_options
         properties["spark.driver.extraJavaOptions"] = " ".join(options)
+        if master.startswith("local"):  # what runs in Python on executors needs what is installed here
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ["JAVA_HOME"] = str(without_vector_module(home))
         properties |= {"spark.master": master, "spark.driver.memory": driver_memory}
         if master.startswith("local"):

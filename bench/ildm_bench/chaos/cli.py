@@ -51,8 +51,9 @@ def check(
         ),
     ] = None,
     engine: Annotated[
-        Literal["duckdb", "spark"], typer.Option(help="What works it out; Spark for over ten million events.")
-    ] = "duckdb",
+        Literal["python", "spark"],
+        typer.Option(help="What judges runs: one after the other here, or many at a time on Spark."),
+    ] = "python",
     master: Annotated[
         str, typer.Option(metavar="URL", help="Spark master, such as spark://host:7077.")
     ] = "local[*]",

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from ildm_bench.chaos.history import Event, Run
-from ildm_bench.chaos.invariants import TAKES_AT_ONCE
 
 NEVER = float("inf")
 BY_TOPIC = frozenset({"sg_tbps", "atm_tbps", "stla", "octopia"})
@@ -18,7 +17,7 @@ UNGUARDED = frozenset({"injection_unguarded", "link_unguarded"})
 UNCERTAIN = "injection_uncertain_resent"
 """The one by which it says that it has sent QoS 2 again, to a broker that has forgotten its session."""
 
-ADMITTING = (*sorted(UNGUARDED), UNCERTAIN)
+TOLD = (*sorted(UNGUARDED), UNCERTAIN)
 
 WITNESS = "witness."
 """How the names of sessions past the node begin, of whose filters it does not know."""
@@ -32,11 +31,13 @@ class Message:
         "again",
         "held",
         "op",
+        "publisher",
         "qos",
         "recorded",
         "refused",
         "resent",
         "retain",
+        "seq",
         "site",
         "t",
         "topic",
@@ -45,6 +46,7 @@ class Message:
 
     def __init__(self, event: Event) -> None:
         self.op = event.op
+        self.publisher, self.seq = event.publisher, event.seq
         self.site, self.topic, self.value = event.site, event.topic, event.value
         self.qos, self.retain = event.qos, event.retain
         self.t: float | None = None
@@ -63,15 +65,24 @@ class Message:
 class Receipt:
     """What a session has received of one message."""
 
-    __slots__ = ("first", "others")
+    __slots__ = ("differs", "first", "messages", "qos")
 
     def __init__(self, event: Event) -> None:
         self.first = event
-        self.others: list[Event] = []
-        """Of another topic or value than the first."""
+        self.messages = 0
+        self.qos = event.qos
+        """The highest of all."""
+        self.differs = False
+        """Whether the topic or value of a later one is not that of the first."""
+
+    def add(self, event: Event) -> None:
+        self.messages += 1
+        self.qos = max(self.qos, event.qos)
+        self.differs |= event.topic != self.first.topic or event.value != self.first.value
 
 
 class Session(NamedTuple):
+    name: str
     site: str
     connected: bool
     lost: bool
@@ -85,7 +96,7 @@ class Evidence:
         self.about = about
         self.messages: dict[tuple[str, int], Message] = {}
         self.receipts: dict[tuple[str, str, int], Receipt] = {}
-        self.order: list[tuple[str, str, int]] = []
+        """Session, publisher, number -> what came of it; in the order of the first receipts."""
         self.received: dict[tuple[str, int], list[Event]] = defaultdict(list)
         """Message -> first receipt of each session."""
         self.lives: dict[str, dict[str, tuple[str, Event]]] = defaultdict(dict)
@@ -106,16 +117,25 @@ class Evidence:
         self.admitted: dict[str, list[float]] = defaultdict(list)
         """Process and counter -> when it said that QoS 2 had gone on which its failing disk did not keep, or
         had been sent again to a broker that might have it."""
+        self.readings: dict[tuple[str, str, int], tuple[int, float]] = {}
+        """Process, counter, life -> its highest value, and when it was read last."""
+        self.bounds: dict[tuple[str, str], int] = {}
+        """Process, gauge -> what it may not exceed."""
         self.at_qos_2: dict[tuple[str, int, str, int], list[Event]] = defaultdict(list)
         self.places: set[str] = set()
         self.kept: dict[str, dict[str, str]] = defaultdict(dict)
         """Topic -> site -> value."""
+        self.begins = NEVER
+        """When the first event was; ``ends``: the last."""
+        self.ends = 0.0
         for event in events:
+            self.ends = max(self.ends, event.t)
+            if self.begins == NEVER:
+                self.begins = event.t
             getattr(self, f"_{event.op}", self._skip)(event)
         damaging = {"tear", "flip"} if about.mode == "power" else {"tear", "flip", "power"}
-        damages = [fault.t for fault, _ in self.faults.values() if fault.topic in damaging]
-        self.damaged = min(damages, default=NEVER)
-        self.damaged_last = max(damages, default=-1.0)
+        self.damages = [fault.t for fault, _ in self.faults.values() if fault.topic in damaging]
+        """When a disk was damaged, or power lost in a mode that does not promise to survive that."""
 
     # reading ----------------------------------------------------------------------------------
 
@@ -159,11 +179,8 @@ class Evidence:
             receipt = self.receipts.get(key)
             if receipt is None:
                 receipt = self.receipts[key] = Receipt(event)
-                self.order.append(key)
                 self.received[event.publisher, event.seq].append(event)
-            first = receipt.first
-            if event.topic != first.topic or event.value != first.value:
-                receipt.others.append(event)
+            receipt.add(event)
         if event.qos == 2 and not event.retain and event.publisher:
             self.at_qos_2[event.session, event.incarnation, event.publisher, event.seq].append(event)
 
@@ -201,16 +218,21 @@ class Evidence:
         self.tree.append(event.t)
 
     def _counters(self, event: Event) -> None:
-        if event.phase == "ok" and event.seq > 0 and event.topic in ADMITTING:
-            self.admitted[f"{event.process} {event.topic}"].append(event.t)
+        if event.phase == "ok":
+            key = event.process, event.topic, event.incarnation
+            before, _ = self.readings.get(key, (event.seq, 0.0))
+            self.readings[key] = max(before, event.seq), event.t
+            if event.seq > 0 and event.topic in TOLD:
+                self.admitted[f"{event.process} {event.topic}"].append(event.t)
+        elif event.phase == "info":
+            bound = self.bounds.get((event.process, event.topic), event.seq)
+            self.bounds[event.process, event.topic] = min(bound, event.seq)
 
     def _retained(self, event: Event) -> None:
         if event.phase == "invoke":
             self.places.add(event.site)
         elif event.phase == "ok":
             self.kept[event.topic][event.site] = event.value
-
-    # judging ----------------------------------------------------------------------------------
 
     # questions --------------------------------------------------------------------------------
 
@@ -220,7 +242,7 @@ class Evidence:
             kinds = [kind for kind, _ in lives.values()]
             for place, (name, (kind, last)) in enumerate(lives.items()):
                 lost = kind != "clean" and kinds[place + 1 : place + 2] == ["resume"]
-                sessions[name] = Session(last.site, last.phase == "ok", lost)
+                sessions[name] = Session(name, last.site, last.phase == "ok", lost)
         return sessions
 
     def entitled(self, since: float) -> float:
@@ -247,25 +269,12 @@ class Evidence:
             if killing and begin <= fault.t <= end:
                 yield fault
 
-    def was_away(self, message: Message, session: str, t: float) -> bool:
-        """Whether its session was away after it was published."""
-        since = 0.0 if message.t is None else message.t
-        return any(since <= back <= t for back in self.resumed[session])
-
-    def is_unsure(self, message: Message) -> bool:
-        """Whether its client has got no answer, and its node was killed and did not get it again."""
-        at_once = message.qos == 1 or any(make in self.about.broker for make in TAKES_AT_ONCE)
-        if message.t is None or message.acknowledged is not None or not message.qos or not at_once:
-            return False
-        again = message.again if message.qos == 1 else [] if message.recorded is None else [NEVER]
-        killed = [t for t, _ in self._node_kills(message.site)]
-        return any(t >= message.t and all(back < t for back in again) for t in killed)
-
     def restarts(self, site: str, since: float) -> list[float]:
         """When the node of a site was started anew that had been killed after a time."""
-        return [end for t, end in self._node_kills(site) if t >= since]
+        return [end for t, end in self.node_kills(site) if t >= since]
 
-    def _node_kills(self, site: str) -> Iterator[tuple[float, float]]:
+    def node_kills(self, site: str) -> Iterator[tuple[float, float]]:
+        """When the node of a site was killed, and when it was started anew."""
         for fault, end in self.faults.values():
             if fault.topic.startswith("kill") and fault.session == f"node/{site}":
                 yield fault.t, end

@@ -1,4 +1,4 @@
-"""Histories on disk: from JSON lines to Parquet, and whole tables read back.
+"""Histories on disk: from JSON lines to Parquet, and read back run by run.
 
 Raises what `ildm_bench.analysis.errors` has for files of no use.
 """
@@ -6,8 +6,9 @@ Raises what `ildm_bench.analysis.errors` has for files of no use.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,8 @@ from ildm_bench.chaos.history import OPS, PHASES, Event, Run
 from ildm_bench.chaos.tables import EVENTS, RUNS
 
 KINDS = {"history": EVENTS, "runs": RUNS}
+BATCH = 1 << 16
+"""Events that are there as objects at the same time, beside those that are kept."""
 _DEFAULTS = {"history": Event(0.0, "", "", "")._asdict(), "runs": Run("")._asdict()}
 _REQUIRED = {"history": ("run", "n", "t", "process", "op", "phase"), "runs": ("run",)}
 
@@ -47,27 +50,12 @@ def to_parquet(directory: Path) -> list[Path]:
     return made
 
 
-def read(directories: Iterable[Path]) -> tuple[pa.Table, pa.Table]:
-    """Events and runs of directories, as `EVENTS` and `RUNS`; JSON lines there become Parquet before.
-
-    Raises:
-        MissingLog: a directory has no history, or no runs.
-        CorruptLog, WrongSchema: a file is of no use, or two runs have one name.
-    """
-    found = {kind: [schema.empty_table()] for kind, schema in KINDS.items()}
-    for directory in directories:
-        for kind, paths in parquet_files(directory).items():
-            found[kind] += [read_file(path, KINDS[kind]) for path in paths]
-        names = pa.concat_tables(found["runs"])["run"]
-        if len(names) != len(pc.unique(names)):
-            raise CorruptLog(directory, "a run of this name was there before")
-    return pa.concat_tables(found["history"]), pa.concat_tables(found["runs"])
-
-
 def parquet_files(directory: Path) -> dict[str, list[Path]]:
     """By kind the Parquet files of a directory; JSON lines there become Parquet before.
 
-    Raises: as `read`.
+    Raises:
+        MissingLog: it has no history, or no runs.
+        CorruptLog, WrongSchema: as `to_parquet`.
     """
     to_parquet(directory)
     found = {kind: sorted(directory.glob(f"{kind}-*.parquet")) for kind in KINDS}
@@ -75,6 +63,60 @@ def parquet_files(directory: Path) -> dict[str, list[Path]]:
         if not paths:
             raise MissingLog(directory, f"no {kind}-NAME.jsonl or .parquet there")
     return found
+
+
+class Stock(NamedTuple):
+    """What directories hold."""
+
+    runs: dict[str, Run]
+    files: list[Path]
+    """Of events."""
+
+
+def stock_of(directories: Iterable[Path]) -> Stock:
+    """JSON lines there become Parquet before.
+
+    Raises:
+        MissingLog: a directory has no history, or no runs.
+        CorruptLog, WrongSchema: a file is of no use, or two runs have one name.
+    """
+    stock = Stock({}, [])
+    for directory in directories:
+        found = parquet_files(directory)
+        stock.files.extend(found["history"])
+        for path in found["runs"]:
+            for row in read_file(path, RUNS).to_pylist():
+                if row["run"] in stock.runs:
+                    raise CorruptLog(path, f"a run of the name {row['run']} was there before")
+                stock.runs[row["run"]] = Run(**row)
+    return stock
+
+
+def histories(stock: Stock) -> Iterator[tuple[Run, pa.Table]]:
+    """Each run, with its events in order; of runs that were not finished there is none.
+
+    Raises:
+        CorruptLog, WrongSchema: a file is of no use, or a run has events in two files.
+    """
+    left = dict(stock.runs)
+    for path in stock.files:
+        events = read_file(path, EVENTS).sort_by([("run", "ascending"), ("n", "ascending")])
+        first = 0
+        for each in pc.value_counts(events["run"]).to_pylist():
+            name, count = each["values"], each["counts"]
+            if name in left:
+                yield left.pop(name), events.slice(first, count)
+            elif name in stock.runs:
+                raise CorruptLog(path, f"run {name} has events in another file, too")
+            first += count
+    for about in left.values():
+        yield about, EVENTS.empty_table()
+
+
+def events_of(table: pa.Table) -> Iterator[Event]:
+    """The rows of `EVENTS`, as events."""
+    for batch in table.select(Event._fields).to_batches(max_chunksize=BATCH):
+        yield from map(Event._make, zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 
 def read_file(path: Path, schema: pa.Schema) -> pa.Table:

@@ -24,6 +24,7 @@ COUNTED = {
     "order": "order",
     "retained": "retained",
     "stale": "retained",
+    "unadmitted": "lost",
 }
 """Invariant -> column; what else fails is ``other``."""
 

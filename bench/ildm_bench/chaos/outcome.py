@@ -8,7 +8,7 @@ from typing import ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from ildm_bench.chaos.invariants import OURS
+from ildm_bench.chaos.excuses import OURS
 from ildm_bench.chaos.stored import Stored
 
 OUTCOME = "chaos.json"
@@ -72,7 +72,7 @@ class Found(Part):
 
 
 class Finding(Part):
-    """One time that an invariant did not hold; see `ildm_bench.chaos.invariants`."""
+    """One time that an invariant did not hold; see `ildm_bench.chaos.verdict`."""
 
     invariant: str
     run: str

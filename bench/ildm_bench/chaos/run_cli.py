@@ -16,14 +16,17 @@ from rich.table import Table
 from ildm.cli.terminal import make_console
 from ildm.testing.live.brokers import KINDS, broker_class
 from ildm_bench.chaos.drawing import SMALL, Scale, draw, draw_setting
-from ildm_bench.chaos.invariants import INVARIANTS, OURS
+from ildm_bench.chaos.excuses import OURS
 from ildm_bench.chaos.live_runs import Finished, LiveRuns, Planned
 from ildm_bench.chaos.outcome import Outcome, Setting, added
 from ildm_bench.chaos.schedule import Kind, Schedule
+from ildm_bench.chaos.verdict import INVARIANTS
 
 CHUNK = 6.6
 """Messages of a publication, on average; see `ildm_bench.chaos.drawing`."""
 LIVE = Scale(seconds=30.0, publications=round(60 * 30 / CHUNK), faults=3, pause=8.0)
+MOST = 500_000
+"""Messages of a run: it has some events for each (`ildm_bench.chaos.check.MOST_EVENTS`)."""
 FAULTS = (*get_args(Kind), "kill-all", "mixed", "none")
 COLUMNS = ("runs", "published", "owed", "lost", "twice", "order", "retained", "stale", "other", "apart")
 """Of the table; those between are invariants, with all that are not named in ``other``."""
@@ -88,7 +91,7 @@ def run(
     ] = None,
     queries: Annotated[
         bool,
-        typer.Option("--queries", help="With --virtual: check histories by queries, too."),
+        typer.Option("--queries", help="With --virtual: leave chaos.json, as live runs do."),
     ] = False,
     jobs: Annotated[int, typer.Option(min=1, max=64, help="Runs at the same time.")] = 1,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Histories, and what is kept of bad runs.")] = Path(
@@ -110,6 +113,11 @@ def run(
         faults=faults or usual.faults,
         pause=usual.pause if pause is None else pause,
     )
+    if (messages := round(scale.publications * CHUNK)) > MOST:
+        text = (
+            f"{messages:,} messages in one run, of at most {MOST:,} that can be judged: make several (--runs)"
+        )
+        raise typer.BadParameter(text, param_hint="--seconds")
     if virtual:
         from ildm_bench.chaos.virtual.cli import replay, simulate  # noqa: PLC0415 - slow to import
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ildm_bench.chaos.invariants import CAUSES, INVARIANTS, OURS
+from ildm_bench.chaos.excuses import CAUSES, OURS
 from ildm_bench.chaos.outcome import Outcome
+from ildm_bench.chaos.verdict import INVARIANTS
 from ildm_bench.report import numbers
 
 SHOWN = 5
@@ -35,7 +36,8 @@ def summary(outcome: Outcome) -> str:
         if apart:
             lines.append(f"{target}, said apart: {', '.join(apart)}")
     shown: dict[tuple[str, str], int] = defaultdict(int)
-    for finding in outcome.findings:
+    names = list(INVARIANTS)
+    for finding in sorted(outcome.findings, key=lambda each: names.index(each.invariant)):
         shown[finding.invariant, finding.cause] += 1
         if shown[finding.invariant, finding.cause] <= SHOWN:
             lines.append(f"  {finding} (seed {finding.seed})")

@@ -1,4 +1,4 @@
-"""Histories as tables of Arrow.
+"""The columns of histories as tables of Arrow.
 
 Apart from `ildm_bench.chaos.history`, as a process takes longer to fork with Arrow in it, and each batch
 of runs in virtual time is a fork.
@@ -6,12 +6,7 @@ of runs in virtual time is a fork.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-
 import pyarrow as pa
-
-from ildm_bench.chaos.history import History, Run
 
 EVENTS = pa.schema(
     [
@@ -57,22 +52,3 @@ RUNS = pa.schema(
         pa.field("note", pa.string(), nullable=False),  # what whoever reads the report should know
     ]
 )
-
-
-def tables(histories: Iterable[History]) -> tuple[pa.Table, pa.Table]:
-    """Events and runs, as `EVENTS` and `RUNS`, of histories in memory that are finished."""
-    columns: list[list[Any]] = [[] for _ in EVENTS]
-    runs: list[Run] = []
-    for history in histories:
-        columns[0] += [history.run] * len(history.events)
-        columns[1] += range(len(history.events))
-        for place, values in enumerate(zip(*history.events, strict=True), 2):
-            columns[place] += values
-        if history.about is not None:
-            runs.append(history.about)
-    return _table(columns, EVENTS), _table([[run[place] for run in runs] for place in range(len(RUNS))], RUNS)
-
-
-def _table(columns: list[list[Any]], schema: pa.Schema) -> pa.Table:
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)

@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from ildm_bench.analysis.errors import CorruptLog, MissingLog
 from ildm_bench.chaos.check import check_histories, checked
-from ildm_bench.chaos.engines import DuckDb
-from ildm_bench.chaos.history import History, Run
+from ildm_bench.chaos.history import History
 from ildm_bench.chaos.outcome import KEPT, OUTCOME, Outcome, added
 from ildm_bench.cli import app
 from tests.bench.chaos import making
@@ -60,17 +59,17 @@ def test_losses_of_a_bridge_do_not_count_against_us(tmp_path: Path) -> None:
 
 def test_earlier_outcomes_are_added(tmp_path: Path) -> None:
     write(tmp_path / "x", WHOLE)
-    path = check_histories([BROKEN], DuckDb(threads=1)).write(tmp_path / "z")
-    outcome = checked([tmp_path / "x", path], "duckdb", "", lambda _: None)
+    path = check_histories([BROKEN]).write(tmp_path / "z")
+    outcome = checked([tmp_path / "x", path], "python", "", lambda _: None)
     assert (outcome.runs, outcome.total("lost")) == (2, 1)
 
 
 def test_a_file_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
     (bad := tmp_path / "bad.json").write_text("{}}")
     with pytest.raises(CorruptLog, match=r"bad\.json"):
-        checked([bad], "duckdb", "", lambda _: None)
+        checked([bad], "python", "", lambda _: None)
     with pytest.raises(MissingLog, match=r"none\.json"):
-        checked([tmp_path / "none.json"], "duckdb", "", lambda _: None)
+        checked([tmp_path / "none.json"], "python", "", lambda _: None)
 
 
 def test_adding_up_is_checking_together() -> None:
@@ -83,8 +82,8 @@ def test_adding_up_is_checking_together() -> None:
         )
         for seed in range(12)
     ]
-    together = check_histories(made, DuckDb(threads=1))
-    parts = added(check_histories(made[first : first + 4], DuckDb(threads=1)) for first in (0, 4, 8))
+    together = check_histories(made)
+    parts = added(check_histories(made[first : first + 4]) for first in (0, 4, 8))
     for name in ("counted", "found", "findings", "durations"):
         assert sorted(map(plain, getattr(parts, name))) == sorted(map(plain, getattr(together, name)))
     assert parts.counters == together.counters
@@ -101,10 +100,10 @@ def plain(part: object) -> str:
 
 def test_findings_are_bounded_counts_are_not() -> None:
     many = history([*BASE, *(published(2.0, seq) for seq in range(KEPT + 50))])
-    outcome = check_histories([many], DuckDb(threads=1))
+    outcome = check_histories([many])
     assert outcome.total("lost") == KEPT + 50
     assert sum(one.invariant == "lost" for one in outcome.findings) == KEPT
-    twice = added([outcome, check_histories([BROKEN], DuckDb(threads=1))])
+    twice = added([outcome, check_histories([BROKEN])])
     assert sum(one.invariant == "lost" for one in twice.findings) == KEPT
 
 
@@ -118,7 +117,7 @@ def test_time_to_recover_is_from_the_end_of_a_fault_to_the_first_message_across(
         got(5.0, 1),
         got(5.1, 2),
     ]
-    outcome = check_histories([history(rows)], DuckDb(threads=1))
+    outcome = check_histories([history(rows)])
     (recovery,) = [each for each in outcome.durations if each.kind == "recovery"]
     assert (recovery.fault, recovery.messages, recovery.longest) == ("cut", 1, pytest.approx(2.0))
     assert recovery.quantile(0.5) == pytest.approx(2.0, rel=0.05)
@@ -133,14 +132,14 @@ def test_what_local_subscribers_get_says_nothing_about_latency_across() -> None:
         published(2.0),
         got(2.1, site="a"),
     ]
-    assert check_histories([history(rows)], DuckDb(threads=1)).durations == []
+    assert check_histories([history(rows)]).durations == []
 
 
 def test_the_course_of_the_live_run_with_the_most_faults() -> None:
     calm = history([*BASE, published(2.0), got(2.1)], "calm", engine="live")
     rows = [*BASE, published(2.0), got(2.5), *fault(3.0, 4.0), *fault(5.0, None, "cut", "link/a/b", "1")]
     rough = history(rows, "rough", engine="live", fault="cut+kill")
-    outcome = check_histories([calm, rough, WHOLE], DuckDb(threads=1))
+    outcome = check_histories([calm, rough, WHOLE])
     (course,) = outcome.courses
     assert (course.run, course.name, len(course.moments)) == ("rough", "pf", 1)
     assert course.moments[0].p50 == pytest.approx(0.5)
@@ -148,10 +147,3 @@ def test_the_course_of_the_live_run_with_the_most_faults() -> None:
         ("kill", 3.0, 4.0),
         ("cut", 5.0, None),
     ]
-
-
-def test_a_run_named_like_sql_is_but_a_name() -> None:
-    rows = [*BASE, published(2.0), got(2.1)]
-    outcome = check_histories([history(rows, "it's", engine="live")], DuckDb(threads=1))
-    assert outcome.courses[0].run == "it's"
-    assert Run("it's").run == "it's"

@@ -11,8 +11,9 @@ import pytest
 
 from ildm import compiled
 from ildm_bench.chaos.schedule import Schedule
-from ildm_bench.chaos.virtual.hunt import batches, carry_out, carry_out_all, hunt
+from ildm_bench.chaos.virtual.hunt import batches, carry_out, hunt
 from ildm_bench.chaos.virtual.planted import PLANTS
+from tests.bench.chaos import planting
 
 PROJECT = Path(__file__).parents[3]
 FOUND = sorted((Path(__file__).parent / "found").glob("*.json"))
@@ -56,7 +57,7 @@ def test_schedules_hold(algorithm: str, fault: str, mode: str, runs: int) -> Non
 @pytest.mark.parametrize("name", sorted(PLANTS))
 def test_a_planted_bug_is_found(name: str) -> None:
     """In nodes that run interpreted: compiled code calls its own past what is put in its place."""
-    code = f"from {__name__} import is_found; print(is_found({name!r}))"
+    code = f"from {planting.__name__} import is_found; print(is_found({name!r}))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=PROJECT,
@@ -66,9 +67,3 @@ def test_a_planted_bug_is_found(name: str) -> None:
         check=False,
     )
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
-
-
-def is_found(name: str) -> bool:
-    plant = PLANTS[name]
-    work = batches(128, 0, algorithm="sf", fault=plant.fault, scale=plant.scale, plant=name)
-    return any(failure.kinds & plant.breaks for batch in work for failure in carry_out_all(batch).failures)

@@ -8,8 +8,8 @@ import pytest
 
 from ildm_bench.analysis.errors import CorruptLog, MissingLog, WrongSchema
 from ildm_bench.chaos import history as h
-from ildm_bench.chaos.files import parquet_files, read, read_file, to_parquet
-from ildm_bench.chaos.tables import EVENTS, RUNS, tables
+from ildm_bench.chaos.files import events_of, histories, parquet_files, read_file, stock_of, to_parquet
+from ildm_bench.chaos.tables import EVENTS, RUNS
 
 ROWS = [
     h.Event(0.0, "p", "connect", "ok", "a", session="p/0", detail='{"clean":true}'),
@@ -30,22 +30,37 @@ def written(directory: Path, run: str = "1", name: str = "", times: int = 1) -> 
 
 def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     first, second = written(tmp_path, "1"), written(tmp_path, "2", "other")
-    events, runs = read([tmp_path])
-    assert events.schema == EVENTS
-    assert runs.schema == RUNS
-    rows = events.to_pylist()
-    assert [(row["run"], row["n"]) for row in rows] == [(run, n) for run in "12" for n in range(3)]
-    assert [h.Event(**{key: row[key] for key in h.Event._fields}) for row in rows] == ROWS * 2
-    assert runs.to_pylist() == [first._asdict(), second._asdict()]
+    assert read(tmp_path) == [(first, ROWS), (second, ROWS)]
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".parquet"] * 4
 
 
-def test_a_history_in_memory_gives_the_same_tables(tmp_path: Path) -> None:
-    memory = h.History("1")
-    for event in ROWS:
-        memory.add(event)
-    memory.finish(written(tmp_path))
-    assert tables([memory]) == read([tmp_path])
+def read(*directories: Path) -> list[tuple[h.Run, list[h.Event]]]:
+    return [(about, list(events_of(events))) for about, events in histories(stock_of(directories))]
+
+
+def test_events_are_read_in_their_order_and_those_of_an_unfinished_run_are_not(tmp_path: Path) -> None:
+    with h.History("1", tmp_path) as first, h.History("2", tmp_path) as other:
+        for event in ROWS:
+            first.add(event)
+            first.flush()
+            other.add(event)
+            other.flush()
+        first.finish(h.Run("1"))
+    assert read(tmp_path) == [(h.Run("1"), ROWS)]
+
+
+def test_a_run_without_events_is_one(tmp_path: Path) -> None:
+    about = written(tmp_path, times=0)
+    assert read(tmp_path) == [(about, [])]
+
+
+def test_a_run_in_two_files_is_refused(tmp_path: Path) -> None:
+    written(tmp_path)
+    with h.History("1", tmp_path, "other") as history:
+        history.add(ROWS[0])
+    (tmp_path / "runs-other.jsonl").touch()
+    with pytest.raises(CorruptLog, match="run 1 has events in another file"):
+        read(tmp_path)
 
 
 def test_what_waits_to_be_written_is_bounded(tmp_path: Path) -> None:
@@ -64,19 +79,17 @@ def read_jsonl(directory: Path) -> list[dict[str, int]]:
 
 
 def test_a_writer_goes_on_after_a_conversion(tmp_path: Path) -> None:
-    written(tmp_path, "1")
+    first = written(tmp_path, "1")
     to_parquet(tmp_path)
-    written(tmp_path, "2")
-    events, runs = read([tmp_path])
-    assert events["run"].to_pylist() == ["1"] * 3 + ["2"] * 3
-    assert runs["run"].to_pylist() == ["1", "2"]
+    second = written(tmp_path, "2")
+    assert read(tmp_path) == [(first, ROWS), (second, ROWS)]
 
 
 def test_the_torn_last_line_of_a_killed_writer_is_passed_over(tmp_path: Path) -> None:
     written(tmp_path)
     path = tmp_path / "history-0.jsonl"
     path.write_bytes(path.read_bytes()[:-7])
-    events, _ = read([tmp_path])
+    [(_, events)] = read(tmp_path)
     assert len(events) == 2
 
 
@@ -96,19 +109,19 @@ def test_lines_of_no_use_are_refused(tmp_path: Path, line: str, error: type[Exce
     with (tmp_path / "history-0.jsonl").open("a") as file:
         file.write(line + "\n")
     with pytest.raises(error, match=text):
-        read([tmp_path])
+        read(tmp_path)
 
 
 def test_a_directory_without_a_history_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MissingLog):
-        read([tmp_path])
+        read(tmp_path)
 
 
 def test_two_runs_of_one_name_are_refused(tmp_path: Path) -> None:
     written(tmp_path / "x")
     written(tmp_path / "y")
-    with pytest.raises(CorruptLog, match="a run of this name"):
-        read([tmp_path / "x", tmp_path / "y"])
+    with pytest.raises(CorruptLog, match="a run of the name 1"):
+        read(tmp_path / "x", tmp_path / "y")
 
 
 def test_parquet_of_other_columns_is_refused(tmp_path: Path) -> None:
@@ -118,7 +131,7 @@ def test_parquet_of_other_columns_is_refused(tmp_path: Path) -> None:
         read_file(path, RUNS)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(CorruptLog):
-        read([tmp_path])
+        read(tmp_path)
 
 
 def test_what_a_run_was_is_said_by_itself(tmp_path: Path) -> None:

@@ -1,22 +1,31 @@
-"""Spark and DuckDB find the same in the same histories."""
+"""Spark and the loop find the same in the same histories."""
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
-from ildm_bench.chaos.check import check, check_directories, check_histories
-from ildm_bench.chaos.engines import DuckDb, Spark
-from ildm_bench.chaos.files import parquet_files
+from ildm import compiled
+from ildm_bench.analysis.errors import AnalysisError
+from ildm_bench.chaos import check
+from ildm_bench.chaos.check import TooLong, check_directories
 from ildm_bench.chaos.history import History, Run
 from ildm_bench.chaos.outcome import Outcome
-from tests.bench.chaos import making
+from ildm_bench.chaos.virtual.planted import PLANTS
+from tests.bench.chaos import making, planting
+
+PROJECT = Path(__file__).parents[3]
 
 
-def write(directory: Path, histories: int) -> None:
-    """Correct random runs, and each mutation of each."""
+def write(directory: Path, histories: int) -> int:
+    """Correct random runs, and each mutation of each; answers how many."""
+    runs = 0
     for seed in range(histories):
         rows = making.random_history(seed)
         variants = {"whole": rows} | {
@@ -24,6 +33,7 @@ def write(directory: Path, histories: int) -> None:
             for name, mutate in making.MUTATIONS.items()
             if (altered := mutate(rows, random.Random(seed))) is not None
         }
+        runs += len(variants)
         for name, events in variants.items():
             with History(f"{seed}-{name}", directory) as history:
                 for event in events:
@@ -37,32 +47,58 @@ def write(directory: Path, histories: int) -> None:
                         settle=making.SETTLE,
                     )
                 )
+    return runs
 
 
 def comparable(outcome: Outcome) -> dict[str, object]:
-    """Without the order of rows, which no query asks for, and the last bits of sums."""
+    """Without the last bits of sums, and the order of rows."""
     plain = outcome.model_dump()
-    for key in ("counted", "found", "findings", "durations"):
+    for each in plain["counted"]:
+        each["seconds"] = round(each["seconds"], 6)
+    for key in ("counted", "found", "findings", "durations", "courses"):
         plain[key] = sorted(map(str, plain[key]))
-    plain["courses"] = [
-        (course.run, len(course.moments), [round(moment.p50 or 0.0, 9) for moment in course.moments])
-        for course in outcome.courses
-    ]
     return plain
 
 
 def test_both_find_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    write(tmp_path, 4)
-    by_duckdb = check_directories([tmp_path], DuckDb(threads=1))
-    by_spark = check_directories([tmp_path], Spark(spark))
-    assert comparable(by_spark) == comparable(by_duckdb)
+    runs = write(tmp_path, 4)
+    with History("never finished", tmp_path) as unfinished:
+        unfinished.add(making.connected(0.0))
+    with History("without events", tmp_path) as empty:
+        empty.finish(Run("without events"))
+    by_loop = check_directories([tmp_path])
+    by_spark = check_directories([tmp_path], spark)
+    assert comparable(by_spark) == comparable(by_loop)
     assert {one.invariant for one in by_spark.findings} >= set(making.MUTATIONS)
     assert by_spark.courses[0].moments
+    assert by_spark.runs == runs + 1
 
 
-def test_a_table_in_memory_is_as_good_as_a_file(spark: SparkSession, tmp_path: Path) -> None:
+def test_both_find_planted_bugs(spark: SparkSession, tmp_path: Path) -> None:
+    code = f"from pathlib import Path; from {planting.__name__} import write; write(Path({str(tmp_path)!r}))"
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, env=os.environ | {compiled.SWITCH: "0"}, check=True
+    )
+    for session in (None, spark):
+        outcome = check_directories([tmp_path], session)
+        for name, plant in PLANTS.items():
+            assert {one.invariant for one in outcome.findings if one.run == name} & plant.breaks, name
+
+
+def test_a_run_that_is_too_long_is_refused_by_name(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path, 1)
-    files = parquet_files(tmp_path)
-    in_memory = check_histories([making.history(making.random_history(1))], Spark(spark))
-    assert in_memory.runs == 1
-    assert check(files["history"], files["runs"], DuckDb(threads=1)).runs > 1
+    monkeypatch.setattr(check, "MOST_EVENTS", 100)
+    for session in (None, spark):
+        with pytest.raises(TooLong, match=r"run 0-\w+ has [\d,]+ events, and one of more than 100 is"):
+            check_directories([tmp_path], session)
+
+
+def test_what_spark_says_is_passed_on(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path, 1)
+    stock = check.stock_of([tmp_path])
+    for path in stock.files:
+        path.write_bytes(b"PAR1")
+    with pytest.raises(AnalysisError, match="Spark failed: "):
+        list(check._by_spark(stock, spark))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from pathlib import Path
 
-from ildm_bench.chaos.invariants import ADMITTING, INVARIANTS, OURS
+from ildm_bench.chaos.excuses import OURS
 from ildm_bench.chaos.outcome import Outcome
 from ildm_bench.chaos.report import plots, tables
 from ildm_bench.chaos.report.tables import Toned
+from ildm_bench.chaos.verdict import INVARIANTS, admits
 from ildm_bench.report import html, numbers
 from ildm_bench.report.html import Tile
 from ildm_bench.report.pages import save, write
@@ -39,7 +39,7 @@ def page(outcome: Outcome, directory: Path, command: str) -> Path:
     times = [
         tables.durations(outcome, "recovery", "Time to recover, from the end of a fault"),
         tables.durations(outcome, "latency", "Latency across sites, with and without faults"),
-        tables.counters(outcome, admitting),
+        tables.counters(outcome, admits),
     ]
     body = [
         html.header(TITLE, [", ".join(tables.names(outcome))]),
@@ -56,11 +56,6 @@ def page(outcome: Outcome, directory: Path, command: str) -> Path:
         *([html.heading("Notes"), html.notes(outcome.notes)] if outcome.notes else []),
     ]
     return write(directory, TITLE, body)
-
-
-def admitting(counter: str) -> bool:
-    """Whether a node admits by this counter that it has not passed something on."""
-    return any(fnmatchcase(counter, pattern.replace("%", "*")) for pattern in ADMITTING)
 
 
 def tiles(outcome: Outcome) -> list[Tile]:

@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ildm_bench.chaos.invariants import CAUSES, INVARIANTS, OURS
+from ildm_bench.chaos.excuses import CAUSES, OURS
 from ildm_bench.chaos.outcome import Durations, Outcome, Setting, merged
+from ildm_bench.chaos.verdict import INVARIANTS
 from ildm_bench.report import numbers
 from ildm_bench.report.html import Tone
 from ildm_bench.report.tables import Table

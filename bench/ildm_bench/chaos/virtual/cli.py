@@ -46,8 +46,8 @@ def simulate(
     """Carry out ``runs`` schedules for each algorithm and say what has come of them.
 
     Schedules that failed go into ``out`` as ``ALGORITHM-MODE-SEED.json``, the first ones also made small.
-    ``queries``: the histories are also checked as `ildm-bench chaos check` does, which takes longer, and what
-    came of that goes into ``out``. ``given``: fields of `Batch`. Rows for the ledger are left in ``out``.
+    ``queries``: an outcome of the histories goes there as well, which takes longer. ``given``: fields of
+    `Batch`. Rows for the ledger are left in ``out``.
 
     Raises:
         typer.Exit: something promised did not hold.

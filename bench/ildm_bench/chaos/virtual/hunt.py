@@ -43,7 +43,7 @@ class Batch:
     plant: str = ""
     """A bug to be found; see `ildm_bench.chaos.virtual.planted`."""
     queries: bool = False
-    """Check the histories by queries as well."""
+    """Make an outcome of the histories as well."""
 
     def schedule(self, seed: int) -> Schedule:
         setting = draw_setting(

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from ildm.testing.virtual.world import World
-from ildm_bench.chaos.evidence import ADMITTING
+from ildm_bench.chaos.evidence import TOLD
 from ildm_bench.chaos.recording import Recorder
+from ildm_bench.chaos.verdict import admits
 from ildm_bench.chaos.virtual.site import Site
 
 INTERVAL = 1.0
 """Seconds from one reading to the next; live it is the same."""
 
 
+@cache
+def is_told(counter: str) -> bool:
+    """Whether a node says by it what would else be taken for a fault that it does not admit."""
+    return counter in TOLD or admits(counter)
+
+
 class Readings:
-    """Counters by which nodes say what the check would else take for a fault of theirs."""
+    """Counters that are told, of all nodes."""
 
     def __init__(self, world: World, sites: Mapping[str, Site], recorder: Recorder) -> None:
         self.world = world
@@ -33,8 +41,7 @@ class Readings:
         """Read one; what has changed in this life of the node is told."""
         process = f"node/{site.name}"
         life = self.recorder.lives[process]
-        for name in ADMITTING:
-            count = site.node.counters[name]
-            if count != self._told.get((process, name, life), 0):
+        for name, count in site.node.counters.items():
+            if is_told(name) and count != self._told.get((process, name, life), 0):
                 self._told[process, name, life] = count
                 self.recorder.note(process, "counters", "ok", topic=name, seq=count)
