@@ -1,4 +1,4 @@
-"""Spark and DuckDB agree on random runs."""
+"""Spark and a literal count agree on random runs."""
 
 from __future__ import annotations
 
