@@ -89,10 +89,16 @@ class Case(NamedTuple):
 
 
 class Excuse(ABC):
-    """``holds``: whether it is why the case did not hold."""
+    """The docstring of an excuse is its text, and its name that of the class.
+
+    ``holds``: whether it is why the case did not hold.
+    """
 
     name: ClassVar[str]
     text: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        cls.name, cls.text = cls.__name__.lower(), " ".join((cls.__doc__ or "").split())
 
     @staticmethod
     @abstractmethod
@@ -100,11 +106,9 @@ class Excuse(ABC):
 
 
 class Store(Excuse):
-    name = "store"
-    text = (
-        "A killed broker lost the message or the session. Also: it had answered QoS 2 with PUBREC "
-        "alone, reused an identifier, or was killed before a will was due."
-    )
+    """A killed broker lost the message or the session. Also: it had answered QoS 2 with PUBREC alone, reused
+    an identifier, or was killed before a will was due.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -152,11 +156,9 @@ def _was_unwilled(message: Message, evidence: Evidence) -> bool:
 
 
 class Unclear(Excuse):
-    name = "unclear"
-    text = (
-        "A broker that may lose what it has acknowledged was killed after the publication, and no "
-        "session of its site has the message."
-    )
+    """A broker that may lose what it has acknowledged was killed after the publication, and no session of its
+    site has the message.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -164,11 +166,9 @@ class Unclear(Excuse):
 
 
 class Disk(Excuse):
-    name = "disk"
-    text = (
-        "A spool was torn or altered, or lost power in a mode that does not promise to survive that. "
-        "For twice also: injection_unguarded or link_unguarded of a node rose."
-    )
+    """A spool was torn or altered, or lost power in a mode that does not promise to survive that. For twice
+    also: injection_unguarded or link_unguarded of a node rose.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -186,13 +186,9 @@ class Disk(Excuse):
 
 
 class Resent(Excuse):
-    """With another identifier, or the client would know it, but with DUP."""
-
-    name = "resent"
-    text = (
-        "ActiveMQ delivers QoS 2 again if the client or the node sends it again before PUBREL. The "
-        "client's events, injection_uncertain_resent or DUP show it."
-    )
+    """ActiveMQ delivers QoS 2 again if the client or the node sends it again before PUBREL. The client's
+    events, injection_uncertain_resent or DUP show it.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -210,11 +206,9 @@ class Resent(Excuse):
 
 
 class Repaired(Excuse):
-    name = "repaired"
-    text = (
-        "A killed broker lost the retained message, or an unacknowledged or older one replaced it "
-        "there. The node publishes it again, to all subscribers."
-    )
+    """A killed broker lost the retained message, or an unacknowledged or older one replaced it there. The
+    node publishes it again, to all subscribers.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -257,11 +251,9 @@ def _is_unsure(message: Message, evidence: Evidence) -> bool:
 
 
 class Again(Excuse):
-    name = "again"
-    text = (
-        "A QoS 1 message was sent first before the session had subscribed, and again by its client "
-        "or its killed node. Later messages of the first round come before it."
-    )
+    """A QoS 1 message was sent first before the session had subscribed, and again by its client or its killed
+    node. Later messages of the first round come before it.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -285,11 +277,9 @@ class Again(Excuse):
 
 
 class Tree(Excuse):
-    name = "tree"
-    text = (
-        "The links in use changed between publication and receipt, or in the settle time before "
-        "(with an overlay 6 s)."
-    )
+    """The links in use changed between publication and receipt, or in the settle time before (with an overlay
+    6 s).
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -302,11 +292,9 @@ def _is_overlay(evidence: Evidence) -> bool:
 
 
 class Down(Excuse):
-    name = "down"
-    text = (
-        "With an overlay, a fault lasted between publication and receipt, or ended less than 6 s "
-        "before the publication."
-    )
+    """With an overlay, a fault lasted between publication and receipt, or ended less than 6 s before the
+    publication.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -316,8 +304,7 @@ class Down(Excuse):
 
 
 class First(Excuse):
-    name = "first"
-    text = "With an overlay, the message is older than the first one of its publisher and topic at this site."
+    """With an overlay, the message is older than the first one of its publisher and topic at this site."""
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -325,11 +312,9 @@ class First(Excuse):
 
 
 class Early(Excuse):
-    name = "early"
-    text = (
-        "With an overlay, the message was published before all sites knew of the subscription. It is "
-        "fetched, and comes behind those sent directly."
-    )
+    """With an overlay, the message was published before all sites knew of the subscription. It is fetched,
+    and comes behind those sent directly.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -346,11 +331,9 @@ class Early(Excuse):
 
 
 class Backlog(Excuse):
-    name = "backlog"
-    text = (
-        "ActiveMQ gives out topic by topic what waited for an absent session. Within its topic the "
-        "message is in order."
-    )
+    """ActiveMQ gives out topic by topic what waited for an absent session. Within its topic the message is in
+    order.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -358,11 +341,9 @@ class Backlog(Excuse):
 
 
 class Retry(Excuse):
-    name = "retry"
-    text = (
-        "Moquette sends messages in flight again, with DUP, only 5 s after the session is back. They "
-        "come behind what has waited."
-    )
+    """Moquette sends messages in flight again, with DUP, only 5 s after the session is back. They come behind
+    what has waited.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -370,11 +351,9 @@ class Retry(Excuse):
 
 
 class Replay(Excuse):
-    name = "replay"
-    text = (
-        "Moquette gives retained messages to new subscribers without the flag. The message is "
-        "retained and older than the SUBSCRIBE."
-    )
+    """Moquette gives retained messages to new subscribers without the flag. The message is retained and older
+    than the SUBSCRIBE.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -390,11 +369,9 @@ class Replay(Excuse):
 
 
 class Met(Excuse):
-    name = "met"
-    text = (
-        "A retained message was in flight when nodes met, or while one of their sessions was held. "
-        "Nodes tell each other the newest one first."
-    )
+    """A retained message was in flight when nodes met, or while one of their sessions was held. Nodes tell
+    each other the newest one first.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -410,11 +387,9 @@ class Met(Excuse):
 
 
 class Quality(Excuse):
-    name = "quality"
-    text = (
-        "With SF, the message crossed at less QoS than it was published with, while another session "
-        "came or went. Less QoS does not wait for more."
-    )
+    """With SF, the message crossed at less QoS than it was published with, while another session came or
+    went. Less QoS does not wait for more.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -430,11 +405,9 @@ class Quality(Excuse):
 
 
 class Unknown(Excuse):
-    name = "unknown"
-    text = (
-        "A site has a retained message that was never acknowledged. Its node was killed before it "
-        "knew, and its client did not send it again."
-    )
+    """A site has a retained message that was never acknowledged. Its node was killed before it knew, and its
+    client did not send it again.
+    """
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
@@ -445,8 +418,7 @@ class Unknown(Excuse):
 
 
 class Probe(Excuse):
-    name = "probe"
-    text = "A subscriber of # got a node's own message on $ildm/probe/... from RabbitMQ or Moquette."
+    """A subscriber of # got a node's own message on $ildm/probe/... from RabbitMQ or Moquette."""
 
     @staticmethod
     def holds(case: Case, evidence: Evidence) -> bool:
