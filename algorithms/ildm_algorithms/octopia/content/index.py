@@ -30,27 +30,22 @@ class ContentIndex(Generic[Owner]):
     """
 
     __slots__ = (
-        "_by_owner",
         "_groups",
         "_next",
         "_rows",
         "_size",
         "_topics",
         "examined",
-        "generation",
     )
 
     def __init__(self) -> None:
         self._rows: dict[ContentFilter, Row[Owner]] = {}
         self._groups: dict[str, Group[Owner]] = {}
         self._topics: FilterTable[Group[Owner]] = FilterTable()
-        self._by_owner: dict[Owner, dict[ContentFilter, int]] = {}
         self._next = 0
         self._size = 0
         self.examined = 0
         """Filters that were looked at one by one in all searches so far."""
-        self.generation = 0
-        """Grows with each change."""
 
     def __len__(self) -> int:
         """Number of (filter, owner) entries."""
@@ -58,22 +53,13 @@ class ContentIndex(Generic[Owner]):
 
     def __iter__(self) -> Iterator[tuple[ContentFilter, Owner, int]]:
         """All entries as (filter, owner, qos). The index must not change meanwhile."""
-        for owner, held in self._by_owner.items():
-            for filter, qos in held.items():
+        for filter, row in self._rows.items():
+            for owner, qos in row.owners.items():
                 yield filter, owner, qos
 
     def __contains__(self, filter: ContentFilter) -> bool:
         """Whether anybody holds the filter."""
         return filter in self._rows
-
-    @property
-    def distinct(self) -> int:
-        """Number of different filters."""
-        return len(self._rows)
-
-    def filters(self, owner: Owner) -> dict[ContentFilter, int]:
-        """The filters of an owner with their QoS, as a copy; empty for an unknown one."""
-        return dict(self._by_owner.get(owner, ()))
 
     def owners(self, filter: ContentFilter) -> dict[Owner, int]:
         """Who holds a filter, with which QoS, as a copy."""
@@ -110,27 +96,24 @@ class ContentIndex(Generic[Owner]):
                 group = self._groups[filter.topic_filter] = Group()
                 self._topics.add(filter.topic_filter, group)
             group.add(row)
-        self._by_owner.setdefault(owner, {})[row.filter] = qos
         self._size += before is None
-        self.generation += 1
         return before is None
 
     def remove(self, filter: ContentFilter, owner: Owner) -> bool:
         """Remove one entry; False if there is none."""
-        held = self._by_owner.get(owner)
-        if held is None or held.pop(filter, None) is None:
+        row = self._rows.get(filter)
+        if row is None or owner not in row.owners:
             return False
-        if not held:
-            del self._by_owner[owner]
-        self._unlink(filter, owner)
+        self._size -= 1
+        if row.take(owner):
+            return True
+        del self._rows[filter]
+        group = self._groups[filter.topic_filter]
+        group.remove(row)
+        if not group.size:
+            del self._groups[filter.topic_filter]
+            self._topics.remove(filter.topic_filter, group)
         return True
-
-    def remove_owner(self, owner: Owner) -> dict[ContentFilter, int]:
-        """Remove all entries of ``owner``; answers which there were, with their QoS."""
-        held = self._by_owner.pop(owner, {})
-        for filter in held:
-            self._unlink(filter, owner)
-        return held
 
     def match(self, topic: str, attributes: Attributes) -> dict[Owner, int]:
         """The owners of filters that match a message, each with the maximum QoS of those filters.
@@ -188,19 +171,6 @@ class ContentIndex(Generic[Owner]):
                 }
             self.examined += group.match(given, numbers, found)
         return found
-
-    def _unlink(self, filter: ContentFilter, owner: Owner) -> None:
-        row = self._rows[filter]
-        self._size -= 1
-        self.generation += 1
-        if row.take(owner):
-            return
-        del self._rows[filter]
-        group = self._groups[filter.topic_filter]
-        group.remove(row)
-        if not group.size:
-            del self._groups[filter.topic_filter]
-            self._topics.remove(filter.topic_filter, group)
 
 
 def _merge(found: dict[Owner, int], owners: Mapping[Owner, int]) -> None:

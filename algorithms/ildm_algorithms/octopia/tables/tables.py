@@ -78,16 +78,6 @@ class Prt:
     def __contains__(self, content: ContentFilter) -> bool:
         return content in self._shared
 
-    @property
-    def filters(self) -> Iterable[ContentFilter]:
-        """Those of any home, each once."""
-        return self._shared.keys()
-
-    @property
-    def versions(self) -> dict[str, int]:
-        """How often each home has changed its set: what nodes compare to find out what they have missed."""
-        return {node_id: home.version for node_id, home in self._homes.items()}
-
     def at(self, node_id: str) -> Mapping[ContentFilter, int]:
         """The filters of a home, with their QoS."""
         home = self._homes.get(node_id)
@@ -121,11 +111,6 @@ class Prt:
             if home.filters.pop(content, None) is not None:
                 self._forget(content, node_id, found)
         return found
-
-    def replace(self, node_id: str, version: int, filters: Mapping[ContentFilter, int]) -> Change:
-        """A home's whole set, after something of it was missed."""
-        gone = [content for content in self.at(node_id) if content not in filters]
-        return self.change(node_id, version, filters, gone)
 
     def drop(self, node_id: str) -> Change:
         """A home is no more."""

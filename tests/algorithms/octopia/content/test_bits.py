@@ -145,7 +145,7 @@ def test_filters_with_broad_ranges_alone() -> None:
     for filter, number in left.items():
         assert index.remove(filter, number)
     assert index.match("t", lambda: dict.fromkeys("abcde", 500.0)) == {}
-    assert index.distinct == 0
+    assert len(index) == 0
 
 
 @pytest.mark.parametrize("symbols", [["s0", "s1", "s2", "s3"], [0.0, 1.0, 2.0, 3.0], [True, False]])

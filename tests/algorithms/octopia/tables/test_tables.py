@@ -87,8 +87,8 @@ def test_homes_of_one_filter_are_counted_and_told_once() -> None:
     assert prt.change("c", 2, {wanted: 1}).added == []
     assert prt.match("t", lambda: {"x": 2.0}) == {"b": 0, "c": 1}
     assert prt.drop("b").removed == []
-    assert prt.replace("c", 3, {content("u"): 0}) == ([content("u")], [wanted])
-    assert prt.versions == {"c": 3}
+    assert prt.change("c", 3, {content("u"): 0}, [wanted]) == ([content("u")], [wanted])
+    assert prt.version("c") == 3
     assert prt.drop("c").removed == [content("u")]
     assert len(prt) == prt.version("c") == 0
     assert prt.drop("c") == ([], [])
@@ -202,9 +202,7 @@ def test_tables_are_those_of_what_is_there_whatever_was_before(summary: int) -> 
 def check(brokers: Brokers, adverts: dict, subs: set) -> None:  # type: ignore[type-arg]
     grid = brokers.grid
     for member in grid.members:
-        rows = {
-            (home, each) for home in brokers.prt[member].versions for each in brokers.prt[member].at(home)
-        }
+        rows = {(home, each) for home in grid.members for each in brokers.prt[member].at(home)}
         assert rows == {(home, each) for home, each in subs if grid.cluster(home) == grid.cluster(member)}
         for (owner, uid), advertised in adverts.items():
             if owner != member and grid.place(owner).region == grid.place(member).region:
