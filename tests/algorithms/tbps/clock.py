@@ -1,4 +1,4 @@
-"""Virtual time for parts that need nothing of a node but that."""
+"""What nodes in virtual time have in common, and what is enough for parts that need nothing else of one."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ildm.testing.kernel import Kernel, Timer
 class FakeApi:
     """Of :class:`ildm.api.NodeApi` time, chance, counters and log."""
 
-    def __init__(self, node_id: str = "n0") -> None:
-        self.kernel = Kernel(0)
+    def __init__(self, node_id: str = "n0", kernel: Kernel | None = None) -> None:
+        self.kernel = Kernel() if kernel is None else kernel
         self.node_id = node_id
         self.peer = Peer(node_id, f"{node_id}:1")
         self.random = Random(0)
@@ -38,10 +38,10 @@ class FakeApi:
     def log(self, event: str, **fields: object) -> None:
         self.logged.append((event, fields))
 
-    def keep(self, data: bytes) -> None:
+    def keep(self, data: bytes) -> int | None:
         """There is no spool."""
 
-    def has_injected(self, origin: str, number: int) -> None:
+    def has_injected(self, origin: str, number: int) -> bool | None:
         """So that is not known."""
 
     def run(self, seconds: float) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from random import Random
@@ -27,22 +25,16 @@ from ildm.core.transfer.retained import Retained
 from ildm.core.transfer.stamps import stamped
 from ildm.mqtt import Property, Publish, Version, decode, topic_matches
 from ildm.testing.keeping import Disk, Keeping
+from ildm.testing.kernel import Kernel, Timer
 from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.stla import Stla
 from ildm_algorithms.tbps import TopicBased
 from ildm_algorithms.tbps.keys.encoding import key_text
+from tests.algorithms.tbps.clock import FakeApi
 from tests.algorithms.tbps.line import Line, PerfectGraph
 
 LARGEST = LinkConfig().packet_size
-
-
-class Timer:
-    def __init__(self) -> None:
-        self.cancelled = False
-
-    def cancel(self) -> None:
-        self.cancelled = True
 
 
 class Delivery(NamedTuple):
@@ -108,24 +100,20 @@ class Clock:
         """Nothing outlives a test."""
 
 
-class Node:
+class Node(FakeApi):
     """A node with its broker; implements what topic-based algorithms use of NodeApi."""
 
     def __init__(
         self, world: World, node_id: str, algorithm: type[TopicBased[Any]], options: Mapping[str, Any]
     ) -> None:
+        super().__init__(node_id, world.kernel)
         self.world = world
-        self.node_id = node_id
-        self.peer = Peer(node_id, f"{node_id}:1")
         self.status = NodeStatus.STOPPED
         self.random = Random(f"{world.seed} {node_id}")
         self.links = ()  # the network is not made of links here
         self.local_interest: dict[str, int] = {}
         self.wanted: dict[str, dict[str, int]] = {}
         """Filter -> client -> QoS."""
-        self.state: dict[str, bytes] = {}
-        self.counters: dict[str, int] = {}
-        self.logged: list[tuple[str, dict[str, object]]] = []
         self.expiry = LinkConfig().expiry
         clock: Any = Clock(world)
         self.memory = Retained(clock, node_id, LimitsConfig(), Counters(), clock, self.expiry)
@@ -133,7 +121,6 @@ class Node:
         """Retained messages of the local broker."""
         self.deliveries: list[Delivery] = []
         self.injected: list[Publish] = []
-        self._injections = 0
         self.life = 0
         """Grows with each restart; 0 is before the first."""
         self.alive = True
@@ -202,12 +189,6 @@ class Node:
 
     # NodeApi ----------------------------------------------------------------------------------
 
-    def now(self) -> float:
-        return self.world.now
-
-    def wall(self) -> float:
-        return self.world.now
-
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
         check_delay(delay)
         check_callable(callback)
@@ -217,7 +198,7 @@ class Node:
             if self.alive and life == self.life:
                 callback(*args)
 
-        return self.world.later(delay, fire)
+        return self.kernel.schedule(delay, fire)
 
     def send(self, to: Peer, data: bytes, turn: int = 0) -> SendResult:
         check_overlay(isinstance(self.algorithm, OverlayAlgorithm))
@@ -248,7 +229,8 @@ class Node:
                 return True
             message = judged
         self.injected.append(message)
-        self._injections += 1
+        given = self.injections.given + 1
+        self.injections = Injections(given, given)
         self._broke(message)
         return True
 
@@ -274,16 +256,6 @@ class Node:
     def kept(self) -> Iterator[tuple[int, bytes]]:
         return self.keeping.kept()
 
-    @property
-    def injections(self) -> Injections:
-        return Injections(self._injections, self._injections)
-
-    def count(self, name: str, by: int = 1) -> None:
-        self.counters[name] = self.counters.get(name, 0) + by
-
-    def log(self, event: str, **fields: object) -> None:
-        self.logged.append((event, fields))
-
 
 class World:
     """Nodes, the messages between them, and virtual time.
@@ -303,7 +275,8 @@ class World:
         self.own_options = KINDS[over].options
         self.seed = seed
         self.options = options
-        self.now = 0.0
+        self.kernel = Kernel()
+        self.later = self.kernel.schedule
         self.nodes: dict[str, Node] = {}
         self.random = Random(seed)
         self.disk = Disk()
@@ -315,8 +288,6 @@ class World:
         """Probability that a message between nodes is lost; half as many are doubled."""
         self.parts: dict[str, int] = {}
         """Nodes of different parts cannot reach each other."""
-        self._events: list[tuple[float, int, Timer, Callable[..., None], tuple[object, ...]]] = []
-        self._numbers = itertools.count()
         self._looks = 0
         self._arrives: dict[tuple[str, str], float] = {}
 
@@ -346,14 +317,13 @@ class World:
     def introduce(self, node: Node, to: Node) -> None:
         node.algorithm.on_link_up(FakeLink(to.node_id, to.peer, True))  # type: ignore[arg-type]
 
+    @property
+    def now(self) -> float:
+        return self.kernel.now
+
     def wall(self) -> float:
         self._looks += 1
         return 1000 + self.now + self._looks / 1000
-
-    def later(self, delay: float, callback: Callable[..., None], *args: object) -> Timer:
-        timer = Timer()
-        heapq.heappush(self._events, (self.now + delay, next(self._numbers), timer, callback, args))
-        return timer
 
     def send(self, source: Node, to: Peer, data: bytes) -> None:
         self.sent += 1
@@ -415,13 +385,7 @@ class World:
             self.introduce(node, first)
 
     def run(self, seconds: float = 0.5) -> None:
-        until = self.now + seconds
-        while self._events and self._events[0][0] <= until:
-            at, _, timer, callback, args = heapq.heappop(self._events)
-            self.now = max(self.now, at)
-            if not timer.cancelled:
-                callback(*args)
-        self.now = until
+        self.kernel.run(self.now + seconds)
 
     def settle(self) -> None:
         """Let everything arrive that is under way, and the graph come to rest."""
