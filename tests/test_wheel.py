@@ -66,7 +66,7 @@ TEST = '''
 from collections.abc import Callable
 
 from ildm.mqtt import Publish
-from ildm.testing import FakeNode, LinkModel, Rejected, World, lognormal
+from ildm.testing import FakeNode, LinkModel, PluginWorld, Rejected, lognormal
 from ildm.testing.contract import NodeContract
 from ildm.testing.live.client import PahoClient
 from ildm.testing.live.site import NodeFactory
@@ -85,7 +85,7 @@ def test_units() -> None:
 
 
 def test_world() -> None:
-    world = World(Careful, model=LinkModel(delay=lognormal(0.01, 0.5)), filters=[(Short, None)])
+    world = PluginWorld(Careful, model=LinkModel(delay=lognormal(0.01, 0.5)), filters=[(Short, None)])
     world.add("a")
     world.add("b", introducer="a").subscribe("t")
     world.settle()

@@ -20,7 +20,7 @@ from ildm.testing.network import (
 from ildm.testing.node import SimNode
 from ildm.testing.transcript import Transcript
 from ildm.testing.values import Cause, Delivery, SimSession, SimulationError
-from ildm.testing.world import World
+from ildm.testing.world import PluginWorld
 
 __all__ = [
     "Between",
@@ -33,6 +33,7 @@ __all__ = [
     "LinkModel",
     "LocalBroker",
     "Network",
+    "PluginWorld",
     "RecordingBroker",
     "Rejected",
     "Sent",
@@ -43,7 +44,6 @@ __all__ = [
     "SimulationError",
     "Transcript",
     "Transferred",
-    "World",
     "constant",
     "exponential",
     "lognormal",

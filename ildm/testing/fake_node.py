@@ -27,7 +27,7 @@ from ildm.testing.looking import LookingNode
 from ildm.testing.network import Network
 from ildm.testing.node import SimNode, peer_of
 from ildm.testing.values import SimSession, SimulationError
-from ildm.testing.world import World
+from ildm.testing.world import PluginWorld
 
 P = TypeVar("P", bound=Plugin)
 
@@ -145,9 +145,9 @@ class FakeNode(LookingNode, Generic[P]):
         self, plugin: type[P], options: Mapping[str, Any] | None = None, node_id: str = "node", seed: int = 0
     ) -> None:
         if issubclass(plugin, Algorithm):
-            world = World(plugin, options, seed, spool=True)
+            world = PluginWorld(plugin, options, seed, spool=True)
         elif issubclass(plugin, Filter):
-            world = World(KeepLocal, seed=seed, filters=[(plugin, options)], spool=True)
+            world = PluginWorld(KeepLocal, seed=seed, filters=[(plugin, options)], spool=True)
         else:
             raise PluginError(f"{plugin!r} is neither an algorithm nor a filter")
         world.network = _Out(world.network, self)

@@ -11,11 +11,11 @@ from ildm.testing.broker import RecordingBroker
 from ildm.testing.link import SimLink
 from ildm.testing.network import LinkModel, Network
 from ildm.testing.node import SimNode
-from ildm.testing.world import World
+from ildm.testing.world import PluginWorld
 
 
-class Transcript(World):
-    """A :class:`World` with a line for each message between nodes, and for each that comes into a broker.
+class Transcript(PluginWorld):
+    """A :class:`PluginWorld` with a line for each message between nodes, and for each into a broker.
 
     The lines are ``I5 -> I3  PUBLISH t`` (``retain`` behind it if it is), ``I2 -> I1  SUBSCRIBE t qos 0``,
     ``I2 -> I1  UNSUBSCRIBE t``, ``I2 -> I4  DATA 12 bytes``, and ``I3 -> broker  PUBLISH t``.

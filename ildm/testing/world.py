@@ -26,7 +26,7 @@ DRAIN = 5.0
 """Virtual seconds a stopping node has to take its leave (``limits.drain_timeout`` of the live node)."""
 
 
-class World:
+class PluginWorld:
     """Nodes by id, their links and what befalls them.
 
     An exception of a plugin ends the run: :class:`SimulationError` names the node and the time.

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ildm.api import OverlayAlgorithm
-from ildm.testing import Delivery, LinkModel, SimNode, World, uniform
+from ildm.testing import Delivery, LinkModel, PluginWorld, SimNode, uniform
 from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.octopia import Octopia
 from ildm_algorithms.sg_tbps import SgTbps
@@ -34,7 +34,7 @@ class Sites:
 
     def __init__(self, algorithm: type[OverlayAlgorithm[Any]], seed: int = 1, loss: float = 0.0) -> None:
         model = LinkModel(delay=uniform(0.002, 0.02), sessions=2, loss=loss)
-        self.world = World(algorithm, KINDS[algorithm], seed, model, spool=True)
+        self.world = PluginWorld(algorithm, KINDS[algorithm], seed, model, spool=True)
         self.world.on_delivery = self._delivered
         self.sessions: dict[str, str] = {}
         """Site -> filter of its persistent session."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ildm.api import OverlayAlgorithm
-from ildm.testing import Delivery, LinkModel, SimNode, World, uniform
+from ildm.testing import Delivery, LinkModel, PluginWorld, SimNode, uniform
 from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.octopia import Octopia
 from ildm_algorithms.sg_tbps import SgTbps
@@ -32,7 +32,7 @@ class Sites:
 
     def __init__(self, algorithm: type[OverlayAlgorithm[Any]], spool: bool = True, **options: Any) -> None:
         model = LinkModel(delay=uniform(0.002, 0.02), sessions=2)
-        self.world = World(algorithm, {**KINDS[algorithm], **options}, 1, model, spool=spool)
+        self.world = PluginWorld(algorithm, {**KINDS[algorithm], **options}, 1, model, spool=spool)
         self.world.on_delivery = self._delivered
         self.got: dict[str, list[str]] = {name: [] for name in SITES}
         self.sent: list[str] = []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ildm.mqtt import Property, ReasonCode, SubAck, Subscribe, Subscription, Version
-from ildm.testing import FakeNode, Rejected, World
+from ildm.testing import FakeNode, PluginWorld, Rejected
 from ildm.testing.live.client import PahoClient
 from ildm.testing.live.site import NodeFactory
 from ildm_algorithms.sf import SubscriptionFlooding
@@ -55,7 +55,7 @@ def test_all_tokens_count() -> None:
 
 @pytest.mark.parametrize(("version", "refused"), [(Version.V5, REFUSED), (Version.V311, 0x80)])
 def test_what_was_not_admitted_does_not_cross(version: Version, refused: int) -> None:
-    world = World(SubscriptionFlooding, filters=[(Admission, OPTIONS)], seed=1)
+    world = PluginWorld(SubscriptionFlooding, filters=[(Admission, OPTIONS)], seed=1)
     for number in range(50):
         world.add(f"n{number}", introducer=f"n{number // 2}" if number else None)
     world.settle()

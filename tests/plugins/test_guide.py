@@ -13,7 +13,7 @@ import ildm.api
 from ildm.api import Algorithm, Filter, Link, NodeApi, OverlayAlgorithm, Plugin, TreeAlgorithm
 from ildm.config import LimitsConfig, LinkConfig
 from ildm.scaffold import named, rendered
-from ildm.testing import FakeLink, FakeNode, World
+from ildm.testing import FakeLink, FakeNode, PluginWorld
 from ildm.testing.live.node import NodeProcess
 from tests.plugins.commands import PROJECT
 
@@ -84,7 +84,7 @@ def test_the_guide_promises_nothing_that_is_not_there() -> None:
     assert found(r"\blink\.(\w+)") <= set(vars(Link)) | set(LinkConfig.model_fields) | set(dir(FakeLink))
     assert found(r"\blimits\.(\w+)") <= set(LimitsConfig.model_fields)
     assert found(r"`(plugin_\w+|decision_\w+)`") <= set(LimitsConfig.model_fields)
-    assert found(r"\bworld\.(\w+)") <= set(dir(World))
+    assert found(r"\bworld\.(\w+)") <= set(dir(PluginWorld))
     nodes = {*dir(FakeNode), *dir(NodeProcess), "plugin", "transferred", "sent", "yaml", "py"}
     assert found(r"\bnode\.(\w+)") <= nodes
     assert found(r"from ildm\.api import (\w+)") <= set(ildm.api.__all__)

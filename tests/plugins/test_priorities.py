@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ildm.mqtt import Property, Publish
-from ildm.testing import FakeNode, LinkModel, World, constant
+from ildm.testing import FakeNode, LinkModel, PluginWorld, constant
 from ildm.testing.live.client import PahoClient
 from ildm.testing.live.fleet import Fleet
 from ildm.testing.live.site import NodeFactory
@@ -74,7 +74,7 @@ def test_what_waits_at_the_end_is_counted() -> None:
 
 def test_an_alarm_overtakes_what_waits_for_a_link() -> None:
     model = LinkModel(delay=constant(0.01), sending=0.01)
-    world = World(Priorities, {"rate": 1000, "burst": 100}, seed=1, model=model)
+    world = PluginWorld(Priorities, {"rate": 1000, "burst": 100}, seed=1, model=model)
     for number in range(50):
         world.add(f"n{number}", introducer=f"n{number // 2}" if number else None)
     world.settle()

@@ -11,7 +11,7 @@ import pytest
 
 from ildm.api import Stamp, Unreachable
 from ildm.mqtt import Publish, Version
-from ildm.testing import FakeNode, LinkModel, SimNode, World, lognormal
+from ildm.testing import FakeNode, LinkModel, PluginWorld, SimNode, lognormal
 from ildm.testing.live.client import PahoClient
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.live.site import NodeFactory
@@ -158,22 +158,22 @@ def plugin(node: SimNode) -> Rendezvous:
     return node.algorithm
 
 
-def agreed(world: World) -> bool:
+def agreed(world: PluginWorld) -> bool:
     """Whether all that live have the same table, and it is true."""
     alive = world.alive()
     tables = {plugin(node).members.digest for node in alive}
     return len(tables) == 1 and set(plugin(alive[0]).members.alive()) == {node.node_id for node in alive}
 
 
-def grown(size: int, seed: int) -> World:
-    world, random = World(Rendezvous, seed=seed, model=MODEL), Random(seed)
+def grown(size: int, seed: int) -> PluginWorld:
+    world, random = PluginWorld(Rendezvous, seed=seed, model=MODEL), Random(seed)
     for number in range(size):
         world.add(f"n{number}", introducer=f"n{random.randrange(number)}" if number else None)
     world.settle(lambda: agreed(world), limit=120)
     return world
 
 
-def published(world: World, publishers: Iterable[SimNode], topics: int, payload: bytes) -> None:
+def published(world: PluginWorld, publishers: Iterable[SimNode], topics: int, payload: bytes) -> None:
     for number, node in enumerate(publishers):
         node.publish(f"t{number % topics}/x", payload)
     world.run(2)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ildm.mqtt import Connect, Property, PubAck, Publish, PubRec, PubRel, ReasonCode, Version, Will
-from ildm.testing import FakeNode, Rejected, World
+from ildm.testing import FakeNode, PluginWorld, Rejected
 from ildm.testing.live.client import PahoClient, RefusedError
 from ildm.testing.live.site import NodeFactory
 from ildm_algorithms.pf import PublicationFlooding
@@ -73,7 +73,7 @@ def test_a_will_must_match_like_a_message() -> None:
 
 
 def test_every_publisher_of_a_network_is_told() -> None:
-    world = World(PublicationFlooding, filters=[(Schema, OPTIONS)], seed=1)
+    world = PluginWorld(PublicationFlooding, filters=[(Schema, OPTIONS)], seed=1)
     for number in range(50):
         world.add(f"n{number}", introducer=f"n{number // 2}" if number else None)
     world.settle()

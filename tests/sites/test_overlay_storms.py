@@ -18,7 +18,7 @@ import pytest
 from ildm.config import Address
 from ildm.core.plugin.loading import ALGORITHMS
 from ildm.mqtt import topic_matches
-from ildm.testing import World
+from ildm.testing import PluginWorld
 from tests.sites.client import Client
 from tests.sites.conftest import Sites
 from tests.sites.overlay import OVERLAYS, placed, quick
@@ -76,7 +76,7 @@ def script(seed: int) -> Script:
 def simulated(made: Script, name: str, seed: int) -> Got:
     (entry,) = entry_points(group=ALGORITHMS, name=name)
     document: Any = placed(quick(name), "a")
-    world = World(entry.load(), {key: value for key, value in document.items() if key != "name"}, seed)
+    world = PluginWorld(entry.load(), {key: value for key, value in document.items() if key != "name"}, seed)
     for node in (*STAY, VICTIM):
         world.add(node, None if node == STAY[0] else STAY[0])
         for topic_filter in made.wanted[node]:

@@ -10,7 +10,7 @@ import pytest
 
 from ildm.api import OverlayAlgorithm
 from ildm.mqtt import PingReq, PingResp
-from ildm.testing import World
+from ildm.testing import PluginWorld
 from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.stla import Stla
@@ -90,7 +90,7 @@ def place_of(algorithm: str, node: str) -> dict[str, Any]:
 
 def simulated(algorithm: str, steps: list[Step], seed: int) -> Deliveries:
     """Play the script in virtual time."""
-    world = World(PLUGINS[algorithm], seed=seed)
+    world = PluginWorld(PLUGINS[algorithm], seed=seed)
     for step in steps:
         match step:
             case Step("join", node):

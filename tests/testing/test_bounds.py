@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ildm.api import PluginError, TreeAlgorithm
-from ildm.testing import World
+from ildm.testing import PluginWorld
 from ildm.testing import node as sim
 
 
@@ -15,7 +15,7 @@ class Quiet(TreeAlgorithm):
 
 def test_state_survives_a_kill() -> None:
     """Each node has its own."""
-    world = World(Quiet)
+    world = PluginWorld(Quiet)
     first, other = world.add("a"), world.add("b")
     first.state["k"] = b"1"
     other.state["k"] = b"2"
@@ -27,7 +27,7 @@ def test_state_survives_a_kill() -> None:
 def test_timers_and_work_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     limits = sim.LIMITS.model_copy(update={"plugin_timers": 2, "plugin_offloads": 1})
     monkeypatch.setattr(sim, "LIMITS", limits)
-    world = World(Quiet)
+    world = PluginWorld(Quiet)
     node = world.add("a")
     heard: list[object] = []
     timers = [node.call_later(1, heard.append, number) for number in range(2)]

@@ -38,7 +38,16 @@ from ildm.mqtt import (
     Will,
     decode,
 )
-from ildm.testing import FakeNode, LinkModel, Rejected, SimClient, SimNode, SimulationError, World, constant
+from ildm.testing import (
+    FakeNode,
+    LinkModel,
+    PluginWorld,
+    Rejected,
+    SimClient,
+    SimNode,
+    SimulationError,
+    constant,
+)
 from ildm_algorithms.pf import PublicationFlooding
 from ildm_algorithms.sf import SubscriptionFlooding
 
@@ -112,8 +121,8 @@ class Spy(Filter):
         return [f"{source.value} {packet.type.name}" for source, _, packet in self.seen]
 
 
-def pair(*filters: Any, algorithm: Any = SubscriptionFlooding) -> tuple[World, SimNode, SimNode]:
-    world = World(algorithm, model=LinkModel(delay=constant(0.01)), filters=filters)
+def pair(*filters: Any, algorithm: Any = SubscriptionFlooding) -> tuple[PluginWorld, SimNode, SimNode]:
+    world = PluginWorld(algorithm, model=LinkModel(delay=constant(0.01)), filters=filters)
     a, b = world.add("a"), world.add("b")
     world.link("a", "b")
     world.settle()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ildm.api import Link, NodeApi, PluginConfig, Route, TreeAlgorithm, Via
 from ildm.mqtt import Publish
-from ildm.testing import LinkModel, World, constant, uniform
+from ildm.testing import LinkModel, PluginWorld, constant, uniform
 from tests.support.examples import examples
 
 SENDING = 0.1
@@ -38,9 +38,9 @@ class Call(NamedTuple):
     number: int
 
 
-def star(model: LinkModel, seed: int = 0) -> World:
+def star(model: LinkModel, seed: int = 0) -> PluginWorld:
     """Node a with two neighbours, which keep all they get."""
-    world = World(ByTopic, seed=seed, model=model)
+    world = PluginWorld(ByTopic, seed=seed, model=model)
     for name in "abc":
         world.add(name)
     for name in "bc":
@@ -50,7 +50,7 @@ def star(model: LinkModel, seed: int = 0) -> World:
     return world
 
 
-def link_to(world: World, name: str) -> Link:
+def link_to(world: PluginWorld, name: str) -> Link:
     return next(link for link in world["a"].links if link.node_id == name)
 
 

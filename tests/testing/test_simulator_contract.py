@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ildm.api import Algorithm, Stamp
 from ildm.mqtt import Property
-from ildm.testing import RecordingBroker, SimulationError, World
+from ildm.testing import PluginWorld, RecordingBroker, SimulationError
 from ildm.testing.contract import Injected, NodeContract, Probe, Stage
 
 NO_SESSIONS = "the simulator has links, but no TCP connections"
@@ -24,7 +24,7 @@ class SimStage(Stage):
 
     def __init__(self, algorithm: type[Algorithm]) -> None:
         super().__init__(algorithm)
-        self.world = World(algorithm, spool=True)
+        self.world = PluginWorld(algorithm, spool=True)
         self.failed = 0
 
     def add(self, name: str) -> Probe:

@@ -28,9 +28,9 @@ from ildm.mqtt import Property, Publish, Version, decode, topic_matches
 from ildm.testing import (
     Between,
     LinkModel,
+    PluginWorld,
     SimNode,
     SimulationError,
-    World,
     constant,
     exponential,
     lognormal,
@@ -43,8 +43,8 @@ from ildm_algorithms.sf import SubscriptionFlooding
 FIGURE_5_5 = (("I1", "I2"), ("I2", "I3"), ("I2", "I4"), ("I3", "I5"))
 
 
-def five_nodes(algorithm: type[Algorithm], **model: Any) -> World:
-    world = World(algorithm, model=LinkModel(**model))
+def five_nodes(algorithm: type[Algorithm], **model: Any) -> PluginWorld:
+    world = PluginWorld(algorithm, model=LinkModel(**model))
     for name in ("I1", "I2", "I3", "I4", "I5"):
         world.add(name)
     for a, b in FIGURE_5_5:
@@ -107,7 +107,7 @@ def test_sizes_are_those_of_the_frames() -> None:
 def test_200_nodes_get_each_wanted_message_once(algorithm: type[Algorithm]) -> None:
     random = Random(7)
     model = LinkModel(delay=lognormal(0.005, 0.8), sessions=4, processing=0.0001, sending=0.0001)
-    world = World(algorithm, seed=7, model=model)
+    world = PluginWorld(algorithm, seed=7, model=model)
     names = [f"n{i}" for i in range(200)]
     for number, name in enumerate(names):
         world.add(name, introducer=names[random.randrange(number)] if number else None)
@@ -134,7 +134,7 @@ def test_200_nodes_get_each_wanted_message_once(algorithm: type[Algorithm]) -> N
 
 def test_equal_seeds_give_equal_runs() -> None:
     def trace(seed: int) -> list[tuple[str, float]]:
-        world = World(PublicationFlooding, seed=seed, model=LinkModel(delay=uniform(0.001, 0.1)))
+        world = PluginWorld(PublicationFlooding, seed=seed, model=LinkModel(delay=uniform(0.001, 0.1)))
         for number in range(20):
             world.add(f"n{number}", introducer=f"n{number // 2}" if number else None)
         world.settle()
@@ -320,8 +320,8 @@ class Talker(OverlayAlgorithm):
         self.events.append("stop")
 
 
-def talkers(count: int, **model: Any) -> tuple[World, list[SimNode], list[Talker]]:
-    world = World(Talker, model=LinkModel(**model))
+def talkers(count: int, **model: Any) -> tuple[PluginWorld, list[SimNode], list[Talker]]:
+    world = PluginWorld(Talker, model=LinkModel(**model))
     nodes = [world.add(f"n{i}") for i in range(count)]
     plugins = []
     for node in nodes:
@@ -526,7 +526,7 @@ def test_a_short_partition_delays_a_long_one_breaks() -> None:
 
 def test_neighbours_of_a_dial_begun_in_a_partition_find_each_other_when_it_heals() -> None:
     """Though that dial is under way then, and fails later."""
-    world = World(PublicationFlooding, model=LinkModel())
+    world = PluginWorld(PublicationFlooding, model=LinkModel())
     world.add("n0")
     world.add("n1")
     world.partition(["n0"])
@@ -800,7 +800,7 @@ class Placed(TreeAlgorithm[Place]):
 
 
 def test_nodes_may_have_options_of_their_own() -> None:
-    world = World(Placed, {"size": 2})
+    world = PluginWorld(Placed, {"size": 2})
     a = world.add("a", options={"place": "eu"})
     b = world.add("b", options={"place": "us", "size": 3})
     assert [node.algorithm.config.model_dump() for node in (a, b)] == [

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from ildm.testing import LinkModel, World, lognormal
+from ildm.testing import LinkModel, PluginWorld, lognormal
 from ildm_algorithms.overlay.graph import SkipGraph
 from ildm_bench.micro.measure import machine
 from ildm_bench.sim.growth import graphs, member
@@ -32,7 +32,7 @@ LIMIT = 3600.0
 
 def measured(keys: int, scattered: bool, seed: int = 1) -> dict[str, Any]:
     """CPU seconds, virtual seconds and messages of each phase."""
-    world = World(Member, None, seed, LinkModel(delay=lognormal(0.002, 0.3), idle=1e9))
+    world = PluginWorld(Member, None, seed, LinkModel(delay=lognormal(0.002, 0.3), idle=1e9))
     for number in range(NODES):
         world.add(f"n{number}", introducer="n0" if number else None)
     world.run(60.0)

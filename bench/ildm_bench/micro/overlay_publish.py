@@ -25,7 +25,7 @@ from ildm.testing.link import SimLink, data_arrived
 from ildm.testing.live.node import NodeProcess
 from ildm.testing.network import Network
 from ildm.testing.node import SimNode
-from ildm.testing.world import World
+from ildm.testing.world import PluginWorld
 from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.stla import Stla
@@ -93,7 +93,7 @@ class Stage:
     """The nodes, and the seconds each has taken."""
 
     def __init__(self, name: str, topics: int, qos: int) -> None:
-        self.world = World(ALGORITHMS[name])
+        self.world = PluginWorld(ALGORITHMS[name])
         self.world.network = self.network = Taken(self.world.network)
         self.topics = topics
         self.qos = qos

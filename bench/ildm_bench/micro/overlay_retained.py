@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ildm.api import Peer
-from ildm.testing import SimNode, World
+from ildm.testing import PluginWorld, SimNode
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_bench.micro.measure import machine
 
@@ -52,7 +52,7 @@ class _Timed(SgTbps):
         self.api.clock.call(super().on_message, sender, data, turn)
 
 
-class _World(World):
+class _World(PluginWorld):
     clock = _Clock()
 
     def make_node(self, node_id: str) -> SimNode:

@@ -1,7 +1,7 @@
 """Brokers as servers with queues, the same under OctopiA and PADRES: one event for each copy of a message.
 
-The plugin in `ildm.testing.World` does more (acknowledgements, liveness, wire formats) and is many times
-slower. Here go 10^7 copies; tests hold the copies of both to each other.
+The plugin in `ildm.testing.PluginWorld` does more (acknowledgements, liveness, wire formats) and is many
+times slower. Here go 10^7 copies; tests hold the copies of both to each other.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from random import Random
 
-from ildm.testing import LinkModel, SimNode, World, lognormal
+from ildm.testing import LinkModel, PluginWorld, SimNode, lognormal
 from ildm_algorithms.overlay.graph import SkipGraph
 from ildm_algorithms.overlay.keys import EVERYTHING
 from ildm_bench.sim.member import Member, wrong_links
@@ -43,7 +43,7 @@ def member(node: SimNode) -> Member:
     return node.algorithm
 
 
-def graphs(world: World) -> list[SkipGraph]:
+def graphs(world: PluginWorld) -> list[SkipGraph]:
     """Of all living nodes of a world of members."""
     return [member(node).graph for node in world.alive()]
 
@@ -53,7 +53,7 @@ def quiet() -> dict[str, float]:
     return {"ping_interval": 1e6, "check_interval": 1e6}
 
 
-def grow(nodes: int, seed: int = 0, spacing: float = 0.5, upkeep: bool = False) -> tuple[World, Growth]:
+def grow(nodes: int, seed: int = 0, spacing: float = 0.5, upkeep: bool = False) -> tuple[PluginWorld, Growth]:
     """Let ``nodes`` nodes join one after another, each by a node picked at random.
 
     Args:
@@ -63,7 +63,7 @@ def grow(nodes: int, seed: int = 0, spacing: float = 0.5, upkeep: bool = False) 
     begin = time.process_time()
     model = LinkModel(delay=lognormal(0.002, 0.3), idle=1e9)
     options = {"overlay": {} if upkeep else quiet()}
-    world = World(Member, options, seed, model)
+    world = PluginWorld(Member, options, seed, model)
     random = Random(seed)
     tenth = 0
     # reference counts free what a run leaves; the collector would only walk through all nodes again and again

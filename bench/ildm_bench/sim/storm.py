@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from ildm.testing import Delivery, LinkModel, SimNode, World, lognormal
+from ildm.testing import Delivery, LinkModel, PluginWorld, SimNode, lognormal
 from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.overlay.graph import Arrival, SkipGraph
 from ildm_algorithms.sg_tbps import SgTbps
@@ -98,7 +98,7 @@ class Storm:
         self._reached: set[tuple[tuple[str, int], str]] = set()
         self._kinds: Counter[str] = Counter()
         algorithm = type("Reaching", (Reaching,), {"reached": staticmethod(self._reach)})
-        self.world = World(algorithm, {"qos": qos}, seed, self.calm)
+        self.world = PluginWorld(algorithm, {"qos": qos}, seed, self.calm)
         self.world.network.classify = overlay_kinds()
         self.world.on_delivery = self._delivered
         self.born: dict[str, float] = {}

@@ -16,7 +16,7 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from ildm.testing import LinkModel, SimNode, World, lognormal
+from ildm.testing import LinkModel, PluginWorld, SimNode, lognormal
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_bench.micro.measure import machine
 from ildm_bench.sim.growth import quiet
@@ -32,7 +32,7 @@ def topic(number: int) -> str:
     return f"site/dev{number:06}/temp"
 
 
-def listen(world: World, listeners: str, topics: int) -> None:
+def listen(world: PluginWorld, listeners: str, topics: int) -> None:
     """Subscribe, at other nodes than the gateway."""
     others = [node for node in world.alive() if node.node_id != "n000"]
     if listeners == "site/#":
@@ -42,7 +42,7 @@ def listen(world: World, listeners: str, topics: int) -> None:
             others[number % len(others)].subscribe(topic(number * topics // 100), qos=1)
 
 
-def publish(world: World, gateway: SimNode, topics: int) -> dict[str, float]:
+def publish(world: PluginWorld, gateway: SimNode, topics: int) -> dict[str, float]:
     """One message on each topic."""
     begin, sent, injected = time.process_time(), world.network.sent.total(), world.counters()["injected"]
     for number in range(topics):
@@ -61,7 +61,7 @@ def measured(topics: int, listeners: str, nodes: int, own_keys: bool, seed: int 
     options: dict[str, Any] = {"overlay": quiet()}
     if own_keys:
         options |= {"max_topics": topics, "siblings": topics}
-    world = World(SgTbps, options, seed, LinkModel(delay=lognormal(0.002, 0.3), idle=1e9))
+    world = PluginWorld(SgTbps, options, seed, LinkModel(delay=lognormal(0.002, 0.3), idle=1e9))
     for number in range(nodes):
         world.add(f"n{number:03}", introducer="n000" if number else None)
         world.run(0.5)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ildm.testing import LinkModel, World, uniform
+from ildm.testing import LinkModel, PluginWorld, uniform
 from ildm_algorithms.exchange.receipts import Receipts
 from ildm_algorithms.exchange.streams import OVERHEAD, StreamId, Streams
 from ildm_algorithms.sg_tbps import SgTbps
@@ -132,7 +132,7 @@ def test_whatever_comes_first_all_come_in_order_and_once(order: list[int], twice
 @pytest.mark.parametrize("qos", [0, 1])
 def test_messages_come_in_order_where_the_network_does_not_keep_it(qos: int) -> None:
     """With filters in several segments: each message comes over the first one, and waits for none."""
-    world = World(SgTbps, seed=3, model=LinkModel(delay=uniform(0.001, 0.15), ordered=False))
+    world = PluginWorld(SgTbps, seed=3, model=LinkModel(delay=uniform(0.001, 0.15), ordered=False))
     first = world.add("n0")
     for number in range(1, 6):
         world.add(f"n{number}", "n0")

@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from ildm.mqtt import topic_matches
-from ildm.testing import Delivery, LinkModel, World, constant, lognormal
+from ildm.testing import Delivery, LinkModel, PluginWorld, constant, lognormal
 from ildm.testing.node import SimNode
 from ildm_algorithms.octopia import Octopia
 from tests.algorithms.octopia.worlds import grid
@@ -77,7 +77,7 @@ class Schedule:
             "summary": self.random.choice([0, 1, 100]),
         }
         self.names = sorted(members)
-        self.world = World(Octopia, options, seed=seed, model=self.random.choice(MODELS))
+        self.world = PluginWorld(Octopia, options, seed=seed, model=self.random.choice(MODELS))
         self.world.on_delivery = self._delivered
         self.got: Counter[tuple[str, str, bytes]] = Counter()
         self.published: list[Message] = []

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ildm.testing import LinkModel, World, constant
+from ildm.testing import LinkModel, PluginWorld, constant
 from tests.algorithms.octopia.schedules import Schedule
 from tests.algorithms.octopia.worlds import LINE, make, octopia, payloads, sent, tables
 from tests.support.examples import MORE
@@ -21,19 +21,19 @@ def test_nothing_is_lost_whatever_happens(seed: int) -> None:
     assert schedule.world.counters()["malformed"] == 0
 
 
-def subscribe(world: World, *names: str) -> None:
+def subscribe(world: PluginWorld, *names: str) -> None:
     for name in names:
         world[name].subscribe("filter/n>0/t/#", 1)
         world[name].subscribe(f"own/{name}", 1)
 
 
-def advertise(world: World) -> None:
+def advertise(world: PluginWorld) -> None:
     for name in ("a0", "b1", "c2"):
         world[name].publish("t/x", b"{}")
         world[name].publish("own/c1", b"{}")
 
 
-def restarted(world: World) -> None:
+def restarted(world: PluginWorld) -> None:
     world.kill("b1")
     world.run(30)
     world.add("b1", introducer="a0")
@@ -42,7 +42,7 @@ def restarted(world: World) -> None:
     world["b1"].publish("own/c1", b"{}")
 
 
-def parted(world: World) -> None:
+def parted(world: PluginWorld) -> None:
     world.partition(["a0", "b0", "b1"])
     world.run(40)
     world["b1"].unsubscribe("own/b1")
@@ -50,7 +50,7 @@ def parted(world: World) -> None:
     world.heal()
 
 
-def cut_off(world: World) -> None:
+def cut_off(world: PluginWorld) -> None:
     world.partition(["a1", "b1", "c1"])
     world.run(40)
     world["c0"].subscribe("t/x")
@@ -58,7 +58,7 @@ def cut_off(world: World) -> None:
 
 
 @pytest.mark.parametrize("trouble", [restarted, parted, cut_off])
-def test_tables_are_those_of_a_world_without_trouble(trouble: Callable[[World], None]) -> None:
+def test_tables_are_those_of_a_world_without_trouble(trouble: Callable[[PluginWorld], None]) -> None:
     """Both worlds: one in which it happened, one in which it did not."""
     names = [f"{region}{cluster}" for region in "abc" for cluster in range(3)]
     troubled, calm = make(LINE, 3), make(LINE, 3)

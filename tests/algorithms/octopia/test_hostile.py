@@ -9,7 +9,7 @@ import pytest
 
 from ildm.api import Peer, PluginError
 from ildm.mqtt import Publish, Version
-from ildm.testing import FakeNode, World
+from ildm.testing import FakeNode, PluginWorld
 from ildm_algorithms.octopia import Octopia
 from ildm_algorithms.octopia.content.content import ContentFilter
 from ildm_algorithms.octopia.messages import (
@@ -255,7 +255,7 @@ def test_a_site_that_missed_more_than_can_be_offered_at_once_gets_the_rest_later
 
 def test_two_nodes_that_do_not_answer_are_no_burden() -> None:
     """Timers of a node with dead members do not grow without end."""
-    world: World = make(LINE, 3)
+    world: PluginWorld = make(LINE, 3)
     for name in ("b0", "b1", "c2"):
         world.kill(name, silent=True)
     world["a0"].subscribe("#", 1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ildm.testing import World
+from ildm.testing import PluginWorld
 from ildm.testing.link import SimLink
 from ildm.testing.network import Network
 from ildm_algorithms.octopia import Octopia
@@ -99,7 +99,7 @@ class Noting(Network):
         return "missed " + ",".join(self.order[n] for n in acked.missed) if acked.missed else "all"
 
 
-class Transcript(World):
+class Transcript(PluginWorld):
     """A world that is written down."""
 
     network: Noting

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ildm.testing import LinkModel, World
+from ildm.testing import LinkModel, PluginWorld
 from ildm.testing.network import Network
 from ildm.testing.node import SimNode
 from ildm_algorithms.octopia import Octopia
@@ -31,10 +31,10 @@ def make(
     run: float = 4.0,
     spool: bool = False,
     **options: Any,
-) -> World:
+) -> PluginWorld:
     """A world in which all nodes have found each other."""
     chosen = grid(regions, clusters, **options)
-    world = World(Octopia, chosen, seed=seed, model=model, spool=spool)
+    world = PluginWorld(Octopia, chosen, seed=seed, model=model, spool=spool)
     world.network.classify = classify
     first = next(iter(chosen["members"]))
     for number, name in enumerate(chosen["members"]):
@@ -48,33 +48,33 @@ def classify(data: bytes) -> str:
     return type(CODEC.decode(data)).__name__.lower()
 
 
-def octopia(world: World, name: str) -> Octopia:
+def octopia(world: PluginWorld, name: str) -> Octopia:
     """The algorithm of a node."""
     found = world[name].algorithm
     assert isinstance(found, Octopia)
     return found
 
 
-def payloads(world: World, name: str) -> list[bytes]:
+def payloads(world: PluginWorld, name: str) -> list[bytes]:
     """What the clients of a node got, in order."""
     return [delivery.payload for delivery in world[name].deliveries]
 
 
-def topics(world: World, name: str) -> list[str]:
+def topics(world: PluginWorld, name: str) -> list[str]:
     return [delivery.topic for delivery in world[name].deliveries]
 
 
-def sent(world: World, *kinds: str) -> tuple[int, ...]:
+def sent(world: PluginWorld, *kinds: str) -> tuple[int, ...]:
     """Messages of these kinds so far."""
     return tuple(world.network.sent[kind] for kind in kinds)
 
 
-def tables(world: World) -> Mapping[str, object]:
+def tables(world: PluginWorld) -> Mapping[str, object]:
     """The tables of all living nodes, without what differs between two ways to the same state."""
     return dict(_tables(world))
 
 
-def _tables(world: World) -> Iterator[tuple[str, object]]:
+def _tables(world: PluginWorld) -> Iterator[tuple[str, object]]:
     for node in world.alive():
         name = node.node_id
         algorithm = octopia(world, name)
@@ -117,7 +117,7 @@ class CutNetwork(Network):
         self.heal()
 
 
-class CutWorld(World):
+class CutWorld(PluginWorld):
     """A world of OctopiA whose links can be cut one by one."""
 
     network: CutNetwork

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ildm.testing import Between, LinkModel, SimNode, World, constant
+from ildm.testing import Between, LinkModel, PluginWorld, SimNode, constant
 from ildm_algorithms.overlay.graph import SkipGraph
 from ildm_algorithms.stla import Stla
 
@@ -22,10 +22,10 @@ class Ideal(Stla):
         return SkipGraph(self.api, self, self.config.overlay, vector)
 
 
-def two_clusters() -> World:
+def two_clusters() -> PluginWorld:
     near, far = constant(0.0002), constant(0.020)
     delay = Between(lambda sender, receiver: near if PLACES[sender] == PLACES[receiver] else far)
-    world = World(Ideal, model=LinkModel(delay=delay, idle=1e9))
+    world = PluginWorld(Ideal, model=LinkModel(delay=delay, idle=1e9))
     for name, place in PLACES.items():
         world.add(name, introducer=None if name == "n0" else "n0", options={"locality": [place]})
         world.run(2.0)

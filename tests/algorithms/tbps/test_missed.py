@@ -11,7 +11,7 @@ import pytest
 
 from ildm.api import Injections, Peer
 from ildm.mqtt import IldmError, Property, Publish, Version, decode
-from ildm.testing import LinkModel, SimNode, World, uniform
+from ildm.testing import LinkModel, PluginWorld, SimNode, uniform
 from ildm_algorithms.exchange.log import OVERHEAD, Log
 from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.exchange.receipts import Receipts
@@ -31,8 +31,8 @@ QUICK = {"ping_interval": 0.5, "ping_timeout": 0.5, "check_interval": 3.0, "cast
 
 
 def world_of(
-    nodes: int = 8, seed: int = 1, make: type[World] = World, spool: bool = False, **options: Any
-) -> World:
+    nodes: int = 8, seed: int = 1, make: type[PluginWorld] = PluginWorld, spool: bool = False, **options: Any
+) -> PluginWorld:
     model = LinkModel(delay=uniform(0.005, 0.02))
     world = make(SgTbps, {"overlay": QUICK, **options}, seed, model, spool=spool)
     for number in range(nodes):
@@ -48,12 +48,12 @@ def payloads(node: SimNode) -> list[str]:
     return [delivery.payload.decode() for delivery in node.deliveries]
 
 
-def publish(world: World, name: str, texts: Iterable[str], topic: str = "a/b", qos: int = 1) -> None:
+def publish(world: PluginWorld, name: str, texts: Iterable[str], topic: str = "a/b", qos: int = 1) -> None:
     for text in texts:
         world[name].publish(topic, text.encode(), qos, publisher=1)
 
 
-def back(world: World, name: str, *filters: str) -> SimNode:
+def back(world: PluginWorld, name: str, *filters: str) -> SimNode:
     """A site that was killed is there again, with the sessions it had."""
     node = world.add(name)
     for topic_filter in filters:
@@ -171,7 +171,7 @@ class _SetClock(SimNode):
         return super().wall() + self.wrong
 
 
-class _SetClocks(World):
+class _SetClocks(PluginWorld):
     def make_node(self, node_id: str) -> SimNode:
         return _SetClock(self, node_id, self.algorithm, self.configure())
 
@@ -224,14 +224,14 @@ class _Waiting(SimNode):
             self._into_broker(self.queue.pop(0))
 
 
-class _Waits(World):
+class _Waits(PluginWorld):
     def make_node(self, node_id: str) -> SimNode:
         return _Waiting(self, node_id, self.algorithm, self.configure())
 
 
-@pytest.mark.parametrize("end", [World.kill, World.stop, None])
+@pytest.mark.parametrize("end", [PluginWorld.kill, PluginWorld.stop, None])
 def test_what_waits_for_a_broker_when_its_node_ends_is_fetched_again(
-    end: Callable[[World, str], None] | None,
+    end: Callable[[PluginWorld, str], None] | None,
 ) -> None:
     """It has come, but no client has it: who is back before its broker has not got it yet."""
     world = world_of(make=_Waits)
@@ -378,7 +378,7 @@ def test_a_site_that_is_alone_again_offers_what_it_publishes_then() -> None:
 def test_what_was_sent_in_a_partition_arrives_though_pieces_come_together_late(seed: int) -> None:
     """All over the graph the halves alternate, so that it takes long to become one; in these two worlds a
     piece is passed over when all are told of it (0), and a publisher when a site asks (3)."""
-    world = World(SgTbps, seed=seed, model=LinkModel(delay=uniform(0.002, 0.02)))
+    world = PluginWorld(SgTbps, seed=seed, model=LinkModel(delay=uniform(0.002, 0.02)))
     names = [f"n{number:02d}" for number in range(18)]
     for number, name in enumerate(names):
         place = [("asia", "eu", "us")[number % 3], f"s{number % 2}"]

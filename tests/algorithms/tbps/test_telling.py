@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ildm.api import OverlayAlgorithm
-from ildm.testing import Delivery, LinkModel, SimNode, World, uniform
+from ildm.testing import Delivery, LinkModel, PluginWorld, SimNode, uniform
 from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.stla import Stla
@@ -32,7 +32,7 @@ class Sites:
         self, kind: type[OverlayAlgorithm[Any]], number: int = 5, seed: int = 1, **link: Any
     ) -> None:
         link.setdefault("delay", uniform(0.002, 0.02))
-        self.world = World(kind, KINDS[kind], seed, LinkModel(**link))
+        self.world = PluginWorld(kind, KINDS[kind], seed, LinkModel(**link))
         self.got: dict[str, list[str]] = {}
         self.world.on_delivery = self._delivered
         for at in range(5):

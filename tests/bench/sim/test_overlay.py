@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from ildm.testing import Cause, LinkModel, SimNode, World, lognormal, uniform
+from ildm.testing import Cause, LinkModel, PluginWorld, SimNode, lognormal, uniform
 from ildm_algorithms.overlay.casts.routing import ROUTINGS
 from ildm_algorithms.overlay.graph import Arrival, SkipGraph
 from ildm_algorithms.overlay.keys import EVERYTHING, Range
@@ -20,7 +20,7 @@ NODES = 40
 
 
 @pytest.fixture(scope="module")
-def world() -> World:
+def world() -> PluginWorld:
     """Forty nodes that have joined one after another; nothing but what a test does happens in it."""
     world, growth = grow(NODES, seed=5, spacing=5.0)  # none while another is still about it
     assert growth.wrong == 0
@@ -30,14 +30,14 @@ def world() -> World:
     return world
 
 
-def built(world: World) -> tuple[Graph, list[bytes]]:
+def built(world: PluginWorld) -> tuple[Graph, list[bytes]]:
     """The same keys and vectors in the builder's hands."""
     owned = sorted((key, graph.vector) for graph in graphs(world) for key in list(graph.keys()))
     vectors = np.array([vector for _, vector in owned], np.uint64)
     return build(np.arange(len(owned)), vectors), [key for key, _ in owned]
 
 
-def test_the_tables_are_those_of_the_builder(world: World) -> None:
+def test_the_tables_are_those_of_the_builder(world: PluginWorld) -> None:
     graph, keys = built(world)
     owners = {key: overlay for overlay in graphs(world) for key in list(overlay.keys())}
     for rank, key in enumerate(keys):
@@ -53,7 +53,7 @@ def test_the_tables_are_those_of_the_builder(world: World) -> None:
 @pytest.mark.parametrize("routing", ["sfb", "mrf"])
 @pytest.mark.parametrize(("start", "low", "high"), [(20, 0, NODES), (0, 10, 30), (39, 3, 4), (12, 12, 40)])
 def test_casts_take_the_trees_of_the_builder(
-    world: World, routing: Routing, start: int, low: int, high: int
+    world: PluginWorld, routing: Routing, start: int, low: int, high: int
 ) -> None:
     graph, keys = built(world)
     tree = spread(graph, start, low, high, routing)
@@ -81,7 +81,7 @@ class Witness(Member):
 
 
 def test_hops_of_the_simulator_are_depths_of_the_cast() -> None:
-    world = World(Witness, {"overlay": quiet()}, 2)
+    world = PluginWorld(Witness, {"overlay": quiet()}, 2)
     for number in range(20):
         world.add(f"n{number:02}", introducer="n00" if number else None)
         world.run(5.0)
@@ -96,7 +96,9 @@ def test_hops_of_the_simulator_are_depths_of_the_cast() -> None:
 
 
 def test_nodes_with_several_keys_that_join_all_at_once() -> None:
-    world = World(Member, {"overlay": {"check_interval": 4.0}}, 3, LinkModel(delay=uniform(0.001, 0.05)))
+    world = PluginWorld(
+        Member, {"overlay": {"check_interval": 4.0}}, 3, LinkModel(delay=uniform(0.001, 0.05))
+    )
     for number in range(12):
         world.add(f"n{number:02}", introducer=f"n{(number - 1):02}" if number else None)
     everyone = [member(node) for node in world.alive()]
@@ -108,7 +110,7 @@ def test_nodes_with_several_keys_that_join_all_at_once() -> None:
 
 
 def test_crashed_and_leaving_nodes_are_mended_away_and_a_partition_heals() -> None:
-    world = World(Member, None, 8, LinkModel(delay=lognormal(0.005, 0.5)))
+    world = PluginWorld(Member, None, 8, LinkModel(delay=lognormal(0.005, 0.5)))
     names = [f"n{number:02}" for number in range(16)]
     for name in names:
         world.add(name, introducer="n00" if name != "n00" else None)
@@ -138,7 +140,7 @@ def test_expected_tables_of_a_small_graph() -> None:
     }
 
 
-def test_a_quiet_overlay_sends_nothing_by_itself(world: World) -> None:
+def test_a_quiet_overlay_sends_nothing_by_itself(world: PluginWorld) -> None:
     assert quiet()["ping_interval"] > 1e5
     before = world.network.sent.total()
     world.run(1000.0)

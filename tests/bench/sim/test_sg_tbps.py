@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from ildm.mqtt import topic_matches
-from ildm.testing import LinkModel, World, lognormal
+from ildm.testing import LinkModel, PluginWorld, lognormal
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_bench.sim.member import wrong_links
 
@@ -16,8 +16,8 @@ FILTERS = ["a", "a/b", "a/+", "a/#", "+/b", "#", "b/#", "c"]
 TOPICS = ["a", "a/b", "a/c", "b", "b/b", "c", "d/b", "e"]
 
 
-def overlay_of(nodes: int, seed: int, **options: object) -> World:
-    world = World(SgTbps, options, seed, LinkModel(delay=lognormal(0.005, 0.5)))
+def overlay_of(nodes: int, seed: int, **options: object) -> PluginWorld:
+    world = PluginWorld(SgTbps, options, seed, LinkModel(delay=lognormal(0.005, 0.5)))
     random = Random(seed)
     for number in range(nodes):
         world.add(f"n{number:03}", introducer=f"n{random.randrange(number):03}" if number else None)
@@ -25,7 +25,7 @@ def overlay_of(nodes: int, seed: int, **options: object) -> World:
     return world
 
 
-def settled(world: World) -> bool:
+def settled(world: PluginWorld) -> bool:
     """All nodes are in one graph with the right tables."""
     graphs = []
     for node in world.alive():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ildm.mqtt import Property, ReasonCode, SubAck, Version
-from ildm.testing import World
+from ildm.testing import PluginWorld
 from ildm.testing.client import SimClient
 from ildm_algorithms.octopia.tables import holders
 from ildm_algorithms.octopia.tables.holders import Holders
@@ -22,7 +22,7 @@ def wanted(number: int) -> str:
 
 
 @pytest.fixture
-def world() -> World:
+def world() -> PluginWorld:
     return make(("a",), 1, max_client_expressions=MOST)
 
 
@@ -34,14 +34,14 @@ def codes(client: SimClient, *filters: str) -> list[int]:
     return list(answer.reason_codes)
 
 
-def full(world: World, client_id: str, **connect: Any) -> SimClient:
+def full(world: PluginWorld, client_id: str, **connect: Any) -> SimClient:
     """A client that has as many expressions as it may."""
     client = world["a0"].client(client_id, **connect)
     assert codes(client, *map(wanted, range(MOST))) == [0] * MOST
     return client
 
 
-def test_one_subscribe_does_not_pass_the_bound(world: World) -> None:
+def test_one_subscribe_does_not_pass_the_bound(world: PluginWorld) -> None:
     client = world["a0"].client("c")
     many = [wanted(number) for number in range(MOST + 2)]
     assert codes(client, *many, "plain", "filter/+/s", wanted(0)) == [0] * MOST + [REFUSED] * 2 + [0] * 3
@@ -55,14 +55,14 @@ def test_one_subscribe_does_not_pass_the_bound(world: World) -> None:
     assert codes(old, wanted(9)) == [0x80]
 
 
-def test_equal_filters_count_for_each_client_and_with_each_share(world: World) -> None:
+def test_equal_filters_count_for_each_client_and_with_each_share(world: PluginWorld) -> None:
     full(world, "one")
     two = world["a0"].client("two")
     assert codes(two, wanted(0), f"$share/g/{wanted(0)}", f"$share/h/{wanted(0)}") == [0] * 3
     assert codes(two, wanted(1), f"$share/i/{wanted(0)}") == [REFUSED] * 2
 
 
-def test_an_unsubscribed_filter_does_not_count(world: World) -> None:
+def test_an_unsubscribed_filter_does_not_count(world: PluginWorld) -> None:
     one, two = full(world, "one"), full(world, "two")
     two.unsubscribe(wanted(0), "unknown", f"$share/g/{wanted(1)}")
     assert codes(two, wanted(7), wanted(8)) == [0, REFUSED]
@@ -72,7 +72,7 @@ def test_an_unsubscribed_filter_does_not_count(world: World) -> None:
         assert codes(one, wanted(100 + number)) == [0]
 
 
-def test_a_session_that_ends_leaves_no_count(world: World) -> None:
+def test_a_session_that_ends_leaves_no_count(world: PluginWorld) -> None:
     full(world, "other")
     for _ in range(2):
         full(world, "c").disconnect()
@@ -88,7 +88,7 @@ def test_a_session_that_ends_leaves_no_count(world: World) -> None:
         {"clean_start": False, "version": Version.V311},
     ],
 )
-def test_a_session_that_goes_on_counts(world: World, connect: dict[str, Any]) -> None:
+def test_a_session_that_goes_on_counts(world: PluginWorld, connect: dict[str, Any]) -> None:
     full(world, "c", **connect).disconnect()
     again = world["a0"].client("c", **connect)
     assert codes(again, wanted(0), wanted(9)) == [0, REFUSED if "properties" in connect else 0x80]

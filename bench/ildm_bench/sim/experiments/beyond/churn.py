@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, NamedTuple
 
-from ildm.testing import Delivery, LinkModel, SimNode, World, lognormal
+from ildm.testing import Delivery, LinkModel, PluginWorld, SimNode, lognormal
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_bench.report.svg import Picture
 from ildm_bench.sim.experiments.drawing import Words, curves
@@ -84,7 +84,7 @@ class Churn:
             duplicate=case.loss / 2,
             ordered=not case.loss,
         )
-        self.world = World(SgTbps, {"qos": case.qos}, seed, model)
+        self.world = PluginWorld(SgTbps, {"qos": case.qos}, seed, model)
         self.world.network.classify = overlay_kinds()
         self.world.on_delivery = self.delivered
         self.born: dict[str, float] = {}

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from ildm.api import Algorithm
-from ildm.testing import Between, Delay, LinkModel, SimNode, World, lognormal
+from ildm.testing import Between, Delay, LinkModel, PluginWorld, SimNode, lognormal
 from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.exchange.messages import Message
 from ildm_algorithms.overlay.keys import EVERYTHING
@@ -82,7 +82,7 @@ class Sites:
             return near if self.place(sender) == self.place(receiver) else far
 
         model = LinkModel(delay=Between(between), processing=PROCESSING, sending=SENDING)
-        self.world = World(self.algorithm, {} if self.shape else {"qos": qos}, seed, model)
+        self.world = PluginWorld(self.algorithm, {} if self.shape else {"qos": qos}, seed, model)
         self.world.network.classify = self._kind
         self._beside: dict[str, set[str]] = {}
         self.gone: set[str] = set()

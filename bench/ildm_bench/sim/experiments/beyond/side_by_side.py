@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ildm.api import Algorithm
-from ildm.testing import SimNode, World
+from ildm.testing import PluginWorld, SimNode
 from ildm_algorithms.pf import PublicationFlooding
 from ildm_algorithms.sf import SubscriptionFlooding
 from ildm_bench.report.numbers import counted
@@ -65,10 +65,10 @@ def subscriber_counts(scale: Scale) -> tuple[int, ...]:
     return (0, 1, 10, 100, 999) if scale == "full" else (0, 1, 10, 99)
 
 
-def flooding_world(algorithm: type[Algorithm], shape: str, nodes: int, seed: int) -> World:
+def flooding_world(algorithm: type[Algorithm], shape: str, nodes: int, seed: int) -> PluginWorld:
     """Nodes of PF or SF; in the ``tree`` each joins one that was there, picked at random."""
     random = Random(seed)
-    world = World(algorithm, seed=seed)
+    world = PluginWorld(algorithm, seed=seed)
     for number in range(nodes):
         known = number - 1 if shape == "line" else random.randrange(max(1, number))
         world.add(f"n{number}", introducer=f"n{known}" if number else None)

@@ -1,4 +1,4 @@
-"""The plugin itself, in `ildm.testing.World`, with the clients and times of the event model."""
+"""The plugin itself, in `ildm.testing.PluginWorld`, with the clients and times of the event model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from ildm.testing import Delivery, LinkModel, SimNode, World, constant, exponential
+from ildm.testing import Delivery, LinkModel, PluginWorld, SimNode, constant, exponential
 from ildm_algorithms.octopia import Octopia
 from ildm_algorithms.octopia.messages import CODEC
 from ildm_bench.sim.brokers import EDGES, Costs
@@ -43,7 +43,7 @@ class InWorld:
             "members": {node_id: str(place) for node_id, place in GRID.members.items()},
             "summary": 0,
         }
-        self.world = world = World(Octopia, options, seed=seed, model=model)
+        self.world = world = PluginWorld(Octopia, options, seed=seed, model=model)
         world.network.classify = lambda data: type(CODEC.decode(data)).__name__
         world.on_delivery = self._delivered
         self.got: dict[int, list[tuple[str, float]]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ildm.testing import Between, Delay, LinkModel, World, normal
+from ildm.testing import Between, Delay, LinkModel, PluginWorld, normal
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.stla import Stla
 from ildm_algorithms.stla.start import shared_layers
@@ -23,7 +23,7 @@ def world_of(
     places: Mapping[str, Sequence[str]],
     latency: Sequence[float],
     seed: int,
-) -> World:
+) -> PluginWorld:
     """Nodes that have joined one after the other, and a topic to which all but ``PUBLISHER`` subscribe.
 
     places: of each node, among them the publisher. latency: for each number of layers two places share, from
@@ -35,7 +35,7 @@ def world_of(
         return delays[shared_layers(places[sender], places[receiver])]
 
     model = LinkModel(delay=Between(choose), idle=1e9)
-    world = World(algorithm, {"overlay": QUIET, "status_interval": 1e6}, seed, model)
+    world = PluginWorld(algorithm, {"overlay": QUIET, "status_interval": 1e6}, seed, model)
     names = list(places)
     for number, name in enumerate(names):
         options = {"locality": list(places[name])} if issubclass(algorithm, Stla) else None
@@ -50,7 +50,7 @@ def world_of(
     return world
 
 
-def fastest(world: World, deliveries: int) -> dict[str, float]:
+def fastest(world: PluginWorld, deliveries: int) -> dict[str, float]:
     """By subscriber the shortest latency of so many messages, in ms."""
     subscribers = [node for node in world.alive() if node.node_id != PUBLISHER]
     for node in subscribers:

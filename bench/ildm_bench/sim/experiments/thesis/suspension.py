@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from ildm.testing import LinkModel, World, lognormal
+from ildm.testing import LinkModel, PluginWorld, lognormal
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_bench.sim.member import overlay_kinds
 
@@ -28,7 +28,9 @@ class Suspension:
     def __init__(self, publishers: int, seed: int) -> None:
         self.nodes = round((publishers + 1) * OTHERS)
         random = Random(seed)
-        self.world = World(SgTbps, {"qos": 0, "routing": "mrf"}, seed, LinkModel(delay=lognormal(0.005, 0.5)))
+        self.world = PluginWorld(
+            SgTbps, {"qos": 0, "routing": "mrf"}, seed, LinkModel(delay=lognormal(0.005, 0.5))
+        )
         self.world.network.classify = overlay_kinds()
         for number in range(self.nodes):
             known = f"n{random.randrange(number)}" if number else None
