@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ildm_algorithms.exchange.pacing import Pace
+from ildm_algorithms.tbps.advertising import Advertising
 from ildm_algorithms.tbps.keys.encoding import segment_of_filter
-from ildm_algorithms.tbps.telling import Telling
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,7 +50,7 @@ class Interest:
         self.segments = segments
         self.retained = retained
         self.missing = missing
-        self.telling = Telling(api, missing.known, api.count)
+        self.advertising = Advertising(api, missing.known, api.count)
         self._changes = Pace(api, CHANGES)
         self._trials: dict[str, object] = {}
         """Filters that a client is about to subscribe to."""
@@ -72,7 +72,7 @@ class Interest:
         segment = segment_of_filter(topic_filter)
         if qos is None:
             if self.filters.remove(topic_filter, None):
-                self.telling.end(topic_filter)
+                self.advertising.end(topic_filter)
                 self.missing.unsubscribed(topic_filter)
                 self.segments.unsubscribe(segment, topic_filter)
                 self.retained.unwanted(topic_filter)
@@ -81,7 +81,7 @@ class Interest:
             self.missing.subscribed(topic_filter, wished)
         known = self.segments.get(segment)
         if known is None or topic_filter not in known.filters:
-            self.telling.begin(topic_filter, fresh)
+            self.advertising.begin(topic_filter, fresh)
         member = self.segments.subscribe(segment, topic_filter)
         if member.subscribed:
             self.retained.ask(member)
@@ -108,11 +108,11 @@ class Interest:
     def when_known(self, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
         """Whether all publishers, wherever they are, know of these filters of local clients."""
         if not self._changes.waiting:
-            return self.telling.wait(topic_filters, done)
+            return self.advertising.wait(topic_filters, done)
         self._changes.add(partial(self._wait_known, topic_filters, done))
         return False
 
     def _wait_known(self, topic_filters: Sequence[str], done: Callable[[], bool]) -> bool:
-        if self.telling.wait(topic_filters, done):
+        if self.advertising.wait(topic_filters, done):
             done()
         return False

@@ -349,7 +349,7 @@ class _Events:
         self._plugin.merges.repeating.late(route)
 
     def told(self, topic_filter: str, known: bool, took: float) -> None:
-        self._plugin.interest.telling.end(topic_filter, known, took)
+        self._plugin.interest.advertising.end(topic_filter, known, took)
 
     def is_alone(self) -> bool:
         return self._plugin.graph.alone

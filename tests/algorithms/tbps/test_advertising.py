@@ -12,7 +12,7 @@ from ildm.testing import Delivery, LinkModel, PluginWorld, SimNode, uniform
 from ildm_algorithms.atm_tbps import AtmTbps
 from ildm_algorithms.sg_tbps import SgTbps
 from ildm_algorithms.stla import Stla
-from ildm_algorithms.tbps.telling import APART, MOST, Telling
+from ildm_algorithms.tbps.advertising import APART, MOST, Advertising
 from tests.algorithms.tbps.clock import FakeApi
 
 KINDS: Mapping[type[OverlayAlgorithm[Any]], Mapping[str, Any]] = {
@@ -202,7 +202,7 @@ def test_on_lossy_links(kind: type[OverlayAlgorithm[Any]]) -> None:
 def test_what_a_suback_waits_for() -> None:
     api: Any = FakeApi()
     known: list[tuple[str, float]] = []
-    telling = Telling(api, lambda name, since: known.append((name, since)), api.count)
+    advertising = Advertising(api, lambda name, since: known.append((name, since)), api.count)
     granted: list[str] = []
 
     def suback(name: str, in_time: bool = True) -> Callable[[], bool]:
@@ -212,39 +212,39 @@ def test_what_a_suback_waits_for() -> None:
 
         return done
 
-    assert telling.wait(["a"], suback("nothing"))
+    assert advertising.wait(["a"], suback("nothing"))
     for name in "abcd":
-        telling.begin(name, fresh=name != "d")
-    assert not telling.wait(["a", "b", "other"], suback("both"))
-    assert not telling.wait(["c"], suback("late", in_time=False))
-    assert not telling.wait(["d"], suback("restored"))
-    telling.end("a", known=True)
+        advertising.begin(name, fresh=name != "d")
+    assert not advertising.wait(["a", "b", "other"], suback("both"))
+    assert not advertising.wait(["c"], suback("late", in_time=False))
+    assert not advertising.wait(["d"], suback("restored"))
+    advertising.end("a", known=True)
     api.run(APART)
     assert granted == []
     assert known == []
     for name in "bcd":
-        telling.end(name, known=True)
+        advertising.end(name, known=True)
     api.run(APART)
     assert sorted(granted) == ["both", "late", "restored"]
     # what is older than that is fetched neither of a session that was there, nor of one that had to go on
     assert sorted(known) == [("a", APART / 2), ("b", APART * 1.5)]
-    assert telling.wait("abcd", suback("again"))
+    assert advertising.wait("abcd", suback("again"))
 
 
 def test_a_filter_that_has_gone_keeps_no_suback() -> None:
     api: Any = FakeApi()
     known: list[str] = []
-    telling = Telling(api, lambda name, since: known.append(name), api.count)
+    advertising = Advertising(api, lambda name, since: known.append(name), api.count)
     granted: list[int] = []
 
     def suback() -> bool:
         granted.append(len(granted))
         return True
 
-    telling.begin("a", fresh=True)
-    assert not telling.wait(["a"], suback)
-    telling.end("a", known=True)
-    telling.end("a")  # it goes before SUBACK
+    advertising.begin("a", fresh=True)
+    assert not advertising.wait(["a"], suback)
+    advertising.end("a", known=True)
+    advertising.end("a")  # it goes before SUBACK
     assert granted == [0]
     api.run(1)
     assert granted == [0]
@@ -253,8 +253,8 @@ def test_a_filter_that_has_gone_keeps_no_suback() -> None:
 
 def test_subacks_that_wait_are_bounded() -> None:
     api: Any = FakeApi()
-    telling = Telling(api, lambda name, since: None, api.count)
-    telling.begin("a", fresh=True)
-    assert not any(telling.wait(["a"], lambda: True) for _ in range(MOST))
-    assert telling.wait(["a"], lambda: True)
+    advertising = Advertising(api, lambda name, since: None, api.count)
+    advertising.begin("a", fresh=True)
+    assert not any(advertising.wait(["a"], lambda: True) for _ in range(MOST))
+    assert advertising.wait(["a"], lambda: True)
     assert api.counters["tellings_full"] == 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ildm.api import NodeApi
 
-__all__ = ["APART", "LONGER", "MOST", "Telling"]
+__all__ = ["APART", "LONGER", "MOST", "Advertising"]
 
 APART = 0.005
 """Seconds from the last publisher's answer to SUBACK at least, because ages are told in milliseconds."""
@@ -50,7 +50,7 @@ class _Wait:
         self.done = done
 
 
-class Telling:
+class Advertising:
     """Filters that are new here, from :meth:`begin` to :meth:`end`.
 
     Args:
