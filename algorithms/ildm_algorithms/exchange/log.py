@@ -53,7 +53,7 @@ def read_message(payload: bytes) -> tuple[Message, Publish]:
 class LogEntry:
     """A message that is kept."""
 
-    __slots__ = ("at", "expires_at", "on_disk", "payload", "topic", "unsure")
+    __slots__ = ("at", "expires_at", "on_disk", "payload", "topic", "unconfirmed")
 
     def __init__(
         self, at: float, topic: str, payload: bytes, expires_at: float | None, on_disk: int | None
@@ -66,7 +66,7 @@ class LogEntry:
         self.payload = payload
         """An encoded :class:`Message`."""
         self.expires_at = expires_at
-        self.unsure = 0
+        self.unconfirmed = 0
         """Segments in which some may have missed it."""
 
     @property
@@ -288,7 +288,7 @@ class Log:
             self._gone[heard].add(number, entry.at, entry.topic, entry.on_disk, entry.size)
         elif entry.on_disk is not None:
             self._api.unkeep(entry.on_disk)
-        if entry.unsure or self.owed(entry.at):
+        if entry.unconfirmed or self.owed(entry.at):
             self.give_up(entry.topic)
 
     def give_up(self, topic: str) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ildm.mqtt import IldmError, Publish, Version, decode
 from ildm_algorithms.exchange.repeated import deleted, identity_of, inject_known, is_repeated
 from ildm_algorithms.exchange.streams import StreamId, Streams
-from ildm_algorithms.tbps.wishes import Wish, Wishes
+from ildm_algorithms.tbps.topic_interest import TopicInterest, TopicInterests
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class Inbox:
         self.presence = presence
         self.retained = retained
         self.outbox = outbox
-        self._wishes = Wishes(filters, config.wished_topics, api.count)
+        self._interests = TopicInterests(filters, config.wished_topics, api.count)
         self._streams = Streams(
             api, receipts, config.order_wait, config.order_bytes, config.order_streams, api.count
         )
@@ -61,8 +61,8 @@ class Inbox:
         if not self.receipts.add(origin, carried.number):
             self.api.count("duplicates")
             return
-        self.presence.heard(origin, carried.number)
-        plain = self._wishes.of(carried.frame)
+        self.presence.received(origin, carried.number)
+        plain = self._interests.of(carried.frame)
         if plain is not None:
             self._take_plain(origin, carried, plain)
             return
@@ -74,16 +74,16 @@ class Inbox:
         else:
             self._take_other(origin, carried, message)
 
-    def _take_plain(self, origin: str, carried: Message, wish: Wish) -> None:
+    def _take_plain(self, origin: str, carried: Message, found: TopicInterest) -> None:
         """A message that can be passed on as it is."""
-        if wish.qos is None:
+        if found.qos is None:
             self.api.count("unmatched")
             return
         self.api.count("injected")
         deliver = partial(self.api.inject_frame, carried.frame)
         if carried.frame[0] & 6:
             deliver = partial(deliver, (origin, carried.number))
-        self._let_through(origin, wish.topic, carried, deliver)
+        self._let_through(origin, found.topic, carried, deliver)
 
     def _take_other(self, origin: str, carried: Message, message: Publish) -> None:
         wanted = self.filters.match(message.topic).get(None)

@@ -581,7 +581,7 @@ class Missing:
             self._arrived(source, number)
             # so that it counts once
             self.receipts.add(sender.node_id, number)
-            self.presence.heard(sender.node_id, number)
+            self.presence.received(sender.node_id, number)
         self._given_up(gone.values())
         if late.last:
             self._want(source)

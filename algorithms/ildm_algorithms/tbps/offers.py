@@ -87,7 +87,7 @@ class _Asker:
         """All up to this number is offered, and there was no room for more; None: there was."""
 
 
-class _Unsure:
+class _Unconfirmed:
     """Messages that some in a segment may have missed."""
 
     __slots__ = ("attempts", "numbers", "segment", "under_way", "wait")
@@ -121,9 +121,9 @@ class Offers:
         self._offered = 0
         """Numbers kept for askers."""
         self._number = 0
-        self._unsure: dict[bytes, _Unsure] = {}
+        self._unconfirmed: dict[bytes, _Unconfirmed] = {}
         """By code of the segment."""
-        self._unsure_numbers = 0
+        self._unconfirmed_numbers = 0
         self._learned: set[bytes] = set()
         self._ticking = False
         # by then an aggregate has asked everybody once
@@ -308,10 +308,10 @@ class Offers:
     def _skipped(self, segment: Segment, since: float, concerns: Callable[[str], bool]) -> None:
         for number, entry in self.kept.since(max(since, self.api.now() - self._window)):
             if concerns(entry.topic):
-                self.unsure(segment, number)
-        unsure = self._unsure.get(segment.code)
-        if unsure is not None and not unsure.under_way:
-            self._offer_to_all(segment.subscribers, [unsure])
+                self.unconfirmed(segment, number)
+        unconfirmed = self._unconfirmed.get(segment.code)
+        if unconfirmed is not None and not unconfirmed.under_way:
+            self._offer_to_all(segment.subscribers, [unconfirmed])
 
     def learned(self, codes: Iterable[bytes]) -> None:
         """An own aggregate has not sent into these segments, and hears now that they have subscribers: they
@@ -333,7 +333,7 @@ class Offers:
                 found = [segment for segment in segments_of_topic(entry.topic) if segment.code in codes]
                 segments[entry.topic] = found
             for segment in found:
-                self.unsure(segment, number)
+                self.unconfirmed(segment, number)
 
     def found_others(self, since: float) -> None:
         """This node was alone since that time, and is no more: what its clients have published meanwhile, or
@@ -345,88 +345,88 @@ class Offers:
         for number in numbers[at : at + FOUND]:
             entry = self.kept.get(number)
             for segment in segments_of_topic(entry.topic) if entry is not None else ():
-                self.unsure(segment, number)
+                self.unconfirmed(segment, number)
         if at + FOUND < len(numbers):
             self.api.call_later(0.0, self._found, numbers, at + FOUND)
         else:
             self._offer_due()
 
-    def unsure(self, segment: Segment, number: int) -> None:
+    def unconfirmed(self, segment: Segment, number: int) -> None:
         """A message may not have reached all in a segment: offer it to them, until that has."""
         entry = self.kept.get(number)
-        if entry is None or self._unsure_numbers >= self.config.offered_messages:
+        if entry is None or self._unconfirmed_numbers >= self.config.offered_messages:
             self.kept.give_up(segment.text if entry is None else entry.topic)
             return
-        unsure = self._unsure.get(segment.code)
-        if unsure is None:
-            unsure = self._unsure[segment.code] = _Unsure(segment)
-        if number not in unsure.numbers:
-            unsure.numbers[number] = None
-            self._unsure_numbers += 1
-            entry.unsure += 1
+        unconfirmed = self._unconfirmed.get(segment.code)
+        if unconfirmed is None:
+            unconfirmed = self._unconfirmed[segment.code] = _Unconfirmed(segment)
+        if number not in unconfirmed.numbers:
+            unconfirmed.numbers[number] = None
+            self._unconfirmed_numbers += 1
+            entry.unconfirmed += 1
         if not self._ticking:
             self._ticking = True
             self.api.call_later(TICK * (0.5 + self.api.random.random()), self._tick)
 
     def merged(self) -> None:
         """The graph is another: what could not be told before may be told now."""
-        for unsure in self._unsure.values():
-            unsure.attempts = unsure.wait = 0
+        for unconfirmed in self._unconfirmed.values():
+            unconfirmed.attempts = unconfirmed.wait = 0
 
     def _tick(self) -> None:
-        self._ticking = bool(self._unsure)
+        self._ticking = bool(self._unconfirmed)
         if not self._ticking:
             return
         self.api.call_later(TICK * (0.5 + self.api.random.random()), self._tick)
-        for unsure in self._unsure.values():
-            unsure.wait -= 1
+        for unconfirmed in self._unconfirmed.values():
+            unconfirmed.wait -= 1
         self._offer_due()
 
     def _offer_due(self) -> None:
-        due = [one for one in self._unsure.values() if one.wait <= 0 and not one.under_way]
+        due = [one for one in self._unconfirmed.values() if one.wait <= 0 and not one.under_way]
         if len(due) > AT_ONCE:
             self._offer_to_all(ALL_NODES, due)
         else:
-            for unsure in due:
-                self._offer_to_all(unsure.segment.subscribers, [unsure])
+            for unconfirmed in due:
+                self._offer_to_all(unconfirmed.segment.subscribers, [unconfirmed])
 
-    def _offer_to_all(self, target: Range, segments: list[_Unsure]) -> None:
+    def _offer_to_all(self, target: Range, segments: list[_Unconfirmed]) -> None:
         """Offer a page of what some in these segments may have missed."""
-        told: list[tuple[_Unsure, list[int]]] = []
+        told: list[tuple[_Unconfirmed, list[int]]] = []
         room = PAGE
-        for unsure in segments:
-            for number in list(unsure.numbers):
+        for unconfirmed in segments:
+            for number in list(unconfirmed.numbers):
                 if self.kept.get(number) is None:
-                    self._sure(unsure, number)
+                    self._sure(unconfirmed, number)
             if not room:
                 break
-            if numbers := list(islice(unsure.numbers, room)):
+            if numbers := list(islice(unconfirmed.numbers, room)):
                 room -= len(numbers)
-                unsure.under_way = True
-                told.append((unsure, numbers))
+                unconfirmed.under_way = True
+                told.append((unconfirmed, numbers))
         if told:
             self.count("offers_to_all")
             payload = self._offer(0, {number for _, numbers in told for number in numbers}).encode()
             self.graph.cast(target, payload, reliable=True, done=partial(self._told_all, told))
 
-    def _told_all(self, told: list[tuple[_Unsure, list[int]]], result: CastResult) -> None:
-        for unsure, numbers in told:
-            unsure.under_way = False
+    def _told_all(self, told: list[tuple[_Unconfirmed, list[int]]], result: CastResult) -> None:
+        for unconfirmed, numbers in told:
+            unconfirmed.under_way = False
             if result.complete:
-                unsure.attempts = unsure.wait = 0
+                unconfirmed.attempts = unconfirmed.wait = 0
                 for number in numbers:
-                    self._sure(unsure, number)
+                    self._sure(unconfirmed, number)
             else:
-                unsure.attempts = min(unsure.attempts + 1, LONGEST)
-                unsure.wait = min(2**unsure.attempts, LONGEST)
+                unconfirmed.attempts = min(unconfirmed.attempts + 1, LONGEST)
+                unconfirmed.wait = min(2**unconfirmed.attempts, LONGEST)
 
-    def _sure(self, unsure: _Unsure, number: int) -> None:
-        if number not in unsure.numbers:
+    def _sure(self, unconfirmed: _Unconfirmed, number: int) -> None:
+        if number not in unconfirmed.numbers:
             return
-        del unsure.numbers[number]
-        self._unsure_numbers -= 1
+        del unconfirmed.numbers[number]
+        self._unconfirmed_numbers -= 1
         entry = self.kept.get(number)
         if entry is not None:
-            entry.unsure -= 1
-        if not unsure.numbers:
-            self._unsure.pop(unsure.segment.code, None)
+            entry.unconfirmed -= 1
+        if not unconfirmed.numbers:
+            self._unconfirmed.pop(unconfirmed.segment.code, None)

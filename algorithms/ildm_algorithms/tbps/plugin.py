@@ -116,7 +116,7 @@ class TopicBased(OverlayAlgorithm[Options_co], ABC):
             config,
             log,
             begin_incarnation(api, log.newest, count),
-            offers.unsure,
+            offers.unconfirmed,
             retained.holds,
             suspension.unheard,
             events.came_late,

@@ -1,4 +1,4 @@
-"""What a node knows after a crash: since when it wants each filter, and how far it has heard each publisher.
+"""What a node knows after a crash: since when it wants each filter, and the last number of each origin.
 
 The time of its absence a node finds in its state. But if it crashes in a partition, it has missed what was
 published in the other half before that, too, and has not known it. So it remembers since when each filter is
@@ -152,7 +152,7 @@ class Presence:
     def unwanted(self, topic_filter: str) -> None:
         self._drop(_digest(topic_filter))
 
-    def heard(self, origin: str, number: int) -> None:
+    def received(self, origin: str, number: int) -> None:
         """A message has come."""
         numbers = self._numbers
         # what comes late has a smaller number

@@ -655,7 +655,7 @@ def test_what_somebody_may_have_missed_is_named_when_it_goes() -> None:
         if number < 3:
             entry = kept.get(number)
             assert entry is not None
-            entry.unsure += 1
+            entry.unconfirmed += 1
     api.run(12)
     assert api.counters["kept_missed"] == 2
     assert api.logged == [("messages some site may have missed", {"topic": "t", "messages": 2})]
@@ -811,10 +811,10 @@ def test_what_was_published_alone_is_offered() -> None:
     for at in range(1, number + 1):
         kept.add(at, "t", b"", None, heard=True)
     offers.found_others(0.5)
-    assert [kept.get(at).unsure for at in (0, 1, number)] == [0, 0, 3]  # type: ignore[union-attr]
+    assert [kept.get(at).unconfirmed for at in (0, 1, number)] == [0, 0, 3]  # type: ignore[union-attr]
     api.run(0)
     assert "kept_missed" not in api.counters
-    assert [kept.get(at).unsure for at in (0, 1, FOUND)] == [0, 3, 3]  # type: ignore[union-attr]
+    assert [kept.get(at).unconfirmed for at in (0, 1, FOUND)] == [0, 3, 3]  # type: ignore[union-attr]
     assert "offers_to_all" in api.counters
     offers = Offers(api, graph, kept, SgTbps.Config(offered_messages=3 * number), api.count)
     offers.found_others(-inf)
@@ -859,8 +859,8 @@ def test_messages_that_are_given_up_are_named() -> None:
     for number in range(40):
         topic = "often" if number < 20 else f"t/{number}"
         kept.add(number, topic, payload_of(number, topic), None, heard=True)
-        offers.unsure(segment_of_filter("#"), number)
-    offers.unsure(segment_of_filter("gone/#"), 99)
+        offers.unconfirmed(segment_of_filter("#"), number)
+    offers.unconfirmed(segment_of_filter("gone/#"), 99)
     assert api.counters["kept_missed"] == 41
     api.run(2)
     named = [fields for event, fields in api.logged if event == "messages some site may have missed"]

@@ -48,10 +48,10 @@ def test_since_when_a_filter_is_wanted_outlives_a_crash() -> None:
 def test_what_came_before_is_told_from_what_did_not() -> None:
     api: Any = FakeApi()
     presence = memory_of(api)
-    presence.heard("far", 1_000)
-    presence.heard("far", 998)
+    presence.received("far", 1_000)
+    presence.received("far", 998)
     presence.look(settled=True)
-    presence.heard("far", 1_001)  # perhaps of a graph that has just merged
+    presence.received("far", 1_001)  # perhaps of a graph that has just merged
     api.run(10)
     presence.look(settled=True)
     later, presence = next_life(api, 10.0)
@@ -67,11 +67,11 @@ def test_what_came_before_is_told_from_what_did_not() -> None:
 def test_while_something_is_missing_nothing_is_taken_for_heard() -> None:
     api: Any = FakeApi()
     presence = memory_of(api)
-    presence.heard("far", 10)
+    presence.received("far", 10)
     presence.look(settled=True)
     presence.look(settled=True)
     saved = api.state[HEARD]
-    presence.heard("far", 20)
+    presence.received("far", 20)
     presence.look(settled=False)
     presence.look(settled=True)
     assert api.state[HEARD] == saved
@@ -86,8 +86,8 @@ def test_what_is_remembered_is_bounded() -> None:
     presence = memory_of(api, remembered_filters=3, remembered_origins=2)
     for number in range(5):
         presence.wanted(f"f/{number}", 0.0)
-        presence.heard(f"n{number}", 1)
-    presence.heard("n3", 2)
+        presence.received(f"n{number}", 1)
+    presence.received("n3", 2)
     presence.unwanted("f/0")
     presence.wanted("f/9", 0.0)
     api.run(2)
@@ -124,7 +124,7 @@ def test_a_state_without_room_is_told() -> None:
     api.state = FullState()
     presence = memory_of(api)
     presence.wanted("a", 0.0)
-    presence.heard("far", 1)
+    presence.received("far", 1)
     api.run(2)
     presence.leave(settled=True)
     assert api.counters["memory_full"] == 2

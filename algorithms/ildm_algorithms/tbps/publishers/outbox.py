@@ -56,7 +56,7 @@ class Outbox:
         config: TbpsConfig,
         log: Log,
         first_number: int,
-        unsure: Callable[[Segment, int], None],
+        unconfirmed: Callable[[Segment, int], None],
         holds: Callable[[str], bool],
         unheard: Callable[[Member], None],
         came_late: Callable[[PublisherRoute], None],
@@ -69,7 +69,7 @@ class Outbox:
         self.config = config
         self.count = count
         self.log = log
-        self.unsure = unsure
+        self.unconfirmed = unconfirmed
         """Hears of the number of a message that may not have reached all in a segment."""
         self.holds = holds
         """Whether a retained message entered at this node is the newest on a topic."""
@@ -308,7 +308,7 @@ class Outbox:
             if not result.complete:
                 self.count("casts_incomplete")
                 if number in self.log:
-                    self.unsure(segment, number)
+                    self.unconfirmed(segment, number)
             elif result.keys or target != segment.subscribers:
                 return
             elif member is not None:

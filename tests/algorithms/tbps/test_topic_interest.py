@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from ildm.mqtt import FilterTable, IldmError, PingReq, Property, Publish, Version
-from ildm_algorithms.tbps.wishes import LONGEST, Wishes
+from ildm_algorithms.tbps.topic_interest import LONGEST, TopicInterests
 
 
 def frame(topic: str, qos: int = 0, **more: object) -> bytes:
@@ -26,22 +26,24 @@ def counted() -> Counter[str]:
 
 
 @pytest.fixture
-def wishes(interest: FilterTable[None], counted: Counter[str]) -> Wishes:
-    return Wishes(interest, 3, lambda name: counted.update([name]))
+def interests(interest: FilterTable[None], counted: Counter[str]) -> TopicInterests:
+    return TopicInterests(interest, 3, lambda name: counted.update([name]))
 
 
-def test_wishes_are_those_of_the_filters_at_the_time(interest: FilterTable[None], wishes: Wishes) -> None:
+def test_wishes_are_those_of_the_filters_at_the_time(
+    interest: FilterTable[None], interests: TopicInterests
+) -> None:
     for _ in range(2):
-        assert wishes.of(frame("a/b")) == ("a/b", None)
+        assert interests.of(frame("a/b")) == ("a/b", None)
     interest.add("a/+", None, 0)
     for _ in range(2):
-        assert wishes.of(frame("a/b")) == ("a/b", 0)
-        assert wishes.of(frame("a/b", qos=1)) is None  # its QoS is to be lowered
+        assert interests.of(frame("a/b")) == ("a/b", 0)
+        assert interests.of(frame("a/b", qos=1)) is None  # its QoS is to be lowered
     interest.add("a/#", None, 2)
-    assert wishes.of(frame("a/b", qos=1)) == ("a/b", 2)
+    assert interests.of(frame("a/b", qos=1)) == ("a/b", 2)
     interest.remove("a/+", None)
     interest.remove("a/#", None)
-    assert wishes.of(frame("a/b", qos=1)) == ("a/b", None)
+    assert interests.of(frame("a/b", qos=1)) == ("a/b", None)
 
 
 @pytest.mark.parametrize(
@@ -55,30 +57,30 @@ def test_wishes_are_those_of_the_filters_at_the_time(interest: FilterTable[None]
     ],
 )
 def test_what_is_not_plain_is_left_to_be_read(
-    interest: FilterTable[None], wishes: Wishes, other: bytes
+    interest: FilterTable[None], interests: TopicInterests, other: bytes
 ) -> None:
     interest.add("#", None, 2)
-    assert wishes.of(other) is None
-    assert len(wishes) == 0
+    assert interests.of(other) is None
+    assert len(interests) == 0
 
 
-def test_a_topic_that_is_none_is_an_error_each_time(wishes: Wishes) -> None:
+def test_a_topic_that_is_none_is_an_error_each_time(interests: TopicInterests) -> None:
     for topic in (b"", b"a/#", b"\xff"):
         wrong = bytes((0x30, 3 + len(topic), 0, len(topic))) + topic + b"\0"
         for _ in range(2):
             with pytest.raises(IldmError):
-                wishes.of(wrong)
-    assert len(wishes) == 0
+                interests.of(wrong)
+    assert len(interests) == 0
 
 
 def test_what_is_remembered_is_bounded(
-    interest: FilterTable[None], wishes: Wishes, counted: Counter[str]
+    interest: FilterTable[None], interests: TopicInterests, counted: Counter[str]
 ) -> None:
     interest.add("#", None, 1)
     for topic in "abcdeab":
-        assert wishes.of(frame(topic)) == (topic, 1)
-    assert len(wishes) == 3
+        assert interests.of(frame(topic)) == (topic, 1)
+    assert len(interests) == 3
     assert counted == {"wishes_displaced": 4}
     long = "t" * (LONGEST + 1)
-    assert wishes.of(frame(long)) == (long, 1)
-    assert len(wishes) == 3
+    assert interests.of(frame(long)) == (long, 1)
+    assert len(interests) == 3
